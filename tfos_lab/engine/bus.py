@@ -1,0 +1,97 @@
+"""A bounded publish-subscribe bus between the engine and whoever looks on.
+
+The engine publishes, listeners take at their own pace. A slow listener loses its oldest events, never the sender's time,
+and is told how many it lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from tfos_lab.engine.events import Event
+
+
+class Subscription:
+    """One listener's bounded queue of events."""
+
+    def __init__(self, bus: Bus, capacity: int) -> None:
+        self._bus = bus
+        self._events: deque[Event] = deque()
+        self._capacity = capacity
+        self._ready = threading.Condition()
+        self._dropped = 0
+        self._closed = False
+
+    def _offer(self, event: Event) -> None:
+        with self._ready:
+            if len(self._events) >= self._capacity:
+                self._events.popleft()
+                self._dropped += 1
+            self._events.append(event)
+            self._ready.notify()
+
+    def take(self, timeout_s: float = 0.0, at_most: int = 10_000) -> list[Event]:
+        """Return waiting events, oldest first; wait up to ``timeout_s`` seconds for the first one."""
+        with self._ready:
+            if not self._events and not self._closed and timeout_s > 0:
+                self._ready.wait(timeout_s)
+            count = min(at_most, len(self._events))
+            return [self._events.popleft() for _ in range(count)]
+
+    def take_dropped(self) -> int:
+        """Return how many events were lost since the last call."""
+        with self._ready:
+            dropped, self._dropped = self._dropped, 0
+            return dropped
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will come; what waits can still be taken."""
+        return self._closed
+
+    def close(self) -> None:
+        """Stop listening; may be called twice."""
+        self._bus._forget(self)
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Bus:
+    """Hands each event to every subscription, in the order of publishing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._subscriptions: list[Subscription] = []
+
+    def subscribe(self, capacity: int = 10_000) -> Subscription:
+        """Return a new subscription that holds at most ``capacity`` events."""
+        subscription = Subscription(self, capacity)
+        with self._lock:
+            self._subscriptions.append(subscription)
+        return subscription
+
+    def publish(self, event: Event) -> None:
+        """Offer ``event`` to every listener; never blocks."""
+        with self._lock:
+            for subscription in self._subscriptions:
+                subscription._offer(event)
+
+    def close(self) -> None:
+        """End all subscriptions; what they hold can still be taken."""
+        with self._lock:
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
+            subscription.close()
+
+    def _forget(self, subscription: Subscription) -> None:
+        with self._lock:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)

@@ -1,0 +1,297 @@
+"""The words that driver, agents and children say to one another, as typed structs in MessagePack.
+
+Three conversations use them: agent and driver (ZeroMQ), agent and child (a socket pair), and whoever asks a nursery
+for a process (a unix socket). What arrives is decoded against its type, and is never unpickled on the driver.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Message(msgspec.Struct, tag=True, frozen=True):
+    """Base of all messages; the wire carries the type's name with the fields."""
+
+
+# ---- what a run is made of ------------------------------------------------------------------------------------------
+
+
+class DriverAddress(msgspec.Struct, frozen=True):
+    """Where the driver listens, and the keys that open the door: made for one cluster, good for nothing else."""
+
+    endpoint: str
+    server_key: str
+    client_public_key: str
+    client_secret_key: str
+
+
+class LaunchSpec(msgspec.Struct, frozen=True):
+    """All that an agent needs to take its seat; everything else comes from the driver."""
+
+    cluster_id: str
+    seat: int
+    node: str
+    driver: DriverAddress
+    executor: str = ""
+    gpus: list[str] = []
+    flavour: dict[str, str] = {}
+    scratch_dir: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a node ended.
+
+    ``kind`` is ``"returned"`` (``value`` holds the encoded result), ``"raised"`` (``error``, ``message``, ``traceback``),
+    ``"exited"`` (``exit_code``, negative for a signal), or ``"stopped"``.
+    """
+
+    kind: str
+    value: bytes = b""
+    error: str = ""
+    message: str = ""
+    traceback: str = ""
+    consequence: bool = False
+    exit_code: int = 0
+
+
+# ---- agent → driver -------------------------------------------------------------------------------------------------
+
+
+class Reserve(Message, frozen=True):
+    """A node takes its seat: it is there, and holds ``address`` for TensorFlow."""
+
+    seat: int
+    host: str
+    address: str
+    pid: int
+    executor: str
+    gpus: list[str]
+
+
+class Beat(Message, frozen=True):
+    """Sent every second; silence means that the node is lost."""
+
+    seat: int
+
+
+class Progressed(Message, frozen=True):
+    """The node's child reached ``state``: ``"importing"``, ``"starting"`` or ``"running"``."""
+
+    seat: int
+    state: str
+    pid: int = 0
+
+
+class LogRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes that the child wrote to one stream at one time (seconds since the epoch)."""
+
+    time_s: float
+    stream: str
+    data: bytes
+
+
+class Logs(Message, frozen=True):
+    """A batch of log records, in order; ``sequence`` counts batches of this node from 0."""
+
+    seat: int
+    sequence: int
+    records: list[LogRecord]
+
+
+class Reported(Message, frozen=True):
+    """Progress and metrics from ``ctx.report`` or the Keras callback."""
+
+    seat: int
+    step: int | None
+    total_steps: int | None
+    metrics: dict[str, float]
+    time_s: float
+
+
+class Ended(Message, frozen=True):
+    """The node's child has ended, and all its log records have been sent before."""
+
+    seat: int
+    outcome: Outcome
+
+
+class DatasetOpened(Message, frozen=True):
+    """The node's function asked for a dataset: its steps per epoch can now be agreed on."""
+
+    seat: int
+    batch_size: int
+    remainder: str | None
+
+
+class FeedReady(Message, frozen=True):
+    """The node's endpoint for rows is open; ``location`` is a Flight location."""
+
+    seat: int
+    feed: int
+    location: str
+
+
+class AttemptStored(Message, frozen=True):
+    """A feed task has stored all its rows on the nodes and asks to commit; ``rows`` maps seat to rows."""
+
+    seat: int
+    feed: int
+    partition: int
+    attempt: str
+    rows: dict[int, int]
+    size_bytes: int
+
+
+class FeedStopped(Message, frozen=True):
+    """The node's function wants no more rows."""
+
+    seat: int
+
+
+class RowsTaken(Message, frozen=True):
+    """How many real rows the node's function has taken so far, all epochs together."""
+
+    seat: int
+    rows: int
+    epoch: int
+
+
+FromAgent = (
+    Reserve
+    | Beat
+    | Progressed
+    | Logs
+    | Reported
+    | Ended
+    | DatasetOpened
+    | FeedReady
+    | AttemptStored
+    | FeedStopped
+    | RowsTaken
+)
+
+
+# ---- driver → agent -------------------------------------------------------------------------------------------------
+
+
+class Release(Message, frozen=True):
+    """All have reserved: start the child with this."""
+
+    cluster_spec: dict[str, list[str]]
+    job_name: str
+    task_index: int
+    is_chief: bool
+    payload: bytes
+    env: dict[str, str]
+    log_dir: str
+    lead_jobs: list[str]
+    default_fs: str = ""
+    restart: int = 0
+
+
+class Stop(Message, frozen=True):
+    """End the child: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
+
+    grace_s: float
+    reason: str = ""
+
+
+class Finish(Message, frozen=True):
+    """The training nodes are done: parameter servers and the evaluator may end."""
+
+    grace_s: float
+
+
+class Goodbye(Message, frozen=True):
+    """The driver has all it wants of this node: the agent may leave."""
+
+
+class LogCredit(Message, frozen=True):
+    """The driver has written log batches up to and including ``sequence``."""
+
+    sequence: int
+
+
+class FreeSlot(Message, frozen=True):
+    """Give the Spark task slot back; from now on live and die with the executor's JVM and the driver."""
+
+
+class FeedOpen(Message, frozen=True):
+    """A feed begins: open an endpoint for its rows. ``schema`` is an Arrow IPC schema."""
+
+    feed: int
+    epochs: int
+    remainder: str
+    schema: bytes
+    token: str
+
+
+class Commit(Message, frozen=True):
+    """The attempt's rows count, and become visible; any other attempt of the partition is dropped."""
+
+    feed: int
+    partition: int
+    attempt: str
+    rows: int
+
+
+class FeedComplete(Message, frozen=True):
+    """All rows of the feed are committed: this node has ``rows`` of them."""
+
+    feed: int
+    rows: int
+
+
+class EpochPlan(Message, frozen=True):
+    """All lock-step nodes take ``steps`` steps in each epoch of this feed."""
+
+    feed: int
+    steps: int
+
+
+class FeedAborted(Message, frozen=True):
+    """The feed failed or was cancelled; what was not committed is dropped."""
+
+    feed: int
+    reason: str
+
+
+class FeedsEnded(Message, frozen=True):
+    """No further feed will come."""
+
+
+ToAgent = (
+    Release
+    | Stop
+    | Finish
+    | Goodbye
+    | LogCredit
+    | FreeSlot
+    | FeedOpen
+    | Commit
+    | FeedComplete
+    | EpochPlan
+    | FeedAborted
+    | FeedsEnded
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_from_agent = msgspec.msgpack.Decoder(FromAgent)
+_to_agent = msgspec.msgpack.Decoder(ToAgent)
+
+
+def encode(message: Any) -> bytes:
+    """Return a message (or any struct) as MessagePack."""
+    return _encoder.encode(message)
+
+
+def decode_from_agent(data: bytes) -> FromAgent:
+    """Decode what an agent sent; raises ``msgspec.DecodeError`` for anything that is not one of its messages."""
+    return _from_agent.decode(data)
+
+
+def decode_to_agent(data: bytes) -> ToAgent:
+    """Decode what the driver sent; raises ``msgspec.DecodeError`` for anything that is not one of its messages."""
+    return _to_agent.decode(data)
