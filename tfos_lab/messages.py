@@ -28,16 +28,33 @@ class DriverAddress(msgspec.Struct, frozen=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """All that an agent needs to take its seat; everything else comes from the driver."""
+    """All that an agent needs to take its seat; everything else comes from the driver.
+
+    Attributes
+    ----------
+    owner, guardian
+        Whose nurseries to use, and the pid without which there is no reason to live (kernel, or executor's JVM).
+    extra_env
+        What the user asked for with ``env``; chooses the nursery.
+    environ, cwd, sys_path
+        What the child starts with.
+    gpus
+        Device indices for this node; None leaves what the environment says.
+    """
 
     cluster_id: str
     seat: int
     node: str
     driver: DriverAddress
+    owner: str
+    guardian: int
     executor: str = ""
-    gpus: list[str] = []
-    flavour: dict[str, str] = {}
-    scratch_dir: str = ""
+    gpus: list[str] | None = None
+    extra_env: dict[str, str] = {}
+    environ: dict[str, str] = {}
+    cwd: str = "/"
+    sys_path: list[str] = []
+    driver_timeout_s: float = 60.0
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -77,7 +94,7 @@ class Beat(Message, frozen=True):
 
 
 class Progressed(Message, frozen=True):
-    """The node's child reached ``state``: ``"importing"``, ``"starting"`` or ``"running"``."""
+    """The node's child reached ``state``: ``"importing"``, ``"starting"``, ``"running"`` or ``"serving"``."""
 
     seat: int
     state: str
@@ -111,10 +128,16 @@ class Reported(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """The node's child has ended, and all its log records have been sent before."""
+    """The node's function has ended; its process stays until the driver says `Finish` or `Stop`."""
 
     seat: int
     outcome: Outcome
+
+
+class Drained(Message, frozen=True):
+    """The node's processes are gone and all its log records have been sent: nothing more comes from it."""
+
+    seat: int
 
 
 class DatasetOpened(Message, frozen=True):
@@ -165,6 +188,7 @@ FromAgent = (
     | Logs
     | Reported
     | Ended
+    | Drained
     | DatasetOpened
     | FeedReady
     | AttemptStored
@@ -177,8 +201,13 @@ FromAgent = (
 
 
 class Release(Message, frozen=True):
-    """All have reserved: start the child with this."""
+    """All have reserved: start the child with this.
 
+    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``seat`` counts nodes in launch order.
+    """
+
+    cluster_id: str
+    seat: int
     cluster_spec: dict[str, list[str]]
     job_name: str
     task_index: int
@@ -186,8 +215,9 @@ class Release(Message, frozen=True):
     payload: bytes
     env: dict[str, str]
     log_dir: str
-    lead_jobs: list[str]
     default_fs: str = ""
+    working_dir: str = ""
+    grace_s: float = 10.0
     restart: int = 0
 
 
@@ -199,9 +229,13 @@ class Stop(Message, frozen=True):
 
 
 class Finish(Message, frozen=True):
-    """The training nodes are done: parameter servers and the evaluator may end."""
+    """All training nodes have returned: the child may leave. What has not returned by then is ended after ``grace_s``."""
 
     grace_s: float
+
+
+class Alive(Message, frozen=True):
+    """The driver's answer to a `Beat`; silence means that the driver is gone."""
 
 
 class Goodbye(Message, frozen=True):
@@ -262,10 +296,19 @@ class FeedsEnded(Message, frozen=True):
     """No further feed will come."""
 
 
+class SegmentReady(Message, frozen=True):
+    """Agent to child: ``rows`` committed rows lie in the Arrow IPC stream file at ``path``."""
+
+    feed: int
+    path: str
+    rows: int
+
+
 ToAgent = (
     Release
     | Stop
     | Finish
+    | Alive
     | Goodbye
     | LogCredit
     | FreeSlot
@@ -275,6 +318,7 @@ ToAgent = (
     | EpochPlan
     | FeedAborted
     | FeedsEnded
+    | SegmentReady
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -64,8 +64,8 @@ class FeedProgressed(Event):
 class NodeView:
     """What a person sees of one node.
 
-    ``state`` is one of ``waiting``, ``reserved``, ``importing``, ``starting``, ``running``, ``done``, ``failed``,
-    ``lost``, ``stopped``.
+    ``state`` is one of ``waiting``, ``reserved``, ``importing``, ``starting``, ``running``, ``serving``,
+    ``done``, ``failed``, ``lost``, ``stopped``.
     """
 
     node: str

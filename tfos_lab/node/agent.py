@@ -1,0 +1,304 @@
+"""The agent: supervises one node. Reserves, starts the child, carries its words and its log, and sees to its end.
+
+An agent is forked from the plain nursery of its host. It lives as long as its seat holder (the kernel, or the Spark
+task), the driver and its guardian do; it outlives its child, and tells how the child ended. The life of a node:
+
+    reserve → (all reserved) release → child runs → ended → (all done) finish → drained → goodbye
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from tfos_lab import messages as m
+from tfos_lab.node import nursery_client
+from tfos_lab.node.child_link import ChildLink
+from tfos_lab.node.feed_store import FeedStore
+from tfos_lab.node.log_spool import LogSpool
+from tfos_lab.node.processes import open_pidfd, set_process_name
+from tfos_lab.wire import Link, address_towards
+
+BEAT_S = 1.0
+REPEAT_S = 2.0
+LOG_BATCHES_IN_FLIGHT = 8
+LOG_INTERVAL_S = 0.02
+
+
+def run(body: bytes, _fds: list[int]) -> int:
+    """Entry point in the forked process; ``body`` is an encoded `LaunchSpec`."""
+    spec = msgspec.msgpack.decode(body, type=m.LaunchSpec)
+    set_process_name(f"tfos {spec.node}")
+    agent = Agent(spec)
+    signal.signal(signal.SIGTERM, lambda *_: agent.leave("asked to leave"))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        agent.run()
+    finally:
+        agent.close()
+    return 0
+
+
+class Agent:
+    """One poll loop over the driver, the child, its pipes and its nursery."""
+
+    def __init__(self, spec: m.LaunchSpec) -> None:
+        self._spec = spec
+        self._seat = spec.seat
+        self._scratch = nursery_client.scratch_root() / f"{spec.cluster_id}-{spec.seat}-{os.getpid()}"
+        self._scratch.mkdir(mode=0o700)
+        self._link = Link(spec.driver, f"{spec.node}/{os.getpid()}".encode())
+        self._host = address_towards(spec.driver.endpoint)
+        self._port = _reserve_port(self._host)
+        self._logs = LogSpool(self._scratch / "log")
+        self._feeds = FeedStore(spec.seat, self._scratch, self._send, self._send_to_child)
+        self._child: ChildLink | None = None
+        self._guardian = open_pidfd(spec.guardian)
+        self._poller = zmq.Poller()
+        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._leaving = False
+        self._ended = False
+        self._finished = False
+        self._drained = False
+        self._drained_at = 0.0
+        self._log_sequence = 0
+        self._log_acked = -1
+        self._kill_at: float | None = None
+        self._last_log = 0.0
+        self._last_beat = 0.0
+        self._driver_heard = time.monotonic()
+
+    # ---- the loop ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Reserve, then work until the driver says goodbye or is gone."""
+        self._watch(self._link.socket, self._hear_driver)
+        self._watch(self._feeds.fileno(), self._feeds.pump)
+        if self._guardian is not None:
+            self._watch(self._guardian, lambda: self.leave("the executor or kernel has gone"))
+        self._send(
+            m.Reserve(
+                seat=self._seat,
+                host=socket.gethostname(),
+                address=f"{self._host}:{self._port.getsockname()[1]}",
+                pid=os.getpid(),
+                executor=self._spec.executor,
+                gpus=self._spec.gpus or [],
+            )
+        )
+        self._warm()
+        while not self._leaving:
+            for source, _ in self._poller.poll(self._patience_ms()):
+                callback = self._callbacks.get(source)
+                if callback is not None:
+                    callback()
+            self._tick()
+
+    def _patience_ms(self) -> int:
+        logs_wait = self._logs.has_unread and self._log_credit()
+        return 20 if logs_wait or (self._ended and not self._drained) else 200
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now - self._last_beat >= BEAT_S:
+            self._last_beat = now
+            self._send(m.Beat(seat=self._seat))
+        if now - self._driver_heard > self._spec.driver_timeout_s or self._guardian is None:
+            self.leave("the driver has gone")
+        if self._kill_at is not None and now >= self._kill_at and self._child is not None:
+            self._kill_at = None
+            self._child.signal(signal.SIGKILL)
+        if self._logs.has_unread and now - self._last_log >= LOG_INTERVAL_S:
+            self._last_log = now
+            self._send_logs()
+        if self._finished:
+            self._drain()
+
+    def _watch(self, source: object, callback: Callable[[], None]) -> None:
+        self._callbacks[source] = callback
+        self._poller.register(source, zmq.POLLIN)
+
+    def _unwatch(self, source: object) -> None:
+        if self._callbacks.pop(source, None) is not None:
+            self._poller.unregister(source)
+
+    # ---- the driver -------------------------------------------------------------------------------------------------
+
+    def _send(self, message: m.FromAgent) -> None:
+        self._link.send(m.encode(message))
+
+    def _hear_driver(self) -> None:
+        for data in self._link.receive():
+            self._driver_heard = time.monotonic()
+            self._obey(m.decode_to_agent(data))
+
+    def _obey(self, message: m.ToAgent) -> None:
+        match message:
+            case m.Alive():
+                pass
+            case m.Release():
+                self._release(message)
+            case m.Stop(grace_s=grace_s):
+                self._stop_child(grace_s)
+            case m.Finish(grace_s=grace_s):
+                self._finish_child(message, grace_s)
+            case m.Goodbye():
+                self._leaving = True
+            case m.LogCredit(sequence=sequence):
+                self._log_acked = max(self._log_acked, sequence)
+            case _:
+                self._feeds.obey(message)
+
+    # ---- the child --------------------------------------------------------------------------------------------------
+
+    def _warm(self) -> None:
+        """Start the nursery's imports now, while others still reserve."""
+        try:
+            nursery_client.warm(*self._nursery())
+        except OSError as error:
+            self._end(m.Outcome(kind="raised", error="NurseryUnavailable", message=str(error)))
+
+    def _nursery(self) -> tuple[str, str, dict[str, str], dict[str, str], int]:
+        spec = self._spec
+        flavour = nursery_client.flavour_of(spec.environ, spec.extra_env)
+        return spec.owner, "tensorflow", flavour, spec.environ, spec.guardian
+
+    def _release(self, release: m.Release) -> None:
+        if self._child is not None or self._ended:
+            return
+        try:
+            self._child = ChildLink.spawn(self._spec, release, self._nursery(), self._scratch)
+        except OSError as error:
+            self._end(m.Outcome(kind="raised", error="NurseryUnavailable", message=str(error)))
+            return
+        child = self._child
+        self._send(m.Progressed(seat=self._seat, state="importing"))
+        self._watch(child.nursery, self._hear_nursery)
+        self._watch(child.control, self._hear_child)
+        for pipe in child.pipes:
+            self._watch(pipe.read_fd, self._pump_pipes)
+
+    def _send_to_child(self, message: m.ToAgent) -> None:
+        if self._child is not None:
+            self._child.send(message)
+
+    def _hear_child(self) -> None:
+        assert self._child is not None
+        said, open_ = self._child.heard()
+        for data in said:
+            message = m.decode_from_agent(data)
+            if isinstance(message, m.Ended):
+                self._end(message.outcome)
+            elif not self._feeds.overhear(message):
+                self._link.send(data)
+        if not open_:
+            self._unwatch(self._child.control)
+
+    def _hear_nursery(self) -> None:
+        assert self._child is not None
+        outcome = self._child.nursery_heard()
+        if self._child.pid and not self._child.announced:
+            self._child.announced = True
+            self._send(m.Progressed(seat=self._seat, state="starting", pid=self._child.pid))
+        if outcome is not None:
+            self._unwatch(self._child.nursery)
+            if not self._ended and self._child.control in self._callbacks:
+                self._hear_child()  # its last word may still lie in the socket
+            self._end(outcome)
+            self._finished = True
+
+    def _pump_pipes(self) -> None:
+        assert self._child is not None
+        for pipe in self._child.pipes:
+            if pipe.open:
+                fd = pipe.read_fd
+                pipe.pump(self._logs)
+                if not pipe.open:
+                    self._unwatch(fd)
+
+    def _end(self, outcome: m.Outcome) -> None:
+        """Tell the driver once how the function ended."""
+        if not self._ended:
+            self._ended = True
+            self._send(m.Ended(seat=self._seat, outcome=outcome))
+            if self._child is None:
+                self._finished = True
+
+    def _stop_child(self, grace_s: float) -> None:
+        if self._child is None:
+            self._end(m.Outcome(kind="stopped"))
+            return
+        self._child.stopping = True
+        self._child.signal(signal.SIGTERM)
+        self._kill_at = time.monotonic() + grace_s
+
+    def _finish_child(self, finish: m.Finish, grace_s: float) -> None:
+        if self._child is None or not self._ended:
+            self._stop_child(grace_s)
+            return
+        self._send_to_child(finish)
+        self._kill_at = time.monotonic() + max(grace_s, 1.0)
+
+    # ---- the log ----------------------------------------------------------------------------------------------------
+
+    def _log_credit(self) -> bool:
+        return self._log_sequence - self._log_acked <= LOG_BATCHES_IN_FLIGHT
+
+    def _send_logs(self) -> None:
+        while self._logs.has_unread and self._log_credit():
+            records = self._logs.read()
+            self._send(m.Logs(seat=self._seat, sequence=self._log_sequence, records=records))
+            self._log_sequence += 1
+
+    def _drain(self) -> None:
+        """The child is gone: end what it left behind, send the rest of its log, and say so until the driver answers."""
+        if self._child is not None and any(pipe.open for pipe in self._child.pipes):
+            self._child.signal(signal.SIGKILL)
+            self._pump_pipes()
+            if not self._child.pipes_overdue():
+                return
+        self._send_logs()
+        now = time.monotonic()
+        if not self._logs.has_unread and (not self._drained or now - self._drained_at > REPEAT_S):
+            self._drained = True
+            self._drained_at = now
+            self._send(m.Drained(seat=self._seat))
+
+    # ---- leaving ----------------------------------------------------------------------------------------------------
+
+    def leave(self, _why: str) -> None:
+        """End the loop; `close` ends the child with it."""
+        self._leaving = True
+
+    def close(self) -> None:
+        """End the child at once and give everything back."""
+        if self._child is not None:
+            self._child.close()
+        self._feeds.close()
+        self._logs.close()
+        self._port.close()
+        self._link.close()
+        if self._guardian is not None:
+            os.close(self._guardian)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _reserve_port(host: str) -> socket.socket:
+    """Return a bound socket that holds a free port; TensorFlow may bind it too, since both set SO_REUSEADDR."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with contextlib.suppress(OSError):
+        sock.bind((host, 0))
+        return sock
+    sock.bind(("", 0))
+    return sock
+

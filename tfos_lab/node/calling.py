@@ -1,0 +1,67 @@
+"""Calls the user's function and turns what happens into an `Outcome`; shared by children and the inline launcher."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tfos_lab.messages import Outcome
+from tfos_lab.node.traceback_text import format_remote
+from tfos_lab.values import describe, encode_value
+
+# What TensorFlow raises on a node because a peer has gone; the driver looks for a cause elsewhere first.
+_PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "InternalError")
+_PEER_WORDS = ("collective", "connection", "peer", "socket closed", "coordination", "heartbeat", "barrier", "task")
+
+
+class NodeServed(BaseException):
+    """Leaves the user's function on a node that only serves others (a parameter server): its work is done."""
+
+
+def call_map_fun(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
+    """Call ``map_fun(args, ctx)``, or with as many of the two as it takes."""
+    try:
+        parameters = inspect.signature(map_fun).parameters.values()
+    except (TypeError, ValueError):
+        return map_fun(args, context)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters) or len(positional) >= 2:
+        return map_fun(args, context)
+    return map_fun(args) if positional else map_fun()
+
+
+def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
+    """Run the function to its end; never raises."""
+    try:
+        value = call_map_fun(map_fun, args, context)
+    except NodeServed:
+        return Outcome(kind="returned", value=encode_value(None))
+    except SystemExit as leave:
+        if not leave.code:
+            return Outcome(kind="returned", value=encode_value(None))
+        code = leave.code if isinstance(leave.code, int) else 1
+        text = "" if isinstance(leave.code, int) else str(leave.code)
+        return Outcome(kind="exited", exit_code=code, message=text)
+    except BaseException as error:  # whatever the function raised is the outcome
+        name, message, text = format_remote(error)
+        return Outcome(
+            kind="raised", error=name, message=message, traceback=text, consequence=is_consequence(name, message)
+        )
+    return _returned(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
+
+
+def _returned(value: Any, *, implicit: bool) -> Outcome:
+    try:
+        return Outcome(kind="returned", value=encode_value(value))
+    except (TypeError, ValueError) as error:
+        if implicit:
+            # The last line of a cell need not be meant as a result: show it as text.
+            return Outcome(kind="returned", value=encode_value(describe(value)))
+        return Outcome(kind="raised", error=type(error).__name__, message=str(error))
+
+
+def is_consequence(error: str, message: str) -> bool:
+    """Whether an error looks like the echo of a peer's end."""
+    words = message.lower()
+    return error in _PEER_ERRORS and any(word in words for word in _PEER_WORDS)

@@ -1,0 +1,109 @@
+"""The child: the process that runs the user's function, forked warm, with its output in the agent's hands."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import os
+import sys
+import threading
+import traceback
+
+import msgspec
+
+from tfos_lab import messages as m
+from tfos_lab.errors import PayloadError
+from tfos_lab.node.child_link import inherited_socket
+from tfos_lab.node.processes import die_with_parent, set_process_name
+from tfos_lab.node.requests import ChildSpec
+
+
+def run(body: bytes, fds: list[int]) -> int:
+    """Entry point in the forked process: ``fds`` are the control socket, stdout and stderr."""
+    die_with_parent()
+    spec = msgspec.msgpack.decode(body, type=ChildSpec)
+    set_process_name(f"tfos {spec.node}")
+    _take_environment(spec)
+    control = inherited_socket(fds[0])
+    _take_output(fds[1], fds[2])
+    for fd in fds:
+        os.close(fd)
+
+    from tfos_lab.node.station import Station
+
+    release = m.decode_to_agent(control.receive()[0])
+    assert isinstance(release, m.Release)
+    station = Station(control, release)
+    outcome = _call(station, release)
+    _flush()
+    station.say_ended(outcome)
+    # Others may still need this process as their peer in a collective: it leaves when all have returned.
+    station.wait_for_finish()
+    with contextlib.suppress(Exception):
+        atexit._run_exitfuncs()
+    _flush()
+    # TensorFlow's own teardown may wait for peers that have gone.
+    os._exit(0)
+
+
+def _take_environment(spec: ChildSpec) -> None:
+    os.environ.clear()
+    os.environ.update(spec.environ)
+    with contextlib.suppress(OSError):
+        os.chdir(spec.cwd)
+    known = set(sys.path)
+    sys.path[:] = [*(path for path in spec.sys_path if path not in known), *sys.path]
+
+
+def _take_output(stdout: int, stderr: int) -> None:
+    """Point descriptors 1 and 2 at the agent's pipes, so that what C++ prints arrives too."""
+    _flush()
+    os.dup2(stdout, 1)
+    os.dup2(stderr, 2)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        stream = io.TextIOWrapper(
+            io.FileIO(fd, "w", closefd=False), encoding="utf-8", errors="backslashreplace", write_through=True
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115 - lives as long as the process
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+
+
+def _call(station: object, release: m.Release) -> m.Outcome:
+    """Run the user's function and say how it went."""
+    from tfos_lab.node.calling import outcome_of
+    from tfos_lab.node.station import Station
+    from tfos_lab.payload import unpack
+
+    assert isinstance(station, Station)
+    try:
+        map_fun, args = unpack(release.payload)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        problem = PayloadError(
+            name="map_fun",
+            type_name="function",
+            reason=f"it could not be loaded on this node: {reason}",
+            advice="Install the missing module on the nodes, or define what it needs in the notebook.",
+        )
+        return m.Outcome(kind="raised", error="PayloadError", message=str(problem), traceback=traceback.format_exc())
+    station.context.args = args
+    station.say_running()
+    outcome = outcome_of(map_fun, args, station.context)
+    leftover = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+    if leftover and outcome.kind == "returned":
+        # As Python itself would at the end of a script.
+        for thread in threading.enumerate():
+            if not thread.daemon and thread is not threading.main_thread():
+                thread.join(timeout=station.context.grace_s)
+    return outcome

@@ -1,0 +1,149 @@
+"""The agent's hold on its child: the socket it talks over, the pipes it writes to, and the nursery that forked it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from tfos_lab import messages as m
+from tfos_lab.node import nursery_client
+from tfos_lab.node.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.node.log_spool import Pipe
+from tfos_lab.node.processes import signal_group
+from tfos_lab.node.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply, SpawnRequest
+
+# A grandchild may hold the pipes open for ever; after the child's end they are read this long.
+_PIPE_PATIENCE_S = 1.0
+
+
+class ChildLink:
+    """One child process, forked by a nursery on this agent's behalf."""
+
+    def __init__(self, nursery: FrameSocket, control: FrameSocket, pipes: list[Pipe]) -> None:
+        self.nursery = nursery
+        self.control = control
+        self.pipes = pipes
+        self.pid = 0
+        self.announced = False
+        self.stopping = False
+        self._pending_signal: signal.Signals | None = None
+        self._gone_at: float | None = None
+
+    @classmethod
+    def spawn(
+        cls,
+        spec: m.LaunchSpec,
+        release: m.Release,
+        nursery: tuple[str, str, dict[str, str], dict[str, str], int],
+        scratch: Path,
+    ) -> ChildLink:
+        """Ask the nursery for a child that runs ``release``; it starts as soon as the nursery is warm."""
+        frames = nursery_client.connect(*nursery[:4])
+        control, theirs = frame_pair()
+        pipes = [Pipe("stdout"), Pipe("stderr")]
+        fds = [theirs.fileno(), *(pipe.write_fd for pipe in pipes)]
+        body = msgspec.msgpack.encode(
+            ChildSpec(
+                node=spec.node,
+                environ=_child_environ(spec, release, scratch),
+                cwd=spec.cwd,
+                sys_path=spec.sys_path,
+            )
+        )
+        link = cls(frames, control, pipes)
+        try:
+            frames.send(msgspec.msgpack.encode(SpawnRequest("child", body, nursery[4])), fds)
+        finally:
+            theirs.close()
+            for pipe in pipes:
+                pipe.close_write_end()
+        link.send(release)
+        return link
+
+    def send(self, message: m.ToAgent) -> None:
+        """Say something to the child; silence if it has gone."""
+        try:
+            self.control.send(m.encode(message))
+        except (ConnectionClosed, OSError):
+            return
+
+    def heard(self) -> tuple[list[bytes], bool]:
+        """Return what the child said, and whether it can say more."""
+        try:
+            return [data for data, _ in self.control.available()], True
+        except (ConnectionClosed, OSError):
+            return [], False
+
+    def nursery_heard(self) -> m.Outcome | None:
+        """Take in what the nursery said; return how the child ended, once it has."""
+        try:
+            replies = [nursery_client.reply_decoder.decode(data) for data, _ in self.nursery.available()]
+        except (ConnectionClosed, OSError):
+            self._gone_at = time.monotonic()
+            return m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9)
+        for reply in replies:
+            match reply:
+                case SpawnedReply(pid=pid):
+                    self.pid = pid
+                    if self._pending_signal is not None:
+                        self.signal(self._pending_signal)
+                case FailedReply(reason=reason):
+                    self._gone_at = time.monotonic()
+                    return m.Outcome(kind="raised", error="ImportError", message=reason)
+                case ExitedReply(code=code):
+                    self._gone_at = time.monotonic()
+                    return m.Outcome(kind="stopped" if self.stopping else "exited", exit_code=code)
+        return None
+
+    def signal(self, sig: signal.Signals) -> None:
+        """Signal the child's whole process group, at once or as soon as it has been forked."""
+        if self.pid:
+            signal_group(self.pid, sig)
+        else:
+            self._pending_signal = sig
+
+    def pipes_overdue(self) -> bool:
+        """Whether the pipes have been read long enough after the child's end."""
+        return self._gone_at is not None and time.monotonic() - self._gone_at > _PIPE_PATIENCE_S
+
+    def close(self) -> None:
+        """End the child's process group at once and close everything."""
+        if self.pid:
+            signal_group(self.pid, signal.SIGKILL)
+        self.nursery.close()
+        self.control.close()
+        for pipe in self.pipes:
+            pipe.close()
+
+
+def _child_environ(spec: m.LaunchSpec, release: m.Release, scratch: Path) -> dict[str, str]:
+    environ = {**spec.environ, **release.env, **spec.extra_env}
+    environ["TFOS_LAB_SCRATCH"] = str(scratch)
+    environ["PYTHONUNBUFFERED"] = "1"
+    if spec.gpus is not None:
+        environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpus) or "-1"
+    else:
+        # Several nodes may share one device here: none may take all of its memory.
+        environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    if sum(len(tasks) for tasks in release.cluster_spec.values()) > 1:
+        environ["TF_CONFIG"] = _tf_config(release)
+    else:
+        environ.pop("TF_CONFIG", None)
+    return environ
+
+
+def _tf_config(release: m.Release) -> str:
+    """Return TF_CONFIG as TensorFlow documents it; the evaluator is no part of the cluster that trains."""
+    cluster = {job: tasks for job, tasks in release.cluster_spec.items() if job != "evaluator"}
+    task = {"type": release.job_name, "index": release.task_index}
+    return msgspec.json.encode({"cluster": cluster, "task": task}).decode()
+
+
+def inherited_socket(fd: int) -> FrameSocket:
+    """Return the child's own end of the control socket."""
+    return FrameSocket(socket.socket(fileno=os.dup(fd)))

@@ -1,0 +1,232 @@
+"""``ctx``: what the user's function sees of its node and of the cluster around it.
+
+The attributes of TensorFlowOnSpark's ``TFNodeContext`` are all here under their names.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab import messages as m
+from tfos_lab.node.paths import hadoop_path
+from tfos_lab.seats import TRAINING_JOBS
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfos_lab.node.feed_reader import FeedReader
+
+
+class NodeContext:
+    """One node's view of the cluster; the second argument of ``map_fun(args, ctx)``.
+
+    Attributes
+    ----------
+    job_name : str
+        ``"chief"``, ``"worker"``, ``"ps"`` or ``"evaluator"``.
+    task_index : int
+        Number of this node within its job, from 0.
+    cluster_spec : dict of str to list of str
+        ``{job: ["host:port", ...]}``, as ``tf.train.ClusterSpec`` takes it.
+    num_workers : int
+        Nodes that train: the chief and the workers.
+    worker_num, executor_id : int
+        Number of this node within the whole cluster, from 0 (TensorFlowOnSpark's names, with its meaning).
+    is_chief : bool
+        Whether this node leads: it saves models and writes event files.
+    gpus : list of str
+        Indices of the GPUs of this node; empty where there are none or all are visible.
+    log_dir : str
+        Where event files go; shared by all nodes where the file system is.
+    args : object
+        What was passed as ``args``.
+    """
+
+    def __init__(
+        self,
+        release: m.Release,
+        feed: FeedReader,
+        say: Callable[[m.FromAgent], None],
+        finish: threading.Event,
+    ) -> None:
+        self._feed = feed
+        self._say = say
+        self._finish = finish
+        self._step: int | None = None
+        self.job_name = release.job_name
+        self.task_index = release.task_index
+        self.cluster_spec = release.cluster_spec
+        self.num_workers = sum(len(tasks) for job, tasks in release.cluster_spec.items() if job in TRAINING_JOBS)
+        self.worker_num = self.executor_id = release.seat
+        self.is_chief = release.is_chief
+        self.log_dir = release.log_dir
+        self.grace_s = release.grace_s
+        self.args: Any = None
+        self.defaultFS = release.default_fs or "file://"
+        self.working_dir = release.working_dir or str(Path.cwd())
+        self.restart = release.restart
+
+    def __repr__(self) -> str:
+        return f"<{self.node} of {sum(map(len, self.cluster_spec.values()))} nodes>"
+
+    @property
+    def node(self) -> str:
+        """This node's name, such as ``"worker:1"``."""
+        return f"{self.job_name}:{self.task_index}"
+
+    @property
+    def gpus(self) -> list[str]:
+        """Indices of this node's GPUs."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return [gpu for gpu in visible.split(",") if gpu and gpu != "-1"]
+
+    @property
+    def epochs(self) -> int:
+        """How often the rows are to be read, as ``train(epochs=...)`` or ``%%tfos epochs=...`` said."""
+        return self._feed.epochs
+
+    # ---- training ---------------------------------------------------------------------------------------------------
+
+    def strategy(self) -> tf.distribute.Strategy:
+        """Return the ``tf.distribute`` strategy that fits the shape of the cluster; see `tfos_lab.node.strategy`."""
+        from tfos_lab.node.strategy import strategy_for
+
+        return strategy_for(self)
+
+    def dataset(
+        self,
+        batch_size: int,
+        features: str | Sequence[str] | None = None,
+        label: str | None = None,
+        weight: str | None = None,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        remainder: str | None = None,
+        prefetch: int = 2,
+    ) -> tf.data.Dataset:
+        """Return the rows that are fed to this node as a ``tf.data.Dataset`` of ready batches.
+
+        Each iteration over it is one epoch. All nodes that train in lock-step take the same number of steps.
+
+        Parameters
+        ----------
+        batch_size : int
+            Rows per batch on this node; the global batch is ``batch_size × num_workers``.
+        features : str or sequence of str, optional
+            Columns that make up x; all but label and weight by default.
+        label : str, optional
+            Column that is y. With it, elements are ``(x, y, w)`` as Keras' ``fit`` takes them, where x is the one
+            feature's tensor, or a dict of several. Without it, elements are a dict of column → tensor.
+        weight : str, optional
+            Column of sample weights, float; 1 for every row by default.
+        shuffle : bool
+            Permute this node's rows anew in each epoch.
+        seed : int, optional
+            Makes the permutation repeatable.
+        remainder : {"pad", "drop"}, optional
+            What happens at the end of an epoch: fill up the last batch and missing steps with rows of weight 0, or stop
+            at the last step that every node can take in full. What the feed was started with by default.
+        prefetch : int
+            Batches prepared ahead.
+
+        Returns
+        -------
+        tf.data.Dataset
+            Tensors have shape ``(batch_size, …)`` and static shapes. Weights are float32 of shape ``(batch_size,)``,
+            0 for rows that only fill up (in dicts: the key ``sample_weight``).
+
+        Raises
+        ------
+        FeedError
+            If a named column is not fed, or the feed fails.
+        """
+        from tfos_lab.node.dataset import DatasetRequest, make_dataset
+
+        request = DatasetRequest(
+            batch_size=batch_size,
+            features=[features] if isinstance(features, str) else features and list(features),
+            label=label,
+            weight=weight,
+            shuffle=shuffle,
+            seed=seed,
+            remainder=remainder,
+            prefetch=prefetch,
+        )
+        return make_dataset(self._feed, request)
+
+    def stop_feed(self) -> None:
+        """Take no more rows: the feed ends early, on all nodes, and Spark's remaining partitions are skipped."""
+        self._feed.stop()
+
+    def report(self, step: int | None = None, *, total_steps: int | None = None, **metrics: float) -> None:
+        """Show progress and metrics in the notebook.
+
+        Parameters
+        ----------
+        step : int, optional
+            Steps done so far; counts up by one with each call by default.
+        total_steps : int, optional
+            How many there will be; gives the progress bar its end.
+        **metrics : float
+            Whatever is worth watching; scalars, tensors of one element, or NumPy scalars.
+        """
+        self._step = step if step is not None else (self._step or 0) + 1
+        numbers = {name: float(value) for name, value in metrics.items()}
+        self._say(
+            m.Reported(
+                seat=self.worker_num,
+                step=int(self._step),
+                total_steps=total_steps,
+                metrics=numbers,
+                time_s=time.time(),
+            )
+        )
+
+    def callbacks(self) -> list[Any]:
+        """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief."""
+        from tfos_lab.node.keras_callbacks import make_callbacks
+
+        return make_callbacks(self)
+
+    # ---- paths ------------------------------------------------------------------------------------------------------
+
+    def absolute_path(self, path: str) -> str:
+        """Return ``path`` as Hadoop would understand it: relative to the user's home on the default file system."""
+        return hadoop_path(path, self.defaultFS, self.working_dir)
+
+    def model_dir(self, path: str) -> str:
+        """Return where this node may save a model: ``path`` itself on the chief, a scratch folder elsewhere.
+
+        All workers of a MultiWorkerMirroredStrategy must save, and only the chief's copy is wanted.
+        """
+        if self.is_chief:
+            return self.absolute_path(path)
+        scratch = os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-model-")
+        return str(Path(scratch) / "model" / Path(path).name)
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    @property
+    def training_done(self) -> bool:
+        """Whether all training nodes have returned; an evaluator's loop may end then."""
+        return self._finish.is_set()
+
+    def wait_for_training(self, timeout_s: float | None = None) -> bool:
+        """Wait until all training nodes have returned; what a parameter server does for a living."""
+        return self._finish.wait(timeout_s)
+
+    def serve(self) -> None:
+        """Tell the notebook that this node only serves others, and wait until they are done."""
+        self._say(m.Progressed(seat=self.worker_num, state="serving", pid=os.getpid()))
+        self._finish.wait()
+
+    def flush(self) -> None:
+        """Send what is still held back."""
+        self._feed.flush()

@@ -1,0 +1,57 @@
+"""Keras callbacks that a node offers: progress and metrics to the notebook, TensorBoard on the chief."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfos_lab.node.context import NodeContext
+
+REPORT_INTERVAL_S = 0.2
+
+
+def make_callbacks(context: NodeContext) -> list[Any]:
+    """Return callbacks for ``model.fit``, made for the Keras that is in use."""
+    keras = _keras()
+    callbacks: list[Any] = [_progress_callback(keras, context)]
+    if context.is_chief:
+        callbacks.append(keras.callbacks.TensorBoard(log_dir=str(Path(context.log_dir) / context.node.replace(":", "-"))))
+    return callbacks
+
+
+def _keras() -> Any:
+    if "tf_keras" in sys.modules and "keras" not in sys.modules:
+        return sys.modules["tf_keras"]
+    import keras
+
+    return keras
+
+
+def _progress_callback(keras: Any, context: NodeContext) -> Any:
+    """Return a callback that reports steps (at most five times a second) and each epoch's metrics."""
+
+    class Progress(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+        """Tells the notebook where training stands."""
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.step = 0
+            self.reported_at = 0.0
+
+        def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+            self.step += 1
+            if time.monotonic() - self.reported_at >= REPORT_INTERVAL_S:
+                self.report(logs)
+
+        def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+            self.report({**(logs or {}), "epoch": epoch + 1})
+
+        def report(self, logs: dict[str, Any] | None) -> None:
+            self.reported_at = time.monotonic()
+            steps = self.params.get("steps")
+            total = steps * self.params.get("epochs", 1) if steps else None
+            context.report(self.step, total_steps=total, **(logs or {}))
+
+    return Progress()

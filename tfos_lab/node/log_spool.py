@@ -1,0 +1,98 @@
+"""A node's log: what the child writes is kept whole on disk, and sent to the driver at the driver's pace."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from tfos_lab.messages import LogRecord
+
+_HEADER = struct.Struct("!dBI")
+_STREAMS = ("stdout", "stderr")
+_READ_SIZE = 1 << 16
+
+
+class LogSpool:
+    """A file of stamped records: appended to from the child's pipes, read from by whoever sends.
+
+    The reader may lag as far as the disk is large; the writer never waits for it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: BinaryIO = path.open("wb", buffering=0)
+        self._reader: BinaryIO = path.open("rb")
+        self._unread = 0
+        self.lost_bytes = 0
+
+    def append(self, stream: str, data: bytes) -> None:
+        """Append one record; where the disk is full the bytes are counted as lost, and the child goes on."""
+        frame = _HEADER.pack(time.time(), _STREAMS.index(stream), len(data)) + data
+        try:
+            self._writer.write(frame)
+            self._unread += len(frame)
+        except OSError:
+            self.lost_bytes += len(data)
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether there are records that `read` has not returned yet."""
+        return self._unread > 0
+
+    def read(self, at_most_bytes: int = 1 << 18) -> list[LogRecord]:
+        """Return the next records in order, up to about ``at_most_bytes``."""
+        records = []
+        size = 0
+        while self._unread and size < at_most_bytes:
+            time_s, stream, length = _HEADER.unpack(self._reader.read(_HEADER.size))
+            data = self._reader.read(length)
+            self._unread -= _HEADER.size + length
+            size += length
+            records.append(LogRecord(time_s, _STREAMS[stream], data))
+        return records
+
+    def close(self) -> None:
+        """Close and remove the file."""
+        self._writer.close()
+        self._reader.close()
+        self._path.unlink(missing_ok=True)
+
+
+class Pipe:
+    """One of the child's output streams, as the agent reads it."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.read_fd, False)
+        self.open = True
+
+    def close_write_end(self) -> None:
+        """Let go of the end that the child now holds."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
+            self.write_fd = -1
+
+    def pump(self, spool: LogSpool, at_most_bytes: int = 1 << 20) -> None:
+        """Move what the pipe holds into the spool; closes itself at the end of the stream."""
+        moved = 0
+        while self.open and moved < at_most_bytes:
+            try:
+                data = os.read(self.read_fd, _READ_SIZE)
+            except BlockingIOError:
+                return
+            if not data:
+                self.close()
+                return
+            spool.append(self.stream, data)
+            moved += len(data)
+
+    def close(self) -> None:
+        """Close both ends; may be called twice."""
+        self.close_write_end()
+        if self.open:
+            self.open = False
+            os.close(self.read_fd)

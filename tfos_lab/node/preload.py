@@ -1,0 +1,29 @@
+"""What a tensorflow nursery imports before anything is forked: everything that is slow, and nothing that starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+def preload_tensorflow() -> None:
+    """Import TensorFlow, its Keras, and what reading a feed needs; touch no device and run no op."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    import numpy  # noqa: F401
+    import pyarrow  # noqa: F401
+    import tensorflow as tf
+
+    # TensorFlow loads these on first use; in the nursery they are paid for once.
+    for name in ("data", "distribute", "io", "nn", "optimizers", "summary", "train"):
+        getattr(tf, name, None)
+    legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    with contextlib.suppress(ImportError):  # a node may do without Keras
+        if legacy:
+            import tf_keras  # noqa: F401
+        else:
+            import keras  # noqa: F401
+    from tfos_lab.node.keras_workers import mend_keras
+
+    mend_keras()
+    import tfos_lab.node.child
+    import tfos_lab.node.context  # noqa: F401

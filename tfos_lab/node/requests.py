@@ -1,0 +1,57 @@
+"""What is said to a nursery, and what it answers."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class SpawnRequest(msgspec.Struct, tag=True, frozen=True):
+    """Fork a process that runs ``target`` (``"agent"`` or ``"child"``); an empty target only warms the nursery.
+
+    The process is ended when the asking connection closes. ``guardian`` is a pid without which the nursery has no
+    reason to live.
+    """
+
+    target: str
+    body: bytes = b""
+    guardian: int = 0
+
+
+class KeepRequest(msgspec.Struct, tag=True, frozen=True):
+    """From now on the forked process outlives this connection."""
+
+
+NurseryRequest = SpawnRequest | KeepRequest
+
+
+class SpawnedReply(msgspec.Struct, tag=True, frozen=True):
+    """The process runs, in a process group of its own; pid 0 after a mere warming."""
+
+    pid: int
+
+
+class FailedReply(msgspec.Struct, tag=True, frozen=True):
+    """Nothing was forked: the nursery could not import what it must."""
+
+    reason: str
+
+
+class ExitedReply(msgspec.Struct, tag=True, frozen=True):
+    """The process has ended with this exit code (negative: the signal that ended it)."""
+
+    code: int
+
+
+NurseryReply = SpawnedReply | FailedReply | ExitedReply
+
+
+class ChildSpec(msgspec.Struct, frozen=True):
+    """What a child must know before it hears from its agent.
+
+    ``environ`` replaces the whole environment; ``sys_path`` goes in front of the nursery's own.
+    """
+
+    node: str
+    environ: dict[str, str]
+    cwd: str
+    sys_path: list[str]

@@ -1,0 +1,66 @@
+"""Chooses the ``tf.distribute`` strategy that fits the shape of the cluster, and says why when none does."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tfos_lab.errors import ConfigError
+from tfos_lab.node.calling import NodeServed
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfos_lab.node.context import NodeContext
+
+
+def strategy_for(context: NodeContext) -> tf.distribute.Strategy:
+    """Return the strategy for this node.
+
+    =========================  ==============================================================================
+    cluster                    strategy
+    =========================  ==============================================================================
+    one training node          ``MirroredStrategy`` over several GPUs, else the default strategy
+    several training nodes     ``MultiWorkerMirroredStrategy``
+    with parameter servers     ``ParameterServerStrategy`` on the chief. Workers and parameter servers serve the
+                               chief from within this call, and the call does not return there.
+    evaluator                  the default strategy, for its own machine
+    =========================  ==============================================================================
+
+    Raises
+    ------
+    ConfigError
+        If the cluster has parameter servers but nobody to coordinate them.
+    """
+    import tensorflow as tf
+
+    if "ps" in context.cluster_spec:
+        return _parameter_server(context)
+    if context.job_name == "evaluator" or context.num_workers == 1:
+        several = len(tf.config.list_physical_devices("GPU")) > 1
+        return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _parameter_server(context: NodeContext) -> tf.distribute.Strategy:
+    import tensorflow as tf
+
+    if "chief" not in context.cluster_spec or "worker" not in context.cluster_spec:
+        has = ", ".join(f"{len(tasks)} {job}" for job, tasks in context.cluster_spec.items())
+        raise ConfigError(
+            [
+                "ParameterServerStrategy needs a chief that coordinates and at least one worker beside it; "
+                f"this cluster has {has}. Ask for master_node='chief' and a larger cluster_size"
+            ]
+        )
+    if context.job_name == "evaluator":
+        return tf.distribute.get_strategy()
+    spec = tf.train.ClusterSpec({job: tasks for job, tasks in context.cluster_spec.items() if job != "evaluator"})
+    if context.job_name != "chief":
+        os.environ["GRPC_FAIL_FAST"] = "use_caller"
+        server = tf.distribute.Server(spec, job_name=context.job_name, task_index=context.task_index, protocol="grpc")
+        context.serve()
+        del server
+        raise NodeServed
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type="chief", task_id=0, rpc_layer="grpc")
+    return tf.distribute.ParameterServerStrategy(resolver)

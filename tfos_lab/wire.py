@@ -1,0 +1,182 @@
+"""The wire between driver and agents: ZeroMQ with CURVE keys, one listener for the driver, one link for each agent.
+
+Who does not hold the cluster's keys is dropped by the handshake, before a byte of what it says is read. Keys are made
+for one cluster and die with it. The listener authenticates inside its own poll loop (ZAP, https://rfc.zeromq.org/spec/27).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import zmq
+
+from tfos_lab.messages import DriverAddress
+
+_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A CURVE key pair in Z85 text."""
+
+    public: str
+    secret: str
+
+    @classmethod
+    def make(cls) -> KeyPair:
+        """Return a fresh pair."""
+        public, secret = zmq.curve_keypair()
+        return cls(public.decode(), secret.decode())
+
+
+class Listener:
+    """The driver's end: receives from all agents, sends to each by its identity.
+
+    All methods but `post` and `close_from_elsewhere` belong to the one thread that polls.
+
+    Parameters
+    ----------
+    bind_host : str
+        The one interface to listen on.
+    public_host : str
+        The host by which agents reach it.
+    """
+
+    def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None) -> None:
+        self._server = KeyPair.make()
+        self._client = KeyPair.make()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._zap = self._context.socket(zmq.REP)
+        self._zap.bind(_ZAP_ENDPOINT)
+        self._router = self._context.socket(zmq.ROUTER)
+        self._router.setsockopt(zmq.LINGER, 500)
+        self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self._router.setsockopt(zmq.SNDHWM, 10_000)
+        self._router.setsockopt(zmq.IPV6, int(":" in bind_host))
+        self._router.curve_server = True
+        self._router.curve_secretkey = self._server.secret.encode()
+        self._router.curve_publickey = self._server.public.encode()
+        port = self._router.bind_to_random_port(f"tcp://{_bracketed(bind_host)}")
+        self.address = DriverAddress(
+            endpoint=f"tcp://{_bracketed(public_host or bind_host)}:{port}",
+            server_key=self._server.public,
+            client_public_key=self._client.public,
+            client_secret_key=self._client.secret,
+        )
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._posted: deque[object] = deque()
+        self._poller = zmq.Poller()
+        self._poller.register(self._router, zmq.POLLIN)
+        self._poller.register(self._zap, zmq.POLLIN)
+        self._poller.register(self._wake, zmq.POLLIN)
+
+    def post(self, item: object) -> None:
+        """Hand ``item`` to the polling thread; safe from any thread."""
+        self._posted.append(item)
+        with contextlib.suppress(OSError):  # the listener closed in between: nobody is left to read it
+            os.eventfd_write(self._wake, 1)
+
+    def poll(self, timeout_s: float) -> Iterator[tuple[bytes, bytes] | object]:
+        """Yield what has come: ``(identity, data)`` from agents, and items that were posted."""
+        ready = dict(self._poller.poll(int(timeout_s * 1000)))
+        if self._zap in ready:
+            self._authenticate()
+        if self._wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+        while self._posted:
+            yield self._posted.popleft()
+        if self._router in ready:
+            yield from self._receive()
+
+    def _receive(self, at_most: int = 200) -> Iterator[tuple[bytes, bytes]]:
+        for _ in range(at_most):
+            try:
+                frames = self._router.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(frames) == 2:
+                yield frames[0], frames[1]
+
+    def _authenticate(self) -> None:
+        """Answer one ZAP request: only the cluster's own client key opens the door."""
+        version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
+        expected = zmq.utils.z85.decode(self._client.public)
+        known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
+        status = [b"200", b"OK", b"agent"] if known else [b"400", b"unknown key", b""]
+        self._zap.send_multipart([version, request, *status, b""])
+
+    def send(self, identity: bytes, data: bytes) -> None:
+        """Send to one agent; what cannot be delivered is dropped (the roster notices a lost agent by its silence)."""
+        with contextlib.suppress(zmq.Again, zmq.ZMQError):
+            self._router.send_multipart([identity, data], zmq.NOBLOCK)
+
+    def close(self) -> None:
+        """Close sockets and context, after what was sent has had half a second to leave."""
+        self._router.close()
+        self._zap.close(linger=0)
+        self._context.term()
+        os.close(self._wake)
+
+
+class Link:
+    """An agent's end of the wire.
+
+    Parameters
+    ----------
+    driver : DriverAddress
+        Where the driver listens, and the keys.
+    identity : bytes
+        Must differ for each agent process; the driver answers to it.
+    """
+
+    def __init__(self, driver: DriverAddress, identity: bytes) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self._context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.IDENTITY, identity)
+        self.socket.setsockopt(zmq.LINGER, 1000)
+        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        self.socket.setsockopt(zmq.IPV6, int("[" in driver.endpoint))
+        self.socket.curve_serverkey = driver.server_key.encode()
+        self.socket.curve_publickey = driver.client_public_key.encode()
+        self.socket.curve_secretkey = driver.client_secret_key.encode()
+        self.socket.connect(driver.endpoint)
+
+    def send(self, data: bytes) -> None:
+        """Send one message to the driver; waits at most a second for room."""
+        if self.socket.poll(1000, zmq.POLLOUT):
+            with contextlib.suppress(zmq.Again):
+                self.socket.send(data, zmq.NOBLOCK)
+
+    def receive(self) -> Iterator[bytes]:
+        """Yield what the driver has sent, without waiting."""
+        while True:
+            try:
+                yield self.socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+
+    def close(self) -> None:
+        """Close, after what was sent has had a second to leave."""
+        self.socket.close()
+        self._context.term()
+
+
+def address_towards(endpoint: str) -> str:
+    """Return this host's address on the route to ``endpoint`` (``tcp://host:port``); no packet is sent."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    host = host.strip("[]")
+    family, kind, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
