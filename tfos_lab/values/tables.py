@@ -1,0 +1,107 @@
+"""pandas and Arrow tables as Arrow IPC bytes; nothing is imported until there is a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfos_lab.values.tags import Tag
+
+PANDAS_KINDS = frozenset({"DataFrame", "Series", "Timestamp", "Timedelta", "NaTType", "NAType"})
+
+# Series travel as a table of one column.
+_COLUMN = "value"
+
+
+def size_bytes(value: Any) -> int:
+    """Return about how many bytes a value of pandas takes."""
+    usage = getattr(value, "memory_usage", None)
+    if usage is None:
+        return 24
+    total = usage(index=True)
+    return int(total.sum()) if hasattr(total, "sum") else int(total)
+
+
+def lower_pandas(value: Any) -> list[Any] | None:
+    """Return a value of pandas as a tag and its parts, or None if Arrow has no form for it."""
+    name = type(value).__name__
+    if name == "NaTType":
+        return [Tag.NAT]
+    if name == "NAType":
+        return [Tag.NA]
+    if name == "Timestamp":
+        return [Tag.TIMESTAMP, int(value._value), value.unit, _zone_name(value)]
+    if name == "Timedelta":
+        return [Tag.PANDAS_TIMEDELTA, int(value._value), value.unit]
+    if name == "Series":
+        data = _frame_to_ipc(value.to_frame(_COLUMN))
+        return None if data is None else [Tag.SERIES, value.name, data]
+    data = _frame_to_ipc(value)
+    return None if data is None else [Tag.FRAME, data]
+
+
+def _zone_name(stamp: Any) -> str:
+    """Return the name of a Timestamp's zone, or its offset if the zone has no name, or nothing if there is no zone."""
+    zone = stamp.tzinfo
+    if zone is None:
+        return ""
+    named = getattr(zone, "key", None) or getattr(zone, "zone", None)
+    return named if isinstance(named, str) else stamp.strftime("UTC%z")
+
+
+def _frame_to_ipc(frame: Any) -> bytes | None:
+    import pyarrow as pa
+
+    try:
+        return to_ipc(pa.Table.from_pandas(frame))
+    except (pa.ArrowException, ValueError, TypeError):
+        return None  # columns of mixed objects, or of one name
+
+
+def to_ipc(table: Any) -> bytes:
+    """Return an Arrow table as an IPC stream."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_ipc(data: bytes) -> Any:
+    """Return the Arrow table in an IPC stream."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_all()
+
+
+def raise_frame(data: bytes) -> Any:
+    """Return the DataFrame in an IPC stream."""
+    return from_ipc(data).to_pandas()
+
+
+def raise_series(name: Any, data: bytes) -> Any:
+    """Return the Series in an IPC stream."""
+    return raise_frame(data)[_COLUMN].rename(name)
+
+
+def raise_timestamp(value: int, unit: str, zone: str) -> Any:
+    """Return the Timestamp that is ``value`` units after the epoch."""
+    import pandas as pd
+
+    stamp = pd.Timestamp(value, unit=unit).as_unit(unit)
+    return stamp.tz_localize("UTC").tz_convert(zone) if zone else stamp
+
+
+def raise_timedelta(value: int, unit: str) -> Any:
+    """Return the Timedelta of ``value`` units."""
+    import pandas as pd
+
+    return pd.Timedelta(value, unit=unit).as_unit(unit)
+
+
+def raise_missing(tag: Tag) -> Any:
+    """Return pandas' NaT or NA."""
+    import pandas as pd
+
+    return pd.NaT if tag is Tag.NAT else pd.NA
