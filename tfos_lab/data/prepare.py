@@ -1,0 +1,89 @@
+"""Makes a DataFrame ready to be fed, on the driver and before any row moves: columns chosen, types checked.
+
+What `mapInArrow` sends needs help in two places only (seen on Spark 4.3): vectors of spark.ml, which arrive as structs
+and are moved faster as arrays, and fields of structs, which become columns of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfos_lab.data.schema import column_specs, select_columns
+from tfos_lab.data.spark_types import udt_name
+from tfos_lab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Vectors = Literal["float64", "float32", "sparse"]
+
+
+def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vectors = "float64") -> DataFrame:
+    """Choose the columns to feed, and give them the form in which they travel best.
+
+    Nothing is computed: the result is as lazy as ``df``.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        Classic or Spark Connect.
+    columns : iterable of str, optional
+        The columns wanted, in this order; ``"person.age"`` takes a field out of a struct. All by default.
+    vectors : str
+        How columns of spark.ml vectors travel: as arrays of doubles (``"float64"``), as arrays of floats
+        (``"float32"``: half the bytes), or as they are (``"sparse"``: best for long vectors that are mostly zero).
+        They become dense tensors in each case.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        With exactly these columns, each of a type that `tfos_lab.data.type_table` has a rule for.
+
+    Raises
+    ------
+    ConfigError
+        With every column that is missing, or of a type that cannot become a tensor, and what to do about it.
+    """
+    if vectors not in ("float64", "float32", "sparse"):
+        raise ConfigError([f"vectors={vectors!r}: use 'float64', 'float32' or 'sparse'"])
+    schema: dict[str, Any] = df.schema.jsonValue()
+    wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    fields = [*schema["fields"], *_struct_fields(schema["fields"], wanted or ())]
+    chosen = select_columns([field["name"] for field in (fields if wanted else schema["fields"])], wanted)
+    by_name = {field["name"]: field for field in fields}
+    column_specs({"fields": [by_name[name] for name in chosen]})
+    return df.select(*(_expression(by_name[name], vectors) for name in chosen))
+
+
+def _struct_fields(fields: Sequence[Mapping[str, Any]], wanted: Iterable[str]) -> list[dict[str, Any]]:
+    """Find the fields of structs that dotted names ask for, and that no column is called by."""
+    names = {field["name"] for field in fields}
+    found = []
+    for path in dict.fromkeys(wanted):
+        field = None if path in names else _walk(fields, path.split("."))
+        if field is not None:
+            found.append({**field, "name": path, "path": path.split(".")})
+    return found
+
+
+def _walk(fields: Sequence[Mapping[str, Any]], path: Sequence[str]) -> Mapping[str, Any] | None:
+    field = next((field for field in fields if field["name"] == path[0]), None)
+    if field is None or len(path) == 1:
+        return field
+    inner = field["type"]
+    is_struct = not isinstance(inner, str) and inner["type"] == "struct"
+    return _walk(inner["fields"], path[1:]) if is_struct else None
+
+
+def _expression(field: Mapping[str, Any], vectors: Vectors) -> Column:
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+    path = field.get("path", [field["name"]])
+    column = F.col(".".join(f"`{part.replace('`', '``')}`" for part in path))
+    if udt_name(field["type"]) == "VectorUDT" and vectors != "sparse":
+        column = vector_to_array(column, dtype=vectors)
+    elif path == [field["name"]]:
+        return column
+    return column.alias(field["name"])

@@ -1,0 +1,226 @@
+"""Which tensor each column becomes: `column_specs`, and the `ColumnSpec` that everything about a column hangs on.
+
+Rows reach a node as Arrow record batches. `column_specs` looks only at types: it takes the Arrow schema of such a
+batch, or the JSON of a DataFrame's schema (``df.schema.json()``), and asks the table of `tfos_lab.data.type_table`.
+`tfos_lab.data.batches` does the converting by these specs; `tfos_lab.data.prepare` readies a DataFrame for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import pyarrow as pa
+
+from tfos_lab.data.spark_types import arrow_columns
+from tfos_lab.data.type_table import Kind, find_advice, find_rule
+from tfos_lab.errors import ConfigError
+
+# The dtypes that NumPy and TensorFlow call by the same name.
+NUMERIC_DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """Which tensor a column becomes.
+
+    It holds plain values only, so it travels in JSON, msgpack and pickle alike.
+
+    Parameters
+    ----------
+    name : str
+        The column's name.
+    kind : str
+        The family of its values, which decides how they are converted.
+    dtype : str
+        NumPy's name of the tensor's dtype; ``"object"`` (holding bytes) stands for TensorFlow's ``string``.
+    shape : tuple of int or None
+        The shape of one row; None where the length is found only in the data.
+
+    Examples
+    --------
+    >>> ColumnSpec("image", "number", "float32", (None,))
+    ColumnSpec(name='image', kind='number', dtype='float32', shape=(None,))
+    >>> print(ColumnSpec("image", "number", "float32", (None,)).recast(shape=(28, 28, 1)))
+    image: float32 (28, 28, 1)
+    """
+
+    name: str
+    kind: Kind
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+
+    @property
+    def tf_dtype(self) -> str:
+        """TensorFlow's name of the dtype."""
+        return "string" if self.dtype == "object" else self.dtype
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the shape of a row is fully known."""
+        return None not in self.shape
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.tf_dtype} {shape_text(self.shape)}"
+
+    def recast(self, dtype: str | None = None, shape: Sequence[int] | None = None) -> ColumnSpec:
+        """Ask for another dtype, or another shape of the same values.
+
+        Numbers are cast as NumPy's ``astype`` does; bytes of a binary column are read as raw little-endian numbers
+        of that dtype; a row's values are laid out in the new shape in their order.
+
+        Parameters
+        ----------
+        dtype : str, optional
+            A numeric dtype (or ``bool``).
+        shape : sequence of int, optional
+            The shape of one row, without the batch.
+
+        Raises
+        ------
+        ConfigError
+            Where the column cannot become that.
+        """
+        typed = self if dtype in (None, self.tf_dtype) else _with_dtype(self, str(dtype))
+        return typed if shape is None else _with_shape(typed, tuple(int(size) for size in shape))
+
+
+def column_specs(
+    schema: pa.Schema | str | Mapping[str, Any], columns: Iterable[str] | None = None
+) -> tuple[ColumnSpec, ...]:
+    """Say which tensor each column becomes.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema, str or dict
+        Of a record batch; or a Spark schema as ``df.schema.json()`` or ``df.schema.jsonValue()`` give it.
+    columns : iterable of str, optional
+        The columns wanted, in this order; all of them by default.
+
+    Returns
+    -------
+    tuple of ColumnSpec
+        One for each column. Lengths of arrays are None: only rows tell them (`tfos_lab.data.batches.resolve`).
+
+    Raises
+    ------
+    ConfigError
+        With every column that is missing or cannot become a tensor, and what to do about it.
+
+    Examples
+    --------
+    >>> schema = pa.schema({"image": pa.list_(pa.float32()), "label": pa.int64()})
+    >>> for spec in column_specs(schema):
+    ...     print(spec)
+    image: float32 (None,)
+    label: int64 ()
+    """
+    found = _columns(schema)
+    names = select_columns([name for name, _, _ in found], columns)
+    by_name = {name: (kind, label) for name, kind, label in found}
+    specs, problems = [], []
+    for name in names:
+        kind, label = by_name[name]
+        rule, shape = find_rule(kind)
+        if rule is None:
+            problems.append(f"column '{name}' of type {label} cannot become a tensor: {find_advice(name, kind)}")
+        else:
+            specs.append(ColumnSpec(name, rule.kind, rule.dtype, shape))
+    if problems:
+        raise ConfigError(problems)
+    return tuple(specs)
+
+
+def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | None) -> list[str]:
+    """Check the names of columns against a schema; None asks for all of them.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema or sequence of str
+        The columns there are.
+    columns : iterable of str or None
+        The columns wanted.
+
+    Raises
+    ------
+    ConfigError
+        With every name that is not there (and the nearest one that is), and every name that is there twice.
+
+    Examples
+    --------
+    >>> select_columns(["image", "label"], ["lable"])
+    Traceback (most recent call last):
+    ...
+    tfos_lab.errors.ConfigError: column 'lable' is not in the data; did you mean 'label'? It has: image, label
+    """
+    names = list(schema.names) if isinstance(schema, pa.Schema) else list(schema)
+    if isinstance(columns, str):
+        columns = [columns]
+    wanted = names if columns is None else list(columns)
+    if not wanted:
+        raise ConfigError(["no columns: name at least one column to feed"])
+    problems = [_missing(name, names) for name in wanted if name not in names]
+    problems += [f"column '{name}' is there {n} times: rename all but one" for name, n in _repeated(wanted, names)]
+    if columns is not None:
+        twice = [name for name in dict.fromkeys(wanted) if wanted.count(name) > 1]
+        problems += [f"column '{name}' is asked for twice" for name in twice]
+    if problems:
+        raise ConfigError(problems)
+    return wanted
+
+
+def shape_text(shape: tuple[int | None, ...]) -> str:
+    """Write a shape as Python does, and the one of a scalar as ``()``."""
+    return str(tuple(shape))
+
+
+def _with_dtype(spec: ColumnSpec, dtype: str) -> ColumnSpec:
+    if dtype not in NUMERIC_DTYPES:
+        raise ConfigError([f"column '{spec.name}': dtype={dtype!r} is not one of {', '.join(NUMERIC_DTYPES)}"])
+    if spec.kind == "string":
+        advice = f"cast it in Spark first: df.withColumn('{spec.name}', df['{spec.name}'].cast('float'))"
+        raise ConfigError([f"column '{spec.name}': strings do not become {dtype}; {advice}"])
+    if spec.dtype != "object":
+        return replace(spec, dtype=dtype)
+    if spec.shape:
+        raise ConfigError([f"column '{spec.name}': arrays of binary values do not become {dtype}"])
+    return replace(spec, dtype=dtype, shape=(None,))
+
+
+def _with_shape(spec: ColumnSpec, shape: tuple[int, ...]) -> ColumnSpec:
+    if any(size < 0 for size in shape):
+        raise ConfigError([f"column '{spec.name}': shape={shape} has a negative size"])
+    if spec.kind == "binary" and spec.dtype == "object" and shape != spec.shape:
+        raise ConfigError([f"column '{spec.name}': name the dtype as well, as in recast('uint8', {shape})"])
+    known = [size for size in spec.shape if size is not None]
+    if spec.is_fixed and prod(shape) != prod(known):
+        problem = (
+            f"column '{spec.name}': rows of shape {shape_text(spec.shape)} do not fill the shape {shape_text(shape)}"
+        )
+        raise ConfigError([problem])
+    return replace(spec, shape=shape)
+
+
+def _columns(schema: pa.Schema | str | Mapping[str, Any]) -> list[tuple[str, pa.DataType, str]]:
+    if isinstance(schema, pa.Schema):
+        return [(field.name, field.type, str(field.type)) for field in schema]
+    return arrow_columns(schema)
+
+
+def _missing(name: str, names: Sequence[str]) -> str:
+    by_lower = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(str(name).lower(), by_lower, n=1)
+    hint = f"; did you mean '{by_lower[near[0]]}'?" if near else "."
+    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    return f"column '{name}' is not in the data{hint} It has: {shown or 'no columns'}"
+
+
+def _repeated(wanted: Sequence[str], names: Sequence[str]) -> list[tuple[str, int]]:
+    counts = {name: names.count(name) for name in dict.fromkeys(wanted)}
+    return [(name, count) for name, count in counts.items() if count > 1]
