@@ -92,7 +92,7 @@ def test_a_lock_in_an_attribute_is_named_where_it_lies() -> None:
 
 
 def test_an_open_file_is_refused_with_what_to_do(tmp_path: Any) -> None:
-    with open(tmp_path / "x", "w+") as file:
+    with (tmp_path / "x").open("w+") as file:
         text = refusal_of(file)
     assert "an open file belongs to the process that opened it" in text
     assert "Capture its path" in text

@@ -5,6 +5,7 @@ Used by `payload` only when packing has failed or the payload is too large, to s
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import types
@@ -112,8 +113,6 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__"):
-                try:
+                with contextlib.suppress(AttributeError):  # a slot that is not set
                     found[name] = getattr(value, name)
-                except Exception:  # unset, or a property that fails: nothing to look into
-                    continue
     yield from found.items()

@@ -78,14 +78,15 @@ def unpack(data: bytes) -> tuple[Any, Any]:
     stream = io.BytesIO(data)
     stream.seek(len(_HEADER))
     try:
-        map_fun, args = pickle.load(stream)
-        sources.register(pickle.load(stream))
+        # The driver's word is law on a node: it is the user's own function that is unpacked here.
+        map_fun, args = pickle.load(stream)  # noqa: S301
+        sources.register(pickle.load(stream))  # noqa: S301
     except ModuleNotFoundError as error:
         raise PayloadError(
             name=error.name or "a module",
             type_name="module",
             reason="this node cannot import it",
-            advice="Install it on the nodes, or define what you need of it in the notebook: notebook code travels along",
+            advice="Install it on the nodes, or define what you need of it in the notebook, whose code travels along",
         ) from error
     except Exception as error:
         raise PayloadError(
@@ -102,11 +103,8 @@ def captured_sizes(map_fun: Any, args: Any) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for capture in captures(map_fun, args):
         sink = _Sink(sys.maxsize, keep=False)
-        try:
-            _Pickler(sink).dump(capture.value)
-        except Exception:
-            continue
-        sizes[capture.path] = sink.size_bytes
+        if _failure(capture.value, sink) is None:
+            sizes[capture.path] = sink.size_bytes
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
@@ -159,12 +157,17 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return super().reducer_override(obj)
 
 
-def _travels(value: Any) -> bool:
+def _failure(value: Any, sink: _Sink | None = None) -> Exception | None:
+    """Return what packing a value alone raises, or None if it travels."""
     try:
-        _Pickler(_Sink(sys.maxsize, keep=False)).dump(value)
-    except Exception:
-        return False
-    return True
+        _Pickler(sink or _Sink(sys.maxsize, keep=False)).dump(value)
+    except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
+        return error
+    return None
+
+
+def _travels(value: Any) -> bool:
+    return _failure(value) is None
 
 
 def _explain(map_fun: Any, args: Any, error: Exception) -> PayloadError:
@@ -186,10 +189,7 @@ def _explain(map_fun: Any, args: Any, error: Exception) -> PayloadError:
 
 def _generic(value: Any, error: Exception) -> Refusal:
     """Say why a value that nothing is known against did not travel."""
-    try:
-        _Pickler(_Sink(sys.maxsize, keep=False)).dump(value)
-    except Exception as own:
-        error = own
+    error = _failure(value) or error
     if isinstance(error, _Refused):
         return Refusal(f"it holds a {type(error.value).__name__}, and {error.why.reason}", _DEFAULT_ADVICE)
     return Refusal(_first_line(error), _DEFAULT_ADVICE)

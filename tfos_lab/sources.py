@@ -8,9 +8,9 @@ that text, and AutoGraph needs it to convert a function. So it travels with the 
 from __future__ import annotations
 
 import linecache
-import os
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 _PLAIN_IPYTHON = re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>")
@@ -66,7 +66,7 @@ def register(sources: Iterable[Source]) -> None:
     for source in sources:
         if source.label:
             _labels[source.filename] = source.label
-        if os.path.exists(source.filename):
+        if Path(source.filename).exists():
             continue  # the real file is here
         lines = source.text.splitlines(keepends=True)
         # No modification time: linecache then never asks the disk, and keeps the entry.

@@ -39,62 +39,45 @@ def decode_value(data: bytes) -> Any:
 
 
 def _lift(lowered: Any, depth: int) -> Any:
+    """Return what a lowered value stands for: the parts of a list first, then the whole."""
     if isinstance(lowered, dict | msgspec.msgpack.Ext):
         raise ResultUnreadable(reason=f"it holds a bare {type(lowered).__name__}")
     if not isinstance(lowered, list):
         return lowered
     if depth > 2 * MAX_DEPTH:
         raise ResultUnreadable(reason="it is nested too deep")
-    tag = Tag(lowered[0])
-    container = _CONTAINERS.get(tag)
-    if container is not None:
-        return container(_lift(item, depth + 1) for item in lowered[1:])
-    return _LEAVES[tag](depth, *lowered[1:])
+    return _BUILDERS[Tag(lowered[0])](*(_lift(part, depth + 1) for part in lowered[1:]))
 
 
-def _dict(items: Any) -> dict[Any, Any]:
-    flat = list(items)
+def _dict(*flat: Any) -> dict[Any, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _named_tuple(depth: int, name: str, fields: list[str], *items: Any) -> Any:
-    return _named_tuple_type(name, tuple(fields))(*(_lift(item, depth + 1) for item in items))
+def _named_tuple(name: str, fields: tuple[str, ...], *items: Any) -> Any:
+    return _named_tuple_type(name, fields)(*items)
 
 
 @lru_cache(maxsize=256)
 def _named_tuple_type(name: str, fields: tuple[str, ...]) -> Any:
     # collections.namedtuple takes nothing but identifiers, so a made-up name cannot smuggle code in.
-    return collections.namedtuple(name, fields)
+    return collections.namedtuple(name, fields)  # noqa: PYI024 - the fields are known only now
 
 
-def _big_int(depth: int, data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
-def _surrogates(depth: int, data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
-
-
-def _datetime(depth: int, text: str, fold: int, zone: str) -> dt.datetime:
+def _datetime(text: str, fold: int, zone: str) -> dt.datetime:
     value = dt.datetime.fromisoformat(text).replace(fold=fold)
     return value.replace(tzinfo=zoneinfo.ZoneInfo(zone)) if zone else value
 
 
-def _time(depth: int, text: str, fold: int, zone: str) -> dt.time:
+def _time(text: str, fold: int, zone: str) -> dt.time:
     value = dt.time.fromisoformat(text).replace(fold=fold)
     return value.replace(tzinfo=zoneinfo.ZoneInfo(zone)) if zone else value
 
 
-def _path(depth: int, text: Any) -> pathlib.Path:
-    return pathlib.Path(_lift(text, depth + 1))
-
-
-def _dtype(lowered: Any, depth: int) -> Any:
+def _dtype(description: Any) -> Any:
     """Return a dtype from its description; never one that holds Python objects."""
     import numpy as np
     from numpy.lib.format import descr_to_dtype
 
-    description = _lift(lowered, depth + 1)
     if isinstance(description, list) and len(description) == 1 and description[0] in ML_DTYPES:
         import ml_dtypes
 
@@ -105,70 +88,63 @@ def _dtype(lowered: Any, depth: int) -> Any:
     return dtype
 
 
-def _array(depth: int, dtype: Any, shape: list[int], data: bytes) -> Any:
+def _array(dtype: Any, shape: tuple[int, ...], data: bytes) -> Any:
     import numpy as np
 
     # A copy: the user may want to write into it, and need not keep the whole message alive.
-    return np.ndarray(tuple(shape), _dtype(dtype, depth), buffer=data).copy()
+    return np.ndarray(shape, _dtype(dtype), buffer=data).copy()
 
 
-def _scalar(depth: int, dtype: Any, data: bytes) -> Any:
+def _scalar(dtype: Any, data: bytes) -> Any:
     import numpy as np
 
-    return np.ndarray((), _dtype(dtype, depth), buffer=data)[()]
+    return np.ndarray((), _dtype(dtype), buffer=data)[()]
 
 
-def _object_array(depth: int, shape: list[int], items: list[Any]) -> Any:
+def _object_array(shape: tuple[int, ...], items: list[Any]) -> Any:
     import numpy as np
 
     array = np.empty(len(items), object)
     for index, item in enumerate(items):
-        array[index] = _lift(item, depth + 1)
-    return array.reshape(tuple(shape))
+        array[index] = item
+    return array.reshape(shape)
 
 
-def _series(depth: int, name: Any, data: bytes) -> Any:
-    return tables.raise_series(_lift(name, depth + 1), data)
-
-
-def _opaque(depth: int, type_name: str, text: str, data: bytes) -> RemoteObject:
+def _opaque(type_name: str, text: str, data: bytes) -> RemoteObject:
     if not (isinstance(type_name, str) and isinstance(text, str) and isinstance(data, bytes)):
         raise ResultUnreadable(reason="a sealed object is malformed")
     return RemoteObject(type_name, text, data)
 
 
-_CONTAINERS: dict[Tag, Callable[[Any], Any]] = {
-    Tag.LIST: list,
-    Tag.TUPLE: tuple,
-    Tag.SET: set,
-    Tag.FROZENSET: frozenset,
+_BUILDERS: dict[Tag, Callable[..., Any]] = {
+    Tag.LIST: lambda *items: list(items),
+    Tag.TUPLE: lambda *items: items,
+    Tag.SET: lambda *items: set(items),
+    Tag.FROZENSET: lambda *items: frozenset(items),
     Tag.DICT: _dict,
-}
-
-_LEAVES: dict[Tag, Callable[..., Any]] = {
     Tag.NAMED_TUPLE: _named_tuple,
-    Tag.BIG_INT: _big_int,
-    Tag.COMPLEX: lambda depth, real, imag: complex(real, imag),
-    Tag.SURROGATES: _surrogates,
-    Tag.BYTEARRAY: lambda depth, data: bytearray(memoryview(data)),
+    Tag.BIG_INT: lambda data: int.from_bytes(data, "little", signed=True),
+    Tag.COMPLEX: complex,
+    Tag.SURROGATES: lambda data: data.decode("utf-8", "surrogatepass"),
+    Tag.BYTEARRAY: lambda data: bytearray(memoryview(data)),
     Tag.DATETIME: _datetime,
-    Tag.DATE: lambda depth, text: dt.date.fromisoformat(text),
+    Tag.DATE: dt.date.fromisoformat,
     Tag.TIME: _time,
-    Tag.TIMEDELTA: lambda depth, days, seconds, micros: dt.timedelta(days, seconds, micros),
-    Tag.DECIMAL: lambda depth, text: decimal.Decimal(text),
-    Tag.FRACTION: lambda depth, *parts: fractions.Fraction(*(_lift(part, depth + 1) for part in parts)),
-    Tag.UUID: lambda depth, text: uuid.UUID(text),
-    Tag.RANGE: lambda depth, *parts: range(*(_lift(part, depth + 1) for part in parts)),
-    Tag.PATH: _path,
+    Tag.TIMEDELTA: dt.timedelta,
+    Tag.DECIMAL: decimal.Decimal,
+    Tag.FRACTION: lambda above, below: fractions.Fraction(int(above), int(below)),
+    Tag.UUID: uuid.UUID,
+    Tag.RANGE: range,
+    Tag.PATH: pathlib.Path,
     Tag.ARRAY: _array,
     Tag.SCALAR: _scalar,
     Tag.OBJECT_ARRAY: _object_array,
-    Tag.FRAME: lambda depth, data: tables.raise_frame(data),
-    Tag.SERIES: _series,
-    Tag.TIMESTAMP: lambda depth, value, unit, zone: tables.raise_timestamp(value, unit, zone),
-    Tag.PANDAS_TIMEDELTA: lambda depth, value, unit: tables.raise_timedelta(value, unit),
-    Tag.NAT: lambda depth: tables.raise_missing(Tag.NAT),
-    Tag.NA: lambda depth: tables.raise_missing(Tag.NA),
-    Tag.TABLE: lambda depth, data: tables.from_ipc(data),
+    Tag.FRAME: tables.raise_frame,
+    Tag.SERIES: tables.raise_series,
+    Tag.TIMESTAMP: tables.raise_timestamp,
+    Tag.PANDAS_TIMEDELTA: tables.raise_timedelta,
+    Tag.NAT: lambda: tables.raise_missing(Tag.NAT),
+    Tag.NA: lambda: tables.raise_missing(Tag.NA),
+    Tag.TABLE: tables.from_ipc,
     Tag.OPAQUE: _opaque,
 }

@@ -7,10 +7,9 @@ import decimal
 import enum
 import fractions
 import pathlib
-import sys
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import cloudpickle
 import msgspec
@@ -46,7 +45,7 @@ def encode_value(value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool =
         Naming the part, its type and what to do instead.
     """
     try:
-        return _encode(_Lowering(limit_bytes, sealed=not implicit).lower(value, "result", 0))
+        return _encode(_Lowering(limit_bytes, sealed=not implicit).lower(value, _Place("result")))
     except (ResultNotSendable, ResultTooLarge):
         if not implicit:
             raise
@@ -57,7 +56,7 @@ def describe(value: Any) -> str:
     """Return a short text for any value, whatever its ``repr`` does."""
     try:
         text = repr(value)
-    except Exception as error:  # a repr may fail in any way
+    except Exception as error:  # noqa: BLE001 - a repr may fail in any way
         text = f"<{type_name(value)}, whose repr failed: {type(error).__name__}>"
     if len(text) > _TEXT_LIMIT:
         text = f"{text[:_TEXT_LIMIT]}… ({len(text):,} characters)"
@@ -76,6 +75,26 @@ def _text_only(value: Any) -> list[Any]:
     return [Tag.OPAQUE, type_name(value), describe(value), b""]
 
 
+_TEXT_TAGS = {
+    decimal.Decimal: Tag.DECIMAL,
+    uuid.UUID: Tag.UUID,
+    pathlib.PurePath: Tag.PATH,
+}
+
+
+class _Place(NamedTuple):
+    """Where in the result a part lies, as the user would write it, and how deep that is."""
+
+    path: str
+    depth: int = 0
+
+    def below(self, path: str) -> _Place:
+        return _Place(path, self.depth + 1)
+
+
+_Rule = Callable[[Any, Any, _Place], Any]
+
+
 class _Lowering:
     """Lowers a value to what MessagePack knows; keeps count of its size, and of where in the value it is."""
 
@@ -84,68 +103,67 @@ class _Lowering:
         self._sealed = sealed
         self._size_bytes = 0
         self._largest = (0, "result", "")
-        self._depth = 0
 
-    def lower(self, value: Any, path: str, depth: int) -> Any:
+    def lower(self, value: Any, at: _Place) -> Any:
         """Return ``value`` in terms of None, bool, int, float, str, bytes, and lists that begin with a tag."""
-        if depth > MAX_DEPTH:
+        if at.depth > MAX_DEPTH:
             raise ResultNotSendable(
-                path=path[:80] + "…",
+                path=at.path[:80] + "…",
                 type_name=type_name(value),
                 reason=f"it is nested more than {MAX_DEPTH} deep, or holds itself",
             )
-        rule = _RULES.get(type(value)) or self._rule_by_look(value)
-        return rule(self, value, path, depth)
+        rule = self._RULES.get(type(value))
+        return rule(self, value, at) if rule else self._lower_by_look(value, at)
 
-    def _rule_by_look(self, value: Any) -> _Rule:
-        """Find the rule for a type that is not listed: subclasses, and types of packages that are not imported here."""
+    def _lower_by_look(self, value: Any, at: _Place) -> Any:
+        """Lower a value whose type is not listed: of a subclass, or of a package that is not imported here."""
         package = type(value).__module__.partition(".")[0]
         if package == "numpy":
-            return _Lowering._numpy
+            return self._numpy(value, at)
         if package == "pandas" and type(value).__name__ in tables.PANDAS_KINDS:
-            return _Lowering._pandas
+            return self._pandas(value, at)
         if package == "pyarrow" and type(value).__name__ == "Table":
-            return _Lowering._table
+            return self._table(value, at)
         if package in _TENSOR_PACKAGES:
             if type(value).__name__ == "History" and isinstance(getattr(value, "history", None), dict):
-                return _Lowering._history
+                return self._history(value, at)
             if callable(getattr(value, "numpy", None)):
-                return _Lowering._tensor
+                return self._tensor(value, at)
         if isinstance(value, enum.Enum):
-            return _Lowering._opaque
-        for kind, rule in _SUBCLASS_RULES.items():
+            return self._opaque(value, at)
+        for kind, rule in self._SUBCLASS_RULES.items():
             if isinstance(value, kind):
-                return rule
-        return _Lowering._opaque
+                return rule(self, value, at)
+        return self._opaque(value, at)
 
-    def _count(self, size_bytes: int, value: Any, path: str) -> None:
+    def _count(self, size_bytes: int, value: Any, at: _Place) -> None:
         """Add to the size, before anything is copied."""
         self._size_bytes += size_bytes
         if size_bytes > self._largest[0]:
-            self._largest = (size_bytes, path, type_name(value))
+            self._largest = (size_bytes, at.path, type_name(value))
         if self._size_bytes > self._limit_bytes:
             size, where, kind = self._largest
             raise ResultTooLarge(path=where, type_name=kind, size_bytes=size, limit_bytes=self._limit_bytes)
 
     # ---- plain values ------------------------------------------------------------------------------------------------
 
-    def _plain(self, value: Any, path: str, depth: int) -> Any:
-        self._count(9, value, path)
+    def _plain(self, value: Any, at: _Place) -> Any:
+        self._count(9, value, at)
         return value
 
-    def _int(self, value: int, path: str, depth: int) -> Any:
+    def _int(self, value: int, at: _Place) -> Any:
         value = int(value)
-        self._count(9 + value.bit_length() // 8, value, path)
+        self._count(9 + value.bit_length() // 8, value, at)
         if -(1 << 63) <= value < 1 << 64:
             return value
         return [Tag.BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)]
 
-    def _float(self, value: float, path: str, depth: int) -> Any:
-        self._count(9, value, path)
+    def _float(self, value: float, at: _Place) -> Any:
+        self._count(9, value, at)
         return float(value)
 
-    def _str(self, value: str, path: str, depth: int) -> Any:
-        self._count(len(value) + 5, value, path)
+    def _str(self, value: str, at: _Place) -> Any:
+        self._count(len(value) + 5, value, at)
         value = str(value)
         try:
             value.encode()
@@ -153,138 +171,174 @@ class _Lowering:
             return [Tag.SURROGATES, value.encode("utf-8", "surrogatepass")]
         return value
 
-    def _bytes(self, value: Any, path: str, depth: int) -> Any:
-        self._count(len(value) + 5, value, path)
+    def _bytes(self, value: Any, at: _Place) -> Any:
+        self._count(len(value) + 5, value, at)
         return [Tag.BYTEARRAY, bytes(value)] if isinstance(value, bytearray) else bytes(value)
 
-    def _memoryview(self, value: memoryview, path: str, depth: int) -> Any:
-        self._count(value.nbytes, value, path)
+    def _memoryview(self, value: memoryview, at: _Place) -> Any:
+        self._count(value.nbytes, value, at)
         return value.tobytes()
 
-    def _text(self, value: Any, path: str, depth: int) -> Any:
+    def _text(self, value: Any, at: _Place) -> Any:
         """Lower what is its ``str``."""
         for kind, tag in _TEXT_TAGS.items():
             if isinstance(value, kind):
-                self._count(len(str(value)), value, path)
-                return [tag, self._str(str(value), path, depth)]
+                self._count(len(str(value)), value, at)
+                return [tag, self._str(str(value), at)]
         raise AssertionError(type(value))
 
-    def _complex(self, value: complex, path: str, depth: int) -> Any:
-        self._count(18, value, path)
+    def _complex(self, value: complex, at: _Place) -> Any:
+        self._count(18, value, at)
         return [Tag.COMPLEX, value.real, value.imag]
 
-    def _fraction(self, value: fractions.Fraction, path: str, depth: int) -> Any:
-        return [Tag.FRACTION, *(self._int(part, path, depth) for part in (value.numerator, value.denominator))]
+    def _fraction(self, value: fractions.Fraction, at: _Place) -> Any:
+        return [Tag.FRACTION, *(self._int(part, at) for part in (value.numerator, value.denominator))]
 
-    def _range(self, value: range, path: str, depth: int) -> Any:
-        return [Tag.RANGE, *(self._int(part, path, depth) for part in (value.start, value.stop, value.step))]
+    def _range(self, value: range, at: _Place) -> Any:
+        return [Tag.RANGE, *(self._int(part, at) for part in (value.start, value.stop, value.step))]
 
-    def _datetime(self, value: dt.datetime, path: str, depth: int) -> Any:
-        self._count(32, value, path)
+    def _datetime(self, value: dt.datetime, at: _Place) -> Any:
+        self._count(32, value, at)
         return [Tag.DATETIME, *_time_parts(value)]
 
-    def _time(self, value: dt.time, path: str, depth: int) -> Any:
-        self._count(32, value, path)
+    def _time(self, value: dt.time, at: _Place) -> Any:
+        self._count(32, value, at)
         return [Tag.TIME, *_time_parts(value)]
 
-    def _date(self, value: dt.date, path: str, depth: int) -> Any:
-        self._count(12, value, path)
+    def _date(self, value: dt.date, at: _Place) -> Any:
+        self._count(12, value, at)
         return [Tag.DATE, value.isoformat()]
 
-    def _timedelta(self, value: dt.timedelta, path: str, depth: int) -> Any:
-        self._count(18, value, path)
+    def _timedelta(self, value: dt.timedelta, at: _Place) -> Any:
+        self._count(18, value, at)
         return [Tag.TIMEDELTA, value.days, value.seconds, value.microseconds]
 
     # ---- containers --------------------------------------------------------------------------------------------------
 
-    def _list(self, value: Any, path: str, depth: int) -> Any:
-        self._count(5, value, path)
-        return [Tag.LIST, *(self.lower(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value))]
+    def _list(self, value: Any, at: _Place) -> Any:
+        self._count(5, value, at)
+        return [Tag.LIST, *(self.lower(item, at.below(f"{at.path}[{i}]")) for i, item in enumerate(value))]
 
-    def _tuple(self, value: Any, path: str, depth: int) -> Any:
+    def _tuple(self, value: Any, at: _Place) -> Any:
         fields = getattr(value, "_fields", None)
-        items = self._list(tuple(value), path, depth)[1:]
+        items = self._list(tuple(value), at)[1:]
         if isinstance(fields, tuple) and all(isinstance(name, str) for name in fields):
-            return [Tag.NAMED_TUPLE, type(value).__name__, list(fields), *items]
+            return [Tag.NAMED_TUPLE, type(value).__name__, [Tag.TUPLE, *fields], *items]
         return [Tag.TUPLE, *items]
 
-    def _set(self, value: Any, path: str, depth: int) -> Any:
-        self._count(5, value, path)
+    def _set(self, value: Any, at: _Place) -> Any:
+        self._count(5, value, at)
         tag = Tag.FROZENSET if isinstance(value, frozenset) else Tag.SET
-        return [tag, *(self.lower(item, f"an element of {path}", depth + 1) for item in value)]
+        return [tag, *(self.lower(item, at.below(f"an element of {at.path}")) for item in value)]
 
-    def _dict(self, value: Any, path: str, depth: int) -> Any:
-        self._count(5, value, path)
+    def _dict(self, value: Any, at: _Place) -> Any:
+        self._count(5, value, at)
         lowered: list[Any] = [Tag.DICT]
         for key, item in value.items():
-            lowered.append(self.lower(key, f"a key of {path}", depth + 1))
-            lowered.append(self.lower(item, f"{path}[{describe(key)[:60]}]", depth + 1))
+            lowered.append(self.lower(key, at.below(f"a key of {at.path}")))
+            lowered.append(self.lower(item, at.below(f"{at.path}[{describe(key)[:60]}]")))
         return lowered
 
     # ---- arrays and tables -------------------------------------------------------------------------------------------
 
-    def _numpy(self, value: Any, path: str, depth: int) -> Any:
+    def _numpy(self, value: Any, at: _Place) -> Any:
         import numpy as np
 
         if isinstance(value, np.generic) and not value.dtype.hasobject:
-            self._count(value.nbytes, value, path)
-            return [Tag.SCALAR, self._dtype(value.dtype, path, depth), value.tobytes()]
+            self._count(value.nbytes, value, at)
+            return [Tag.SCALAR, self._dtype(value.dtype, at), value.tobytes()]
         if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray | np.matrix):
-            return self._opaque(value, path, depth)
-        self._count(value.nbytes, value, path)
+            return self._opaque(value, at)
+        self._count(value.nbytes, value, at)
         if value.dtype.hasobject or value.dtype.kind == "T":
-            items = [self.lower(item, f"an element of {path}", depth + 1) for item in value.ravel().tolist()]
-            return [Tag.OBJECT_ARRAY, list(value.shape), items]
-        return [Tag.ARRAY, self._dtype(value.dtype, path, depth), list(value.shape), value.tobytes()]
+            items = [self.lower(item, at.below(f"an element of {at.path}")) for item in value.ravel().tolist()]
+            return [Tag.OBJECT_ARRAY, [Tag.TUPLE, *value.shape], [Tag.LIST, *items]]
+        return [Tag.ARRAY, self._dtype(value.dtype, at), [Tag.TUPLE, *value.shape], value.tobytes()]
 
-    def _dtype(self, dtype: Any, path: str, depth: int) -> Any:
+    def _dtype(self, dtype: Any, at: _Place) -> Any:
         """Lower a dtype: its name for those of ml_dtypes, else as NumPy's own files have it."""
         if dtype.name in ML_DTYPES:
             return [Tag.LIST, dtype.name]
         from numpy.lib.format import dtype_to_descr
 
-        return self.lower(dtype_to_descr(dtype), path, depth + 1)
+        return self.lower(dtype_to_descr(dtype), at.below(at.path))
 
-    def _tensor(self, value: Any, path: str, depth: int) -> Any:
+    def _tensor(self, value: Any, at: _Place) -> Any:
         try:
             array = value.numpy()
         except Exception as error:  # symbolic tensors fail in several ways
             reason = f"it has no value outside its graph ({_first_line(error)})"
-            raise ResultNotSendable(path=path, type_name=type_name(value), reason=reason) from error
-        return self.lower(array, path, depth + 1)
+            raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=reason) from error
+        return self.lower(array, at.below(at.path))
 
-    def _history(self, value: Any, path: str, depth: int) -> Any:
-        return self.lower(value.history, path, depth + 1)
+    def _history(self, value: Any, at: _Place) -> Any:
+        return self.lower(value.history, at.below(at.path))
 
-    def _pandas(self, value: Any, path: str, depth: int) -> Any:
-        self._count(tables.size_bytes(value), value, path)
+    def _pandas(self, value: Any, at: _Place) -> Any:
+        self._count(tables.size_bytes(value), value, at)
         lowered = tables.lower_pandas(value)
         if lowered is None:
-            return self._opaque(value, path, depth)
+            return self._opaque(value, at)
         tag, *parts = lowered
-        return [tag, *(part if isinstance(part, bytes) else self.lower(part, path, depth + 1) for part in parts)]
+        return [tag, *(part if isinstance(part, bytes) else self.lower(part, at.below(at.path)) for part in parts)]
 
-    def _table(self, value: Any, path: str, depth: int) -> Any:
-        self._count(value.nbytes, value, path)
+    def _table(self, value: Any, at: _Place) -> Any:
+        self._count(value.nbytes, value, at)
         return [Tag.TABLE, tables.to_ipc(value)]
 
     # ---- everything else ---------------------------------------------------------------------------------------------
 
-    def _opaque(self, value: Any, path: str, depth: int) -> Any:
+    def _opaque(self, value: Any, at: _Place) -> Any:
         """Seal an object that is not plain data, or send only its text."""
         if not self._sealed:
-            self._count(_TEXT_LIMIT, value, path)
+            self._count(_TEXT_LIMIT, value, at)
             return _text_only(value)
         why = refusal(value)
         if why is not None:
-            raise ResultNotSendable(path=path, type_name=type_name(value), reason=why.reason)
+            raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=why.reason)
         try:
             data = cloudpickle.dumps(value)
         except Exception as error:  # a reduce method may fail in any way
             reason = _first_line(error)
-            raise ResultNotSendable(path=path, type_name=type_name(value), reason=reason) from error
-        self._count(len(data), value, path)
+            raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=reason) from error
+        self._count(len(data), value, at)
         return [Tag.OPAQUE, type_name(value), describe(value), data]
+
+    # ---- which rule is for which type -----------------------------------------------------------------------------
+
+    _RULES: ClassVar[dict[type, _Rule]] = {
+        type(None): _plain,
+        bool: _plain,
+        int: _int,
+        float: _float,
+        str: _str,
+        list: _list,
+        tuple: _tuple,
+        dict: _dict,
+    }
+
+    # In this order: a datetime is a date as well.
+    _SUBCLASS_RULES: ClassVar[dict[type, _Rule]] = {
+        str: _str,
+        bytes: _bytes,
+        bytearray: _bytes,
+        memoryview: _memoryview,
+        int: _int,
+        float: _float,
+        complex: _complex,
+        dict: _dict,
+        list: _list,
+        tuple: _tuple,
+        set: _set,
+        frozenset: _set,
+        range: _range,
+        fractions.Fraction: _fraction,
+        dt.datetime: _datetime,
+        dt.date: _date,
+        dt.time: _time,
+        dt.timedelta: _timedelta,
+        **dict.fromkeys(_TEXT_TAGS, _text),
+    }
 
 
 def _time_parts(value: dt.datetime | dt.time) -> tuple[str, int, str]:
@@ -298,46 +352,3 @@ def _time_parts(value: dt.datetime | dt.time) -> tuple[str, int, str]:
 def _first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
-
-
-_Rule = Callable[[_Lowering, Any, str, int], Any]
-
-_RULES: dict[type, _Rule] = {
-    type(None): _Lowering._plain,
-    bool: _Lowering._plain,
-    int: _Lowering._int,
-    float: _Lowering._float,
-    str: _Lowering._str,
-    list: _Lowering._list,
-    tuple: _Lowering._tuple,
-    dict: _Lowering._dict,
-}
-
-_TEXT_TAGS = {
-    decimal.Decimal: Tag.DECIMAL,
-    uuid.UUID: Tag.UUID,
-    pathlib.PurePath: Tag.PATH,
-}
-
-# In this order: a datetime is a date as well.
-_SUBCLASS_RULES: dict[type, _Rule] = {
-    str: _Lowering._str,
-    bytes: _Lowering._bytes,
-    bytearray: _Lowering._bytes,
-    memoryview: _Lowering._memoryview,
-    int: _Lowering._int,
-    float: _Lowering._float,
-    complex: _Lowering._complex,
-    dict: _Lowering._dict,
-    list: _Lowering._list,
-    tuple: _Lowering._tuple,
-    set: _Lowering._set,
-    frozenset: _Lowering._set,
-    range: _Lowering._range,
-    fractions.Fraction: _Lowering._fraction,
-    dt.datetime: _Lowering._datetime,
-    dt.date: _Lowering._date,
-    dt.time: _Lowering._time,
-    dt.timedelta: _Lowering._timedelta,
-    **dict.fromkeys(_TEXT_TAGS, _Lowering._text),
-}

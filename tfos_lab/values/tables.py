@@ -29,9 +29,9 @@ def lower_pandas(value: Any) -> list[Any] | None:
     if name == "NAType":
         return [Tag.NA]
     if name == "Timestamp":
-        return [Tag.TIMESTAMP, int(value._value), value.unit, _zone_name(value)]
+        return [Tag.TIMESTAMP, int(value._value), value.unit, _zone_name(value)]  # noqa: SLF001 - `value` is always in nanoseconds, which may overflow
     if name == "Timedelta":
-        return [Tag.PANDAS_TIMEDELTA, int(value._value), value.unit]
+        return [Tag.PANDAS_TIMEDELTA, int(value._value), value.unit]  # noqa: SLF001
     if name == "Series":
         data = _frame_to_ipc(value.to_frame(_COLUMN))
         return None if data is None else [Tag.SERIES, value.name, data]
