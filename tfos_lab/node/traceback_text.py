@@ -1,0 +1,136 @@
+"""A remote exception as text that a person in a notebook can read: the user's own lines first, ours left out.
+
+Frames of tfos_lab are left out, lines of notebook cells are named as the notebook names them (``Cell In[5], line 12``),
+and long stretches inside libraries are folded. Used where the user's function is called.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+from tfos_lab import sources
+
+MAX_LINES = 200
+MAX_CHARACTERS = 100_000
+MAX_MESSAGE = 20_000
+
+# Of a longer stretch inside libraries, so many frames are shown at its beginning and its end.
+_FOLD_OVER = 5
+_KEEP_FIRST = 1
+_KEEP_LAST = 2
+
+_OWN = str(Path(__file__).resolve().parent.parent)
+_STDLIB = sysconfig.get_path("stdlib")
+_INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]([^\\/]+)")
+_GENERATED = "__autograph_generated_file"
+
+_CAUSE = "The above exception was the direct cause of the following exception:"
+_CONTEXT = "During handling of the above exception, another exception occurred:"
+
+
+def format_remote(error: BaseException) -> tuple[str, str, str]:
+    """Return the name of the exception's type, its message, and its traceback as text."""
+    name = type(error).__name__
+    try:
+        message = str(error)
+    except Exception as failure:  # noqa: BLE001 - the user's own __str__ may raise anything
+        message = f"<the message could not be made: {type(failure).__name__}>"
+    lines = _render(traceback.TracebackException.from_exception(error, compact=True))
+    text = "\n".join(line for block in lines for line in block.rstrip("\n").split("\n"))
+    return name, _with_labels(_shorten(message, MAX_MESSAGE)), _limit(_with_labels(text))
+
+
+def _render(error: traceback.TracebackException) -> Iterator[str]:
+    """Yield the blocks of lines of an exception, after those of the exceptions behind it."""
+    if error.__cause__ is not None:
+        yield from _render(error.__cause__)
+        yield f"\n{_CAUSE}\n\n"
+    elif error.__context__ is not None and not error.__suppress_context__:
+        yield from _render(error.__context__)
+        yield f"\n{_CONTEXT}\n\n"
+    frames = _frames(error.stack)
+    if frames:
+        yield "Traceback (most recent call last):"
+        yield from frames
+    yield from error.format_exception_only()
+    for number, inner in enumerate(error.exceptions or (), 1):
+        yield f"  --- exception {number} of the group ---"
+        for block in _render(inner):
+            yield "\n".join(f"  {line}" for line in block.rstrip("\n").split("\n"))
+
+
+def _frames(stack: traceback.StackSummary) -> list[str]:
+    frames = [frame for frame in stack if not frame.filename.startswith(_OWN)]
+    # An error of tfos_lab's own, with no line of the user's in it, is shown whole.
+    return list(_fold(frames or stack))
+
+
+def _fold(frames: Iterable[traceback.FrameSummary]) -> Iterator[str]:
+    """Yield the frames' lines; repeated frames are counted, and long stretches inside libraries folded."""
+    runs = (list(same) for _, same in groupby(frames, key=lambda frame: (frame.filename, frame.lineno, frame.name)))
+    distinct = [(run[0], len(run)) for run in runs]
+    for in_library, group in groupby(distinct, key=lambda item: _library(item[0].filename) is not None):
+        stretch = list(group)
+        hidden = stretch[_KEEP_FIRST:-_KEEP_LAST] if in_library and len(stretch) > _FOLD_OVER else []
+        for index, (frame, times) in enumerate(stretch):
+            if hidden and index == _KEEP_FIRST:
+                yield f"  … {len(hidden)} frames in {_packages(item[0] for item in hidden)} …"
+            if not hidden or index < _KEEP_FIRST or index >= len(stretch) - _KEEP_LAST:
+                yield _frame(frame)
+                if times > 1:
+                    yield f"  [repeated {times - 1} more times]"
+
+
+def _packages(frames: Iterable[traceback.FrameSummary]) -> str:
+    return ", ".join(dict.fromkeys(_library(frame.filename) or "" for frame in frames))
+
+
+def _library(filename: str) -> str | None:
+    """Return the package that a file belongs to, ``"Python"`` for the standard library, None for the user's own."""
+    installed = _INSTALLED.search(filename)
+    if installed:
+        return installed[1].removesuffix(".py")
+    if filename.startswith((_STDLIB, "<frozen ")):
+        return "Python"
+    return "tensorflow" if _GENERATED in filename else None
+
+
+def _frame(frame: traceback.FrameSummary) -> str:
+    text = traceback.StackSummary().format_frame_summary(frame).rstrip("\n")
+    label = sources.label(frame.filename)
+    if label is None:
+        return text
+    first, _, rest = text.partition("\n")
+    # The body of a cell has no name that the user gave it.
+    name = "" if frame.name == "map_fun" else f", in {frame.name}"
+    return f"  {label}, line {frame.lineno}{name}" + (f"\n{rest}" if rest else "")
+
+
+def _with_labels(text: str) -> str:
+    """Name notebook cells in text that libraries have made, such as AutoGraph's "in user code"."""
+    for filename, label in sources.labels().items():
+        text = text.replace(f'File "{filename}"', label).replace(filename, label)
+    return text
+
+
+def _shorten(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
+def _limit(text: str) -> str:
+    """Keep the first third and the last two thirds of what is allowed."""
+    lines = [_shorten(line, MAX_CHARACTERS // 20) for line in text.split("\n")]
+    if len(lines) > MAX_LINES:
+        first = MAX_LINES // 3
+        last = MAX_LINES - first - 1
+        lines = [*lines[:first], f"… {len(lines) - first - last} lines left out …", *lines[-last:]]
+    text = "\n".join(lines)
+    if len(text) > MAX_CHARACTERS:
+        first = MAX_CHARACTERS // 3
+        text = f"{text[:first]}\n… shortened …\n{text[-(MAX_CHARACTERS - first - 20) :]}"
+    return text
