@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
-
-import pytest
+import sys
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab import sources
 from tfos_lab.node import traceback_text
 from tfos_lab.node.traceback_text import format_remote
 from tfos_lab.sources import Source
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def run_cell(source: str, number: int = 5, **names: Any) -> BaseException:
@@ -22,7 +24,7 @@ def run_cell(source: str, number: int = 5, **names: Any) -> BaseException:
     exec(compile(source, filename, "exec"), space)
     try:
         space["map_fun"](None, None)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - this is what is asked for
         return error
     raise AssertionError("nothing was raised")
 
@@ -64,15 +66,13 @@ def test_an_error_of_tfos_lab_alone_is_shown_whole() -> None:
 
 
 def test_chained_exceptions_are_kept() -> None:
-    cause = "def map_fun(args, ctx):\n    try:\n        {}['a']\n    except KeyError as e:\n        raise OSError('b') from e\n"
-    _, _, text = format_remote(run_cell(cause))
-    assert re.search(
-        r"KeyError: 'a'\n+The above exception was the direct cause .*\n+Traceback.*OSError: b$", text, re.S
+    template = (
+        "def map_fun(args, ctx):\n    try:\n        {}['a']\n    except KeyError as e:\n        raise OSError('b')"
     )
-    context = "def map_fun(args, ctx):\n    try:\n        {}['a']\n    except KeyError:\n        raise OSError('b')\n"
-    assert "During handling of the above exception" in format_remote(run_cell(context))[2]
-    silent = "def map_fun(args, ctx):\n    try:\n        {}['a']\n    except KeyError:\n        raise OSError('b') from None\n"
-    assert "KeyError" not in format_remote(run_cell(silent))[2]
+    caused, implied, silent = (format_remote(run_cell(template + end))[2] for end in (" from e", "", " from None"))
+    assert re.search(r"KeyError: 'a'\n+The above exception was the direct cause .*OSError: b$", caused, re.DOTALL)
+    assert "During handling of the above exception" in implied
+    assert "KeyError: " not in silent
 
 
 def test_groups_of_exceptions_are_shown_one_by_one() -> None:
@@ -118,9 +118,9 @@ def test_a_message_that_cannot_be_made_is_no_obstacle() -> None:
 
 
 def test_file_names_of_cells_in_messages_become_their_labels() -> None:
-    source = 'def map_fun(args, ctx):\n    raise RuntimeError(f\'in user code:\\n  File "{__import__("sys")._getframe().f_code.co_filename}", line 2\')\n'
-    _, message, _ = format_remote(run_cell(source, number=8))
-    assert message == "in user code:\n  Cell In[8], line 2"
+    source = "def map_fun(args, ctx):\n    raise RuntimeError(f'in user code:\\n  File \"{where()}\", line 2')\n"
+    error = run_cell(source, number=8, where=lambda: sys._getframe(1).f_code.co_filename)
+    assert format_remote(error)[1] == "in user code:\n  Cell In[8], line 2"
 
 
 def test_what_is_too_long_is_shortened() -> None:
