@@ -141,9 +141,10 @@ class Drained(Message, frozen=True):
 
 
 class DatasetOpened(Message, frozen=True):
-    """The node's function asked for a dataset: its steps per epoch can now be agreed on."""
+    """The node's function asked for its ``opening``-th dataset: the steps of its epochs can now be agreed on."""
 
     seat: int
+    opening: int
     batch_size: int
     remainder: str | None
 
@@ -165,6 +166,7 @@ class AttemptStored(Message, frozen=True):
     attempt: str
     rows: dict[int, int]
     size_bytes: int
+    shapes: dict[str, list[int]] = {}
 
 
 class FeedStopped(Message, frozen=True):
@@ -253,22 +255,26 @@ class FreeSlot(Message, frozen=True):
 
 
 class FeedOpen(Message, frozen=True):
-    """A feed begins: open an endpoint for its rows. ``schema`` is an Arrow IPC schema."""
+    """A feed begins: open an endpoint for its rows. ``schema`` is the DataFrame's, as Spark writes it in JSON."""
 
     feed: int
     epochs: int
     remainder: str
-    schema: bytes
+    schema: str
     token: str
 
 
 class Commit(Message, frozen=True):
-    """The attempt's rows count, and become visible; any other attempt of the partition is dropped."""
+    """The attempt's rows count, and become visible; any other attempt of the partition is dropped.
+
+    ``shapes`` gives the inner shape of array columns, so that a node without rows knows them too.
+    """
 
     feed: int
     partition: int
     attempt: str
     rows: int
+    shapes: dict[str, list[int]] = {}
 
 
 class FeedComplete(Message, frozen=True):
@@ -279,9 +285,10 @@ class FeedComplete(Message, frozen=True):
 
 
 class EpochPlan(Message, frozen=True):
-    """All lock-step nodes take ``steps`` steps in each epoch of this feed."""
+    """All lock-step nodes take ``steps`` steps in each epoch that their ``opening``-th dataset reads of this feed."""
 
     feed: int
+    opening: int
     steps: int
 
 
@@ -302,6 +309,7 @@ class SegmentReady(Message, frozen=True):
     feed: int
     path: str
     rows: int
+    shapes: dict[str, list[int]] = {}
 
 
 ToAgent = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from tfos_lab.engine.events import Event
 
@@ -65,9 +66,10 @@ class Subscription:
 
 
 class Bus:
-    """Hands each event to every subscription, in the order of publishing."""
+    """Hands each event to every subscription, in the order of publishing; ``tap`` sees each one first, at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, tap: Callable[[Event], None] | None = None) -> None:
+        self._tap = tap
         self._lock = threading.Lock()
         self._subscriptions: list[Subscription] = []
 
@@ -80,6 +82,8 @@ class Bus:
 
     def publish(self, event: Event) -> None:
         """Offer ``event`` to every listener; never blocks."""
+        if self._tap is not None:
+            self._tap(event)
         with self._lock:
             for subscription in self._subscriptions:
                 subscription._offer(event)

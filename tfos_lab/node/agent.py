@@ -33,11 +33,11 @@ LOG_BATCHES_IN_FLIGHT = 8
 LOG_INTERVAL_S = 0.02
 
 
-def run(body: bytes, _fds: list[int]) -> int:
-    """Entry point in the forked process; ``body`` is an encoded `LaunchSpec`."""
+def run(body: bytes, fds: list[int]) -> int:
+    """Entry point in the forked process; ``body`` is an encoded `LaunchSpec`, ``fds`` the seat holder's socket, if any."""
     spec = msgspec.msgpack.decode(body, type=m.LaunchSpec)
     set_process_name(f"tfos {spec.node}")
-    agent = Agent(spec)
+    agent = Agent(spec, socket.socket(fileno=fds[0]) if fds else None)
     signal.signal(signal.SIGTERM, lambda *_: agent.leave("asked to leave"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -50,8 +50,9 @@ def run(body: bytes, _fds: list[int]) -> int:
 class Agent:
     """One poll loop over the driver, the child, its pipes and its nursery."""
 
-    def __init__(self, spec: m.LaunchSpec) -> None:
+    def __init__(self, spec: m.LaunchSpec, seat_holder: socket.socket | None) -> None:
         self._spec = spec
+        self._seat_holder = seat_holder
         self._seat = spec.seat
         self._scratch = nursery_client.scratch_root() / f"{spec.cluster_id}-{spec.seat}-{os.getpid()}"
         self._scratch.mkdir(mode=0o700)
@@ -61,6 +62,7 @@ class Agent:
         self._logs = LogSpool(self._scratch / "log")
         self._feeds = FeedStore(spec.seat, self._scratch, self._send, self._send_to_child)
         self._child: ChildLink | None = None
+        self._unheard: list[m.ToAgent] = []
         self._guardian = open_pidfd(spec.guardian)
         self._poller = zmq.Poller()
         self._callbacks: dict[object, Callable[[], None]] = {}
@@ -152,6 +154,8 @@ class Agent:
                 self._finish_child(message, grace_s)
             case m.Goodbye():
                 self._leaving = True
+            case m.FreeSlot():
+                self._free_slot()
             case m.LogCredit(sequence=sequence):
                 self._log_acked = max(self._log_acked, sequence)
             case _:
@@ -180,6 +184,8 @@ class Agent:
             self._end(m.Outcome(kind="raised", error="NurseryUnavailable", message=str(error)))
             return
         child = self._child
+        for message in self._unheard:
+            child.send(message)
         self._send(m.Progressed(seat=self._seat, state="importing"))
         self._watch(child.nursery, self._hear_nursery)
         self._watch(child.control, self._hear_child)
@@ -189,6 +195,8 @@ class Agent:
     def _send_to_child(self, message: m.ToAgent) -> None:
         if self._child is not None:
             self._child.send(message)
+        else:
+            self._unheard.append(message)
 
     def _hear_child(self) -> None:
         assert self._child is not None
@@ -197,7 +205,7 @@ class Agent:
             message = m.decode_from_agent(data)
             if isinstance(message, m.Ended):
                 self._end(message.outcome)
-            elif not self._feeds.overhear(message):
+            else:
                 self._link.send(data)
         if not open_:
             self._unwatch(self._child.control)
@@ -273,6 +281,14 @@ class Agent:
             self._send(m.Drained(seat=self._seat))
 
     # ---- leaving ----------------------------------------------------------------------------------------------------
+
+    def _free_slot(self) -> None:
+        """Tell the Spark task to return; from now on the guardian and the driver alone keep this agent alive."""
+        if self._seat_holder is not None:
+            with contextlib.suppress(OSError):
+                self._seat_holder.send(b"1")
+            self._seat_holder.close()
+            self._seat_holder = None
 
     def leave(self, _why: str) -> None:
         """End the loop; `close` ends the child with it."""

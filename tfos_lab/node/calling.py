@@ -48,10 +48,11 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
         return Outcome(
             kind="raised", error=name, message=message, traceback=text, consequence=is_consequence(name, message)
         )
-    return _returned(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
+    return returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
 
 
-def _returned(value: Any, *, implicit: bool) -> Outcome:
+def returned_outcome(value: Any, *, implicit: bool) -> Outcome:
+    """Return the outcome of a function that returned ``value``; ``implicit`` if that was a cell's last expression."""
     try:
         return Outcome(kind="returned", value=encode_value(value))
     except (TypeError, ValueError) as error:

@@ -1,0 +1,68 @@
+"""A Jupyter-first workbench for distributed TensorFlow on Apache Spark.
+
+    import tfos_lab
+    cluster = tfos_lab.run(map_fun, args, cluster_size=4)
+    cluster.train(df, epochs=3)
+    results = cluster.wait()
+
+In a notebook: ``%load_ext tfos_lab``, then ``%%tfos cluster_size=4`` over a cell. Names are loaded when they are used, so
+that ``import tfos_lab`` is quick and silent.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab._version import __version__
+
+if TYPE_CHECKING:
+    from tfos_lab.config import ClusterConfig
+    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.registry import clusters
+    from tfos_lab.engine.start import run
+    from tfos_lab.errors import TfosError
+    from tfos_lab.node.context import NodeContext
+    from tfos_lab.node.local_context import local_context
+
+# Public name → the module it lives in.
+_HOMES = {
+    "Cluster": "tfos_lab.engine.cluster",
+    "ClusterConfig": "tfos_lab.config",
+    "NodeContext": "tfos_lab.node.context",
+    "TfosError": "tfos_lab.errors",
+    "clusters": "tfos_lab.engine.registry",
+    "local_context": "tfos_lab.node.local_context",
+    "run": "tfos_lab.engine.start",
+}
+_ROOMS = ("data", "errors")
+
+__all__ = [
+    "Cluster",
+    "ClusterConfig",
+    "NodeContext",
+    "TfosError",
+    "__version__",
+    "clusters",
+    "local_context",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"tfos_lab.{name}")
+    raise AttributeError(f"module 'tfos_lab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_ROOMS])
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Register the magics: what ``%load_ext tfos_lab`` calls."""
+    from tfos_lab.jupyter.magics import load_ipython_extension as load
+
+    load(ipython)

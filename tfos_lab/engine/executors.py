@@ -1,0 +1,81 @@
+"""Looks at the executors before nodes are sent there: which packages and which Python they have, named per host."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from tfos_lab.engine import spark_session
+from tfos_lab.engine.shipping import make_task
+from tfos_lab.errors import ExecutorMismatch
+from tfos_lab.node.spark_seat import MISSING_MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEMA = "host string, executor string, python string, missing string"
+_LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
+_WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
+_MISSING = re.compile(re.escape(MISSING_MARK) + r"(.+?) \(host ([^,]+),")
+
+# Applications whose executors were looked at, with the flavours that were warmed there.
+_checked: set[tuple[str, str]] = set()
+
+
+def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]) -> None:
+    """Look at the executors once per application and environment, and begin to warm them.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If a host lacks a package or runs another Python minor version; names each host.
+    """
+    key = (spark_session.owner_of(spark), repr(sorted(extra_env.items())))
+    if key in _checked:
+        return
+    facts = inspect_executors(spark, nodes, extra_env)
+    problems = {fact["host"]: f"lacks {fact['missing']}" for fact in facts if fact["missing"]}
+    if problems:
+        raise ExecutorMismatch(problems=problems)
+    _checked.add(key)
+
+
+def inspect_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]) -> list[dict[str, str]]:
+    """Run a small task on (most likely all of) the executors; returns the facts of `inspect_and_warm`, one per executor.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If Spark itself refuses an executor's Python.
+    """
+    slots = spark_session.slots_of(spark)
+    tasks = max(nodes, slots.total if slots else nodes)
+    task = make_task("tfos_lab.node.spark_seat", "inspect_task", spark_session.owner_of(spark), extra_env)
+    try:
+        with spark_session.tagged(spark, "tfos-inspect", "tfos_lab: look at the executors and warm them"):
+            rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, _SCHEMA).collect()
+    except Exception as error:
+        mismatch = mismatch_in(error)
+        if mismatch is None:
+            raise
+        raise mismatch from None
+    return list({(row["host"], row["executor"]): row.asDict() for row in rows}.values())
+
+
+def mismatch_in(error: Exception) -> ExecutorMismatch | None:
+    """Return what Spark's error says about an executor's Python, or None if it is about something else."""
+    text = str(error)
+    lacking = _MISSING.search(text)
+    if lacking is not None:
+        return ExecutorMismatch(problems={lacking[2]: f"lacks {lacking[1]}"})
+    python = _WORKER_PYTHON.search(text)
+    place = _LOST_TASK.search(text)
+    host = place[1] if place else "an executor"
+    if python is not None:
+        mine = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return ExecutorMismatch(problems={host: f"runs Python {python[1]}, the notebook runs {mine}"})
+    if "Cannot run program" in text:
+        program = re.search(r'Cannot run program "([^"]+)"', text)
+        return ExecutorMismatch(problems={host: f"has no {program[1] if program else 'Python'}"})
+    return None

@@ -1,0 +1,192 @@
+"""The rules of feeding: which rows count, when a feed is complete, and how many steps all nodes take.
+
+A pure state machine beside the roster, called by the server's thread. Each partition is committed once, by the first
+attempt that has stored all its rows; when Spark's job is over, what was committed must add up to what Spark produced.
+Once the rows of each node and their batch sizes are known, one number of steps is agreed on for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tfos_lab import messages as m
+from tfos_lab.engine.events import FeedProgressed
+from tfos_lab.engine.roster import Instruction, Publish, SendTo
+
+
+@dataclass
+class Feed:
+    """One feed's books."""
+
+    number: int
+    seats: list[int]
+    remainder: str
+    epochs: int
+    locations: dict[int, str] = field(default_factory=dict)
+    committed: dict[int, str] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    size_bytes: int = 0
+    expected_rows: int | None = None
+    expected_partitions: int | None = None
+    steps: dict[int, int] = field(default_factory=dict)
+    state: str = "open"
+
+    @property
+    def total_rows(self) -> int:
+        """Rows committed on all nodes."""
+        return sum(self.rows.values())
+
+
+class FeedLedger:
+    """All feeds of one cluster, one open at a time.
+
+    Parameters
+    ----------
+    names : dict of int to str
+        The nodes that train, by seat: those that are fed.
+    lock_step : bool
+        Whether they must all take the same number of steps (not under parameter servers).
+    """
+
+    def __init__(self, names: dict[int, str], *, lock_step: bool) -> None:
+        self._names = names
+        self._lock_step = lock_step
+        self._openings: dict[int, dict[int, m.DatasetOpened]] = {}
+        self._feeds: list[Feed] = []
+        self._ended = False
+        self.stopped_by: str | None = None
+
+    @property
+    def current(self) -> Feed | None:
+        """The newest feed, or None."""
+        return self._feeds[-1] if self._feeds else None
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def open(self, schema: str, epochs: int, remainder: str, token: str) -> list[Instruction]:
+        """Begin a feed: every training node opens an endpoint."""
+        feed = Feed(number=len(self._feeds), seats=list(self._names), remainder=remainder, epochs=epochs)
+        self._feeds.append(feed)
+        opening = m.FeedOpen(feed=feed.number, epochs=epochs, remainder=remainder, schema=schema, token=token)
+        return [SendTo(seat, opening) for seat in feed.seats]
+
+    def job_done(self, number: int, rows: int, partitions: int, now_s: float) -> list[Instruction]:
+        """Spark's job is over: it produced this many rows and partitions."""
+        feed = self._feeds[number]
+        feed.expected_rows, feed.expected_partitions = rows, partitions
+        return self._when_complete(feed, now_s)
+
+    def abort(self, number: int, reason: str) -> list[Instruction]:
+        """The feed failed, or nobody wants its rows any more."""
+        feed = self._feeds[number]
+        if feed.state != "open":
+            return []
+        feed.state = "aborted"
+        return [SendTo(seat, m.FeedAborted(feed=number, reason=reason)) for seat in feed.seats]
+
+    def end(self) -> list[Instruction]:
+        """No further feed will come."""
+        if self._ended:
+            return []
+        self._ended = True
+        return [SendTo(seat, m.FeedsEnded()) for seat in self._names]
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
+        """Take one agent's message in; return what must now be done."""
+        match message:
+            case m.FeedReady(seat=seat, feed=number, location=location):
+                self._feeds[number].locations[seat] = location
+            case m.AttemptStored():
+                return self._store(message, now_s)
+            case m.DatasetOpened():
+                self._openings.setdefault(message.opening, {})[message.seat] = message
+                return [i for feed in self._feeds if feed.state == "complete" for i in self._plan(feed, now_s)]
+            case m.FeedStopped(seat=seat):
+                self.stopped_by = self._names.get(seat, str(seat))
+        return []
+
+    def _store(self, message: m.AttemptStored, now_s: float) -> list[Instruction]:
+        feed = self._feeds[message.feed]
+        if feed.state != "open" or message.partition in feed.committed:
+            return []
+        feed.committed[message.partition] = message.attempt
+        feed.size_bytes += message.size_bytes
+        instructions: list[Instruction] = []
+        for seat in feed.seats:
+            rows = message.rows.get(seat, 0)
+            feed.rows[seat] = feed.rows.get(seat, 0) + rows
+            instructions.append(
+                SendTo(
+                    seat,
+                    m.Commit(
+                        feed=feed.number,
+                        partition=message.partition,
+                        attempt=message.attempt,
+                        rows=rows,
+                        shapes=message.shapes,
+                    ),
+                )
+            )
+        return [*instructions, self._progress(feed, now_s), *self._when_complete(feed, now_s)]
+
+    def _when_complete(self, feed: Feed, now_s: float) -> list[Instruction]:
+        if feed.state != "open" or feed.expected_partitions is None:
+            return []
+        if len(feed.committed) < feed.expected_partitions:
+            return []
+        feed.state = "complete"
+        instructions: list[Instruction] = [
+            SendTo(seat, m.FeedComplete(feed=feed.number, rows=feed.rows.get(seat, 0))) for seat in feed.seats
+        ]
+        return [*instructions, self._progress(feed, now_s), *self._plan(feed, now_s)]
+
+    # ---- equal ends -------------------------------------------------------------------------------------------------
+
+    def _plan(self, feed: Feed, now_s: float) -> list[Instruction]:
+        """Agree on the steps of an epoch, for each dataset whose batch sizes all nodes have told."""
+        instructions: list[Instruction] = []
+        for opening, opened in self._openings.items():
+            if not self._lock_step:
+                instructions += self._plan_alone(feed, opened)
+            elif opening not in feed.steps and all(seat in opened for seat in feed.seats):
+                counts = [_steps(feed, opened[seat]) for seat in feed.seats]
+                drops = any(_remainder(feed, opened[seat]) == "drop" for seat in feed.seats)
+                steps = feed.steps[opening] = min(counts) if drops else max(counts)
+                plan = m.EpochPlan(feed=feed.number, opening=opening, steps=steps)
+                instructions += [*(SendTo(seat, plan) for seat in feed.seats), self._progress(feed, now_s)]
+        return instructions
+
+    def _plan_alone(self, feed: Feed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
+        """Nodes that do not wait for one another each read their own rows to the end."""
+        return [
+            SendTo(seat, m.EpochPlan(feed=feed.number, opening=message.opening, steps=_steps(feed, message)))
+            for seat, message in opened.items()
+            if seat in feed.seats
+        ]
+
+    def _progress(self, feed: Feed, now_s: float) -> Publish:
+        return Publish(
+            FeedProgressed(
+                time_s=now_s,
+                feed=feed.number,
+                rows={name: feed.rows.get(seat, 0) for seat, name in self._names.items()},
+                partitions=len(feed.committed),
+                size_bytes=feed.size_bytes,
+                complete=feed.state == "complete",
+                steps=feed.steps.get(0),
+            )
+        )
+
+
+def _remainder(feed: Feed, opened: m.DatasetOpened) -> str:
+    return opened.remainder or feed.remainder
+
+
+def _steps(feed: Feed, opened: m.DatasetOpened) -> int:
+    rows = feed.rows.get(opened.seat, 0)
+    if _remainder(feed, opened) == "drop":
+        return rows // opened.batch_size
+    return math.ceil(rows / opened.batch_size)

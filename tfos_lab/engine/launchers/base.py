@@ -1,0 +1,60 @@
+"""What a launcher is: the one way in which nodes come to life somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from tfos_lab.config import ClusterConfig
+from tfos_lab.errors import TfosError
+from tfos_lab.messages import DriverAddress
+from tfos_lab.seats import Seat
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """What a launcher is given.
+
+    ``fail(error, reason)`` and ``lose(seat, why)`` are how it tells the cluster that nodes cannot come, or have gone.
+    """
+
+    cluster_id: str
+    config: ClusterConfig
+    seats: list[Seat]
+    driver: DriverAddress
+    fail: Callable[[TfosError | None, str], None]
+    lose: Callable[[int, str], None]
+
+
+class Launcher(Protocol):
+    """Brings the agents of one cluster to life, and lets go of them."""
+
+    @property
+    def name(self) -> str:
+        """``"spark"``, ``"local"`` or ``"inline"``."""
+        ...
+
+    def launch(self) -> None:
+        """Start one agent for each seat; returns at once."""
+        ...
+
+    def run_here(self) -> None:
+        """Run the user's function on the calling thread, where that is the launcher's way; else do nothing."""
+        ...
+
+    def free_slots(self) -> None:
+        """Make sure that a feed job finds task slots, although nodes run; does nothing where there are no slots."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop launching what has not begun; nodes that run are stopped through the control channel."""
+        ...
+
+    def hint(self) -> str:
+        """Return a sentence on what to do when nodes are missing, or nothing."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything, ending agents that are still there; may be called twice."""
+        ...

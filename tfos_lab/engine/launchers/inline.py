@@ -1,0 +1,175 @@
+"""The `inline` launcher: a cluster of one in this very process, for breakpoints, ``%debug`` and plain stack traces.
+
+A small agent thread keeps the same conversation with the server as a real agent does; the user's function runs inside
+`Cluster.wait`, on the calling thread, and what it raises comes out there as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from tfos_lab import messages as m
+from tfos_lab.engine.launchers.base import LaunchPlan
+from tfos_lab.errors import TfosError
+from tfos_lab.node.calling import NodeServed, call_map_fun, returned_outcome
+from tfos_lab.node.feed_store import FeedStore
+from tfos_lab.node.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.node.station import Station
+from tfos_lab.payload import unpack
+from tfos_lab.wire import Link
+
+_RELEASE_TIMEOUT_S = 10.0
+
+
+class InlineLauncher:
+    """One seat, taken by this process itself."""
+
+    name = "inline"
+
+    def __init__(self, plan: LaunchPlan, call: tuple[Any, Any] | None = None) -> None:
+        self._plan = plan
+        self._call = call
+        self._released = threading.Event()
+        self._release: m.Release | None = None
+        self._station: Station | None = None
+        self._has_run = False
+        self._agent = _InlineAgent(plan, self._on_release)
+
+    def _on_release(self, release: m.Release, station_end: FrameSocket) -> None:
+        self._release = release
+        self._station = Station(station_end, release, leave_when_alone=False)
+        self._released.set()
+
+    def launch(self) -> None:
+        """Start the agent thread."""
+        self._agent.start()
+
+    def run_here(self) -> None:
+        """Run the function now, on this thread; what it raises is raised here, unwrapped."""
+        if self._has_run or not self._released.wait(_RELEASE_TIMEOUT_S):
+            return
+        self._has_run = True
+        assert self._release is not None
+        assert self._station is not None
+        map_fun, args = self._call or unpack(self._release.payload)
+        station = self._station
+        station.context.args = args
+        station.say_running()
+        try:
+            value = call_map_fun(map_fun, args, station.context)
+        except NodeServed:
+            value = None
+        except BaseException as error:
+            station.say_ended(m.Outcome(kind="raised", error=type(error).__name__, message=str(error)))
+            raise
+        outcome = returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
+        station.say_ended(outcome)
+        if outcome.kind == "raised":
+            raise TfosError(reason=outcome.message)
+
+    def free_slots(self) -> None:
+        """This process takes no Spark slot."""
+
+    def cancel(self) -> None:
+        """There is nothing that could still be launching."""
+
+    def hint(self) -> str:
+        """Nothing can be missing."""
+        return ""
+
+    def close(self) -> None:
+        """End the agent thread; may be called twice."""
+        self._agent.close()
+        if self._station is not None:
+            self._station.close()
+
+
+class _InlineAgent:
+    """What `tfos_lab.node.agent` is to a child, for the kernel itself: no process, no log, the same words."""
+
+    def __init__(self, plan: LaunchPlan, on_release: Any) -> None:
+        self._on_release = on_release
+        self._link = Link(plan.driver, f"inline/{plan.cluster_id}".encode())
+        self._scratch = Path(tempfile.mkdtemp(prefix="tfos-inline-"))
+        self._control, theirs = frame_pair()
+        self._theirs: socket.socket = theirs
+        self._feeds = FeedStore(0, self._scratch, self._send, self._send_to_station)
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        for source in (self._link.socket, self._control, self._feeds):
+            poller.register(source, zmq.POLLIN)
+        self._send(m.Reserve(seat=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
+                             executor="this kernel", gpus=[]))  # fmt: skip
+        beat_s = 0.0
+        while not self._leaving.is_set():
+            ready = {source for source, _ in poller.poll(200)}
+            if self._link.socket in ready:
+                for data in self._link.receive():
+                    self._obey(m.decode_to_agent(data))
+            if self._control.fileno() in ready and not self._relay():
+                poller.unregister(self._control)
+            if self._feeds.fileno() in ready:
+                self._feeds.pump()
+            if time.monotonic() - beat_s > 1.0:
+                beat_s = time.monotonic()
+                self._send(m.Beat(seat=0))
+        self._feeds.close()
+        self._control.close()
+        self._link.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _obey(self, message: m.ToAgent) -> None:
+        match message:
+            case m.Release():
+                self._on_release(message, FrameSocket(self._theirs))
+            case m.Stop():
+                self._send(m.Ended(seat=0, outcome=m.Outcome(kind="stopped")))
+                self._send(m.Drained(seat=0))
+            case m.Finish():
+                self._send_to_station(message)
+                self._send(m.Drained(seat=0))
+            case m.Goodbye():
+                self._leaving.set()
+            case m.Alive() | m.LogCredit() | m.FreeSlot():
+                pass
+            case _:
+                self._feeds.obey(message)
+
+    def _relay(self) -> bool:
+        try:
+            for data, _ in self._control.available():
+                self._link.send(data)
+        except (ConnectionClosed, OSError):
+            return False
+        return True
+
+    def _send(self, message: m.FromAgent) -> None:
+        self._link.send(m.encode(message))
+
+    def _send_to_station(self, message: m.ToAgent) -> None:
+        try:
+            self._control.send(m.encode(message))
+        except (ConnectionClosed, OSError):
+            return
+
+    def close(self) -> None:
+        """Leave; may be called twice."""
+        self._leaving.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(3.0)

@@ -1,0 +1,124 @@
+"""The `local` launcher: one process per node on this machine, with the same agents, wire and feed as on Spark."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from tfos_lab.engine.launchers.base import LaunchPlan
+from tfos_lab.engine.launchers.gpus import share_out_gpus
+from tfos_lab.messages import LaunchSpec
+from tfos_lab.node import nursery_client
+from tfos_lab.node.frames import ConnectionClosed, FrameSocket
+from tfos_lab.node.requests import ExitedReply, FailedReply, SpawnRequest
+
+# What the kernel's environment holds for itself only.
+_KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
+
+
+def kernel_owner() -> str:
+    """Return whose the nurseries of this process are."""
+    return f"kernel-{os.getpid()}"
+
+
+def kernel_environ() -> dict[str, str]:
+    """Return what a node on this machine inherits from the notebook, as it is now."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(_KERNEL_ONLY)}
+
+
+class LocalLauncher:
+    """Forks an agent per seat from this machine's plain nursery, and holds each one's life by a connection."""
+
+    name = "local"
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self._plan = plan
+        self._seats: dict[int, FrameSocket] = {}
+        self._selector = selectors.DefaultSelector()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"tfos-seats-{plan.cluster_id}", daemon=True)
+
+    def launch(self) -> None:
+        """Fork the agents; TensorFlow's nursery is warmed beside them."""
+        config, environ = self._plan.config, kernel_environ()
+        gpus = share_out_gpus(config.gpus, len(self._plan.seats))
+        warm_local(environ, dict(config.env))
+        for seat in self._plan.seats:
+            spec = LaunchSpec(
+                cluster_id=self._plan.cluster_id,
+                seat=seat.index,
+                node=seat.node,
+                driver=self._plan.driver,
+                owner=kernel_owner(),
+                guardian=os.getpid(),
+                executor="this machine",
+                gpus=gpus[seat.index],
+                extra_env=dict(config.env),
+                environ=environ,
+                cwd=str(Path.cwd()),
+                sys_path=[path or str(Path.cwd()) for path in sys.path],
+            )
+            request = SpawnRequest("agent", msgspec.msgpack.encode(spec), os.getpid())
+            frames = nursery_client.connect(kernel_owner(), "plain", {}, environ)
+            frames.send(msgspec.msgpack.encode(request))
+            self._seats[seat.index] = frames
+            self._selector.register(frames, selectors.EVENT_READ, seat.index)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        """Notice agents that end without having said goodbye."""
+        while not self._closing.is_set() and self._selector.get_map():
+            for key, _ in self._selector.select(timeout=0.2):
+                self._hear(key.data, self._seats[key.data])
+        for frames in self._seats.values():
+            frames.close()
+        self._selector.close()
+
+    def _hear(self, seat: int, frames: FrameSocket) -> None:
+        try:
+            replies = [nursery_client.reply_decoder.decode(data) for data, _ in frames.available()]
+        except (ConnectionClosed, OSError):
+            self._selector.unregister(frames)
+            self._plan.lose(seat, "the process that its agent was forked from has ended")
+            return
+        for reply in replies:
+            match reply:
+                case FailedReply(reason=reason):
+                    self._plan.fail(None, f"no agent could be started on this machine: {reason}")
+                case ExitedReply(code=code):
+                    self._selector.unregister(frames)
+                    self._plan.lose(seat, f"its agent ended with code {code}")
+                case _:
+                    pass
+
+    def run_here(self) -> None:
+        """Nothing runs in the kernel."""
+
+    def free_slots(self) -> None:
+        """Nodes on this machine take no Spark slots."""
+
+    def cancel(self) -> None:
+        """Agents are there at once or not at all."""
+
+    def hint(self) -> str:
+        """Say where the agents' own errors are."""
+        path = nursery_client.socket_path(kernel_owner(), "plain", {}).with_suffix(".log")
+        return f"What the nodes' parent process said is in {path}"
+
+    def close(self) -> None:
+        """Close the connections; agents that are still there end with them."""
+        self._closing.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(2.0)
+
+
+def warm_local(environ: dict[str, str], extra_env: dict[str, str]) -> None:
+    """Start this machine's two nurseries, without waiting for their imports."""
+    flavour = nursery_client.flavour_of(environ, extra_env)
+    nursery_client.warm(kernel_owner(), "tensorflow", flavour, environ, os.getpid())
+    nursery_client.warm(kernel_owner(), "plain", {}, environ, os.getpid())

@@ -1,0 +1,109 @@
+"""The `spark` launcher: one task per node on the session's executors, through the DataFrame API.
+
+Classic sessions and Spark Connect share this one path. Each task starts its node's agent and holds the seat; when a feed
+needs the slots, the tasks hand over to the agents and return, and the agents then live and die with their executor's JVM
+and the driver's heartbeat.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tfos_lab.engine import spark_session
+from tfos_lab.engine.executors import check_executors, mismatch_in
+from tfos_lab.engine.launchers.base import LaunchPlan
+from tfos_lab.engine.shipping import make_task
+from tfos_lab.errors import NotEnoughSlots
+from tfos_lab.messages import LaunchSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEMA = "seat int, ended string"
+
+
+class SparkLauncher:
+    """One Spark job whose tasks are the nodes' seats."""
+
+    name = "spark"
+
+    def __init__(self, plan: LaunchPlan, spark: SparkSession) -> None:
+        self._plan = plan
+        self._spark = spark
+        self._tag = f"tfos-{plan.cluster_id}"
+        self._closed = False
+        self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
+
+    def launch(self) -> None:
+        """Check slots and executors, then start the job on a thread of its own."""
+        wanted = len(self._plan.seats)
+        slots = spark_session.slots_of(self._spark)
+        if slots is not None and slots.free < wanted:
+            raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total)
+        check_executors(self._spark, wanted, dict(self._plan.config.env))
+        self._thread.start()
+
+    def _run_job(self) -> None:
+        plan, spark = self._plan, self._spark
+        wanted = len(plan.seats)
+        template = LaunchSpec(
+            cluster_id=plan.cluster_id,
+            seat=-1,
+            node="",
+            driver=plan.driver,
+            owner=spark_session.owner_of(spark),
+            guardian=0,
+            extra_env=dict(plan.config.env),
+        )
+        task = make_task(
+            "tfos_lab.node.spark_seat",
+            "seat_task",
+            msgspec.msgpack.encode(template),
+            [seat.node for seat in plan.seats],
+            plan.config.gpus != 0,
+        )
+        barrier = not spark_session.allocates_dynamically(spark)
+        description = f"tfos_lab: nodes of '{plan.config.name}' ({wanted})"
+        try:
+            with spark_session.tagged(spark, self._tag, description):
+                spark.range(0, wanted, 1, wanted).mapInArrow(task, _SCHEMA, barrier=barrier).collect()
+        except Exception as error:  # whatever Spark raises ends the launch; the cluster says why
+            if not self._closed:
+                mismatch = mismatch_in(error)
+                plan.fail(mismatch, str(mismatch) if mismatch else _reason(error))
+
+    def run_here(self) -> None:
+        """Nothing runs in the kernel."""
+
+    def cancel(self) -> None:
+        """Take back tasks that Spark has not begun; those that run end with their agents."""
+        self._closed = True
+
+    def hint(self) -> str:
+        """Say what Spark has."""
+        slots = spark_session.slots_of(self._spark)
+        if slots is None:
+            return "Ask for fewer nodes, or give the Spark Connect server more executors"
+        return f"Spark has {slots.total} task slots, {slots.free} of them free. Ask for fewer nodes, or add executors"
+
+    def close(self) -> None:
+        """Cancel what is left of the job; may be called twice."""
+        self._closed = True
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(1.0)
+            if self._thread.is_alive():
+                spark_session.cancel_tagged(self._spark, self._tag)
+                self._thread.join(5.0)
+
+
+def _reason(error: Exception) -> str:
+    """Return the part of Spark's error that a person can use."""
+    text = str(error)
+    for line in text.splitlines():
+        if "tfos_lab:" in line:
+            return line[line.index("tfos_lab:") :].strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f"Spark ended the nodes' job: {lines[0][:400] if lines else type(error).__name__}"

@@ -1,0 +1,161 @@
+"""The cluster's own thread in the kernel: hears the agents, asks the roster and the feed ledger, does what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tfos_lab import messages as m
+from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.feed_ledger import FeedLedger
+from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.engine.roster import Failure, Instruction, Over, Publish, ReleaseAll, Roster, SendTo
+from tfos_lab.wire import Listener
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.2
+
+# Builds the `Release` for a seat from the cluster spec.
+MakeRelease = Callable[[int, dict[str, list[str]]], m.Release]
+
+
+class Server:
+    """One thread (``tfos-server-<cluster>``) that owns the listener and lets one message at a time change the state.
+
+    Other threads read the roster and the ledger under `lock`, and change them through `request`.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        listener: Listener,
+        roster: Roster,
+        ledger: FeedLedger,
+        bus: Bus,
+        logs: LogKeeper,
+        make_release: MakeRelease,
+        on_over: Callable[[], None],
+    ) -> None:
+        self.address = listener.address
+        self.lock = threading.RLock()
+        self.over = threading.Event()
+        self._listener = listener
+        self._roster = roster
+        self._ledger = ledger
+        self._bus = bus
+        self._logs = logs
+        self._make_release = make_release
+        self._on_over = on_over
+        self._identities: dict[int, bytes] = {}
+        self._log_sequences: dict[bytes, int] = {}
+        self._thread = threading.Thread(target=self._serve, name=f"tfos-server-{cluster_id}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def request(self, change: Callable[[float], list[Instruction]]) -> None:
+        """Have ``change(now_s)`` made by the server's thread; what it returns is carried out. Safe from any thread."""
+        self._listener.post(change)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    # ---- the thread -------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        last_tick = time.time()
+        while not self.over.is_set():
+            for item in self._listener.poll(TICK_S):
+                with self.lock:
+                    self._take_safely(item)
+            now_s = time.time()
+            if now_s - last_tick >= TICK_S:
+                last_tick = now_s
+                with self.lock:
+                    self._carry_out(self._roster.tick(now_s))
+        self._logs.close()
+        self._listener.close()
+        self._on_over()
+
+    def _take_safely(self, item: Any) -> None:
+        """A fault of ours must not leave the cluster without a driver, which would look like a hang."""
+        try:
+            self._take(item)
+        except Exception as error:
+            logger.exception("the driver could not handle %r", item)
+            failure = Failure("driver", type(error).__name__, str(error))
+            self._carry_out(self._roster.fail(failure, time.time()))
+
+    def _take(self, item: Any) -> None:
+        now_s = time.time()
+        if callable(item):
+            self._carry_out(item(now_s))
+            return
+        identity, data = item
+        try:
+            message = m.decode_from_agent(data)
+        except msgspec.DecodeError as error:
+            logger.warning("dropped a message that is none of ours: %s", error)
+            return
+        self._hear(identity, message, now_s)
+
+    def _hear(self, identity: bytes, message: m.FromAgent, now_s: float) -> None:
+        if isinstance(message, m.Reserve):
+            self._meet(identity, message, now_s)
+        elif self._identities.get(message.seat) != identity:
+            # An agent of an earlier attempt, or one that came too late: it has no seat here.
+            self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
+            self._listener.send(identity, m.encode(m.Goodbye()))
+        elif isinstance(message, m.Logs):
+            self._keep_logs(identity, message)
+        else:
+            self._carry_out(self._roster.handle(message, now_s))
+            self._carry_out(self._ledger.handle(message, now_s))
+
+    def _meet(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
+        known = self._identities.get(message.seat)
+        states = {view.node: view.state for view in self._roster.views}
+        taken = known not in (None, identity) and list(states.values())[message.seat] not in ("waiting", "reserved")
+        if taken:
+            self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
+            self._listener.send(identity, m.encode(m.Goodbye()))
+            return
+        self._identities[message.seat] = identity
+        self._carry_out(self._roster.handle(message, now_s))
+
+    def _keep_logs(self, identity: bytes, message: m.Logs) -> None:
+        if message.sequence >= self._log_sequences.get(identity, 0):
+            self._log_sequences[identity] = message.sequence + 1
+            node = self._roster.views[message.seat].node
+            for event in self._logs.write(node, message.records):
+                self._bus.publish(event)
+        self._listener.send(identity, m.encode(m.LogCredit(sequence=message.sequence)))
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case SendTo(seat=seat, message=message):
+                    self._send(seat, message)
+                case ReleaseAll(spec=spec):
+                    for seat in list(self._identities):
+                        self._send(seat, self._make_release(seat, spec))
+                case Publish(event=event):
+                    self._bus.publish(event)
+                case Over():
+                    self.over.set()
+
+    def _send(self, seat: int, message: m.ToAgent) -> None:
+        identity = self._identities.get(seat)
+        if identity is not None:
+            with contextlib.suppress(OSError):
+                self._listener.send(identity, m.encode(message))

@@ -1,0 +1,142 @@
+"""What the engine must know of a SparkSession, classic or Connect: is it alive, where is it, what slots are free."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.errors import NoSession
+from tfos_lab.wire import address_towards
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def active_session() -> SparkSession | None:
+    """Return the session of this process, if there is one and it lives; never starts or imports anything for that."""
+    if "pyspark" not in sys.modules or "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    with contextlib.suppress(Exception):  # no session, a stopped one, or no Connect client installed
+        session = SparkSession.getActiveSession()
+        if session is not None and death_of(session) is None:
+            return session
+    return None
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is a Spark Connect client."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def death_of(spark: SparkSession) -> str | None:
+    """Return why the session is dead, or None if it lives."""
+    if is_connect(spark):
+        if getattr(spark, "is_stopped", False):
+            return "the Spark Connect session was stopped"
+        try:
+            _ = spark.version
+        except Exception as error:
+            return f"the Spark Connect server does not answer ({type(error).__name__})"
+        return None
+    context = spark.sparkContext
+    if context._jsc is None:
+        return "the SparkSession was stopped"
+    try:
+        stopped = context._jsc.sc().isStopped()
+    except Exception as error:
+        return f"the SparkSession's JVM does not answer ({type(error).__name__})"
+    return "the SparkSession was stopped" if stopped else None
+
+
+def require_alive(spark: SparkSession) -> None:
+    """Raise `NoSession` if the session is dead."""
+    reason = death_of(spark)
+    if reason is not None:
+        raise NoSession(reason=reason)
+
+
+def conf(spark: SparkSession, key: str, default: str = "") -> str:
+    """Return a setting of the session."""
+    value = spark.conf.get(key, default)
+    return default if value is None else str(value)
+
+
+def master_of(spark: SparkSession) -> str:
+    """Return the session's master, such as ``local[*]`` or ``spark://host:7077``."""
+    return conf(spark, "spark.master", "")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether executors are threads of one JVM on one machine; ``local-cluster`` is a real cluster."""
+    master = master_of(spark)
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def owner_of(spark: SparkSession) -> str:
+    """Return whose the executors' nurseries are: the Spark application."""
+    return conf(spark, "spark.app.id") or str(getattr(spark, "session_id", "spark"))
+
+
+def driver_hosts(spark: SparkSession) -> tuple[str, str]:
+    """Return where the kernel listens, and by which name executors reach it: Spark's own choice of addresses."""
+    if is_connect(spark):
+        host = str(getattr(spark._client, "host", "127.0.0.1"))  # type: ignore[attr-defined]
+        with contextlib.suppress(OSError, ValueError):
+            host = address_towards(f"tcp://{host}:1")
+        return host, host
+    public = conf(spark, "spark.driver.host", "127.0.0.1")
+    return conf(spark, "spark.driver.bindAddress", public), public
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Task slots of the session's executors."""
+
+    total: int
+    free: int
+
+
+def slots_of(spark: SparkSession) -> Slots | None:
+    """Return how many tasks can run at once and how many more could begin now; None where Spark does not tell."""
+    if is_connect(spark):
+        return None
+    scala = spark.sparkContext._jsc.sc()
+    profile = scala.resourceProfileManager().defaultResourceProfile()
+    total = int(scala.maxNumConcurrentTasks(profile))
+    running = sum(info.numRunningTasks() for info in scala.statusTracker().getExecutorInfos())
+    return Slots(total=total, free=max(0, total - running))
+
+
+def allocates_dynamically(spark: SparkSession) -> bool:
+    """Whether executors come and go with demand; Spark refuses barrier stages then."""
+    return conf(spark, "spark.dynamicAllocation.enabled", "false").lower() == "true"
+
+
+@contextlib.contextmanager
+def tagged(spark: SparkSession, tag: str, description: str) -> Any:
+    """Give the jobs that this thread starts a tag to cancel them by, and a description for Spark's own UI."""
+    spark.addTag(tag)
+    context = None if is_connect(spark) else spark.sparkContext
+    if context is not None:
+        context.setJobDescription(description)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # the session may be gone by now
+            spark.removeTag(tag)
+            if context is not None:
+                context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def cancel_tagged(spark: SparkSession, tag: str) -> None:
+    """Cancel the jobs of a tag; silence if the session is gone."""
+    with contextlib.suppress(Exception):
+        if is_connect(spark):
+            spark.interruptTag(tag)
+        else:
+            # `interruptTag` does nothing for a running stage of a classic session.
+            spark.sparkContext.cancelJobsWithTag(tag)

@@ -1,0 +1,241 @@
+"""From what the user asks for to a cluster: checks everything first, so that nothing is half started."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab import messages as m
+from tfos_lab.config import ClusterConfig
+from tfos_lab.engine import registry, spark_session
+from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.cluster import Cluster
+from tfos_lab.engine.feed_ledger import FeedLedger
+from tfos_lab.engine.journal import Journal
+from tfos_lab.engine.launchers.base import LaunchPlan, Launcher
+from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.engine.roster import Roster
+from tfos_lab.engine.server import Server
+from tfos_lab.errors import NoSession
+from tfos_lab.payload import pack
+from tfos_lab.seats import Seat, assign_seats, chief_of
+from tfos_lab.wire import Listener
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def run(
+    map_fun: Callable[..., Any],
+    args: Any = None,
+    *,
+    spark: SparkSession | None = None,
+    cluster_size: int = 1,
+    num_ps: int = 0,
+    master_node: str | None = "chief",
+    eval_node: bool = False,
+    tensorboard: bool = False,
+    log_dir: str | None = None,
+    name: str | None = None,
+    local: str = "auto",
+    restarts: int = 0,
+    gpus: int | None = None,
+    env: Mapping[str, str] | None = None,
+    reservation_timeout_s: float = 600.0,
+    grace_s: float = 10.0,
+) -> Cluster:
+    """Start ``map_fun(args, ctx)`` on a cluster of nodes; returns when all of them run.
+
+    Parameters
+    ----------
+    map_fun : callable
+        Runs on every node, in a process of its own; takes ``(args, ctx)``, ``(args)`` or nothing.
+    args : object
+        What the function gets as ``args`` (pickled with cloudpickle).
+    spark : SparkSession, optional
+        Whose executors to use; the active session by default.
+    cluster_size, num_ps, master_node, eval_node, tensorboard, log_dir, name, local, restarts, gpus, env, \
+reservation_timeout_s, grace_s
+        See `tfos_lab.config.ClusterConfig`.
+
+    Returns
+    -------
+    Cluster
+        Also a context manager, which stops it at the end.
+
+    Raises
+    ------
+    ConfigError, NoSession, NotEnoughSlots, ExecutorMismatch, PayloadError
+        Before anything is started.
+    ReservationTimeout, NodeFailed
+        If the nodes do not come up; nothing is left running.
+
+    Examples
+    --------
+    >>> import tfos_lab
+    >>> with tfos_lab.run(lambda args, ctx: args * ctx.num_workers, 21, cluster_size=2) as cluster:
+    ...     dict(cluster.wait())
+    {'chief:0': 42, 'worker:0': 42}
+    """
+    config = ClusterConfig(
+        cluster_size=cluster_size,
+        num_ps=num_ps,
+        master_node=master_node,
+        eval_node=eval_node,
+        tensorboard=tensorboard,
+        log_dir=log_dir,
+        name="cluster" if name is None else name,
+        local=local,
+        restarts=restarts,
+        gpus=gpus,
+        env=dict(env or {}),
+        reservation_timeout_s=reservation_timeout_s,
+        grace_s=grace_s,
+    )
+    cluster = start_cluster(map_fun, args, spark=spark, config=config)
+    try:
+        cluster.wait_until_running()
+    except BaseException:
+        cluster.stop(grace_s=0.0)
+        raise
+    return cluster
+
+
+def start_cluster(
+    map_fun: Callable[..., Any], args: Any = None, *, spark: SparkSession | None = None, config: ClusterConfig
+) -> Cluster:
+    """Begin to start a cluster and return it at once; see `run`, which also waits until its nodes run."""
+    called_s = time.time()
+    session, launcher_name = choose_launcher(config, spark)
+    inline = launcher_name == "inline"
+    seats = assign_seats(ClusterConfig(name=config.name) if inline else config)
+    payload = b"" if inline else pack(map_fun, args)
+    run_dir = _make_run_dir(config.name)
+    hosts = spark_session.driver_hosts(session) if launcher_name == "spark" and session else ("127.0.0.1", "127.0.0.1")
+
+    roster = Roster(seats, grace_s=config.grace_s)
+    ledger = FeedLedger({s.index: s.node for s in seats if s.trains}, lock_step=config.num_ps == 0)
+    journal = Journal(called_s)
+    bus = Bus(journal.note)
+    logs = LogKeeper(run_dir)
+    listener = Listener(*hosts)
+    release = _ReleaseMaker(run_dir, config, seats, payload, journal)
+    launcher: Launcher
+    server = Server(run_dir.name, listener, roster, ledger, bus, logs, release, lambda: launcher.close())
+    plan = LaunchPlan(
+        cluster_id=run_dir.name,
+        config=config,
+        seats=seats,
+        driver=server.address,
+        fail=lambda error, reason: cluster.launch_failed(error, reason),
+        lose=lambda seat, why: cluster.lose(seat, why),
+    )
+    launcher = _make_launcher(launcher_name, plan, session, (map_fun, args))
+    cluster = Cluster(
+        cluster_id=run_dir.name,
+        config=config,
+        run_dir=run_dir,
+        called_s=called_s,
+        roster=roster,
+        ledger=ledger,
+        journal=journal,
+        bus=bus,
+        logs=logs,
+        server=server,
+        launcher=launcher,
+        spark=session,
+    )
+    if inline and config.cluster_size > 1:
+        cluster.note(f"inline runs one node instead of {config.cluster_size}")
+    registry.register(cluster)
+    cluster.launch()
+    return cluster
+
+
+def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[SparkSession | None, str]:
+    """Return the session to use, if any, and the launcher's name.
+
+    Raises
+    ------
+    NoSession
+        If Spark is insisted on and there is no session, or the one that was given is dead.
+    """
+    if spark is not None:
+        spark_session.require_alive(spark)
+    session = spark if spark is not None else spark_session.active_session()
+    if config.local == "inline":
+        return session, "inline"
+    if config.local == "processes":
+        return session, "local"
+    if config.local == "false":
+        if session is None:
+            raise NoSession(reason="local=false insists on Spark, but there is no SparkSession")
+        return session, "spark"
+    return session, "local" if session is None or spark_session.is_local(session) else "spark"
+
+
+def _make_launcher(name: str, plan: LaunchPlan, spark: SparkSession | None, call: tuple[Any, Any]) -> Launcher:
+    if name == "inline":
+        from tfos_lab.engine.launchers.inline import InlineLauncher
+
+        return InlineLauncher(plan, call)
+    if name == "local":
+        from tfos_lab.engine.launchers.local import LocalLauncher
+
+        return LocalLauncher(plan)
+    from tfos_lab.engine.launchers.spark import SparkLauncher
+
+    assert spark is not None
+    return SparkLauncher(plan, spark)
+
+
+class _ReleaseMaker:
+    """Says to each seat who it is, once all addresses are known."""
+
+    def __init__(
+        self, run_dir: Path, config: ClusterConfig, seats: list[Seat], payload: bytes, journal: Journal
+    ) -> None:
+        self._run_dir = run_dir
+        self._config = config
+        self._seats = seats
+        self._payload = payload
+        self._journal = journal
+        self._chief = chief_of(seats)
+
+    def __call__(self, index: int, spec: dict[str, list[str]]) -> m.Release:
+        seat = self._seats[index]
+        self._journal.mark_released(time.time())
+        return m.Release(
+            cluster_id=self._run_dir.name,
+            seat=index,
+            cluster_spec=spec,
+            job_name=seat.job_name,
+            task_index=seat.task_index,
+            is_chief=seat == self._chief,
+            payload=self._payload,
+            env={},
+            log_dir=self._config.log_dir or str(self._run_dir / "events"),
+            grace_s=self._config.grace_s,
+        )
+
+
+def _make_run_dir(name: str) -> Path:
+    """Return a new folder for the run, below ``runs/`` here, or in the user's cache where this folder is read-only."""
+    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    label = "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
+    run = f"{label}-{stamp}-{secrets.token_hex(2)}"
+    bases = [Path(os.environ.get("TFOS_LAB_RUNS", "runs")), Path.home() / ".cache" / "tfos_lab" / "runs"]
+    for base in bases:
+        try:
+            folder = base.absolute() / run
+            folder.mkdir(parents=True)
+        except OSError:
+            continue
+        return folder
+    raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")

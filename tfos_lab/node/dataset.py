@@ -1,0 +1,112 @@
+"""Makes the ``tf.data.Dataset`` that ``ctx.dataset`` returns: ready batches of this node's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfos_lab.data.schema import ColumnSpec, select_columns
+from tfos_lab.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfos_lab.node.feed_reader import FeedReader
+
+WEIGHT_KEY = "sample_weight"
+# If the feed is complete already, its number of steps arrives within this time, and `fit` can show a total.
+_PLAN_PATIENCE_S = 0.5
+
+
+@dataclass(frozen=True)
+class DatasetRequest:
+    """What was asked of ``ctx.dataset``; see there."""
+
+    batch_size: int
+    features: Sequence[str] | None
+    label: str | None
+    weight: str | None
+    shuffle: bool
+    seed: int | None
+    remainder: str | None
+    prefetch: int
+
+    def __post_init__(self) -> None:
+        problems = []
+        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+            problems.append(f"batch_size={self.batch_size!r}: a whole number of rows, at least 1, is needed")
+        if self.remainder not in (None, "pad", "drop"):
+            problems.append(f"remainder={self.remainder!r}: use 'pad' or 'drop'")
+        if problems:
+            raise ConfigError(problems)
+
+
+def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
+    """Return the dataset; see `NodeContext.dataset`."""
+    import tensorflow as tf
+
+    from tfos_lab.node.keras_workers import mark_as_own_rows
+
+    specs = feed.specs()
+    layout = _Layout(specs, request)
+    reading = feed.open(request.batch_size, request.remainder, shuffle=request.shuffle, seed=request.seed)
+
+    def batches() -> Iterator[Any]:
+        for columns, rows in feed.epoch(reading):
+            yield layout.arrange(columns, rows)
+
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=layout.signature())
+    steps = feed.known_steps(reading, _PLAN_PATIENCE_S)
+    if steps is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
+    if request.prefetch:
+        dataset = dataset.prefetch(request.prefetch)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return mark_as_own_rows(dataset.with_options(options))
+
+
+class _Layout:
+    """How columns become an element: a dict, or the triple ``(x, y, w)``."""
+
+    def __init__(self, specs: Sequence[ColumnSpec], request: DatasetRequest) -> None:
+        self._by_name = {spec.name: spec for spec in specs}
+        self._batch_size = request.batch_size
+        self._label = request.label
+        self._weight = request.weight
+        named = [name for name in (request.label, request.weight) if name is not None]
+        select_columns(list(self._by_name), [*named, *(request.features or ())])
+        rest = [name for name in self._by_name if name not in named]
+        self._features = list(request.features) if request.features else rest
+        if not self._features:
+            raise ConfigError([f"no feature column is left beside {', '.join(named)}"])
+
+    def signature(self) -> Any:
+        """Return the element's `tf.TensorSpec`, with the batch as first dimension."""
+        import tensorflow as tf
+
+        tensors = {
+            name: tf.TensorSpec((self._batch_size, *spec.shape), getattr(tf, spec.tf_dtype), name=name)
+            for name, spec in self._by_name.items()
+        }
+        weights = tf.TensorSpec((self._batch_size,), tf.float32, name=WEIGHT_KEY)
+        return self._shape_up(tensors, weights)
+
+    def arrange(self, columns: dict[str, np.ndarray], rows: int) -> Any:
+        """Return the element of a batch of which ``rows`` rows count."""
+        if self._weight is None:
+            weights = np.ones(self._batch_size, np.float32)
+        else:
+            weights = columns[self._weight].astype(np.float32)
+        weights[rows:] = 0.0
+        return self._shape_up(columns, weights)
+
+    def _shape_up(self, columns: dict[str, Any], weights: Any) -> Any:
+        features = {name: columns[name] for name in self._features}
+        if self._label is None:
+            return {**features, WEIGHT_KEY: weights}
+        x = features[self._features[0]] if len(features) == 1 else features
+        return x, columns[self._label], weights

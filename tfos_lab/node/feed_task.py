@@ -1,0 +1,127 @@
+"""Runs inside Spark tasks: sends a partition's rows to the nodes, evenly, and asks for them to be committed.
+
+Each Arrow batch is cut into as many even pieces as there are nodes, so that nodes in lock-step get rows at the same pace,
+however uneven the partitions are; the piece that is larger by a row goes round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+
+from tfos_lab.errors import FeedError
+from tfos_lab.node.flight_endpoint import CommitTicket, PutTicket
+
+
+class FeedPlan(msgspec.Struct, frozen=True):
+    """Where the rows go: ``locations`` maps seats to Flight locations."""
+
+    feed: int
+    token: str
+    locations: dict[int, str]
+    schema: str
+
+
+def feed_task(batches: Any, encoded_plan: bytes) -> Any:
+    """The body of a feed task; yields one record: partition, attempt and rows."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    plan = msgspec.msgpack.decode(encoded_plan, type=FeedPlan)
+    context = TaskContext.get()
+    assert context is not None
+    partition = context.partitionId()
+    attempt = f"{context.stageId()}.{context.attemptNumber()}.{context.taskAttemptId()}"
+    with PartitionSender(plan, partition, attempt) as sender:
+        for batch in batches:
+            sender.send(batch)
+        sender.commit()
+    yield pa.RecordBatch.from_pydict({"partition": [partition], "attempt": [attempt], "rows": [sender.total_rows]})
+
+
+class PartitionSender:
+    """Sends one attempt of one partition to all nodes."""
+
+    def __init__(self, plan: FeedPlan, partition: int, attempt: str) -> None:
+        from pyarrow import flight
+
+        self._plan = plan
+        self._partition = partition
+        self._attempt = attempt
+        self._seats = sorted(plan.locations)
+        self._clients = {seat: flight.connect(plan.locations[seat]) for seat in self._seats}
+        self._writers: dict[int, Any] = {}
+        self._rows = dict.fromkeys(self._seats, 0)
+        self._size_bytes = 0
+        self._shapes: dict[str, list[int]] = {}
+        self._turn = partition
+
+    @property
+    def total_rows(self) -> int:
+        """Rows sent so far."""
+        return sum(self._rows.values())
+
+    def send(self, batch: Any) -> None:
+        """Send a record batch, a piece to each node."""
+        if not batch.num_rows:
+            return
+        if not self._writers:
+            self._open(batch)
+        self._size_bytes += batch.nbytes
+        count = len(self._seats)
+        bounds = [batch.num_rows * i // count for i in range(count + 1)]
+        for i in range(count):
+            seat = self._seats[(i + self._turn) % count]
+            piece = batch.slice(bounds[i], bounds[i + 1] - bounds[i])
+            if piece.num_rows:
+                self._writers[seat].write_batch(piece)
+                self._rows[seat] += piece.num_rows
+        self._turn += 1
+
+    def _open(self, batch: Any) -> None:
+        from pyarrow import flight
+
+        from tfos_lab.data.batches import resolve, to_numpy
+        from tfos_lab.data.schema import column_specs
+
+        first = batch.slice(0, 1)
+        specs = resolve(column_specs(self._plan.schema), to_numpy(first, column_specs(self._plan.schema)))
+        self._shapes = {spec.name: [size or 0 for size in spec.shape] for spec in specs}
+        for seat in self._seats:
+            ticket = PutTicket(self._plan.token, self._plan.feed, self._partition, self._attempt)
+            descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
+            self._writers[seat], _ = self._clients[seat].do_put(descriptor, batch.schema)
+
+    def commit(self) -> None:
+        """Wait until all nodes have stored their rows, then ask the driver, through one of the nodes, to let them count."""
+        from pyarrow import flight
+
+        while self._writers:
+            _, writer = self._writers.popitem()
+            writer.close()
+        ticket = CommitTicket(
+            token=self._plan.token,
+            feed=self._plan.feed,
+            partition=self._partition,
+            attempt=self._attempt,
+            rows=self._rows,
+            size_bytes=self._size_bytes,
+            shapes=self._shapes,
+        )
+        client = self._clients[self._seats[self._partition % len(self._seats)]]
+        list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
+
+    def __enter__(self) -> PartitionSender:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, _traceback: Any) -> None:
+        for writer in self._writers.values():
+            with contextlib.suppress(Exception):  # the first error is the one that counts
+                writer.close()
+        for client in self._clients.values():
+            client.close()
+        if kind is not None and not isinstance(error, FeedError) and "tfos_lab:" in str(error):
+            reason = str(error)
+            raise FeedError(reason=reason[reason.index("tfos_lab:") + 10 :].splitlines()[0]) from error

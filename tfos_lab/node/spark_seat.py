@@ -1,0 +1,164 @@
+"""Runs inside Spark tasks: starts the node's agent and holds its seat, so that Spark knows what the slot is used for."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import select
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
+# What Spark sets for its Python worker alone.
+_WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
+MISSING_MARK = "tfos_lab: this executor lacks "
+
+
+def missing_packages() -> list[str]:
+    """Return the packages that a node needs and this executor's Python has not."""
+    return [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+
+
+def executor_place() -> tuple[int, str]:
+    """Return the pid of the executor's JVM and the executor's id, as far as this host tells."""
+    from tfos_lab.node.processes import command_line, parent_of
+
+    pid = os.getpid()
+    for _ in range(5):
+        pid = parent_of(pid)
+        words = command_line(pid) if pid > 1 else []
+        if words and Path(words[0]).name == "java":
+            following = dict(zip(words, words[1:], strict=False))
+            return pid, following.get("--executor-id", os.environ.get("SPARK_EXECUTOR_ID", "driver"))
+    return os.getppid(), os.environ.get("SPARK_EXECUTOR_ID", "")
+
+
+def executor_environ() -> dict[str, str]:
+    """Return what a node inherits from its executor."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(_WORKER_ONLY)}
+
+
+def seat_task(batches: Any, template: bytes, nodes: list[str], names_gpus: bool) -> Any:
+    """The body of the task that holds a seat; yields one record of how it went."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    for _ in batches:
+        pass  # Spark throws away a Python worker whose input is left unread, and the next launch costs seconds
+    context = TaskContext.get()
+    assert context is not None
+    resources = context.resources()
+    gpus = list(resources["gpu"].addresses) if names_gpus and "gpu" in resources else None
+    partition = context.partitionId()
+    ended = hold(partition, template, nodes, gpus)
+    yield pa.RecordBatch.from_pydict({"seat": [partition], "ended": [ended]})
+
+
+def inspect_task(batches: Any, owner: str, extra_env: dict[str, str]) -> Any:
+    """The body of the task that looks at an executor and warms it; yields one record of facts."""
+    import pyarrow as pa
+
+    for _ in batches:
+        pass
+    yield pa.RecordBatch.from_pylist([inspect_and_warm(owner, extra_env)])
+
+
+def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | None) -> str:
+    """Start the agent of seat ``partition`` and wait for its end, or until the driver wants the slot back.
+
+    Parameters
+    ----------
+    partition : int
+        Number of this task, which is the seat.
+    template : bytes
+        Encoded `LaunchSpec`, to be completed with what only this host knows.
+    nodes : list of str
+        Names of all nodes, by seat.
+    gpus : list of str or None
+        GPU addresses that Spark gave to this task.
+
+    Returns
+    -------
+    str
+        How it went, for Spark's record.
+    """
+    missing = missing_packages()
+    if missing:
+        raise RuntimeError(f"{MISSING_MARK}{', '.join(missing)} (host {socket.gethostname()}, {sys.executable})")
+    import msgspec
+
+    from tfos_lab.messages import LaunchSpec
+    from tfos_lab.node import nursery_client
+    from tfos_lab.node.requests import SpawnRequest
+
+    guardian, executor = executor_place()
+    spec = msgspec.structs.replace(
+        msgspec.msgpack.decode(template, type=LaunchSpec),
+        seat=partition,
+        node=nodes[partition],
+        guardian=guardian,
+        executor=executor,
+        gpus=gpus,
+        environ=executor_environ(),
+        cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
+        sys_path=list(sys.path),
+    )
+    ours, theirs = socket.socketpair()
+    with ours, nursery_client.connect(spec.owner, "plain", {}, spec.environ) as frames:
+        request = SpawnRequest("agent", msgspec.msgpack.encode(spec), guardian)
+        frames.send(msgspec.msgpack.encode(request), [theirs.fileno()])
+        theirs.close()
+        return _wait(frames, ours)
+
+
+def _wait(frames: Any, slot: socket.socket) -> str:
+    import msgspec
+
+    from tfos_lab.node import nursery_client
+    from tfos_lab.node.frames import ConnectionClosed
+    from tfos_lab.node.requests import ExitedReply, FailedReply, KeepRequest
+
+    while True:
+        ready, _, _ = select.select([frames, slot], [], [])
+        if slot in ready and slot.recv(1):
+            frames.send(msgspec.msgpack.encode(KeepRequest()))
+            return "slot given back; the node goes on"
+        if frames not in ready:
+            continue
+        try:
+            replies = [nursery_client.reply_decoder.decode(data) for data, _ in frames.available()]
+        except ConnectionClosed:
+            return "the agent's nursery has ended"
+        for reply in replies:
+            if isinstance(reply, FailedReply):
+                raise RuntimeError(f"tfos_lab: no agent could be started: {reply.reason}")
+            if isinstance(reply, ExitedReply):
+                return f"agent ended with code {reply.code}"
+
+
+def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
+    """Tell what this executor has, and begin to warm its nurseries.
+
+    Returns
+    -------
+    dict of str to str
+        ``host``, ``executor``, ``python`` and ``missing`` (comma-separated, empty if nothing is).
+    """
+    missing = missing_packages()
+    facts = {
+        "host": socket.gethostname(),
+        "executor": "",
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "missing": ", ".join(missing),
+    }
+    if not missing:
+        from tfos_lab.node import nursery_client
+
+        guardian, facts["executor"] = executor_place()
+        environ = executor_environ()
+        flavour = nursery_client.flavour_of(environ, extra_env)
+        nursery_client.warm(owner, "tensorflow", flavour, environ, guardian)
+        nursery_client.warm(owner, "plain", {}, environ, guardian)
+    return facts
