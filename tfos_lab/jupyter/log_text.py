@@ -41,20 +41,21 @@ _FLAG_ENDS = {21: (1,), 22: (1, 2), 23: (3,), 24: (4,), 27: (7,), 29: (9,)}
 
 
 class LineBuffer:
-    """A terminal of one line: text goes in as it comes, finished lines come out.
+    r"""A terminal of one line: text goes in as it comes, finished lines come out.
 
     Examples
     --------
     >>> buffer = LineBuffer()
-    >>> plain_text(buffer.feed("one\\n10%\\r20%"))
-    'one\\n'
+    >>> plain_text(buffer.feed("one\n10%\r20%"))
+    'one\n'
     >>> plain_text(buffer.open_line)
     '20%'
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_line_chars: int = MAX_LINE_CHARS) -> None:
+        self._max_line_chars = max_line_chars
         self._pen = _Pen()
-        self._line = _Line()
+        self._line = _Line(max_line_chars)
         self._rewound = False
         self._held = ""
 
@@ -72,7 +73,7 @@ class LineBuffer:
     def flush(self) -> list[Run]:
         """Return the open line as if it had ended, and start afresh."""
         runs = self._line.runs()
-        self._pen, self._line, self._rewound, self._held = _Pen(), _Line(), False, ""
+        self._pen, self._line, self._rewound, self._held = _Pen(), _Line(self._max_line_chars), False, ""
         return [*runs, ("\n", "")] if runs else []
 
     @property
@@ -87,7 +88,7 @@ class LineBuffer:
             self._line.add(first, "")
             finished = self._finish_line()
             if newline:
-                finished = merge_runs([*finished, (_bounded(rest) + "\n", "")])
+                finished = merge_runs([*finished, (_bounded(rest, self._max_line_chars) + "\n", "")])
         if tail:
             self._line.add(tail, "")
         return finished
@@ -141,13 +142,14 @@ class LineBuffer:
 class _Line:
     """The characters of the open line, as runs; what is over the bound is only counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = max_chars
         self._runs: list[list[str]] = []
         self._length = 0
         self._cut = 0
 
     def add(self, text: str, classes: str) -> None:
-        room = MAX_LINE_CHARS - self._length
+        room = self._max_chars - self._length
         if len(text) > room:
             self._cut += len(text) - room
             text = text[:room]
@@ -253,11 +255,11 @@ def _named(ground: str, colour: str) -> str:
     return f"{ground}-{colour}" if colour else ""
 
 
-def _bounded(lines: str) -> str:
-    if len(lines) <= MAX_LINE_CHARS:
+def _bounded(lines: str, max_chars: int) -> str:
+    if len(lines) <= max_chars:
         return lines
     return "\n".join(
-        line if len(line) <= MAX_LINE_CHARS else line[:MAX_LINE_CHARS] + _cut_note(len(line) - MAX_LINE_CHARS)
+        line if len(line) <= max_chars else line[:max_chars] + _cut_note(len(line) - max_chars)
         for line in lines.split("\n")
     )
 
@@ -313,7 +315,7 @@ def html_text(runs: Iterable[Run]) -> str:
     return "".join(parts)
 
 
-def render_log(text: str) -> list[Run]:
+def render_log(text: str, max_line_chars: int = MAX_LINE_CHARS) -> list[Run]:
     """Return a whole log as runs of finished lines."""
-    buffer = LineBuffer()
+    buffer = LineBuffer(max_line_chars)
     return merge_runs([*buffer.feed(text), *buffer.flush()])

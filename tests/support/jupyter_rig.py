@@ -1,0 +1,239 @@
+"""A real JupyterLab, driven in a real Chromium.
+
+    with JupyterRig(tmp_path) as rig:
+        notebook = rig.open_notebook("demo.ipynb", ["1 + 1"])
+        notebook.run_cell(0)
+
+The server listens on 127.0.0.1 with a token; its configuration, runtime and workspaces lie in a throw-away folder. It
+has a process group of its own, which is ended with it, kernels included.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import nbformat
+from playwright.sync_api import Locator, Page, sync_playwright
+
+from tests.support.chromium import find_chromium
+from tests.support.daemon import Daemon
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ARTEFACTS = REPOSITORY / "tests" / "artefacts"
+
+CHROMIUM_ARGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+START_TIMEOUT_S = 60
+KERNEL_TIMEOUT_MS = 60_000
+
+_SERVER_OPTIONS = (
+    "--no-browser",
+    "--ServerApp.ip=127.0.0.1",
+    "--ServerApp.port=0",
+    "--ServerApp.open_browser=False",
+    "--ServerApp.allow_root=True",
+    "--LabApp.expose_app_in_browser=True",
+    "--LabApp.extension_manager=readonly",
+)
+
+# Frame times of the page, for tests that ask whether it stays smooth.
+_WATCH_FRAMES = """() => {
+  window.tfosFrames = [];
+  let last = performance.now();
+  const note = (now) => { window.tfosFrames.push(now - last); last = now; window.tfosFrame = requestAnimationFrame(note); };
+  window.tfosFrame = requestAnimationFrame(note);
+}"""
+
+
+class JupyterRig:
+    """JupyterLab and a browser, from start to end.
+
+    Parameters
+    ----------
+    folder : path
+        Throw-away folder: notebooks lie in its ``notebooks``, logs and configuration beside them.
+    base_url : str
+        As a hub would give it, such as ``"/user/alice/"``.
+    env : mapping, optional
+        Further environment variables of server and kernels.
+    """
+
+    def __init__(self, folder: Path, *, base_url: str = "/", env: Mapping[str, str] | None = None) -> None:
+        self.notebooks = folder / "notebooks"
+        self.notebooks.mkdir(parents=True, exist_ok=True)
+        self.token = secrets.token_hex(16)
+        self._folder = folder
+        self._base_url = base_url
+        _write_settings(folder / "settings")
+        self._server = Daemon("jupyter lab", self._command(), log=folder / "lab.log", env=self._environment(env or {}))
+        try:
+            self.url = self._wait_for_url()
+            self._playwright = sync_playwright().start()
+            self._browser = self._launch_browser()
+        except BaseException:
+            self._server.stop()
+            raise
+
+    def open_notebook(
+        self, name: str, cells: Sequence[str] = (), *, dark: bool = False, width: int = 1100, height: int = 900
+    ) -> Notebook:
+        """Open a notebook in a page of its own; it is written first where cells are given."""
+        if cells:
+            made = nbformat.v4.new_notebook(
+                cells=[nbformat.v4.new_code_cell(source) for source in cells],
+                metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+            )
+            nbformat.write(made, self.notebooks / name)
+        page = self._browser.new_page(viewport={"width": width, "height": height})
+        page.goto(f"{self.url}lab/tree/{name}?reset&token={self.token}")
+        notebook = Notebook(page, name)
+        notebook.wait_until_ready()
+        notebook.command("application:toggle-left-area")
+        if dark:
+            notebook.command("apputils:change-theme", theme="JupyterLab Dark")
+            page.wait_for_selector('body[data-jp-theme-light="false"]', state="attached")
+        return notebook
+
+    def new_page(self, **options: Any) -> Page:
+        """Return an empty page, for looking at files."""
+        return self._browser.new_page(**options)
+
+    def close(self) -> None:
+        """End browser, server and kernels; may be called twice."""
+        if self._server is None:
+            return
+        try:
+            self._browser.close()
+            self._playwright.stop()
+        finally:
+            self._server.stop()
+            self._server = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "jupyterlab"),
+            *_SERVER_OPTIONS,
+            f"--IdentityProvider.token={self.token}",
+            f"--ServerApp.base_url={self._base_url}",
+            f"--ServerApp.root_dir={self.notebooks}",
+        ]
+
+    def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:
+        folders = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+            "JUPYTERLAB_SETTINGS_DIR": "settings",
+            "IPYTHONDIR": "ipython",
+        }
+        places = {name: str(self._folder / folder) for name, folder in folders.items()}
+        return {**os.environ, **places, "PYTHONPATH": str(REPOSITORY), "JUPYTER_PLATFORM_DIRS": "1", **extra}
+
+    def _wait_for_url(self) -> str:
+        match = self._server.wait_for(
+            rf"(http://127\.0\.0\.1:\d+{re.escape(self._base_url)})", timeout_s=START_TIMEOUT_S
+        )
+        return match[1]
+
+    def _launch_browser(self) -> Any:
+        chromium = find_chromium()
+        return self._playwright.chromium.launch(executable_path=chromium, args=list(CHROMIUM_ARGS))
+
+
+def _write_settings(folder: Path) -> None:
+    """Nothing may leave the machine or ask the tester: no news, no updates."""
+    path = folder / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+
+
+class Notebook:
+    """One notebook in one page."""
+
+    def __init__(self, page: Page, name: str) -> None:
+        self.page = page
+        self.name = name
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def wait_until_ready(self) -> None:
+        """Wait until the kernel is idle."""
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=KERNEL_TIMEOUT_MS)
+        self.page.wait_for_selector(
+            ".jp-Notebook-ExecutionIndicator[data-status=idle]", state="attached", timeout=KERNEL_TIMEOUT_MS
+        )
+
+    def command(self, command: str, **args: Any) -> None:
+        """Run one of JupyterLab's commands."""
+        self.page.evaluate(
+            "([command, args]) => { window.jupyterapp.commands.execute(command, args); }", [command, args]
+        )
+
+    def cell(self, index: int) -> Locator:
+        """The cell's element."""
+        return self.page.locator(".jp-Notebook > .jp-WindowedPanel-outer .jp-Cell, .jp-Notebook > .jp-Cell").nth(index)
+
+    def output(self, index: int) -> Locator:
+        """The element of the cell's outputs."""
+        return self.cell(index).locator(".jp-Cell-outputArea")
+
+    def start_cell(self, index: int) -> None:
+        """Run a cell and return at once."""
+        self.cell(index).locator(".jp-InputPrompt").click()
+        self.command("notebook:run-cell")
+
+    def run_cell(self, index: int, *, timeout_s: float = 60) -> None:
+        """Run a cell and wait for its end."""
+        self.start_cell(index)
+        self.wait_for_end(index, timeout_s=timeout_s)
+
+    def wait_for_end(self, index: int, *, timeout_s: float = 60) -> None:
+        """Wait until the cell has a number, which is when it has ended."""
+        prompt = self.cell(index).locator(".jp-InputArea-prompt")
+        self.page.wait_for_function(
+            r"(prompt) => /^\[\d+\]:/.test(prompt.textContent)", arg=prompt.element_handle(), timeout=timeout_s * 1000
+        )
+
+    def save(self) -> None:
+        """Save the notebook and wait until it is saved."""
+        self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+
+    def screenshot(self, name: str, element: Locator | None = None) -> Path:
+        """Keep a picture of the page, or of one element, among the artefacts."""
+        ARTEFACTS.mkdir(parents=True, exist_ok=True)
+        path = ARTEFACTS / f"{name}.png"
+        (element or self.page).screenshot(path=path)
+        return path
+
+    def watch_frames(self) -> None:
+        """Start to measure the page's frames."""
+        self.page.evaluate(_WATCH_FRAMES)
+
+    def frame_times_ms(self) -> list[float]:
+        """Return the time between frames since `watch_frames`."""
+        return list(self.page.evaluate("() => { cancelAnimationFrame(window.tfosFrame); return window.tfosFrames; }"))
+
+    def close(self) -> None:
+        """Close the page; the kernel lives on with the server."""
+        self.page.close()

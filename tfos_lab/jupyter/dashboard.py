@@ -1,0 +1,269 @@
+"""The live output of a cell: a widget that draws the cluster, and the thread that feeds it.
+
+The state of the cluster travels as the trait ``view``; log text travels as custom messages, about ten a second. When
+the cell ends, the output is replaced by the static bundle and the widget is gone: a saved notebook never asks for it.
+
+What the two sides say to each other (``static/dashboard.js`` is the other side):
+
+========== ========= ==================================================================================================
+to         kind      content
+========== ========= ==================================================================================================
+front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
+front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
+kernel     hello     ``page``: a page has loaded; it gets the history
+kernel     stop      end the cluster
+========== ========= ==================================================================================================
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import threading
+import time
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+from IPython.display import display, update_display
+
+from tfos_lab.engine.events import ClusterView, NodeView
+from tfos_lab.jupyter import summary
+from tfos_lab.jupyter.display import Display, WatchedCluster
+from tfos_lab.jupyter.log_feed import LogFeed
+from tfos_lab.jupyter.static_bundle import make_bundle, style_sheet
+
+logger = logging.getLogger(__name__)
+
+LOG_PERIOD_S = 0.1
+
+# The view is looked at once in so many periods.
+VIEW_EVERY = 2
+
+# A page that has not said hello within so many periods cannot be heard (older ipykernel, busy cell): it gets the
+# history unasked.
+DEAF_AFTER = 20
+
+_MODULES = ("dom.js", "format.js", "store.js", "stop.js", "header.js", "table.js", "logs.js", "dashboard.js")
+_display_numbers = itertools.count(1)
+
+
+@cache
+def compose_module() -> str:
+    """Return the modules of ``static/`` as the one ES module that anywidget takes."""
+    folder = resources.files("tfos_lab.jupyter") / "static"
+    parts = []
+    for name in _MODULES:
+        text = (folder / name).read_text("utf-8")
+        text = re.sub(r"^import\b[^;]*;\n", "", text, flags=re.MULTILINE)
+        parts.append(re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE))
+    return "\n".join(parts)
+
+
+class DashboardWidget(anywidget.AnyWidget):
+    """The widget behind the dashboard; `Dashboard` owns it."""
+
+    _esm = compose_module()
+    _css = style_sheet("theme.css", "summary.css", "dashboard.css")
+
+    view = traitlets.Dict().tag(sync=True)
+    display_key = traitlets.Unicode().tag(sync=True)
+    blocking = traitlets.Bool(default_value=True).tag(sync=True)
+    kernel_id = traitlets.Unicode().tag(sync=True)
+
+    fallback: dict[str, str]
+
+    def _repr_mimebundle_(self, **kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        made = super()._repr_mimebundle_(**kwargs)
+        if made is None:
+            return None
+        # A front end without widgets shows the picture of now, and gets the one of the end like all others.
+        return {**made[0], **self.fallback}, made[1]
+
+
+class Dashboard(Display):
+    """Shows a cluster live until it is closed.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster to watch.
+    blocking : bool
+        Whether the cell waits and will close the dashboard; if not, it closes itself when the cluster has ended.
+    """
+
+    def __init__(self, cluster: WatchedCluster, *, blocking: bool = True) -> None:
+        self._cluster = cluster
+        self._blocking = blocking
+        self._id = f"tfos-{cluster.id}-{next(_display_numbers)}"
+        self._subscription = cluster.bus.subscribe()
+        self._feed = LogFeed()
+        self._sending = threading.Lock()
+        self._closing = threading.Event()
+        self._closed = threading.Lock()
+        self._greeted = False
+        self._shown: dict[str, Any] = {}
+        self._stopper: threading.Thread | None = None
+        self._widget = self._open_widget()
+        self._pump = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
+        self._pump.start()
+
+    def close(self) -> None:
+        """Send what is left, put the static bundle in the dashboard's place, and end the thread."""
+        if not self._closed.acquire(blocking=False):
+            return
+        self._closing.set()
+        try:
+            self._finish_pump()
+        finally:
+            # Also when a second interrupt comes in the middle: a widget must not stay behind in the notebook.
+            update_display(self._bundle(), display_id=self._id, raw=True)  # type: ignore[no-untyped-call]
+            self._widget.close()
+
+    def _finish_pump(self) -> None:
+        if self._pump is not threading.current_thread():
+            self._pump.join(timeout=5.0)
+        self._update(with_view=True)
+        self._subscription.close()
+        if self._stopper is not None:
+            self._stopper.join(timeout=1.0)
+
+    def _open_widget(self) -> DashboardWidget:
+        view = self._cluster.view()
+        widget = DashboardWidget(
+            view=self._encode(view),
+            display_key=self._id,
+            blocking=self._blocking,
+            kernel_id=_kernel_id(),
+        )
+        widget.fallback = self._bundle()
+        widget.on_msg(self._take_message)
+        _hear_while_busy(widget)
+        display(widget, display_id=self._id)  # type: ignore[no-untyped-call]
+        return widget
+
+    def _encode(self, view: ClusterView) -> dict[str, Any]:
+        return encode_view(view, str(self._cluster.run_dir), time.time())
+
+    def _bundle(self) -> dict[str, str]:
+        return make_bundle(self._cluster.view(), self._read_tail, self._cluster.run_dir)
+
+    def _read_tail(self, node: str, lines: int) -> str:
+        return self._cluster.logs(node, tail=lines)
+
+    # The pump.
+
+    def _run(self) -> None:
+        for beat in itertools.count(1):
+            if self._closing.wait(LOG_PERIOD_S):
+                return
+            self._update(with_view=beat % VIEW_EVERY == 0)
+            if beat == DEAF_AFTER and not self._greeted:
+                self._send_history("")
+            if not self._blocking and self._shown.get("state") in summary.ENDED_STATES:
+                self.close()
+
+    def _update(self, *, with_view: bool) -> None:
+        try:
+            self._send_logs()
+            if with_view:
+                self._send_view()
+        except Exception:
+            logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
+
+    def _send_logs(self) -> None:
+        for event in self._subscription.take():
+            self._feed.take_in(event)
+        self._feed.lost_events(self._subscription.take_dropped())
+        with self._sending:
+            batch = self._feed.take_out()
+            if batch is not None:
+                self._widget.send({"kind": "log", **batch})
+
+    def _send_view(self) -> None:
+        encoded = self._encode(self._cluster.view())
+        now_s = encoded.pop("now_s")
+        if encoded != self._shown:
+            self._shown = encoded
+            self._widget.view = {**encoded, "now_s": now_s}
+
+    def _send_history(self, page: str) -> None:
+        with self._sending:
+            self._widget.send({"kind": "history", "page": page, **self._feed.history()})
+
+    # What the front end says; called by the main thread, or by a subshell's.
+
+    def _take_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
+        match content:
+            case {"kind": "hello", "page": str(page)}:
+                self._greeted = True
+                self._send_history(page)
+            case {"kind": "stop"}:
+                self._stop_cluster()
+
+    def _stop_cluster(self) -> None:
+        # Stopping may take as long as the nodes' grace: not on the thread that reads messages.
+        if self._stopper is None or not self._stopper.is_alive():
+            name = f"tfos-stop-{self._cluster.id}"
+            self._stopper = threading.Thread(target=self._cluster.stop, name=name, daemon=True)
+            self._stopper.start()
+
+
+def encode_view(view: ClusterView, run_dir: str, now_s: float) -> dict[str, Any]:
+    """Return the view as the front end takes it: words and numbers are made here, times are the kernel's clock."""
+    columns = summary.node_columns(view)
+    broken = dict(summary.broken_nodes(view))
+    return {
+        "id": view.cluster_id,
+        "name": view.name,
+        "state": view.state,
+        "reason": view.reason,
+        "notes": list(view.notes),
+        "headline": summary.headline(view),
+        "phases": summary.phase_line(view),
+        "started_s": view.started_s,
+        "ended_s": view.ended_s,
+        "now_s": now_s,
+        "run_dir": run_dir,
+        "columns": [
+            {"key": column.key, "title": column.title, "numeric": column.numeric, "rank": column.rank}
+            for column in columns
+        ],
+        "rows": [{**_encode_node(node, columns), "broken": broken.get(node.node, "")} for node in view.nodes],
+    }
+
+
+def _encode_node(node: NodeView, columns: list[summary.Column]) -> dict[str, Any]:
+    return {
+        "node": node.node,
+        "state": node.state,
+        "detail": node.detail,
+        "cells": {column.key: column.text(node) for column in columns},
+        "progress": summary.progress(node),
+        "beat_s": node.last_beat_s,
+    }
+
+
+def _hear_while_busy(widget: DashboardWidget) -> None:
+    """Let the front end's messages reach us while a cell blocks.
+
+    ipykernel 7.4 sends what comes in on a comm to the shell that last published on it, which is the busy one; without
+    this attribute it goes where the front end sent it: to a subshell.
+    """
+    if hasattr(widget.comm, "_reply_subshell_for"):
+        widget.comm._reply_subshell_for = None  # noqa: SLF001 - there is no public way
+
+
+def _kernel_id() -> str:
+    """Return the id by which the Jupyter server knows this kernel, from its connection file's name."""
+    from ipykernel.connect import get_connection_file
+
+    try:
+        name = Path(get_connection_file()).stem
+    except (RuntimeError, OSError):
+        return ""
+    return name.removeprefix("kernel-") if name.startswith("kernel-") else ""

@@ -1,0 +1,83 @@
+// Small tools for building elements. Text always goes in as text nodes: nothing a node prints is ever parsed as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * Makes an element with attributes and children; a string becomes a text node.
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, string | boolean>} [attributes]
+ * @param {...(Node | string)} children
+ * @returns {HTMLElementTagNameMap[K]}
+ */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) made.setAttribute(name, "");
+    else if (value !== false) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/**
+ * Sets an element's text, but only touches the page when it differs.
+ * @param {Element} target
+ * @param {string} text
+ */
+export function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+/**
+ * Sets an attribute, but only touches the page when it differs.
+ * @param {Element} target
+ * @param {string} name
+ * @param {string} value
+ */
+export function setAttribute(target, name, value) {
+  if (target.getAttribute(name) !== value) target.setAttribute(name, value);
+}
+
+/**
+ * Appends runs of styled text: a text node where there is no style, a span where there is one.
+ * @param {Element} target
+ * @param {Run[]} runs
+ */
+export function appendRuns(target, runs) {
+  for (const [text, classes] of runs) {
+    target.append(classes ? element("span", { class: classes }, text) : text);
+  }
+}
+
+/** Shapes in a 14 × 14 box, by name. @type {Record<string, [string, Record<string, string>][]>} */
+const SHAPES = {
+  waiting: [["circle", { cx: "7", cy: "7", r: "4.5", "stroke-dasharray": "2 2.7" }]],
+  half: [
+    ["circle", { cx: "7", cy: "7", r: "4.5" }],
+    ["path", { d: "M7 2.5a4.5 4.5 0 0 1 0 9z", class: "tfos-solid", stroke: "none" }],
+  ],
+  busy: [["path", { d: "M7 1.8A5.2 5.2 0 1 1 1.8 7", class: "tfos-spin" }]],
+  running: [["circle", { cx: "7", cy: "7", r: "4", class: "tfos-solid" }]],
+  done: [["path", { d: "M2.5 7.5l3 3 6-6.5" }]],
+  broken: [["path", { d: "M3.5 3.5l7 7m0-7l-7 7" }]],
+  stopped: [["rect", { x: "3", y: "3", width: "8", height: "8", rx: "1", class: "tfos-solid" }]],
+  down: [["path", { d: "M7 2v9M3.5 7.5L7 11l3.5-3.5" }]],
+};
+
+/**
+ * Draws a shape; it is decoration beside a word, so it is hidden from screen readers.
+ * @param {string} shape
+ */
+export function icon(shape) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 14 14");
+  svg.setAttribute("class", "tfos-icon");
+  svg.setAttribute("aria-hidden", "true");
+  for (const [tag, attributes] of SHAPES[shape] ?? []) {
+    const part = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) part.setAttribute(name, value);
+    svg.append(part);
+  }
+  return svg;
+}

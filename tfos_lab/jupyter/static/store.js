@@ -1,0 +1,113 @@
+// What the front end knows of one cluster: its view, the kernel's clock, and a bounded history of log text.
+
+/**
+ * @typedef {[text: string, classes: string]} Run
+ * @typedef {{node: string, runs: Run[], lines: number, note: string, gone?: boolean}} Chunk
+ * @typedef {{node: string, state: string, detail: string, broken: string, cells: Record<string, string>,
+ *   progress: number | null, beat_s: number | null}} Row
+ * @typedef {{key: string, title: string, numeric: boolean, rank: number}} Column
+ * @typedef {{id: string, name: string, state: string, reason: string, notes: string[], headline: string,
+ *   phases: string, started_s: number, ended_s: number | null, now_s: number, run_dir: string,
+ *   columns: Column[], rows: Row[]}} View
+ * @typedef {{viewChanged?: () => void, logsAdded?: (chunks: Chunk[]) => void, logsReplaced?: () => void}} Listener
+ */
+
+/** Lines kept in the browser: for one node, and for all nodes together. The files are whole. */
+const KEEP_PER_NODE = 5000;
+const KEEP_IN_ALL = 20000;
+
+export class Store {
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view;
+    /** @type {Chunk[]} in order of arrival, without the ones that were forgotten */
+    this.chunks = [];
+    /** @type {Map<string, Run[]>} the unfinished line of each node */
+    this.open = new Map();
+    /** @type {Map<string, number>} lines that were forgotten, by node */
+    this.forgotten = new Map();
+    this.stopRequested = false;
+    /** @type {Map<string, Chunk[]>} */
+    this.byNode = new Map();
+    /** @type {Map<string, number>} */
+    this.kept = new Map();
+    this.goneChunks = 0;
+    this.firstSeq = 0;
+    this.clockOffsetS = 0;
+    /** @type {Set<Listener>} */
+    this.listeners = new Set();
+    this.setView(view);
+  }
+
+  /** @param {View} view */
+  setView(view) {
+    this.view = view;
+    this.clockOffsetS = Date.now() / 1000 - view.now_s;
+    for (const listener of this.listeners) listener.viewChanged?.();
+  }
+
+  /** The kernel's clock, in seconds since the epoch. */
+  nowS() {
+    return Date.now() / 1000 - this.clockOffsetS;
+  }
+
+  /** @param {{seq: number, chunks: Chunk[], open: Record<string, Run[]>}} message */
+  addLogs({ seq, chunks, open }) {
+    this.firstSeq ||= seq;
+    for (const chunk of chunks) this.keep(chunk);
+    this.setOpen(open);
+    for (const listener of this.listeners) listener.logsAdded?.(chunks);
+  }
+
+  /** @param {{chunks: Chunk[], open: Record<string, Run[]>, forgotten: Record<string, number>}} message */
+  replaceLogs({ chunks, open, forgotten }) {
+    this.firstSeq = 1;
+    this.chunks = [];
+    this.byNode.clear();
+    this.kept.clear();
+    this.forgotten = new Map(Object.entries(forgotten));
+    this.open.clear();
+    for (const chunk of chunks) this.keep(chunk);
+    this.setOpen(open);
+    for (const listener of this.listeners) listener.logsReplaced?.();
+  }
+
+  /** @param {Record<string, Run[]>} open */
+  setOpen(open) {
+    for (const [node, runs] of Object.entries(open)) {
+      if (runs.length) this.open.set(node, runs);
+      else this.open.delete(node);
+    }
+  }
+
+  /** @param {Chunk} chunk */
+  keep(chunk) {
+    this.chunks.push(chunk);
+    const own = this.byNode.get(chunk.node) ?? [];
+    own.push(chunk);
+    this.byNode.set(chunk.node, own);
+    let lines = (this.kept.get(chunk.node) ?? 0) + chunk.lines;
+    const room = Math.max(500, Math.min(KEEP_PER_NODE, KEEP_IN_ALL / Math.max(1, this.view.rows.length)));
+    while (lines > room && own.length > 1) {
+      const oldest = /** @type {Chunk} */ (own.shift());
+      oldest.gone = true;
+      this.goneChunks += 1;
+      lines -= oldest.lines;
+      this.forgotten.set(chunk.node, (this.forgotten.get(chunk.node) ?? 0) + oldest.lines);
+    }
+    this.kept.set(chunk.node, lines);
+    if (this.goneChunks > 200) {
+      this.chunks = this.chunks.filter((kept) => !kept.gone);
+      this.goneChunks = 0;
+    }
+  }
+
+  /**
+   * Lines that are no longer kept here, of one node or of all.
+   * @param {string | null} node
+   */
+  forgottenLines(node) {
+    if (node !== null) return this.forgotten.get(node) ?? 0;
+    return [...this.forgotten.values()].reduce((sum, lines) => sum + lines, 0);
+  }
+}

@@ -1,0 +1,200 @@
+"""What stays in the notebook when a cell has ended: a picture of the cluster that needs neither a kernel nor a network.
+
+The HTML is whole in itself (escaped text, one ``<style>``, no script), so it survives saving, reopening, ``nbconvert``
+and mail. Where a front end strips the style, plain tables and ``<details>`` remain.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from tfos_lab.engine.events import ClusterView, NodeView
+from tfos_lab.jupyter import summary
+from tfos_lab.jupyter.log_text import count_lines, html_text, last_lines, plain_text, render_log
+
+TailReader = Callable[[str, int], str]
+
+# How much of each node's log stays in the notebook, and of how many nodes that did not fail.
+FAILED_LINES = 60
+OTHER_LINES = 20
+MAX_TAILS = 8
+_MAX_LINE_CHARS = 1_000
+
+STYLE_SHEETS = ("theme.css", "summary.css")
+
+
+def make_bundle(view: ClusterView, read_tail: TailReader, run_dir: str | Path | None = None) -> dict[str, str]:
+    """Return the MIME bundle that replaces the live dashboard.
+
+    Parameters
+    ----------
+    view : ClusterView
+        The cluster as it ended (or as it is).
+    read_tail : callable
+        ``read_tail(node, lines)`` returns the last lines of a node's log as text.
+    run_dir : path, optional
+        Where the whole logs are; named in the output.
+
+    Returns
+    -------
+    dict
+        ``text/html`` and ``text/plain``; never a widget, which a reopened notebook could not find.
+    """
+    return {
+        "text/html": render_html(view, read_tail, run_dir),
+        "text/plain": render_text(view, run_dir),
+    }
+
+
+def render_html(view: ClusterView, read_tail: TailReader, run_dir: str | Path | None = None) -> str:
+    """Return the cluster as one self-contained ``<div>``."""
+    parts = [
+        f"<style>{style_sheet(*STYLE_SHEETS)}</style>",
+        f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
+        _header(view),
+        _phases(view),
+        _notes(view),
+        _table(view),
+        *_tails(view, read_tail),
+        _where(run_dir),
+        "</div>",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
+    """Return the cluster as text, for terminals and for front ends without HTML."""
+    columns = summary.node_columns(view)
+    rows = [[column.title.lower() for column in columns]]
+    rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
+    lines = [
+        _headline_text(view),
+        *([view.reason] if view.reason else []),
+        *([summary.phase_line(view)] if view.timings else []),
+        *view.notes,
+        *_aligned(rows, [column.numeric for column in columns]),
+        *(f"{node}: {detail}" for node, detail in summary.broken_nodes(view)),
+        *([f"logs: {run_dir}"] if run_dir else []),
+    ]
+    return "\n".join(lines)
+
+
+@cache
+def style_sheet(*names: str) -> str:
+    """Return style sheets of ``static/`` as one, without comments and needless space."""
+    folder = resources.files("tfos_lab.jupyter") / "static"
+    text = "".join((folder / name).read_text("utf-8") for name in names)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    text = re.sub(r"\s+", " ", text)
+    return re.sub(r" ?([{};,]) ?", r"\1", text).strip()
+
+
+def _headline_text(view: ClusterView) -> str:
+    sign = summary.STATE_SIGNS.get(view.state, "·")
+    seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
+    return f"{sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
+
+
+def _header(view: ClusterView) -> str:
+    seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
+    return (
+        f'<div class="tfos-header">{_state(view.state)} <strong class="tfos-name">{_escape(view.name)}</strong> '
+        f'<span class="tfos-facts">{_escape(summary.headline(view))} · {seconds}</span></div>'
+    )
+
+
+def _state(state: str) -> str:
+    sign = summary.STATE_SIGNS.get(state, "·")
+    word = _escape(state)
+    return f'<span class="tfos-state" data-state="{word}"><span aria-hidden="true">{sign}</span> {word}</span>'
+
+
+def _phases(view: ClusterView) -> str:
+    return f'<div class="tfos-phases">{_escape(summary.phase_line(view))}</div>' if view.timings else ""
+
+
+def _notes(view: ClusterView) -> str:
+    reason = [f'<div class="tfos-reason">{_escape(view.reason)}</div>'] if view.reason else []
+    return "".join([*reason, *(f'<div class="tfos-note">{_escape(note)}</div>' for note in view.notes)])
+
+
+def _table(view: ClusterView) -> str:
+    columns = summary.node_columns(view)
+    head = "".join(f'<th scope="col"{_column_class(column)}>{_escape(column.title)}</th>' for column in columns)
+    details = dict(summary.broken_nodes(view))
+    body = "".join(_row(node, columns, details.get(node.node, "")) for node in view.nodes)
+    return (
+        '<div class="tfos-table-box"><table class="tfos-table">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _row(node: NodeView, columns: list[summary.Column], detail: str) -> str:
+    cells = "".join(_cell(node, column) for column in columns)
+    row = f"<tr>{cells}</tr>"
+    if detail:
+        row += f'<tr class="tfos-detail"><td colspan="{len(columns)}">{_escape(detail)}</td></tr>'
+    return row
+
+
+def _cell(node: NodeView, column: summary.Column) -> str:
+    if column.key == "node":
+        return f'<th scope="row"{_column_class(column)}>{_escape(node.node)}</th>'
+    text = _state(node.state) if column.key == "state" else _escape(column.text(node))
+    return f"<td{_column_class(column)}>{text}</td>"
+
+
+def _column_class(column: summary.Column) -> str:
+    numeric = " tfos-numeric" if column.numeric else ""
+    return f' class="tfos-rank{column.rank}{numeric}"'
+
+
+def _tails(view: ClusterView, read_tail: TailReader) -> Iterable[str]:
+    broken = [node for node in view.nodes if node.state in summary.BROKEN_STATES]
+    others = [node for node in view.nodes if node.state not in summary.BROKEN_STATES]
+    for node in broken[:MAX_TAILS]:
+        yield _tail(node, read_tail, FAILED_LINES)
+    for node in others[: max(0, MAX_TAILS - len(broken))]:
+        yield _tail(node, read_tail, OTHER_LINES)
+
+
+def _tail(node: NodeView, read_tail: TailReader, lines: int) -> str:
+    runs = last_lines(render_log(read_tail(node.node, lines), _MAX_LINE_CHARS), lines)
+    if not plain_text(runs).strip():
+        return ""
+    count = count_lines(runs)
+    label = f"last {count} lines" if count > 1 else "last line"
+    return (
+        f'<details class="tfos-tail" data-state="{_escape(node.state)}"><summary>{_escape(node.node)} '
+        f'<span class="tfos-facts">{label}</span></summary><pre class="tfos-log">{html_text(runs)}</pre></details>'
+    )
+
+
+def _where(run_dir: str | Path | None) -> str:
+    return f'<div class="tfos-where">Logs: <code>{_escape(str(run_dir))}</code></div>' if run_dir else ""
+
+
+def _cell_text(column: summary.Column, node: NodeView) -> str:
+    text = column.text(node)
+    return f"{summary.STATE_SIGNS.get(text, '·')} {text}" if column.key == "state" else text
+
+
+def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    return [
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _escape(text: str) -> str:
+    return html.escape(text)
