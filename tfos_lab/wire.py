@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import zmq
+from zmq.utils import z85
 
 from tfos_lab.messages import DriverAddress
 
@@ -107,7 +108,7 @@ class Listener:
     def _authenticate(self) -> None:
         """Answer one ZAP request: only the cluster's own client key opens the door."""
         version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
-        expected = zmq.utils.z85.decode(self._client.public)
+        expected = z85.decode(self._client.public.encode())
         known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
         status = [b"200", b"OK", b"agent"] if known else [b"400", b"unknown key", b""]
         self._zap.send_multipart([version, request, *status, b""])

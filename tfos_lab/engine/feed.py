@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed_ledger import Feed
     from tfos_lab.engine.launchers.base import Launcher
 
-_SCHEMA = "partition int, attempt string, rows long"
+_SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
 _OPEN_TIMEOUT_S = 30.0
 

@@ -73,19 +73,22 @@ class Server:
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        last_tick = time.time()
-        while not self.over.is_set():
-            for item in self._listener.poll(TICK_S):
-                with self.lock:
-                    self._take_safely(item)
-            now_s = time.time()
-            if now_s - last_tick >= TICK_S:
-                last_tick = now_s
-                with self.lock:
-                    self._carry_out(self._roster.tick(now_s))
-        self._logs.close()
-        self._listener.close()
-        self._on_over()
+        last_tick_s = 0.0
+        try:
+            while not self.over.is_set():
+                for item in self._listener.poll(TICK_S):
+                    with self.lock:
+                        self._take_safely(item)
+                now_s = time.time()
+                if now_s - last_tick_s >= TICK_S:
+                    last_tick_s = now_s
+                    with self.lock:
+                        self._carry_out(self._roster.tick(now_s))
+        finally:
+            self.over.set()
+            self._logs.close()
+            self._listener.close()
+            self._on_over()
 
     def _take_safely(self, item: Any) -> None:
         """A fault of ours must not leave the cluster without a driver, which would look like a hang."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # What nodes need: our lower rooms, and the pickling library that their functions were packed with.
-_ROOMS = ("data", "node")
+_ROOMS = ("data", "node", "values")
 _SKIP = ("__pycache__",)
 
 

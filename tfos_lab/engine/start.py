@@ -20,7 +20,7 @@ from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.journal import Journal
 from tfos_lab.engine.launchers.base import LaunchPlan, Launcher
 from tfos_lab.engine.log_keeper import LogKeeper
-from tfos_lab.engine.roster import Roster
+from tfos_lab.engine.roster import Roster, SendTo
 from tfos_lab.engine.server import Server
 from tfos_lab.errors import NoSession
 from tfos_lab.payload import pack
@@ -135,6 +135,7 @@ def start_cluster(
         driver=server.address,
         fail=lambda error, reason: cluster.launch_failed(error, reason),
         lose=lambda seat, why: cluster.lose(seat, why),
+        free_slots=lambda: cluster.request(lambda _now_s: [SendTo(seat.index, m.FreeSlot()) for seat in seats]),
     )
     launcher = _make_launcher(launcher_name, plan, session, (map_fun, args))
     cluster = Cluster(

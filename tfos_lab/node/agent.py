@@ -23,9 +23,13 @@ from tfos_lab import messages as m
 from tfos_lab.node import nursery_client
 from tfos_lab.node.child_link import ChildLink
 from tfos_lab.node.feed_store import FeedStore
+from tfos_lab.node.frames import FrameSocket
 from tfos_lab.node.log_spool import LogSpool
 from tfos_lab.node.processes import open_pidfd, set_process_name
 from tfos_lab.wire import Link, address_towards
+
+PollKey = zmq.Socket[bytes] | int
+Pollable = PollKey | FrameSocket
 
 BEAT_S = 1.0
 REPEAT_S = 2.0
@@ -65,7 +69,7 @@ class Agent:
         self._unheard: list[m.ToAgent] = []
         self._guardian = open_pidfd(spec.guardian)
         self._poller = zmq.Poller()
-        self._callbacks: dict[object, Callable[[], None]] = {}
+        self._callbacks: dict[PollKey, Callable[[], None]] = {}
         self._leaving = False
         self._ended = False
         self._finished = False
@@ -124,13 +128,15 @@ class Agent:
         if self._finished:
             self._drain()
 
-    def _watch(self, source: object, callback: Callable[[], None]) -> None:
-        self._callbacks[source] = callback
-        self._poller.register(source, zmq.POLLIN)
+    def _watch(self, source: Pollable, callback: Callable[[], None]) -> None:
+        key = _poll_key(source)
+        self._callbacks[key] = callback
+        self._poller.register(key, zmq.POLLIN)
 
-    def _unwatch(self, source: object) -> None:
-        if self._callbacks.pop(source, None) is not None:
-            self._poller.unregister(source)
+    def _unwatch(self, source: Pollable) -> None:
+        key = _poll_key(source)
+        if self._callbacks.pop(key, None) is not None:
+            self._poller.unregister(key)
 
     # ---- the driver -------------------------------------------------------------------------------------------------
 
@@ -218,7 +224,7 @@ class Agent:
             self._send(m.Progressed(seat=self._seat, state="starting", pid=self._child.pid))
         if outcome is not None:
             self._unwatch(self._child.nursery)
-            if not self._ended and self._child.control in self._callbacks:
+            if not self._ended and _poll_key(self._child.control) in self._callbacks:
                 self._hear_child()  # its last word may still lie in the socket
             self._end(outcome)
             self._finished = True
@@ -305,6 +311,13 @@ class Agent:
         if self._guardian is not None:
             os.close(self._guardian)
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _poll_key(source: Pollable) -> PollKey:
+    """Return what zmq's poller reports for a source: its own sockets as they are, everything else by descriptor."""
+    if isinstance(source, zmq.Socket) or isinstance(source, int):
+        return source
+    return source.fileno()
 
 
 def _reserve_port(host: str) -> socket.socket:

@@ -25,5 +25,8 @@ def preload_tensorflow() -> None:
     from tfos_lab.node.keras_workers import mend_keras
 
     mend_keras()
+    import tfos_lab.node.calling
     import tfos_lab.node.child
-    import tfos_lab.node.context  # noqa: F401
+    import tfos_lab.node.dataset
+    import tfos_lab.node.station  # noqa: F401
+    import tfos_lab.payload  # noqa: F401

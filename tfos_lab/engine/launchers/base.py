@@ -16,7 +16,8 @@ from tfos_lab.seats import Seat
 class LaunchPlan:
     """What a launcher is given.
 
-    ``fail(error, reason)`` and ``lose(seat, why)`` are how it tells the cluster that nodes cannot come, or have gone.
+    ``fail(error, reason)`` and ``lose(seat, why)`` are how it tells the cluster that nodes cannot come, or have gone;
+    ``free_slots()`` has all agents give their Spark task slots back.
     """
 
     cluster_id: str
@@ -25,6 +26,7 @@ class LaunchPlan:
     driver: DriverAddress
     fail: Callable[[TfosError | None, str], None]
     lose: Callable[[int, str], None]
+    free_slots: Callable[[], None]
 
 
 class Launcher(Protocol):

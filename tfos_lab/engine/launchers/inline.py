@@ -112,7 +112,7 @@ class _InlineAgent:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        for source in (self._link.socket, self._control, self._feeds):
+        for source in (self._link.socket, self._control.fileno(), self._feeds.fileno()):
             poller.register(source, zmq.POLLIN)
         self._send(m.Reserve(seat=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
                              executor="this kernel", gpus=[]))  # fmt: skip
@@ -123,7 +123,7 @@ class _InlineAgent:
                 for data in self._link.receive():
                     self._obey(m.decode_to_agent(data))
             if self._control.fileno() in ready and not self._relay():
-                poller.unregister(self._control)
+                poller.unregister(self._control.fileno())
             if self._feeds.fileno() in ready:
                 self._feeds.pump()
             if time.monotonic() - beat_s > 1.0:

@@ -16,13 +16,14 @@ from tfos_lab.engine import spark_session
 from tfos_lab.engine.executors import check_executors, mismatch_in
 from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.engine.shipping import make_task
-from tfos_lab.errors import NotEnoughSlots
+from tfos_lab.errors import FeedError, NotEnoughSlots
 from tfos_lab.messages import LaunchSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SCHEMA = "seat int, ended string"
+_HAND_OVER_TIMEOUT_S = 20.0
+_SCHEMA = "seat long, ended string"
 
 
 class SparkLauncher:
@@ -77,6 +78,19 @@ class SparkLauncher:
 
     def run_here(self) -> None:
         """Nothing runs in the kernel."""
+
+    def free_slots(self) -> None:
+        """Where the nodes hold every slot, have their tasks hand over to the agents and return."""
+        slots = spark_session.slots_of(self._spark)
+        if not self._thread.is_alive() or (slots is not None and slots.free > 0):
+            return
+        self._plan.free_slots()
+        self._thread.join(_HAND_OVER_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise FeedError(
+                reason=f"Spark has no free task slot to feed from, and the nodes did not give theirs back within "
+                f"{_HAND_OVER_TIMEOUT_S:g} s"
+            )
 
     def cancel(self) -> None:
         """Take back tasks that Spark has not begun; those that run end with their agents."""

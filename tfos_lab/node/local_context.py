@@ -1,0 +1,40 @@
+"""A ``ctx`` without any cluster: so that ``map_fun(args, local_context())`` works as a plain call."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+
+from tfos_lab import messages as m
+from tfos_lab.node.context import NodeContext
+from tfos_lab.node.feed_reader import FeedReader
+
+
+def local_context(*, log_dir: str | None = None) -> NodeContext:
+    """Return the context of a cluster of one node, in this process.
+
+    Parameters
+    ----------
+    log_dir : str, optional
+        Where event files go; a new temporary folder by default.
+
+    Examples
+    --------
+    >>> import tfos_lab
+    >>> tfos_lab.local_context().num_workers
+    1
+    """
+    release = m.Release(
+        cluster_id="local",
+        seat=0,
+        cluster_spec={"chief": ["localhost:0"]},
+        job_name="chief",
+        task_index=0,
+        is_chief=True,
+        payload=b"",
+        env={},
+        log_dir=log_dir or tempfile.mkdtemp(prefix="tfos-local-"),
+    )
+    feed = FeedReader(0, lambda _message: None)
+    feed.take(m.FeedsEnded())
+    return NodeContext(release, feed, lambda _message: None, threading.Event())

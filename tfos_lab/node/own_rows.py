@@ -1,0 +1,233 @@
+"""Lets a worker keep the rows that were fed to it, under a strategy that would divide them.
+
+TensorFlow takes every dataset for the whole of the data: under a `MultiWorkerMirroredStrategy` each worker gets a part
+of the rows and a part of each batch. What a feed brings to a worker is that worker's part already, in batches of its
+own size, and all workers have the same number of batches. `mark_as_own_rows` says so of a dataset; the strategy, once
+taught by `teach_own_rows`, then takes each element as one batch of this worker.
+
+Who talks to it: `keras_workers`, which teaches the strategy, and the dataset of a feed.
+"""
+# ruff: noqa: SLF001 - TensorFlow offers no public way to ask a dataset for its inputs, or to step without asking
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+_OWN_ROWS = "_tfos_lab_own_rows"
+_STEPS = "_tfos_lab_steps"
+_TAUGHT = "_tfos_lab_taught"
+# Transformations under which workers that end together still do. After any other the workers ask each other.
+_KEEPING_STEP = {
+    "_MapDataset",
+    "_ParallelMapDataset",
+    "_OptionsDataset",
+    "_PrefetchDataset",
+    "_RepeatDataset",
+    "_ShuffleDataset",
+    "_SkipDataset",
+    "_TakeDataset",
+}
+
+
+def mark_as_own_rows(dataset: Any) -> Any:
+    """Say that a dataset holds this worker's rows only, batched for this worker.
+
+    Every strategy then takes each element as one batch of this worker; nothing is left out and nothing is split. What
+    is derived from the dataset (`map`, `take`, `prefetch`, …) is marked as well. On a node with several GPUs, each
+    batch is divided among them.
+
+    Parameters
+    ----------
+    dataset : tf.data.Dataset
+        Batches of this worker; as many as every other worker has, since they train in lock-step.
+
+    Returns
+    -------
+    tf.data.Dataset
+        The same elements, marked.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    # All rows stay also where the strategy has not been taught, as in a process that tfos_lab did not start.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    marked = dataset.with_options(options)
+    setattr(marked, _OWN_ROWS, True)
+    return marked
+
+
+def has_own_rows(dataset: Any) -> bool:
+    """Whether a dataset is marked by `mark_as_own_rows`, or derives from one that is."""
+    return any(getattr(source, _OWN_ROWS, False) for source in _sources(dataset))
+
+
+def teach_own_rows() -> None:
+    """Teach `MultiWorkerMirroredStrategy` to take marked datasets as they are; may be called twice."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy
+    if not hasattr(strategy.experimental_distribute_dataset, _TAUGHT):
+        strategy.experimental_distribute_dataset = _or_own_rows(strategy.experimental_distribute_dataset)
+
+
+def is_across_workers(strategy: Any) -> bool:
+    """Whether a strategy trains together with other processes."""
+    import tensorflow as tf
+
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return False
+    return bool(strategy.num_replicas_in_sync > len(strategy.extended.worker_devices))
+
+
+def why_fit_would_hang(distributed: Any) -> str | None:
+    """Say why Keras could not end an epoch of own rows, or None if it can."""
+    steps = getattr(distributed, _STEPS, [])
+    return _different_steps(steps) if len(set(steps)) > 1 else None
+
+
+# --- distributing ---------------------------------------------------------------------------------------------------
+
+
+def _or_own_rows(distribute: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(distribute)
+    def experimental_distribute_dataset(strategy: Any, dataset: Any, options: Any = None) -> Any:
+        if not has_own_rows(dataset):
+            return distribute(strategy, dataset, options)
+        return _distribute_own_rows(strategy, dataset, options)
+
+    setattr(experimental_distribute_dataset, _TAUGHT, True)
+    return experimental_distribute_dataset
+
+
+def _distribute_own_rows(strategy: Any, dataset: Any, options: Any) -> Any:
+    import tensorflow as tf
+
+    replicas_here = len(strategy.extended.worker_devices)
+    batches = dataset if replicas_here == 1 else _divide_batches(dataset, replicas_here)
+    pipelines = []
+
+    def own_rows(pipeline: Any) -> Any:
+        pipelines.append(pipeline)
+        return batches
+
+    distributed = strategy.distribute_datasets_from_function(own_rows, options)
+    if not is_across_workers(strategy) or not tf.executing_eagerly():
+        return distributed
+    mine = tf.stack([dataset.cardinality(), int(_keeps_step(dataset)), int(_is_statically_shaped(batches))])
+    steps, keep_step, static = _ask_all_workers(strategy, mine, pipelines[0])
+    if _end_together(steps, promised=all(keep_step)) and (all(static) or steps[0] == tf.data.INFINITE_CARDINALITY):
+        # Otherwise the workers ask each other before every step whether anyone has rows left, which takes as long as
+        # the step of a small model, and the batches lose their static shape.
+        distributed._enable_get_next_as_optional = False
+        return distributed
+    if len(set(steps)) > 1:
+        logger.warning(_different_steps(steps))
+    # A tf.function compares shapes only: with static ones it would go on with a step that was traced without asking.
+    batches = batches.map(_forget_count_of_rows)
+    distributed = strategy.distribute_datasets_from_function(own_rows, options)
+    setattr(distributed, _STEPS, steps)
+    return distributed
+
+
+def _ask_all_workers(strategy: Any, mine: Any, pipeline: Any) -> Any:
+    """The numbers of all workers: a list for each of mine, in the order of the workers' rank. All must ask together."""
+    import tensorflow as tf
+
+    seats = tf.one_hot(pipeline.input_pipeline_id, pipeline.num_input_pipelines, dtype=mine.dtype)
+    return strategy.reduce("SUM", mine[:, tf.newaxis] * seats, axis=None).numpy().tolist()
+
+
+def _end_together(steps: list[int], *, promised: bool) -> bool:
+    """Whether all workers take their last step together; a feed may tell one worker its length before another."""
+    import tensorflow as tf
+
+    unknown = tf.data.UNKNOWN_CARDINALITY
+    if promised:
+        return len(set(steps) - {unknown}) <= 1
+    return len(set(steps)) == 1 and steps[0] != unknown
+
+
+def _different_steps(steps: list[int]) -> str:
+    """Say that the workers' datasets differ in length, where -1 is endless and -2 unknown, as in TensorFlow."""
+    numbers = ", ".join({-1: "endless", -2: "unknown"}.get(count, str(count)) for count in steps)
+    shortest = min((count for count in steps if count >= 0), default=None)
+    advice = "" if shortest is None else f", as with take({shortest}) or steps_per_epoch={shortest}"
+    return (
+        f"the workers have different numbers of batches ({numbers}, in the order of their rank), and `fit` would wait "
+        f"forever for a worker that ends before the others. Give all the same number{advice}"
+    )
+
+
+# --- several GPUs on a node -----------------------------------------------------------------------------------------
+
+
+def _divide_batches(dataset: Any, parts: int) -> Any:
+    """Divide each batch among the GPUs of this node: an element for each."""
+    import tensorflow as tf
+
+    rows = tf.nest.flatten(dataset.element_spec)[0].shape[0]
+    if _is_statically_shaped(dataset) and rows % parts == 0:
+        divided = dataset.rebatch(rows // parts, drop_remainder=True)  # each batch is full: there is no remainder
+    else:
+        divided = dataset.flat_map(functools.partial(_parts_of_batch, dataset.element_spec, parts))
+    batches = int(dataset.cardinality())
+    return divided.apply(tf.data.experimental.assert_cardinality(batches * parts)) if batches >= 0 else divided
+
+
+def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> Any:
+    import tensorflow as tf
+
+    batch = tf.nest.pack_sequence_as(spec, tf.nest.flatten(batch))
+    count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+
+    def part(i: Any) -> Any:
+        return tf.nest.map_structure(lambda rows: rows[count * i // parts : count * (i + 1) // parts], batch)
+
+    return tf.data.Dataset.range(parts).map(part)
+
+
+# --- looking at datasets --------------------------------------------------------------------------------------------
+
+
+def _sources(dataset: Any) -> Iterator[Any]:
+    """The dataset and all that it derives from."""
+    pending = [dataset]
+    while pending:
+        source = pending.pop()
+        yield source
+        # A dataset that is distributed already, or that has travelled through a tf.function, names no inputs.
+        pending.extend(getattr(source, "_inputs", list)())
+
+
+def _keeps_step(dataset: Any) -> bool:
+    """Whether nothing was done to the marked dataset after which workers might no longer end together."""
+    for source in _sources(dataset):
+        if getattr(source, _OWN_ROWS, False):
+            return True
+        if type(source).__name__ not in _KEEPING_STEP:
+            return False
+    return False
+
+
+def _is_statically_shaped(dataset: Any) -> bool:
+    import tensorflow as tf
+
+    specs = tf.nest.flatten(dataset.element_spec)
+    return all(isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape.is_fully_defined() for spec in specs)
+
+
+def _forget_count_of_rows(*batch: Any) -> Any:
+    import tensorflow as tf
+
+    def forget(rows: Any) -> Any:
+        if not tf.is_tensor(rows) or not rows.shape.rank:
+            return rows
+        return tf.compat.v1.placeholder_with_default(rows, [None, *rows.shape[1:]])
+
+    batch = tf.nest.map_structure(forget, batch)
+    return batch if len(batch) > 1 else batch[0]
