@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SCHEMA = "host string, executor string, python string, missing string"
 _LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
 _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _MISSING = re.compile(re.escape(MISSING_MARK) + r"(.+?) \(host ([^,]+),")
 
 # Applications whose executors were looked at, with the flavours that were warmed there.
@@ -70,11 +71,14 @@ def mismatch_in(error: Exception) -> ExecutorMismatch | None:
     if lacking is not None:
         return ExecutorMismatch(problems={lacking[2]: f"lacks {lacking[1]}"})
     python = _WORKER_PYTHON.search(text)
+    unimportable = _NO_MODULE.search(text)
     place = _LOST_TASK.search(text)
     host = place[1] if place else "an executor"
     if python is not None:
         mine = f"{sys.version_info.major}.{sys.version_info.minor}"
         return ExecutorMismatch(problems={host: f"runs Python {python[1]}, the notebook runs {mine}"})
+    if unimportable is not None and "worker.py" in text:
+        return ExecutorMismatch(problems={host: f"lacks {unimportable[1]}"})
     if "Cannot run program" in text:
         program = re.search(r'Cannot run program "([^"]+)"', text)
         return ExecutorMismatch(problems={host: f"has no {program[1] if program else 'Python'}"})

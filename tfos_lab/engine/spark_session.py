@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 def active_session() -> SparkSession | None:
     """Return the session of this process, if there is one and it lives; never starts or imports anything for that."""
-    if "pyspark" not in sys.modules or "pyspark.sql" not in sys.modules:
+    if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
 
-    with contextlib.suppress(Exception):  # no session, a stopped one, or no Connect client installed
-        session = SparkSession.getActiveSession()
+    candidates = [getattr(SparkSession, "_instantiatedSession", None)]
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    for kind in (SparkSession, getattr(connect, "SparkSession", None)):
+        with contextlib.suppress(Exception):  # no session in this thread, or a JVM that is gone
+            candidates.insert(0, kind.getActiveSession() if kind is not None else None)
+    for session in candidates:
         if session is not None and death_of(session) is None:
             return session
     return None

@@ -1,0 +1,53 @@
+"""Warms nurseries before they are needed: when the extension is loaded, and when a session is first seen."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from tfos_lab.engine import spark_session
+from tfos_lab.engine.executors import check_executors
+from tfos_lab.engine.launchers.local import kernel_environ, warm_local
+
+logger = logging.getLogger(__name__)
+
+_lock = threading.Lock()
+_warmed: set[str] = set()
+
+
+def warm() -> str:
+    """Warm the nurseries of the place where a cell would run now; returns that place in words.
+
+    Returns at once for this machine. On a cluster it waits for one small Spark job that looks at the executors.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If executors lack a package or run another Python.
+    """
+    session = spark_session.active_session()
+    if session is None or spark_session.is_local(session):
+        warm_local(kernel_environ(), {})
+        return "this machine"
+    slots = spark_session.slots_of(session)
+    check_executors(session, slots.total if slots else 1, {})
+    return spark_session.master_of(session)
+
+
+def warm_in_background() -> None:
+    """Begin to warm where a cell would run now, once for each place; silent, whatever happens."""
+    session = spark_session.active_session()
+    on_cluster = session is not None and not spark_session.is_local(session)
+    place = spark_session.owner_of(session) if session is not None and on_cluster else "local"
+    with _lock:
+        if place in _warmed:
+            return
+        _warmed.add(place)
+    threading.Thread(target=_warm_quietly, name="tfos-warm", daemon=True).start()
+
+
+def _warm_quietly() -> None:
+    try:
+        warm()
+    except Exception as error:  # the cell that needs the nodes will say it properly
+        logger.info("could not warm: %s", error)
