@@ -32,6 +32,9 @@ class CellSyntaxError(SyntaxError):
     """The body of a ``%%tfos`` cell is no Python that a function can hold; shown as IPython shows its own."""
 
 
+CellSyntaxError.__name__ = "SyntaxError"  # what people read
+
+
 def make_map_fun(shell: Any, line: str, body: str) -> Callable[..., Any]:
     """Return the body of the cell that runs now as a function.
 

@@ -136,7 +136,7 @@ class _Reader:
         for generator in node.generators:
             self._expression(generator.iter, inner)
             self._expression(generator.target, inner)
-            targets |= _stored_names([generator.target])
+            targets |= stored_names([generator.target])
             self._expressions(generator.ifs, inner)
         results = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         self._expressions(results, inner)
@@ -210,7 +210,7 @@ class _Reader:
         breaks = self._loop(node.body, state.copy())
         if isinstance(node.test, ast.Constant) and node.test.value:
             after = _join(breaks, state)  # the only ways out
-            after.maybe |= _stored_names(node.body)  # in an earlier round
+            after.maybe |= stored_names(node.body)  # in an earlier round
             return after
         return self._after_loop(node, state)
 
@@ -220,12 +220,12 @@ class _Reader:
         return self._breaks.pop()
 
     def _after_loop(self, node: ast.For | ast.AsyncFor | ast.While, state: _State) -> _State:
-        state.maybe |= _stored_names([node])
+        state.maybe |= stored_names([node])
         return self.block(node.orelse, state)
 
     def _do_try(self, node: ast.Try, state: _State) -> _State:
         interrupted = state.copy()
-        interrupted.maybe |= _stored_names(node.body)
+        interrupted.maybe |= stored_names(node.body)
         ends = [self.block(node.orelse, self.block(node.body, state.copy()))]
         for handler in node.handlers:
             inner = interrupted.copy()
@@ -237,7 +237,7 @@ class _Reader:
                 inner.unbind(handler.name)
             ends.append(inner)
         after = _join(ends, state)
-        interrupted.maybe |= after.maybe | _stored_names(node.handlers)
+        interrupted.maybe |= after.maybe | stored_names(node.handlers)
         final = self.block(node.finalbody, interrupted)
         after.definite |= final.definite
         after.maybe |= final.maybe
@@ -259,7 +259,7 @@ class _Reader:
         for case in node.cases:
             inner = state.copy()
             self._expression(case.pattern, inner)
-            for name in _stored_names([case.pattern]):
+            for name in stored_names([case.pattern]):
                 inner.bind(name)
             self._expressions([case.guard], inner)
             ends.append(self.block(case.body, inner))
@@ -296,7 +296,7 @@ def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
             yield from own_nodes(ast.iter_child_nodes(node))
 
 
-def _stored_names(nodes: Iterable[ast.AST]) -> set[str]:
+def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the names that the nodes assign in their own scope."""
     names: set[str] = set()
     for node in own_nodes(nodes):
@@ -319,7 +319,7 @@ def _free_names(function: _Function) -> set[str]:
     arguments = function.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     body = function.body if isinstance(function.body, list) else [function.body]
-    bound = {argument.arg for argument in every if argument is not None} | _stored_names(body)
+    bound = {argument.arg for argument in every if argument is not None} | stored_names(body)
     loaded: set[str] = set()
     for node in own_nodes(body):
         match node:

@@ -6,8 +6,12 @@ that tracebacks, breakpoints and ``%debug`` use, so that line 1 is the ``%%tfos`
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+
+_NUMBER = re.compile(r"In\[(\d+)\]")
 
 
 class CellText(NamedTuple):
@@ -34,7 +38,7 @@ def register_cell(shell: Any, line: str, body: str) -> CellText:
         above = f"%%tfos {line}".rstrip() + "\n"
         text = above + body
     # The kernel derives the name from the raw text, and so does the front end that sets a breakpoint.
-    filename = shell.compile.cache(text, shell.execution_count, raw_code=text)
+    filename = shell.compile.cache(text, _cell_number(shell), raw_code=text)
     return CellText(filename, above.count("\n"), body)
 
 
@@ -45,6 +49,18 @@ def _typed_texts(shell: Any) -> Iterator[str]:
         yield str(kernel.get_parent().get("content", {}).get("code", ""))
     if shell.history_manager and shell.history_manager.input_hist_raw:
         yield str(shell.history_manager.input_hist_raw[-1])
+
+
+def _cell_number(shell: Any) -> int:
+    """Return the number of the cell that runs now; some versions of IPython have counted on already."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        named = shell.compile.format_code_name(frame.f_code.co_filename)
+        found = _NUMBER.fullmatch(named[1]) if named else None
+        if found:
+            return int(found[1])
+        frame = frame.f_back
+    return int(shell.execution_count)
 
 
 def make_labeller(shell: Any) -> Callable[[str], str | None]:

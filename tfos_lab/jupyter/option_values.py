@@ -72,6 +72,11 @@ def _class_names(value: Any, package: str) -> set[str]:
     }
 
 
+def is_session(value: Any) -> bool:
+    """Whether a value is a SparkSession, classic or Connect; imports nothing to find out."""
+    return "SparkSession" in _class_names(value, "pyspark")
+
+
 # ---- one reader for each kind of value ------------------------------------------------------------------------------
 
 
@@ -154,7 +159,7 @@ def _read_rows(text: str, names: Mapping[str, Any]) -> Any:
 
 def _read_session(text: str, names: Mapping[str, Any]) -> Any:
     value = evaluate(text, names)
-    if value is None or "SparkSession" in _class_names(value, "pyspark"):
+    if value is None or is_session(value):
         return value
     raise Wrong(f"a SparkSession is needed, not {_kind_of(value)}")
 

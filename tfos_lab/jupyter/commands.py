@@ -1,0 +1,149 @@
+"""What ``%tfos`` can do: show the clusters of this notebook, stop them, read their logs, write a cell as a script."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tfos_lab.engine.registry import clusters
+from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.export import FinishedCell, export
+from tfos_lab.jupyter.option_values import nearest
+from tfos_lab.jupyter.options import BY_NAME
+from tfos_lab.jupyter.status import StatusTable
+
+# So many last lines of each node; the files hold all.
+LOG_LINES = 200
+
+
+class Commands:
+    """The commands of one notebook.
+
+    Parameters
+    ----------
+    last_cell : callable
+        Returns the ``%%tfos`` cell that was run last, or None.
+    history : callable
+        Returns the texts of the cells that were run before, oldest first.
+    """
+
+    def __init__(self, last_cell: Callable[[], FinishedCell | None], history: Callable[[], list[str]]) -> None:
+        self._last_cell = last_cell
+        self._history = history
+        self._commands: dict[str, Callable[[list[str]], Any]] = {
+            "status": self._status,
+            "stop": self._stop,
+            "logs": self._logs,
+            "export": self._export,
+        }
+        if _exists("tfos_lab.engine.warm"):
+            self._commands["warm"] = self._warm
+
+    def run(self, line: str) -> Any:
+        """Carry out what follows ``%tfos``; raises `ConfigError` for what is no command."""
+        try:
+            name, *words = shlex.split(line) or ["status"]
+        except ValueError as error:
+            raise ConfigError([f"%tfos {line}: {error}"]) from error
+        command = self._commands.get(name)
+        if command is None:
+            raise ConfigError([self._unknown(name, line)])
+        return command(words)
+
+    def complete(self, finished: list[str]) -> Iterable[str]:
+        """Return what can follow the finished words."""
+        if not finished:
+            return self._commands
+        if finished[0] == "stop" and len(finished) == 1:
+            return [*_names(live=True), "all"]
+        if finished[0] == "logs":
+            named = [cluster for cluster in clusters() if cluster.name == finished[-1]]
+            nodes = [node.node for cluster in named or clusters()[-1:] for node in cluster.nodes]
+            return nodes if named else [*_names(), *nodes]
+        return []
+
+    def _unknown(self, name: str, line: str) -> str:
+        key = name.lstrip("-").partition("=")[0]
+        if "=" in name or key in BY_NAME:
+            return f"options belong to a cell: write %%tfos {line} and the code below it"
+        close = nearest(name, self._commands)
+        hint = f"did you mean {close}?" if close else f"there are {', '.join(self._commands)}"
+        return f"%tfos has no command {name!r}; {hint}"
+
+    # ---- the commands ------------------------------------------------------------------------------------------------
+
+    def _status(self, words: list[str]) -> StatusTable:
+        _expect(words, "status", at_most=0)
+        return StatusTable(clusters())
+
+    def _stop(self, words: list[str]) -> StatusTable:
+        _expect(words, "stop [name|all]", at_most=1)
+        living = [cluster for cluster in clusters() if not cluster.ended]
+        if words and words[0] != "all":
+            chosen = [cluster for cluster in living if cluster.name == words[0]]
+            if not chosen:
+                raise ConfigError([_no_such(words[0], "running")])
+        elif len(living) > 1 and not words:
+            raise ConfigError([f"several clusters run ({', '.join(_names(live=True))}): name one, or say all"])
+        else:
+            chosen = living
+        for cluster in chosen:
+            cluster.stop()
+        return StatusTable(chosen)
+
+    def _logs(self, words: list[str]) -> None:
+        _expect(words, "logs [name] [node]", at_most=2)
+        if not clusters():
+            raise ConfigError(["there are no logs: no cluster has run yet"])
+        found = [cluster for cluster in clusters() if words and cluster.name == words[0]]
+        if words and not found and (len(words) > 1 or ":" not in words[0]):
+            raise ConfigError([_no_such(words[0], "there")])
+        cluster = (found or clusters())[-1]
+        rest = words[1:] if found else words
+        node = rest[0] if rest else None
+        nodes = [view.node for view in cluster.nodes]
+        if node is not None and node not in nodes:
+            raise ConfigError([f"the cluster '{cluster.name}' has no node {node!r}; there are {', '.join(nodes)}"])
+        text = cluster.logs(node, tail=LOG_LINES).rstrip() or "nothing was written"
+        print(f"{text}\n(the last {LOG_LINES} lines at most; all of them are in {cluster.run_dir})")  # noqa: T201
+
+    def _export(self, words: list[str]) -> None:
+        _expect(words, "export FILE.py", at_most=1)
+        if len(words) != 1:
+            raise ConfigError(["name the file to write: %tfos export FILE.py"])
+        cell = self._last_cell()
+        if cell is None:
+            raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
+        path = export(words[0], cell, self._history())
+        print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
+
+    def _warm(self, words: list[str]) -> None:
+        from tfos_lab.engine.warm import warm_in_background
+
+        _expect(words, "warm", at_most=0)
+        warm_in_background()
+        print("warming: TensorFlow is being imported, so that the next cell starts at once")  # noqa: T201
+
+
+def _expect(words: list[str], usage: str, *, at_most: int) -> None:
+    if len(words) > at_most:
+        raise ConfigError([f"too many words: the command is %tfos {usage}"])
+
+
+def _names(*, live: bool = False) -> list[str]:
+    return list(dict.fromkeys(cluster.name for cluster in clusters() if not (live and cluster.ended)))
+
+
+def _no_such(name: str, what: str) -> str:
+    names = _names(live=what == "running")
+    if not names:
+        return f"no cluster is {what}"
+    close = nearest(name, names)
+    hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
+    return f"no cluster {name!r} is {what}; {hint}"
+
+
+def _exists(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None

@@ -1,0 +1,190 @@
+"""Writes a ``%%tfos`` cell as a script for spark-submit, with the earlier cells that it builds on."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from IPython.core.displayhook import DisplayHook
+
+from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.cell_names import own_nodes, stored_names
+from tfos_lab.jupyter.option_line import split_line
+from tfos_lab.jupyter.options import BY_NAME, CellOptions, takes_value
+
+_MARK = "# Written by `%tfos export` from a notebook."
+_INDENT = "    "
+
+# Options that are expressions: in the script they are written as in the notebook, not as the value they had.
+_EXPRESSIONS = ("data", "args", "spark", "env", "columns")
+_TRAIN = {"epochs": "epochs", "columns": "columns", "remainder": "remainder", "feed_timeout": "timeout_s"}
+_RUN_NAMES = {"reservation_timeout": "reservation_timeout_s", "grace": "grace_s"}
+_NOT_IN_SCRIPTS = ("background", "replace", "args", "data", "spark", *_TRAIN)
+# Cell magics whose body is plain Python.
+_PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
+
+
+class FinishedCell(NamedTuple):
+    """The ``%%tfos`` cell to write: its line and body, what they meant, and which local names it captured."""
+
+    line: str
+    body: str
+    options: CellOptions
+    captured: Sequence[str]
+
+
+def export(path: str, cell: FinishedCell, earlier: Iterable[str]) -> Path:
+    """Write the cell as a script and return its path.
+
+    Parameters
+    ----------
+    path : str
+        Where to write; an older export is replaced, any other file is left alone.
+    cell : FinishedCell
+        The cell.
+    earlier : iterable of str
+        The texts of the cells that were run before, oldest first.
+
+    Raises
+    ------
+    ConfigError
+        If the file is somebody else's.
+    """
+    target = Path(path).expanduser()
+    if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
+        raise ConfigError([f"{target} exists and was not written by %tfos export: give another name, or remove it"])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(script(cell, earlier), encoding="utf-8")
+    return target
+
+
+def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
+    """Return the cell as the text of a script."""
+    texts = {item.key: item.value or "True" for item in split_line(cell.line, takes_value).items}
+    expressions = [text for name, text in texts.items() if name in _EXPRESSIONS]
+    needed = {name for text in [cell.body, *expressions] for name in _used_names(text)} | set(cell.captured)
+    needed.add("spark")
+    cells, missing = needed_cells(needed - {"args", "ctx"}, earlier)
+    parts = [
+        f"{_MARK}\n# Run it with:  spark-submit THIS_FILE.py",
+        "from pyspark.sql import SparkSession\n\nimport tfos_lab",
+        *cells,
+    ]
+    if "spark" in missing:
+        parts.append("spark = SparkSession.builder.getOrCreate()")
+    unknown = sorted(missing - {"spark"})
+    if unknown:
+        parts.append(f"# The notebook's cells did not define: {', '.join(unknown)}")
+    parts += [_function(cell), _main(cell.options, texts)]
+    return "\n\n".join(parts) + "\n"
+
+
+def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], set[str]]:
+    """Return the cells that define or change the needed names, in order, and the names that none defines."""
+    wanted, defined = set(needed), set[str]()
+    chosen: list[str] = []
+    for text in reversed(list(dict.fromkeys(reversed(list(earlier))))):
+        source = _as_python(text)
+        tree = _parse(source)
+        if tree is None or not tree.body:
+            continue
+        stored = stored_names(tree.body)
+        if (stored | _changed_names(tree)) & wanted:
+            chosen.append(source.strip())
+            wanted |= _used_names(source)
+            defined |= stored
+    return chosen[::-1], {name for name in wanted - defined if not hasattr(builtins, name)} & needed
+
+
+def _as_python(text: str) -> str:
+    """Return a cell without what only the notebook understands."""
+    lines = text.strip("\n").split("\n")
+    if lines[0].startswith("%%"):
+        if not lines[0].startswith(_PYTHON_MAGICS):
+            return ""
+        lines = lines[1:]
+    return "\n".join(re.sub(r"^(\s*)([%!].*)$", r"\1pass  # \2", line) for line in lines)
+
+
+def _parse(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _used_names(source: str) -> set[str]:
+    tree = _parse(source)
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree else set()
+
+
+def _changed_names(tree: ast.Module) -> set[str]:
+    """Return the names whose values statements change in place: ``rows.append(1)``, ``conf['a'] = 1``."""
+    roots = set()
+    for node in own_nodes(tree.body):
+        changed: list[ast.expr] = []
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            changed = [node.value.func]
+        elif isinstance(node, ast.Assign):
+            changed = list(node.targets)
+        elif isinstance(node, ast.AugAssign):
+            changed = [node.target]
+        for target in changed:
+            root: ast.expr = target
+            while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+                root = root.func if isinstance(root, ast.Call) else root.value
+            if isinstance(root, ast.Name) and root is not target:
+                roots.add(root.id)
+    return roots
+
+
+# ---- the function ---------------------------------------------------------------------------------------------------
+
+
+def _function(cell: FinishedCell) -> str:
+    captured = "".join(f", {name}={name}" for name in cell.captured)
+    signature = f"def map_fun(args, ctx=None{', *' if captured else ''}{captured}):"
+    return f"{signature}\n{_indent(_with_return(cell.body.strip(chr(10))))}"
+
+
+def _with_return(body: str) -> str:
+    """Put ``return`` before a last expression, as the cell had it."""
+    last = ast.parse(body).body[-1]
+    if not isinstance(last, ast.Expr) or DisplayHook.semicolon_at_end_of_expression(body):  # type: ignore[no-untyped-call]
+        return body
+    lines = body.split("\n")
+    line = lines[last.lineno - 1].encode()
+    lines[last.lineno - 1] = (line[: last.col_offset] + b"return " + line[last.col_offset :]).decode()
+    return "\n".join(lines)
+
+
+def _indent(source: str) -> str:
+    """Indent code, but not what lies within strings of several lines."""
+    within: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
+            within.update(range(token.start[0] + 1, token.end[0] + 1))
+    lines = source.split("\n")
+    return "\n".join(
+        line if number in within or not line.strip() else _INDENT + line for number, line in enumerate(lines, 1)
+    )
+
+
+def _main(options: CellOptions, texts: dict[str, str]) -> str:
+    """Return the part that runs the function as the cell's line said."""
+    keywords = [f"spark={texts.get('spark', 'spark')}"]
+    asked = [name for name in texts if name in BY_NAME and name not in _NOT_IN_SCRIPTS]
+    keywords += [f"{_RUN_NAMES.get(name, name)}={getattr(options, name)!r}" for name in asked]
+    name = options.name
+    lines = [f"{name} = tfos_lab.run(map_fun, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]
+    if options.data is not None:
+        fed = [f"{keyword}={getattr(options, option)!r}" for option, keyword in _TRAIN.items() if option in texts]
+        lines.append(f"{_INDENT}{name}.train({', '.join([texts['data'], *fed])})")
+    lines.append(f"{_INDENT}print({name}.wait())")
+    return 'if __name__ == "__main__":\n' + "\n".join(_INDENT + line for line in lines)

@@ -1,0 +1,96 @@
+"""The magics: ``%%tfos`` runs a cell on a cluster, ``%tfos`` looks after clusters.
+
+A magic parses, asks and shows; all else is the engine's. ``%load_ext tfos_lab`` comes here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand, output_can_be_silenced
+
+from tfos_lab import sources
+from tfos_lab.jupyter import errors_view
+from tfos_lab.jupyter.cell import make_map_fun
+from tfos_lab.jupyter.cell_run import run_cell
+from tfos_lab.jupyter.cell_text import make_labeller
+from tfos_lab.jupyter.commands import Commands
+from tfos_lab.jupyter.completion import make_matcher
+from tfos_lab.jupyter.export import FinishedCell
+from tfos_lab.jupyter.options import describe_options, parse_options
+
+_HELP = f"""Run this cell on a cluster: ``%%tfos cluster_size=4``.
+
+The cell is a function, ``map_fun(args, ctx)``, that every node runs in a process of its own. Names of the notebook are
+captured by value; ``return`` works, and the value of a last expression is returned: the cell shows what the nodes
+returned. The cluster is then in the variable ``cluster`` (or ``name``).
+
+Options are ``key=value`` or ``--key value``; values are Python literals, or names and expressions of the notebook.
+
+{describe_options()}
+
+    %%tfos cluster_size=4 data=train_df epochs=3 args={{'lr': 0.001}}
+    with ctx.strategy().scope():
+        model = build()
+    model.fit(ctx.dataset(64, label='label'), callbacks=ctx.callbacks())
+
+Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
+``%tfos export FILE.py`` (the last cell as a script for spark-submit).
+"""
+
+
+@magics_class
+class TfosMagics(Magics):
+    """``%%tfos`` and ``%tfos``."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._notebook = shell
+        self._last_cell: FinishedCell | None = None
+        self.commands = Commands(lambda: self._last_cell, self._earlier_cells)
+
+    @output_can_be_silenced
+    @no_var_expand
+    @line_cell_magic
+    def tfos(self, line: str, cell: str | None = None) -> Any:
+        """Run a cell on a cluster."""
+        __tracebackhide__ = True
+        if cell is None:
+            return self.commands.run(line)
+        options = parse_options(line, self._notebook.user_ns)
+        map_fun = make_map_fun(self._notebook, line, cell)
+        self._last_cell = FinishedCell(line, cell, options, tuple(map_fun.__kwdefaults__ or ()))
+        return run_cell(self._notebook, map_fun, options)
+
+    tfos.__doc__ = _HELP
+
+    def _earlier_cells(self) -> list[str]:
+        history = self._notebook.history_manager
+        return list(history.input_hist_raw[1:-1]) if history else []
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the magics, completion and error views, and begin to warm; prints nothing. May be called twice."""
+    magics = TfosMagics(shell)
+    shell.register_magics(magics)
+    _remove_matchers(shell)
+    shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete))
+    sources.add_labeller(make_labeller(shell))
+    errors_view.install(shell)
+    if importlib.util.find_spec("tfos_lab.engine.warm") is not None:
+        from tfos_lab.engine.warm import warm_in_background
+
+        warm_in_background()
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take the magics and completion away; clusters live on."""
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("tfos", None)
+    _remove_matchers(shell)
+
+
+def _remove_matchers(shell: Any) -> None:
+    matchers = shell.Completer.custom_matchers
+    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", None) != "tfos_lab"]
