@@ -54,8 +54,21 @@ _SERVER_OPTIONS = (
 _WATCH_FRAMES = """() => {
   window.tfosFrames = [];
   let last = performance.now();
-  const note = (now) => { window.tfosFrames.push(now - last); last = now; window.tfosFrame = requestAnimationFrame(note); };
+  const note = (now) => {
+    window.tfosFrames.push(now - last);
+    last = now;
+    window.tfosFrame = requestAnimationFrame(note);
+  };
   window.tfosFrame = requestAnimationFrame(note);
+}"""
+
+_KERNEL_IS_IDLE = """async () => {
+  const context = window.jupyterapp?.shell.currentWidget?.sessionContext;
+  await context?.ready;
+  const kernel = context?.session?.kernel;
+  if (!kernel || kernel.connectionStatus !== "connected") return false;
+  await kernel.info;
+  return kernel.status === "idle";
 }"""
 
 
@@ -180,9 +193,7 @@ class Notebook:
     def wait_until_ready(self) -> None:
         """Wait until the kernel is idle."""
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=KERNEL_TIMEOUT_MS)
-        self.page.wait_for_selector(
-            ".jp-Notebook-ExecutionIndicator[data-status=idle]", state="attached", timeout=KERNEL_TIMEOUT_MS
-        )
+        self.page.wait_for_function(_KERNEL_IS_IDLE, timeout=KERNEL_TIMEOUT_MS)
 
     def command(self, command: str, **args: Any) -> None:
         """Run one of JupyterLab's commands."""

@@ -1,7 +1,7 @@
 """The live output of a cell: a widget that draws the cluster, and the thread that feeds it.
 
 The state of the cluster travels as the trait ``view``; log text travels as custom messages, about ten a second. When
-the cell ends, the output is replaced by the static bundle and the widget is gone: a saved notebook never asks for it.
+the cell ends, the output is replaced by the static bundle: a saved notebook never asks for the widget.
 
 What the two sides say to each other (``static/dashboard.js`` is the other side):
 
@@ -10,7 +10,8 @@ to         kind      content
 ========== ========= ==================================================================================================
 front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
 front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
-kernel     hello     ``page``: a page has loaded; it gets the history
+front end  end       ``bundle`` to put in the place of the widget ``model``
+kernel     hello     ``page``: a page has loaded; it gets the history, or the end
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
 """
@@ -22,6 +23,7 @@ import logging
 import re
 import threading
 import time
+from collections import deque
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -33,7 +35,7 @@ from IPython.display import display, update_display
 
 from tfos_lab.engine.events import ClusterView, NodeView
 from tfos_lab.jupyter import summary
-from tfos_lab.jupyter.display import Display, WatchedCluster
+from tfos_lab.jupyter.display import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.log_feed import LogFeed
 from tfos_lab.jupyter.static_bundle import make_bundle, style_sheet
 
@@ -48,8 +50,22 @@ VIEW_EVERY = 2
 # history unasked.
 DEAF_AFTER = 20
 
-_MODULES = ("dom.js", "format.js", "store.js", "stop.js", "header.js", "table.js", "logs.js", "dashboard.js")
+# Widgets of dashboards that have ended stay so many further ones long.
+KEEP_RETIRED = 4
+
+_MODULES = (
+    "dom.js",
+    "format.js",
+    "store.js",
+    "stop.js",
+    "ending.js",
+    "header.js",
+    "table.js",
+    "logs.js",
+    "dashboard.js",
+)
 _display_numbers = itertools.count(1)
+_retired: deque[DashboardWidget] = deque()
 
 
 @cache
@@ -76,6 +92,12 @@ class DashboardWidget(anywidget.AnyWidget):
     kernel_id = traitlets.Unicode().tag(sync=True)
 
     fallback: dict[str, str]
+
+    def close_all(self) -> None:
+        """Close the widget, and the layout that came with it."""
+        layout = self.layout
+        self.close()
+        layout.close()
 
     def _repr_mimebundle_(self, **kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
         made = super()._repr_mimebundle_(**kwargs)
@@ -106,6 +128,7 @@ class Dashboard(Display):
         self._closing = threading.Event()
         self._closed = threading.Lock()
         self._greeted = False
+        self._ending: dict[str, str] | None = None
         self._shown: dict[str, Any] = {}
         self._stopper: threading.Thread | None = None
         self._widget = self._open_widget()
@@ -121,8 +144,10 @@ class Dashboard(Display):
             self._finish_pump()
         finally:
             # Also when a second interrupt comes in the middle: a widget must not stay behind in the notebook.
-            update_display(self._bundle(), display_id=self._id, raw=True)  # type: ignore[no-untyped-call]
-            self._widget.close()
+            self._ending = self._bundle()
+            update_display(self._ending, display_id=self._id, raw=True)  # type: ignore[no-untyped-call]
+            self._send_end(self._ending)
+            _retire(self._widget)
 
     def _finish_pump(self) -> None:
         if self._pump is not threading.current_thread():
@@ -195,13 +220,19 @@ class Dashboard(Display):
         with self._sending:
             self._widget.send({"kind": "history", "page": page, **self._feed.history()})
 
+    def _send_end(self, bundle: dict[str, str]) -> None:
+        self._widget.send({"kind": "end", "model": self._widget.model_id, "bundle": bundle})
+
     # What the front end says; called by the main thread, or by a subshell's.
 
     def _take_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
         match content:
             case {"kind": "hello", "page": str(page)}:
                 self._greeted = True
-                self._send_history(page)
+                if self._ending is None:
+                    self._send_history(page)
+                else:
+                    self._send_end(self._ending)
             case {"kind": "stop"}:
                 self._stop_cluster()
 
@@ -248,6 +279,17 @@ def _encode_node(node: NodeView, columns: list[summary.Column]) -> dict[str, Any
     }
 
 
+def _retire(widget: DashboardWidget) -> None:
+    """Close the widget some time later.
+
+    A page that was loaded again while a cell blocked asks for its widgets only when the cell has ended. It must still
+    find this one, to be told of its end.
+    """
+    _retired.append(widget)
+    while len(_retired) > KEEP_RETIRED:
+        _retired.popleft().close_all()
+
+
 def _hear_while_busy(widget: DashboardWidget) -> None:
     """Let the front end's messages reach us while a cell blocks.
 
@@ -260,6 +302,8 @@ def _hear_while_busy(widget: DashboardWidget) -> None:
 
 def _kernel_id() -> str:
     """Return the id by which the Jupyter server knows this kernel, from its connection file's name."""
+    if current_kernel() is None:
+        return ""
     from ipykernel.connect import get_connection_file
 
     try:

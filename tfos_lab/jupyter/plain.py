@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TextIO
 
-from tfos_lab.engine.events import Event, LogText, MetricsReported, StateChanged
+from tfos_lab.engine.events import ClusterView, Event, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.jupyter import summary
 from tfos_lab.jupyter.display import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.log_text import LineBuffer, plain_text
@@ -110,10 +110,8 @@ class PlainLines:
                 self._out += self._node(node).take_out()
             case MetricsReported(node=node):
                 self._add_metrics(event)
-            case StateChanged(state=state, reason=reason):
-                self._tell_state(cluster, state, reason)
-            case _ if type(event).__name__ == "NodeChanged":
-                self._tell_state(cluster, cluster.view().state, "")
+            case StateChanged() | NodeChanged():
+                self._tell_state(cluster.view())
 
     def lost_events(self, count: int) -> None:
         """Say that the bus had to drop events."""
@@ -145,8 +143,9 @@ class PlainLines:
         step = f"step {event.step}{total} · " if event.step is not None else ""
         self._out.append(f"[{event.node}] {step}{summary.format_metrics(event.metrics)}")
 
-    def _tell_state(self, cluster: WatchedCluster, state: str, reason: str) -> None:
-        told = f"[{cluster.name}] {state}, {summary.headline(cluster.view())}" + (f": {reason}" if reason else "")
+    def _tell_state(self, view: ClusterView) -> None:
+        reason = f": {view.reason}" if view.reason else ""
+        told = f"[{view.name}] {view.state}, {summary.headline(view)}{reason}"
         if told != self._told:
             self._told = told
             self._out.append(told)

@@ -4,6 +4,7 @@
 // custom messages, which are never saved into the notebook.
 
 import { element, setAttribute } from "./dom.js";
+import { replaceOutput } from "./ending.js";
 import { Header } from "./header.js";
 import { LogTabs } from "./logs.js";
 import { Store } from "./store.js";
@@ -12,7 +13,7 @@ import { NodeTable } from "./table.js";
 /**
  * @typedef {{get: (name: string) => any, send: (content: unknown) => void,
  *   on: (name: string, callback: Function) => void, off: (name: string, callback: Function) => void,
- *   widget_manager?: {kernel?: {id?: string}}}} Model
+ *   widget_manager?: any}} Model
  */
 
 /** @type {Map<string, Store>} one store for all views of a display */
@@ -28,6 +29,10 @@ function initialize({ model }) {
   const messageCame = (/** @type {any} */ message) => {
     if (message?.kind === "log") store.addLogs(message);
     else if (message?.kind === "history" && isForUs(message, page, store)) store.replaceLogs(message);
+    else if (message?.kind === "end") {
+      replaceOutput(model, message.model, message.bundle);
+      store.forgetLogs();
+    }
   };
   model.on("change:view", viewChanged);
   model.on("msg:custom", messageCame);

@@ -31,6 +31,7 @@ export class LogTabs {
     /** @type {Map<Chunk, HTMLElement>} */
     this.drawn = new Map();
     this.lastNode = "";
+    this.scrolled = { top: 0, height: 0, client: 0 };
     this.tabs = element("div", { class: "tfos-tabs", role: "tablist", "aria-label": "Logs" });
     this.tabs.addEventListener("keydown", (event) => this.moveByKey(event));
     this.filter = element("input", {
@@ -143,18 +144,27 @@ export class LogTabs {
 
   /** @param {boolean} follow */
   setFollow(follow) {
-    this.follow = follow;
-    setAttribute(this.followButton, "aria-pressed", String(follow));
+    this.showFollow(follow);
     this.scrollToEnd();
   }
 
+  /** @param {boolean} follow */
+  showFollow(follow) {
+    this.follow = follow;
+    setAttribute(this.followButton, "aria-pressed", String(follow));
+  }
+
+  /** A person who scrolls up stops following; one who comes back to the end follows again. */
   noticeScroll() {
-    const left = this.panel.scrollHeight - this.panel.scrollTop - this.panel.clientHeight;
-    const atEnd = left < NEAR_END_PX;
-    if (atEnd !== this.follow) {
-      this.follow = atEnd;
-      setAttribute(this.followButton, "aria-pressed", String(atEnd));
-    }
+    const { scrollTop, scrollHeight, clientHeight } = this.panel;
+    const { top, height, client } = this.scrolled;
+    this.scrolled = { top: scrollTop, height: scrollHeight, client: clientHeight };
+    // Text that is forgotten, and a panel that is resized, move the position too.
+    const byHand = scrollTop < top - 1 && scrollHeight >= height && clientHeight === client;
+    const atEnd = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
+    if (this.follow && byHand) this.showFollow(false);
+    else if (this.follow && !atEnd) this.scrollToEnd();
+    else if (!this.follow && atEnd && scrollTop >= top) this.showFollow(true);
   }
 
   scrollToEnd() {
@@ -230,13 +240,17 @@ export class LogTabs {
     if (chunk.note && !this.filterText) {
       block.append(element("div", { class: "tfos-notice" }, `${chunk.note}; ${this.wholeFile()}`));
     }
+    const matchesBefore = this.matches;
     const runs = this.filterText ? this.matchingRuns(chunk.runs) : chunk.runs;
+    const lines = this.filterText ? this.matches - matchesBefore : chunk.lines;
     if (this.selected === ALL && (runs.length || block.firstChild) && chunk.node !== this.lastNode) {
       block.prepend(element("span", { class: "tfos-who" }, chunk.node));
       this.lastNode = chunk.node;
     }
     appendRuns(block, withoutLastNewline(runs));
     if (!block.firstChild) return;
+    // What is out of sight is not laid out; its height is known well enough from its lines.
+    block.style.setProperty("--tfos-lines", String(Math.max(1, lines)));
     this.drawn.set(chunk, block);
     page.append(block);
   }

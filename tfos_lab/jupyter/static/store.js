@@ -72,6 +72,11 @@ export class Store {
     for (const listener of this.listeners) listener.logsReplaced?.();
   }
 
+  /** Lets the text go: the static picture has taken over. */
+  forgetLogs() {
+    if (this.listeners.size === 0) this.replaceLogs({ chunks: [], open: {}, forgotten: {} });
+  }
+
   /** @param {Record<string, Run[]>} open */
   setOpen(open) {
     for (const [node, runs] of Object.entries(open)) {

@@ -1,0 +1,304 @@
+"""The live dashboard, seen from the kernel: what it sends, what it hears, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib import resources
+from typing import Any
+
+import comm
+import pytest
+from comm.base_comm import BaseComm
+
+from tests.support.fake_cluster import FakeCluster
+from tfos_lab.jupyter import dashboard
+from tfos_lab.jupyter.dashboard import Dashboard, compose_module
+from tfos_lab.jupyter.log_text import plain_text
+
+DEADLINE_S = 5.0
+
+
+class Browser:
+    """Stands in for kernel messaging: keeps what would go to a browser."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.outputs: list[tuple[str, Any, str]] = []
+        self.comms: list[BaseComm] = []
+
+    def create_comm(self, **options: Any) -> BaseComm:
+        browser = self
+
+        class RecordingComm(BaseComm):
+            # As ipykernel 7.4 has it: where messages that come in are sent.
+            def _reply_subshell_for(self, data: object, default: object) -> object:
+                raise AssertionError("messages must go where the front end sent them")
+
+            def publish_msg(self, msg_type: str, data: Any = None, **rest: Any) -> None:
+                json.dumps(data, allow_nan=False)
+                if msg_type == "comm_msg":
+                    browser.messages.append(data)
+
+        made = RecordingComm(**options)
+        self.comms.append(made)
+        return made
+
+    def send(self, content: dict[str, Any]) -> None:
+        message = {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
+        self.comm.handle_msg(message)
+
+    @property
+    def comm(self) -> BaseComm:
+        """The dashboard's own; the widget's layout has one too."""
+        return self.comms[-1]
+
+    def views(self) -> list[dict[str, Any]]:
+        updates = [message["state"] for message in list(self.messages) if message["method"] == "update"]
+        return [update["view"] for update in updates if "view" in update]
+
+    def customs(self, kind: str) -> list[dict[str, Any]]:
+        contents = [message["content"] for message in list(self.messages) if message["method"] == "custom"]
+        return [content for content in contents if content["kind"] == kind]
+
+    def text(self) -> str:
+        return "".join(plain_text(chunk["runs"]) for batch in self.customs("log") for chunk in batch["chunks"])
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
+    made = Browser()
+    monkeypatch.setattr(comm, "create_comm", made.create_comm)
+    monkeypatch.setattr(
+        dashboard, "display", lambda shown, *, display_id: made.outputs.append(("display", shown, display_id))
+    )
+    monkeypatch.setattr(
+        dashboard,
+        "update_display",
+        lambda shown, *, display_id, raw: made.outputs.append(("update", shown, display_id)),
+    )
+    return made
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster(nodes=2)
+
+
+@pytest.fixture
+def shown(browser: Browser, cluster: FakeCluster) -> Iterator[Dashboard]:
+    with Dashboard(cluster) as made:
+        yield made
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not what():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.01)
+
+
+def test_the_view_comes_with_the_widget_and_then_as_it_changes(
+    browser: Browser, cluster: FakeCluster, shown: Dashboard
+) -> None:
+    [(kind, widget, _)] = browser.outputs
+    assert kind == "display"
+    assert widget.view["headline"] == "0/2 nodes reserved"
+    cluster.change("chief:0", state="reserved", host="h1", metrics={"loss": float("nan")})
+    wait_for(browser.views)
+    [view] = browser.views()
+    assert view["headline"] == "1/2 nodes reserved"
+    assert [column["title"] for column in view["columns"]] == ["Node", "State", "loss", "Host"]
+    assert view["rows"][0]["cells"] == {"node": "chief:0", "state": "reserved", "metric loss": "nan", "host": "h1"}
+    assert view["rows"][1]["beat_s"] is None
+
+
+def test_nothing_is_sent_while_nothing_changes(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
+    cluster.write("chief:0", "x\n")
+    cluster.change("chief:0", state="reserved")
+    wait_for(lambda: browser.views() and browser.customs("log"))
+    before = len(browser.messages)
+    time.sleep(0.5)
+    assert len(browser.messages) == before
+
+
+def test_log_text_goes_as_messages_and_never_into_the_widget_s_state(
+    browser: Browser, cluster: FakeCluster, shown: Dashboard
+) -> None:
+    cluster.write("chief:0", "secret \x1b[31mred\x1b[0m\nopen")
+    wait_for(lambda: browser.customs("log"))
+    [batch] = browser.customs("log")
+    assert batch["chunks"][0]["runs"] == [("secret ", ""), ("red", "tfos-fg-red"), ("\n", "")]
+    assert batch["open"] == {"chief:0": [("open", "")]}
+    assert "secret" not in json.dumps(browser.outputs[0][1].get_state(), default=str)
+
+
+def test_a_burst_is_sent_in_few_messages(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
+    for number in range(1000):
+        cluster.write("chief:0", f"{number}\n")
+    wait_for(lambda: browser.text().endswith("999\n"))
+    assert len(browser.customs("log")) <= 5
+    assert browser.text() == "".join(f"{number}\n" for number in range(1000))
+
+
+def test_a_page_that_says_hello_gets_the_history(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
+    cluster.write("chief:0", "early\n")
+    wait_for(lambda: browser.customs("log"))
+    browser.send({"kind": "hello", "page": "abc"})
+    [history] = browser.customs("history")
+    assert history["page"] == "abc"
+    assert plain_text(history["chunks"][0]["runs"]) == "early\n"
+
+
+def test_a_page_that_cannot_be_heard_gets_the_history_unasked(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard, "DEAF_AFTER", 2)
+    with Dashboard(cluster):
+        wait_for(lambda: browser.customs("history"))
+        assert [history["page"] for history in browser.customs("history")] == [""]
+
+
+def test_stop_reaches_the_cluster_from_any_thread_without_waiting(
+    browser: Browser, cluster: FakeCluster, shown: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def stop() -> None:
+        asked.set()
+        answer.wait(DEADLINE_S)
+
+    monkeypatch.setattr(cluster, "stop", stop)
+    browser.send({"kind": "stop"})
+    assert asked.wait(DEADLINE_S)
+    browser.send({"kind": "stop"})
+    assert [thread.name for thread in threading.enumerate()].count(f"tfos-stop-{cluster.id}") == 1
+    answer.set()
+
+
+@pytest.mark.parametrize("rubbish", [{}, {"kind": "dance"}, {"kind": "hello"}, {"kind": "hello", "page": 1}, [], "x"])
+def test_rubbish_from_a_page_is_ignored(browser: Browser, shown: Dashboard, rubbish: Any) -> None:
+    browser.send(rubbish)
+    assert not browser.customs("history")
+
+
+def test_messages_are_heard_while_a_cell_blocks(browser: Browser, shown: Dashboard) -> None:
+    assert browser.comm._reply_subshell_for is None
+
+
+def test_the_end_replaces_the_widget_by_the_static_bundle(browser: Browser, cluster: FakeCluster) -> None:
+    made = Dashboard(cluster)
+    cluster.write("chief:0", "last words\n")
+    cluster.set_state("done")
+    made.close()
+    made.close()
+    assert browser.text() == "last words\n"
+    assert browser.views()[-1]["state"] == "done"
+    [(_, _, shown_id), (kind, bundle, replaced_id)] = browser.outputs
+    assert kind == "update"
+    assert replaced_id == shown_id
+    assert set(bundle) == {"text/html", "text/plain"}
+    assert "last words" in bundle["text/html"]
+
+
+def test_a_page_that_was_loaded_again_is_told_of_the_end(browser: Browser, cluster: FakeCluster) -> None:
+    made = Dashboard(cluster)
+    made.close()
+    browser.send({"kind": "hello", "page": "late"})
+    first, second = browser.customs("end")
+    assert first == second
+    assert first["model"] == browser.comm.comm_id
+    assert first["bundle"] == browser.outputs[-1][1]
+    assert not browser.customs("history")
+
+
+def test_widgets_that_have_ended_are_closed_in_time(browser: Browser, cluster: FakeCluster) -> None:
+    first = Dashboard(cluster)
+    first.close()
+    comms = list(browser.comms)
+    assert not comms[-1]._closed
+    for _ in range(dashboard.KEEP_RETIRED):
+        Dashboard(cluster).close()
+    assert all(made._closed for made in comms)
+
+
+def test_nothing_is_left_behind(browser: Browser, cluster: FakeCluster) -> None:
+    made = Dashboard(cluster)
+    names = [thread.name for thread in threading.enumerate()]
+    assert f"tfos-display-{cluster.id}" in names
+    browser.send({"kind": "stop"})
+    made.close()
+    assert not [thread.name for thread in threading.enumerate() if cluster.id in thread.name and "tfos-" in thread.name]
+    assert not cluster.bus._subscriptions
+
+
+def test_in_the_background_it_closes_itself(browser: Browser, cluster: FakeCluster) -> None:
+    made = Dashboard(cluster, blocking=False)
+    cluster.write("chief:0", "text\n")
+    cluster.set_state("done")
+    wait_for(lambda: browser.customs("end"))
+    assert [kind for kind, _, _ in browser.outputs] == ["display", "update"]
+    made.close()
+    wait_for(lambda: not [thread for thread in threading.enumerate() if cluster.id in thread.name])
+
+
+def test_an_error_in_one_update_does_not_end_the_others(
+    browser: Browser, cluster: FakeCluster, shown: Dashboard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = cluster.view
+    failed = threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise OSError("for a moment")
+
+    monkeypatch.setattr(cluster, "view", fail)
+    assert failed.wait(DEADLINE_S)
+    monkeypatch.setattr(cluster, "view", view)
+    cluster.change("chief:0", state="reserved")
+    wait_for(browser.views)
+
+
+def test_a_second_interrupt_while_closing_leaves_no_widget_behind(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Dashboard(cluster)
+    join = made._pump.join
+
+    def interrupted(timeout: float) -> None:
+        join(timeout)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made._pump, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.close()
+    assert browser.outputs[-1][0] == "update"
+    assert browser.customs("end")
+
+
+def test_a_front_end_without_widgets_has_something_to_show(browser: Browser, shown: Dashboard) -> None:
+    widget = browser.outputs[0][1]
+    data, _ = widget._repr_mimebundle_()
+    assert "0/2 nodes reserved" in data["text/html"]
+    assert data["text/plain"].startswith("○ mnist: launching")
+    assert "application/vnd.jupyter.widget-view+json" in data
+
+
+def test_the_modules_become_one_without_imports_or_clashes() -> None:
+    module = compose_module()
+    assert "import {" not in module
+    assert module.count("export ") == 1
+    names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", module, flags=re.MULTILINE)
+    assert len(names) == len(set(names))
+    folder = resources.files("tfos_lab.jupyter") / "static"
+    assert {item.name for item in folder.iterdir() if item.name.endswith(".js")} == set(dashboard._MODULES)
+
+
+def test_no_module_makes_html_of_text_or_asks_a_foreign_server() -> None:
+    module = compose_module()
+    for forbidden in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "https://", "import("):
+        assert forbidden not in module
+    assert set(re.findall(r"http://[^\"]+", module)) == {"http://www.w3.org/2000/svg"}

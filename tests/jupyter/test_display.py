@@ -1,0 +1,82 @@
+"""The display that fits: live with a front end, plain lines without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbclient
+import nbformat
+import pytest
+
+from tests.support.fake_cluster import FakeCluster
+from tfos_lab.jupyter import display
+from tfos_lab.jupyter.dashboard import Dashboard
+from tfos_lab.jupyter.plain import PlainDisplay
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WATCHING = """
+from tests.support.fake_cluster import FakeCluster
+from tfos_lab.jupyter.display import open_display
+cluster = FakeCluster(scenario="fail", steps=10, speed=20).start()
+with open_display(cluster) as display:
+    while not cluster.wait(0.02):
+        display.poll()
+"""
+
+
+def kernel_with(monkeypatch: pytest.MonkeyPatch, content: object) -> None:
+    kernel = SimpleNamespace(get_parent=lambda: content)
+    monkeypatch.setattr(display, "current_kernel", lambda: kernel)
+    monkeypatch.delenv(display.NONINTERACTIVE, raising=False)
+
+
+def test_a_script_gets_plain_lines() -> None:
+    assert display.current_kernel() is None
+    assert not display.has_front_end()
+    with display.open_display(FakeCluster()) as opened:
+        assert isinstance(opened, PlainDisplay)
+
+
+def test_a_front_end_that_takes_input_has_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel_with(monkeypatch, {"content": {"allow_stdin": True}})
+    assert display.has_front_end()
+    kernel_with(monkeypatch, {"content": {"allow_stdin": False}})
+    assert not display.has_front_end()
+
+
+@pytest.mark.parametrize("parent", [None, {}, {"content": {}}])
+def test_a_kernel_that_does_not_say_counts_as_having_a_person(monkeypatch: pytest.MonkeyPatch, parent: object) -> None:
+    kernel_with(monkeypatch, parent)
+    assert display.has_front_end()
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", False), ("yes", False), ("0", True), ("", True)])
+def test_the_environment_decides_first(monkeypatch: pytest.MonkeyPatch, value: str, expected: bool) -> None:
+    kernel_with(monkeypatch, {"content": {"allow_stdin": True}})
+    monkeypatch.setenv(display.NONINTERACTIVE, value)
+    assert display.has_front_end() is expected
+
+
+def test_who_asks_for_one_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with display.open_display(FakeCluster(), interactive=True) as opened:
+        assert isinstance(opened, Dashboard)
+    with display.open_display(FakeCluster(), interactive=False) as opened:
+        assert isinstance(opened, PlainDisplay)
+    assert "mnist: launching" in capsys.readouterr().out
+
+
+@pytest.mark.notebook
+def test_nbclient_gets_lines_and_the_static_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WATCHING)])
+    nbclient.NotebookClient(
+        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    ).execute()
+    outputs = notebook.cells[0].outputs
+    text = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert "[mnist] reserving, " in text
+    assert "[worker:1] ValueError: label 11 is outside the 10 classes" in text
+    assert set(outputs[-1].data) == {"text/html", "text/plain"}
+    assert "widgets" not in notebook.metadata
+    assert len([output for output in outputs if output.output_type == "display_data"]) == 1
