@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from tests.jupyter.scripted import ScriptedCluster
+from tfos_lab.jupyter.magics import load_ipython_extension, unload_ipython_extension
+
 
 @pytest.fixture
 def shell() -> Iterator[Any]:
@@ -34,3 +37,32 @@ def run_cell(shell: Any) -> Any:
         return result.result
 
     return run
+
+
+@pytest.fixture
+def magics(shell: Any) -> Iterator[Any]:
+    """The shell with the extension loaded."""
+    load_ipython_extension(shell)
+    yield shell
+    unload_ipython_extension(shell)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let the next cells get these clusters instead of real ones; what they were started with is kept."""
+    clusters: list[ScriptedCluster] = []
+    started: list[dict[str, Any]] = []
+
+    def start_cluster(map_fun: Any, args: Any = None, *, spark: Any = None, config: Any) -> ScriptedCluster:
+        started.append({"map_fun": map_fun, "args": args, "spark": spark, "config": config})
+        return clusters[len(started) - 1]
+
+    monkeypatch.setattr("tfos_lab.engine.start.start_cluster", start_cluster)
+    for module in ("cell_run", "commands"):
+        monkeypatch.setattr(f"tfos_lab.jupyter.{module}.clusters", lambda: clusters[: len(started)])
+
+    def prepare(*prepared: ScriptedCluster) -> list[dict[str, Any]]:
+        clusters.extend(prepared)
+        return started
+
+    return prepare

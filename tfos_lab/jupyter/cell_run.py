@@ -125,7 +125,7 @@ def _run_here(cluster: Any) -> Any:
     __tracebackhide__ = True
     try:
         return cluster.wait()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the function raises
         deadline = time.monotonic() + STOP_SHOWN_S
         while not cluster.ended and time.monotonic() < deadline:
             time.sleep(STEP_S)

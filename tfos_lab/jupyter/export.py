@@ -30,6 +30,9 @@ _NOT_IN_SCRIPTS = ("background", "replace", "args", "data", "spark", *_TRAIN)
 _PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
 
 
+_DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
+
+
 class FinishedCell(NamedTuple):
     """The ``%%tfos`` cell to write: its line and body, what they meant, and which local names it captured."""
 
@@ -68,9 +71,10 @@ def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
     """Return the cell as the text of a script."""
     texts = {item.key: item.value or "True" for item in split_line(cell.line, takes_value).items}
     expressions = [text for name, text in texts.items() if name in _EXPRESSIONS]
-    needed = {name for text in [cell.body, *expressions] for name in _used_names(text)} | set(cell.captured)
-    needed.add("spark")
-    cells, missing = needed_cells(needed - {"args", "ctx"}, earlier)
+    own = stored_names(ast.parse(cell.body).body) | {"args", "ctx"}
+    needed = _used_names(cell.body) - own | set(cell.captured) | {"spark"}
+    needed = needed.union(*map(_used_names, expressions))
+    cells, missing = needed_cells(needed, earlier)
     parts = [
         f"{_MARK}\n# Run it with:  spark-submit THIS_FILE.py",
         "from pyspark.sql import SparkSession\n\nimport tfos_lab",
@@ -87,19 +91,37 @@ def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
 
 def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], set[str]]:
     """Return the cells that define or change the needed names, in order, and the names that none defines."""
-    wanted, defined = set(needed), set[str]()
-    chosen: list[str] = []
-    for text in reversed(list(dict.fromkeys(reversed(list(earlier))))):
-        source = _as_python(text)
+    cells = [cell for cell in map(_EarlierCell.read, earlier) if cell is not None]
+    wanted, before = set(needed), set[str]()
+    while wanted != before:  # a function may use what a later cell defines
+        before = set(wanted)
+        for cell in cells:
+            if cell.gives & wanted:
+                wanted |= cell.takes
+    chosen = [cell for cell in cells if cell.gives & wanted]
+    # Definitions that were run again as they were need not be made again.
+    sources = [cell.source for n, cell in enumerate(chosen) if not (cell.only_defines and cell in chosen[:n])]
+    defined = set().union(*(cell.gives for cell in chosen))
+    return sources, {name for name in needed - defined if not hasattr(builtins, name)}
+
+
+class _EarlierCell(NamedTuple):
+    """A cell that was run before: which names it gives a value to or changes, and which it uses."""
+
+    source: str
+    gives: frozenset[str]
+    takes: frozenset[str]
+    only_defines: bool
+
+    @classmethod
+    def read(cls, text: str) -> _EarlierCell | None:
+        """Return what a cell does, or None if it is no Python."""
+        source = _as_python(text).strip()
         tree = _parse(source)
-        if tree is None or not tree.body:
-            continue
-        stored = stored_names(tree.body)
-        if (stored | _changed_names(tree)) & wanted:
-            chosen.append(source.strip())
-            wanted |= _used_names(source)
-            defined |= stored
-    return chosen[::-1], {name for name in wanted - defined if not hasattr(builtins, name)} & needed
+        if tree is None:
+            return None
+        gives = frozenset(stored_names(tree.body) | _changed_names(tree))
+        return cls(source, gives, frozenset(_used_names(source)), all(isinstance(n, _DEFINITIONS) for n in tree.body))
 
 
 def _as_python(text: str) -> str:
