@@ -1,0 +1,92 @@
+"""The bus: bounded, in order, never in the sender's way, and honest about what it dropped."""
+
+from __future__ import annotations
+
+import threading
+
+from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.events import Event
+
+
+def events(*numbers):
+    return [Event(time_s=float(number)) for number in numbers]
+
+
+def publish(bus, *numbers):
+    for event in events(*numbers):
+        bus.publish(event)
+
+
+def test_every_listener_gets_every_event_in_order():
+    bus = Bus()
+    with bus.subscribe() as first, bus.subscribe() as second:
+        publish(bus, 1, 2, 3)
+        assert first.take() == second.take() == events(1, 2, 3)
+        assert first.take() == []
+
+
+def test_a_listener_hears_nothing_from_before_it_came_or_after_it_left():
+    bus = Bus()
+    publish(bus, 1)
+    subscription = bus.subscribe()
+    publish(bus, 2)
+    subscription.close()
+    subscription.close()
+    publish(bus, 3)
+    assert subscription.closed
+    assert subscription.take() == events(2)
+
+
+def test_a_slow_listener_loses_its_oldest_events_and_learns_how_many():
+    bus = Bus()
+    with bus.subscribe(capacity=3) as slow, bus.subscribe() as quick:
+        publish(bus, 1, 2, 3, 4, 5)
+        assert slow.take_dropped() == 2
+        assert slow.take_dropped() == 0
+        assert slow.take() == events(3, 4, 5)
+        assert quick.take_dropped() == 0
+        assert len(quick.take()) == 5
+
+
+def test_a_listener_may_take_a_few_at_a_time():
+    bus = Bus()
+    with bus.subscribe() as subscription:
+        publish(bus, 1, 2, 3)
+        assert subscription.take(at_most=2) == events(1, 2)
+        assert subscription.take(at_most=2) == events(3)
+
+
+def test_the_tap_sees_each_event_before_any_listener():
+    seen = []
+    bus = Bus(lambda event: seen.append((event, subscription.take())))
+    subscription = bus.subscribe()
+    publish(bus, 1)
+    assert seen == [(events(1)[0], [])]
+    assert subscription.take() == events(1)
+
+
+def test_taking_waits_for_the_first_event():
+    bus = Bus()
+    taken = []
+    with bus.subscribe() as subscription:
+        thread = threading.Thread(target=lambda: taken.append(subscription.take(timeout_s=10.0)))
+        thread.start()
+        publish(bus, 1)
+        thread.join(5.0)
+    assert taken == [events(1)]
+
+
+def test_closing_the_bus_wakes_who_waits_and_leaves_what_is_there_to_be_taken():
+    bus = Bus()
+    full, waiting = bus.subscribe(), bus.subscribe()
+    publish(bus, 1)
+    waiting.take()
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(waiting.take(timeout_s=30.0)))
+    thread.start()
+    bus.close()
+    thread.join(5.0)
+    assert taken == [[]]
+    assert full.closed
+    assert full.take(timeout_s=30.0) == events(1)
+    assert full.take(timeout_s=30.0) == []

@@ -1,0 +1,90 @@
+"""The journal: phases with their seconds, events, and waiting for them."""
+
+from __future__ import annotations
+
+import threading
+
+from tfos_lab.engine.events import FeedProgressed, LogText, MetricsReported, NodeChanged, StateChanged
+from tfos_lab.engine.journal import Journal
+
+CALLED_S = 100.0
+
+
+def state(name, time_s):
+    return StateChanged(time_s=time_s, state=name)
+
+
+def test_each_phase_has_its_seconds_since_the_call():
+    journal = Journal(CALLED_S)
+    journal.note(state("reserving", 100.2))
+    journal.note(state("starting", 100.5))
+    journal.mark_released(100.6)
+    journal.note(state("running", 101.0))
+    journal.note(state("done", 105.0))
+    seconds = {phase: round(value, 3) for phase, value in journal.timings.items()}
+    assert seconds == {"launched": 0.2, "reserved": 0.5, "released": 0.6, "running": 1.0, "done": 5.0}
+    assert journal.ended_s == 105.0
+
+
+def test_a_phase_is_timed_once_and_a_clock_that_goes_back_gives_no_negative_seconds():
+    journal = Journal(CALLED_S)
+    journal.note(state("reserving", 99.0))
+    journal.note(state("reserving", 130.0))
+    journal.mark_released(101.0)
+    journal.mark_released(102.0)
+    assert journal.timings == {"launched": 0.0, "released": 1.0}
+
+
+def test_the_first_end_counts():
+    journal = Journal(CALLED_S)
+    journal.note(state("failed", 103.0))
+    journal.note(state("stopped", 104.0))
+    assert journal.ended_s == 103.0
+    assert journal.timings["done"] == 3.0
+
+
+def test_log_text_is_not_kept_and_everything_else_is():
+    journal = Journal(CALLED_S)
+    change = NodeChanged(time_s=1.0, node="chief:0", state="running")
+    metrics = MetricsReported(time_s=2.0, node="chief:0", step=1, total_steps=2, metrics={"loss": 1.0})
+    for event in (LogText(time_s=0.5, node="chief:0", stream="stdout", text="hello"), change, metrics):
+        journal.note(event)
+    assert journal.events == [change, metrics]
+    assert journal.metrics == [metrics]
+
+
+def test_the_latest_progress_of_the_feed_is_at_hand():
+    journal = Journal(CALLED_S)
+    for rows in (10, 20):
+        journal.note(FeedProgressed(time_s=1.0, feed=0, rows={"chief:0": rows}, partitions=1, size_bytes=rows))
+    assert journal.feed.rows == {"chief:0": 20}
+
+
+def test_old_events_give_way_to_new_ones():
+    journal = Journal(CALLED_S)
+    for number in range(10_050):
+        journal.note(NodeChanged(time_s=float(number), node="chief:0", state="running"))
+    assert len(journal.events) == 10_000
+    assert journal.events[-1].time_s == 10_049.0
+
+
+def test_waiting_ends_with_the_event_that_was_waited_for():
+    journal = Journal(CALLED_S)
+    waiting = threading.Event()
+    met = []
+
+    def wait():
+        waiting.set()
+        met.append(journal.wait_for(lambda: journal.ended_s is not None, 10.0))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait(5.0)
+    journal.note(state("running", 101.0))
+    journal.note(state("done", 102.0))
+    thread.join(5.0)
+    assert met == [True]
+
+
+def test_waiting_in_vain_says_so():
+    assert Journal(CALLED_S).wait_for(lambda: False, 0.0) is False
