@@ -39,7 +39,8 @@ class TfosError(Exception):
 
 
 def _rebuild(kind: type[TfosError], fields: dict[str, Any]) -> TfosError:
-    error = kind.__new__(kind)
+    # An error that is also a TimeoutError has that one's layout, and only its `__new__` will do.
+    error: TfosError = kind.__base__.__new__(kind)  # type: ignore[call-overload]
     error.__dict__.update(fields)
     return error
 
