@@ -1,0 +1,150 @@
+"""Every message of every error, as a reader sees it; fields survive the way between processes."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tfos_lab import errors
+
+EXAMPLES = [
+    (
+        errors.ConfigError(["cluster_size=0: at least one node is needed", "num_ps=-1: cannot be negative"]),
+        ValueError,
+        "cluster_size=0: at least one node is needed; num_ps=-1: cannot be negative",
+    ),
+    (
+        errors.NoSession(reason="the SparkSession was stopped"),
+        RuntimeError,
+        (
+            "the SparkSession was stopped. Make one with SparkSession.builder.getOrCreate() (or pass spark=...), or leave "
+            "out local=false to run on this machine."
+        ),
+    ),
+    (
+        errors.NotEnoughSlots(wanted=8, free=3, total=4),
+        RuntimeError,
+        (
+            "cluster_size=8, but Spark has 3 free task slots of 4. Ask for cluster_size=3, add executors or cores "
+            "(spark.executor.instances, spark.executor.cores, spark.cores.max), or run on this machine with "
+            "local=processes."
+        ),
+    ),
+    (
+        errors.NotEnoughSlots(wanted=2, free=0, total=4),
+        RuntimeError,
+        (
+            "cluster_size=2, but Spark has 0 free task slots of 4. Stop what holds the slots (%tfos stop all), add "
+            "executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), or run on this machine "
+            "with local=processes."
+        ),
+    ),
+    (
+        errors.ExecutorMismatch(problems={"b": "runs Python 3.12, the notebook runs 3.11", "a": "lacks tensorflow"}),
+        RuntimeError,
+        (
+            "executors cannot run a node (a: lacks tensorflow; b: runs Python 3.12, the notebook runs 3.11). Give the "
+            "executors the driver's environment: install the packages there, or point spark.pyspark.python / "
+            "PYSPARK_PYTHON at a Python that has them."
+        ),
+    ),
+    (
+        errors.PayloadError(name="df", type_name="DataFrame", reason="its rows live in Spark", advice="Pass data=df."),
+        TypeError,
+        "'df' (DataFrame) cannot be sent to the nodes: its rows live in Spark. Pass data=df.",
+    ),
+    (
+        errors.ReservationTimeout(reserved=2, wanted=4, waited_s=30.0, missing=["worker:1", "worker:2"]),
+        TimeoutError,
+        (
+            "2 of 4 nodes reserved within 30 s; missing: worker:1, worker:2. Ask for fewer nodes, or raise "
+            "reservation_timeout."
+        ),
+    ),
+    (
+        errors.ReservationTimeout(reserved=0, wanted=1, waited_s=0.5, missing=["chief:0"], hint="Spark has 0 slots"),
+        TimeoutError,
+        "0 of 1 nodes reserved within 0.5 s; missing: chief:0. Spark has 0 slots.",
+    ),
+    (errors.LaunchFailed(reason="Spark ended the nodes' job"), RuntimeError, "Spark ended the nodes' job"),
+    (
+        errors.NodeFailed(node="worker:1", kind="ValueError", message="boom"),
+        RuntimeError,
+        "worker:1: ValueError: boom",
+    ),
+    (
+        errors.NodeFailed(
+            node="worker:1",
+            kind="ValueError",
+            message="boom",
+            traceback='  File "Cell In[5], line 3\n',
+            also=["worker:2"],
+            consequences={"ps:0": "gone", "chief:0": "gone"},
+            log_tail="not shown beside a traceback",
+        ),
+        RuntimeError,
+        (
+            'worker:1 (and worker:2): ValueError: boom\n--- traceback of worker:1 ---\n  File "Cell In[5], line 3\n'
+            "chief:0, ps:0 then failed too, because worker:1 was gone."
+        ),
+    ),
+    (
+        errors.NodeFailed(node="chief:0", kind="Exited", message="signal 11", log_tail="last\nwords\n"),
+        RuntimeError,
+        "chief:0: Exited: signal 11\n--- last lines of chief:0 ---\nlast\nwords",
+    ),
+    (
+        errors.ClusterEnded(cluster="mnist", state="stopped", asked="feed rows"),
+        RuntimeError,
+        "cannot feed rows: cluster 'mnist' is stopped. Start another with tfos_lab.run(...).",
+    ),
+    (
+        errors.WaitTimeout(waited_s=2.5, still_running=["chief:0", "worker:0"]),
+        TimeoutError,
+        "after 2.5 s still running: chief:0, worker:0. The cluster goes on; wait again, or end it with stop().",
+    ),
+    (errors.FeedError(reason="division by zero"), RuntimeError, "division by zero"),
+    (errors.FeedTimeout(reason="no partition was stored for 5 s"), TimeoutError, "no partition was stored for 5 s"),
+]
+_NAMES = [type(error).__name__ for error, _, _ in EXAMPLES]
+
+
+@pytest.mark.parametrize(("error", "builtin", "text"), EXAMPLES, ids=_NAMES)
+def test_an_error_says_what_happened_and_what_to_do(error, builtin, text):
+    assert str(error) == text
+    assert isinstance(error, builtin)
+    assert isinstance(error, errors.TfosError)
+
+
+@pytest.mark.parametrize(("error", "builtin", "text"), EXAMPLES, ids=_NAMES)
+def test_fields_survive_pickling(error, builtin, text):
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert vars(copy) == vars(error)
+    assert str(copy) == text
+
+
+def test_every_error_has_an_example_here():
+    def below(kind):
+        return {kind, *(grandchild for child in kind.__subclasses__() for grandchild in below(child))}
+
+    ours = {kind for kind in below(errors.TfosError) if kind.__module__ == errors.__name__} - {errors.TfosError}
+    assert ours == {type(error) for error, _, _ in EXAMPLES}
+
+
+def test_a_feed_timeout_is_a_feed_error():
+    assert issubclass(errors.FeedTimeout, errors.FeedError)
+
+
+def test_an_interrupt_is_an_interrupt_to_whoever_catches_errors():
+    error = errors.ClusterInterrupted("mnist")
+    assert str(error) == "interrupted: the nodes of 'mnist' are stopped"
+    assert error.cluster == "mnist"
+    assert isinstance(error, KeyboardInterrupt)
+    assert not isinstance(error, Exception)
+
+
+def test_an_error_without_words_says_its_name():
+    assert str(errors.TfosError()) == "TfosError"
+    assert str(errors.TfosError(reason="because")) == "because"

@@ -1,0 +1,93 @@
+"""The words between driver, agents and children: what is encoded is decoded, and rubbish is refused."""
+
+from __future__ import annotations
+
+import pickle
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfos_lab import messages as m
+
+FROM_AGENT = [
+    m.Reserve(seat=1, host="h", address="h:1", pid=2, executor="3", gpus=["0"]),
+    m.Beat(seat=0),
+    m.Progressed(seat=0, state="running", pid=4),
+    m.Logs(seat=0, sequence=3, records=[m.LogRecord(1.5, "stderr", bytes(range(256)))]),
+    m.Reported(seat=0, step=None, total_steps=10, metrics={"loss": 0.5}, time_s=1.0),
+    m.Ended(seat=0, outcome=m.Outcome(kind="returned", value=b"\x00\xff")),
+    m.Drained(seat=0),
+    m.DatasetOpened(seat=0, opening=1, batch_size=32, remainder=None),
+    m.AttemptStored(seat=0, feed=0, partition=1, attempt="1.0.2", rows={0: 5, 1: 4}, size_bytes=9, shapes={"x": [2]}),
+    m.FeedStopped(seat=0),
+    m.RowsTaken(seat=0, rows=7, epoch=1),
+]
+TO_AGENT = [
+    m.Stop(grace_s=1.5, reason="why"),
+    m.Finish(grace_s=2.0),
+    m.Alive(),
+    m.Goodbye(),
+    m.LogCredit(sequence=9),
+    m.FreeSlot(),
+    m.FeedOpen(feed=0, epochs=2, remainder="pad", schema="{}", token="t"),
+    m.Commit(feed=0, partition=1, attempt="a", rows=3),
+    m.FeedComplete(feed=0, rows=3),
+    m.EpochPlan(feed=0, opening=0, steps=4),
+    m.FeedAborted(feed=0, reason="why"),
+    m.FeedsEnded(),
+    m.SegmentReady(feed=0, path="/x", rows=3, shapes={"x": []}),
+]
+
+
+def name(message):
+    return type(message).__name__
+
+
+@pytest.mark.parametrize("message", FROM_AGENT, ids=name)
+def test_what_an_agent_says_arrives_as_it_was_said(message):
+    assert m.decode_from_agent(m.encode(message)) == message
+
+
+@pytest.mark.parametrize("message", TO_AGENT, ids=name)
+def test_what_the_driver_says_arrives_as_it_was_said(message):
+    assert m.decode_to_agent(m.encode(message)) == message
+
+
+RUBBISH = [
+    b"",
+    b"\xc1",
+    b"hello",
+    msgspec.msgpack.encode({"type": "Explode"}),
+    msgspec.msgpack.encode({"seat": 1}),
+    msgspec.msgpack.encode([1, 2, 3]),
+    msgspec.msgpack.encode({"type": "Beat", "seat": "one"}),
+    msgspec.msgpack.encode({"type": "Beat"}),
+    m.encode(m.Beat(seat=0))[:-1],
+    pickle.dumps(m.Beat(seat=0)),
+]
+
+
+@pytest.mark.parametrize("data", RUBBISH, ids=range(len(RUBBISH)))
+def test_rubbish_is_refused(data):
+    with pytest.raises(msgspec.DecodeError):
+        m.decode_from_agent(data)
+    with pytest.raises(msgspec.DecodeError):
+        m.decode_to_agent(data)
+
+
+def test_the_two_directions_are_not_mixed_up():
+    with pytest.raises(msgspec.DecodeError):
+        m.decode_from_agent(m.encode(m.Goodbye()))
+    with pytest.raises(msgspec.DecodeError):
+        m.decode_to_agent(m.encode(m.Drained(seat=0)))
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_anything_but_decode_or_be_refused(data):
+    try:
+        message = m.decode_from_agent(data)
+    except msgspec.DecodeError:
+        return
+    assert isinstance(message, m.FromAgent)
