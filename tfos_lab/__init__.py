@@ -5,8 +5,8 @@
     cluster.train(df, epochs=3)
     results = cluster.wait()
 
-In a notebook: ``%load_ext tfos_lab``, then ``%%tfos cluster_size=4`` over a cell. Names are loaded when they are used, so
-that ``import tfos_lab`` is quick and silent.
+In a notebook: ``%load_ext tfos_lab``, then ``%%tfos cluster_size=4`` over a cell. Names are loaded when they are used,
+so that ``import tfos_lab`` is quick and silent.
 """
 
 from __future__ import annotations

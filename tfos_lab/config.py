@@ -73,9 +73,10 @@ class ClusterConfig:
 
     def _shape_problems(self) -> list[str]:
         problems = []
-        for name in ("cluster_size", "num_ps", "restarts"):
-            if not _is_int(getattr(self, name)):
-                problems.append(f"{name}={getattr(self, name)!r}: a whole number is needed")
+        numbers = {"cluster_size": self.cluster_size, "num_ps": self.num_ps, "restarts": self.restarts}
+        problems += [
+            f"{key}={value!r}: a whole number is needed" for key, value in numbers.items() if not _is_int(value)
+        ]
         if problems:
             return problems
         if self.cluster_size < 1:
@@ -116,8 +117,11 @@ class ClusterConfig:
     def _env_problems(self) -> list[str]:
         if not isinstance(self.env, Mapping):
             return [f"env={self.env!r}: a dict of names and values is needed"]
-        problems = [f"env[{key!r}]: names and values must be strings" for key, value in self.env.items()
-                    if not isinstance(key, str) or not isinstance(value, str)]
+        problems = [
+            f"env[{key!r}]: names and values must be strings"
+            for key, value in self.env.items()
+            if not isinstance(key, str) or not isinstance(value, str)
+        ]
         problems += [f"env[{key!r}]: is set by tfos_lab on every node" for key in RESERVED_ENV if key in self.env]
         return problems
 

@@ -225,7 +225,7 @@ class ClusterEnded(TfosError, RuntimeError):
         super().__init__(cluster=cluster, state=state, asked=asked)
 
     def __str__(self) -> str:
-        return f"cannot {self.asked}: the cluster '{self.cluster}' is {self.state}. Start another with tfos_lab.run(...)."
+        return f"cannot {self.asked}: cluster '{self.cluster}' is {self.state}. Start another with tfos_lab.run(...)."
 
 
 class WaitTimeout(TfosError, TimeoutError):

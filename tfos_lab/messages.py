@@ -57,11 +57,18 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     driver_timeout_s: float = 60.0
 
 
+class TlsIdentity(msgspec.Struct, frozen=True):
+    """A self-signed certificate and its key, in PEM; made for one cluster."""
+
+    certificate: bytes
+    key: bytes
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """How a node ended.
 
-    ``kind`` is ``"returned"`` (``value`` holds the encoded result), ``"raised"`` (``error``, ``message``, ``traceback``),
-    ``"exited"`` (``exit_code``, negative for a signal), or ``"stopped"``.
+    ``kind`` is ``"returned"`` (``value`` holds the encoded result), ``"raised"`` (``error``, ``message``,
+    ``traceback``), ``"exited"`` (``exit_code``, negative for a signal), or ``"stopped"``.
     """
 
     kind: str
@@ -150,11 +157,11 @@ class DatasetOpened(Message, frozen=True):
 
 
 class FeedReady(Message, frozen=True):
-    """The node's endpoint for rows is open; ``location`` is a Flight location."""
+    """The node's endpoints for rows are open; ``locations`` are Flight locations, the nearest first."""
 
     seat: int
     feed: int
-    location: str
+    locations: list[str]
 
 
 class AttemptStored(Message, frozen=True):
@@ -231,7 +238,7 @@ class Stop(Message, frozen=True):
 
 
 class Finish(Message, frozen=True):
-    """All training nodes have returned: the child may leave. What has not returned by then is ended after ``grace_s``."""
+    """All training nodes have returned: the child may leave, and is ended after ``grace_s`` seconds."""
 
     grace_s: float
 
@@ -255,13 +262,17 @@ class FreeSlot(Message, frozen=True):
 
 
 class FeedOpen(Message, frozen=True):
-    """A feed begins: open an endpoint for its rows. ``schema`` is the DataFrame's, as Spark writes it in JSON."""
+    """A feed begins: open endpoints for its rows, a TLS one beside the unix socket if ``tls`` is given.
+
+    ``schema`` is the DataFrame's, as Spark writes it in JSON.
+    """
 
     feed: int
     epochs: int
     remainder: str
     schema: str
     token: str
+    tls: TlsIdentity | None = None
 
 
 class Commit(Message, frozen=True):
@@ -330,8 +341,8 @@ ToAgent = (
 )
 
 _encoder = msgspec.msgpack.Encoder()
-_from_agent = msgspec.msgpack.Decoder(FromAgent)
-_to_agent = msgspec.msgpack.Decoder(ToAgent)
+_from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+_to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
 
 
 def encode(message: Any) -> bytes:

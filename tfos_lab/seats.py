@@ -1,8 +1,8 @@
-"""Which node has which job: the seats of a cluster, in the order of TensorFlowOnSpark (ps, chief, evaluator, worker)."""
+"""Which node has which job: the seats of a cluster, in TensorFlowOnSpark's order (ps, chief, evaluator, worker)."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tfos_lab.config import ClusterConfig
 
@@ -10,7 +10,8 @@ from tfos_lab.config import ClusterConfig
 TRAINING_JOBS = ("chief", "master", "worker")
 
 
-class Seat(NamedTuple):
+@dataclass(frozen=True)
+class Seat:
     """One node's place in the cluster."""
 
     index: int

@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import socket
+import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Listener:
             client_secret_key=self._client.secret,
         )
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_lock = threading.Lock()
         self._posted: deque[object] = deque()
         self._poller = zmq.Poller()
         self._poller.register(self._router, zmq.POLLIN)
@@ -80,8 +82,10 @@ class Listener:
     def post(self, item: object) -> None:
         """Hand ``item`` to the polling thread; safe from any thread."""
         self._posted.append(item)
-        with contextlib.suppress(OSError):  # the listener closed in between: nobody is left to read it
-            os.eventfd_write(self._wake, 1)
+        # Once closed, the descriptor's number may be anybody's: a socket of the notebook, say.
+        with self._wake_lock:
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     def poll(self, timeout_s: float) -> Iterator[tuple[bytes, bytes] | object]:
         """Yield what has come: ``(identity, data)`` from agents, and items that were posted."""
@@ -123,7 +127,9 @@ class Listener:
         self._router.close()
         self._zap.close(linger=0)
         self._context.term()
-        os.close(self._wake)
+        with self._wake_lock:
+            os.close(self._wake)
+            self._wake = -1
 
 
 class Link:

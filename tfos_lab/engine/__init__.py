@@ -1,0 +1,1 @@
+"""The driver's part: a cluster's life, its listener and launchers, and the feed's books."""

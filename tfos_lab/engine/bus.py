@@ -1,7 +1,7 @@
 """A bounded publish-subscribe bus between the engine and whoever looks on.
 
-The engine publishes, listeners take at their own pace. A slow listener loses its oldest events, never the sender's time,
-and is told how many it lost.
+The engine publishes, listeners take at their own pace. A slow listener loses its oldest events, never the sender's
+time, and is told how many it lost.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Self
 
 from tfos_lab.engine.events import Event
 
@@ -24,7 +25,8 @@ class Subscription:
         self._dropped = 0
         self._closed = False
 
-    def _offer(self, event: Event) -> None:
+    def offer(self, event: Event) -> None:
+        """Take an event in, at the cost of the oldest one where the queue is full; for the bus."""
         with self._ready:
             if len(self._events) >= self._capacity:
                 self._events.popleft()
@@ -53,12 +55,12 @@ class Subscription:
 
     def close(self) -> None:
         """Stop listening; may be called twice."""
-        self._bus._forget(self)
+        self._bus.forget(self)
         with self._ready:
             self._closed = True
             self._ready.notify_all()
 
-    def __enter__(self) -> Subscription:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -86,7 +88,7 @@ class Bus:
             self._tap(event)
         with self._lock:
             for subscription in self._subscriptions:
-                subscription._offer(event)
+                subscription.offer(event)
 
     def close(self) -> None:
         """End all subscriptions; what they hold can still be taken."""
@@ -95,7 +97,8 @@ class Bus:
         for subscription in subscriptions:
             subscription.close()
 
-    def _forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: Subscription) -> None:
+        """Offer nothing more to ``subscription``."""
         with self._lock:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.config import ClusterConfig
 from tfos_lab.engine.bus import Bus
@@ -27,6 +27,7 @@ from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosEr
 if TYPE_CHECKING:
     from tfos_lab.engine.feed_ledger import FeedLedger
     from tfos_lab.engine.launchers.base import Launcher
+    from tfos_lab.messages import TlsIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class Cluster:
         self._results = Results(self._outcomes)
         self._launch_error: TfosError | None = None
         self._notes: list[str] = []
+        self._tls: TlsIdentity | None = None
 
     def __repr__(self) -> str:
         view = self.view()
@@ -119,7 +121,7 @@ class Cluster:
 
     @property
     def state(self) -> str:
-        """``launching``, ``reserving``, ``starting``, ``running``, ``stopping``, ``done``, ``failed`` or ``stopped``."""
+        """The state of the cluster as a whole; see `ClusterView`."""
         with self._server.lock:
             return self.roster.state
 
@@ -308,7 +310,7 @@ class Cluster:
         self._server.join(STOP_EXTRA_S)
 
     def shutdown(self, timeout_s: float | None = None) -> None:
-        """Tell the nodes that no more rows will come, wait for their ends, and give everything back; may be called twice.
+        """Let the nodes work to their end, wait for it, and give everything back; may be called twice.
 
         Raises
         ------
@@ -321,7 +323,7 @@ class Cluster:
         finally:
             self.stop()
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -362,6 +364,14 @@ class Cluster:
         from tfos_lab.engine.feed import feed_rows
 
         feed_rows(self, self._launcher, data, epochs=epochs, columns=columns, remainder=remainder, timeout_s=timeout_s)
+
+    def tls_identity(self) -> TlsIdentity:
+        """Return the certificate and key of this cluster's endpoints for rows, made when first asked for."""
+        if self._tls is None:
+            from tfos_lab.engine.certificates import make_identity
+
+            self._tls = make_identity()
+        return self._tls
 
     def end_feed(self) -> None:
         """Tell the nodes that no further rows will come; what was fed can be read to its end."""

@@ -43,7 +43,7 @@ def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]) 
 
 
 def inspect_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]) -> list[dict[str, str]]:
-    """Run a small task on (most likely all of) the executors; returns the facts of `inspect_and_warm`, one per executor.
+    """Run a small task on, most likely, all executors; returns the facts of `inspect_and_warm`, one for each.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Feeds a DataFrame to the nodes: checks it, opens the nodes' endpoints, runs Spark's job, and sees that all adds up."""
+"""Feeds a DataFrame to the nodes: checks it, opens their endpoints, runs Spark's job, and sees that all adds up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tfos_lab.data.schema import column_specs
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.roster import Failure
 from tfos_lab.engine.shipping import make_task
-from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, TfosError
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NoSession, TfosError
+from tfos_lab.node.feed_plan import FeedPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,9 +49,7 @@ def feed_rows(
         FeedJob(cluster, launcher, frame, timeout_s).run(epochs, remainder)
 
 
-def _checked_frame(
-    cluster: Cluster, data: Any, epochs: int, columns: list[str] | None, remainder: str
-) -> DataFrame:
+def _checked_frame(cluster: Cluster, data: Any, epochs: int, columns: list[str] | None, remainder: str) -> DataFrame:
     """Refuse what cannot be fed, before anything is started."""
     problems = []
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
@@ -58,13 +57,15 @@ def _checked_frame(
     if remainder not in ("pad", "drop"):
         problems.append(f"remainder={remainder!r}: use 'pad' or 'drop'")
     if not hasattr(data, "mapInArrow") and not hasattr(data, "mapPartitions"):
-        problems.append(f"data={type(data).__name__}: a Spark DataFrame or RDD is needed; spark.createDataFrame makes one")
+        problems.append(f"data={type(data).__name__}: a Spark DataFrame or RDD is needed (spark.createDataFrame)")
     if problems:
         raise ConfigError(problems)
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
     if not hasattr(data, "mapInArrow"):
         session = cluster.spark or spark_session.active_session()
+        if session is None:
+            raise NoSession(reason="an RDD is to be fed, but there is no SparkSession to read it with")
         data = session.createDataFrame(data)
     spark_session.require_alive(data.sparkSession)
     frame = prepare(data, columns)
@@ -82,6 +83,8 @@ class FeedJob:
         self._timeout_s = timeout_s
         self._schema = frame.schema.json()
         self._token = secrets.token_hex(16)
+        # Nodes on this machine are reached by unix sockets; executors may lie on several hosts.
+        self._tls = cluster.tls_identity() if launcher.name == "spark" else None
         self._tag = f"tfos-feed-{cluster.id}-{secrets.token_hex(3)}"
         self._rows: list[Any] | None = None
         self._error: Exception | None = None
@@ -105,7 +108,7 @@ class FeedJob:
         """Open every node's endpoint and wait for all of them."""
         ledger = self._cluster.ledger
         before = ledger.current
-        self._cluster.request(lambda _now_s: ledger.open(self._schema, epochs, remainder, self._token))
+        self._cluster.request(lambda _now_s: ledger.open(self._schema, epochs, remainder, self._token, self._tls))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
             feed = ledger.current
@@ -117,9 +120,7 @@ class FeedJob:
 
     def _run_job(self, feed: Feed) -> None:
         """Run Spark's job on a thread of its own, so that an interrupt or a failing node can cancel it."""
-        thread = threading.Thread(
-            target=self._collect, args=(feed,), name=f"tfos-feed-{self._cluster.id}", daemon=True
-        )
+        thread = threading.Thread(target=self._collect, args=(feed,), name=f"tfos-feed-{self._cluster.id}", daemon=True)
         thread.start()
         progress, progressed_s = (0, 0), time.monotonic()
         try:
@@ -129,8 +130,7 @@ class FeedJob:
                 now = (len(feed.committed), feed.size_bytes)
                 if now != progress:
                     progress, progressed_s = now, time.monotonic()
-                if time.monotonic() - progressed_s > self._timeout_s:
-                    raise FeedTimeout(reason=f"no partition was stored for {self._timeout_s:g} s; raise feed_timeout")
+                self._check_patience(time.monotonic() - progressed_s)
         except BaseException:
             spark_session.cancel_tagged(self._frame.sparkSession, self._tag)
             thread.join(5.0)
@@ -141,16 +141,24 @@ class FeedJob:
         total, partitions = sum(row["rows"] for row in rows), len(rows)
         self._cluster.request(lambda now_s: self._cluster.ledger.job_done(feed.number, total, partitions, now_s))
 
-    def _collect(self, feed: Feed) -> None:
-        from tfos_lab.node.feed_task import FeedPlan
+    def _check_patience(self, idle_s: float) -> None:
+        if idle_s > self._timeout_s:
+            raise FeedTimeout(reason=f"no partition was stored for {self._timeout_s:g} s; raise feed_timeout")
 
-        plan = FeedPlan(feed=feed.number, token=self._token, locations=feed.locations, schema=self._schema)
+    def _collect(self, feed: Feed) -> None:
+        plan = FeedPlan(
+            feed=feed.number,
+            token=self._token,
+            locations=feed.locations,
+            schema=self._schema,
+            certificate=self._tls.certificate if self._tls else b"",
+        )
         task = make_task("tfos_lab.node.feed_task", "feed_task", msgspec.msgpack.encode(plan))
         spark = self._frame.sparkSession
         try:
             with spark_session.tagged(spark, self._tag, f"tfos_lab: rows for '{self._cluster.name}'"):
                 self._rows = self._frame.mapInArrow(task, _SCHEMA).collect()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits for this one
             self._error = error
 
     def _wait_until_complete(self, feed: Feed) -> None:
@@ -162,8 +170,8 @@ class FeedJob:
             time.sleep(0.005)
         if feed.total_rows != feed.expected_rows:
             raise FeedError(
-                reason=f"Spark produced {feed.expected_rows} rows, {feed.total_rows} were committed; this is a fault of "
-                "tfos_lab, please report it"
+                reason=f"Spark produced {feed.expected_rows} rows, {feed.total_rows} were committed: "
+                "a fault of tfos_lab, please report it"
             )
 
     def _check_cluster(self) -> None:
@@ -185,5 +193,6 @@ def _reason(error: Exception) -> str:
             if mark in line:
                 return line[line.index(mark) + len(mark) :]
     with contextlib.suppress(StopIteration):
-        return "Spark's job failed: " + next(line for line in reversed(lines) if "Error" in line or "Exception" in line)
+        cause = next(line for line in reversed(lines) if "Error" in line or "Exception" in line)
+        return f"Spark's job failed: {cause}"
     return f"Spark's job failed: {lines[0] if lines else type(error).__name__}"

@@ -23,7 +23,7 @@ class Feed:
     seats: list[int]
     remainder: str
     epochs: int
-    locations: dict[int, str] = field(default_factory=dict)
+    locations: dict[int, list[str]] = field(default_factory=dict)
     committed: dict[int, str] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     size_bytes: int = 0
@@ -64,11 +64,13 @@ class FeedLedger:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def open(self, schema: str, epochs: int, remainder: str, token: str) -> list[Instruction]:
+    def open(
+        self, schema: str, epochs: int, remainder: str, token: str, tls: m.TlsIdentity | None = None
+    ) -> list[Instruction]:
         """Begin a feed: every training node opens an endpoint."""
         feed = Feed(number=len(self._feeds), seats=list(self._names), remainder=remainder, epochs=epochs)
         self._feeds.append(feed)
-        opening = m.FeedOpen(feed=feed.number, epochs=epochs, remainder=remainder, schema=schema, token=token)
+        opening = m.FeedOpen(feed=feed.number, epochs=epochs, remainder=remainder, schema=schema, token=token, tls=tls)
         return [SendTo(seat, opening) for seat in feed.seats]
 
     def job_done(self, number: int, rows: int, partitions: int, now_s: float) -> list[Instruction]:
@@ -97,8 +99,8 @@ class FeedLedger:
     def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
         """Take one agent's message in; return what must now be done."""
         match message:
-            case m.FeedReady(seat=seat, feed=number, location=location):
-                self._feeds[number].locations[seat] = location
+            case m.FeedReady(seat=seat, feed=number, locations=locations):
+                self._feeds[number].locations[seat] = locations
             case m.AttemptStored():
                 return self._store(message, now_s)
             case m.DatasetOpened():

@@ -297,7 +297,7 @@ class Roster:
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
 
     def tick(self, now_s: float) -> list[Instruction]:
-        """Notice what time alone tells: lost nodes, suspects without a better explanation, nodes that will not drain."""
+        """Notice what time alone tells: lost nodes, echoes without a better cause, nodes that will not drain."""
         instructions: list[Instruction] = []
         for node in self._nodes:
             silent_s = now_s - node.heard_s if node.heard_s is not None else 0.0
@@ -349,7 +349,7 @@ def _failure_of(node: str, outcome: m.Outcome) -> Failure:
 
 
 def _exit_sentence(code: int) -> str:
-    if code == -9:  # noqa: PLR2004
+    if code == -9:
         return "the process was killed (SIGKILL); the host may have run out of memory"
     if code < 0:
         return f"the process was ended by signal {-code}"

@@ -34,6 +34,7 @@ class Server:
 
     def __init__(
         self,
+        *,
         cluster_id: str,
         listener: Listener,
         roster: Roster,

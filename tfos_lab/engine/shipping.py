@@ -43,7 +43,7 @@ def code_archive() -> tuple[bytes, str]:
 
 
 def make_task(work_module: str, work_name: str, *arguments: Any) -> Callable[[Iterator[pa.RecordBatch]], Any]:
-    """Return a function for `mapInArrow` that unpacks tfos_lab on the executor and calls ``work_module.work_name`` there.
+    """Return a function for `mapInArrow` that unpacks tfos_lab on the executor and calls a function of it there.
 
     The work is called as ``work(task_context, batches, *arguments)`` and yields Arrow record batches.
     """
@@ -54,29 +54,30 @@ def make_task(work_module: str, work_name: str, *arguments: Any) -> Callable[[It
         import importlib
         import io
         import os
+        import shutil
         import sys
         import tempfile
         import zipfile
+        from pathlib import Path
 
-        folder = os.path.join(tempfile.gettempdir(), f"tfos_lab-{os.getuid()}", f"code-{digest}")
-        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-        owned = os.lstat(os.path.dirname(folder))
+        base = Path(tempfile.gettempdir()) / f"tfos_lab-{os.getuid()}"
+        base.mkdir(mode=0o700, exist_ok=True)
+        owned = base.lstat()
         if owned.st_uid != os.getuid() or owned.st_mode & 0o077:
-            raise PermissionError(f"{os.path.dirname(folder)} can be opened by others; remove it, or set TMPDIR")
-        if not os.path.isdir(folder):
-            partial = tempfile.mkdtemp(dir=os.path.dirname(folder))
+            raise PermissionError(f"tfos_lab: {base} can be opened by others; remove it, or set TMPDIR")
+        folder = base / f"code-{digest}"
+        if not folder.is_dir():
+            partial = Path(tempfile.mkdtemp(dir=base))
             zipfile.ZipFile(io.BytesIO(archive)).extractall(partial)
             try:
-                os.rename(partial, folder)
+                partial.rename(folder)
             except OSError:
-                import shutil
-
                 shutil.rmtree(partial)  # another task of this host was quicker
         loaded = sys.modules.get("tfos_lab")
-        if loaded is None or not (loaded.__file__ or "").startswith(folder):
+        if loaded is None or not (loaded.__file__ or "").startswith(str(folder)):
             for name in [name for name in sys.modules if name.partition(".")[0] == "tfos_lab"]:
                 del sys.modules[name]
-            sys.path.insert(0, folder)
+            sys.path.insert(0, str(folder))
         yield from getattr(importlib.import_module(work_module), work_name)(batches, *arguments)
 
     return task

@@ -20,7 +20,7 @@ def active_session() -> SparkSession | None:
         return None
     from pyspark.sql import SparkSession
 
-    candidates = [getattr(SparkSession, "_instantiatedSession", None)]
+    candidates: list[SparkSession | None] = [getattr(SparkSession, "_instantiatedSession", None)]
     connect = sys.modules.get("pyspark.sql.connect.session")
     for kind in (SparkSession, getattr(connect, "SparkSession", None)):
         with contextlib.suppress(Exception):  # no session in this thread, or a JVM that is gone
@@ -43,15 +43,16 @@ def death_of(spark: SparkSession) -> str | None:
             return "the Spark Connect session was stopped"
         try:
             _ = spark.version
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody answers
             return f"the Spark Connect server does not answer ({type(error).__name__})"
         return None
     context = spark.sparkContext
-    if context._jsc is None:
+    java_context = context._jsc  # noqa: SLF001 - there is no public way to ask whether it has stopped
+    if java_context is None:
         return "the SparkSession was stopped"
     try:
-        stopped = context._jsc.sc().isStopped()
-    except Exception as error:
+        stopped = java_context.sc().isStopped()
+    except Exception as error:  # noqa: BLE001 - whatever it is, nobody answers
         return f"the SparkSession's JVM does not answer ({type(error).__name__})"
     return "the SparkSession was stopped" if stopped else None
 
@@ -88,7 +89,8 @@ def owner_of(spark: SparkSession) -> str:
 def driver_hosts(spark: SparkSession) -> tuple[str, str]:
     """Return where the kernel listens, and by which name executors reach it: Spark's own choice of addresses."""
     if is_connect(spark):
-        host = str(getattr(spark._client, "host", "127.0.0.1"))  # type: ignore[attr-defined]
+        client = spark._client  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that knows its host
+        host = str(getattr(client, "host", "127.0.0.1"))
         with contextlib.suppress(OSError, ValueError):
             host = address_towards(f"tcp://{host}:1")
         return host, host
@@ -108,7 +110,7 @@ def slots_of(spark: SparkSession) -> Slots | None:
     """Return how many tasks can run at once and how many more could begin now; None where Spark does not tell."""
     if is_connect(spark):
         return None
-    scala = spark.sparkContext._jsc.sc()
+    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
     profile = scala.resourceProfileManager().defaultResourceProfile()
     total = int(scala.maxNumConcurrentTasks(profile))
     running = sum(info.numRunningTasks() for info in scala.statusTracker().getExecutorInfos())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 import secrets
 import socket
@@ -18,7 +18,7 @@ from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.journal import Journal
-from tfos_lab.engine.launchers.base import LaunchPlan, Launcher
+from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.log_keeper import LogKeeper
 from tfos_lab.engine.roster import Roster, SendTo
 from tfos_lab.engine.server import Server
@@ -127,14 +127,23 @@ def start_cluster(
     listener = Listener(*hosts)
     release = _ReleaseMaker(run_dir, config, seats, payload, journal)
     launcher: Launcher
-    server = Server(run_dir.name, listener, roster, ledger, bus, logs, release, lambda: launcher.close())
+    server = Server(
+        cluster_id=run_dir.name,
+        listener=listener,
+        roster=roster,
+        ledger=ledger,
+        bus=bus,
+        logs=logs,
+        make_release=release,
+        on_over=lambda: launcher.close(),  # noqa: PLW0108 - it is made below
+    )
     plan = LaunchPlan(
         cluster_id=run_dir.name,
         config=config,
         seats=seats,
         driver=server.address,
-        fail=lambda error, reason: cluster.launch_failed(error, reason),
-        lose=lambda seat, why: cluster.lose(seat, why),
+        fail=lambda *words: cluster.launch_failed(*words),  # noqa: PLW0108 - it is made below
+        lose=lambda *words: cluster.lose(*words),  # noqa: PLW0108
         free_slots=lambda: cluster.request(lambda _now_s: [SendTo(seat.index, m.FreeSlot()) for seat in seats]),
     )
     launcher = _make_launcher(launcher_name, plan, session, (map_fun, args))
@@ -228,7 +237,7 @@ class _ReleaseMaker:
 
 def _make_run_dir(name: str) -> Path:
     """Return a new folder for the run, below ``runs/`` here, or in the user's cache where this folder is read-only."""
-    stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    stamp = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     label = "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
     run = f"{label}-{stamp}-{secrets.token_hex(2)}"
     bases = [Path(os.environ.get("TFOS_LAB_RUNS", "runs")), Path.home() / ".cache" / "tfos_lab" / "runs"]

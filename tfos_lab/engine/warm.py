@@ -49,5 +49,5 @@ def warm_in_background() -> None:
 def _warm_quietly() -> None:
     try:
         warm()
-    except Exception as error:  # the cell that needs the nodes will say it properly
+    except Exception as error:  # noqa: BLE001 - the cell that needs the nodes will say it properly
         logger.info("could not warm: %s", error)

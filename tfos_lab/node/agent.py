@@ -38,7 +38,7 @@ LOG_INTERVAL_S = 0.02
 
 
 def run(body: bytes, fds: list[int]) -> int:
-    """Entry point in the forked process; ``body`` is an encoded `LaunchSpec`, ``fds`` the seat holder's socket, if any."""
+    """Entry point in the forked process: ``body`` is a `LaunchSpec`, ``fds`` the seat holder's socket, if any."""
     spec = msgspec.msgpack.decode(body, type=m.LaunchSpec)
     set_process_name(f"tfos {spec.node}")
     agent = Agent(spec, socket.socket(fileno=fds[0]) if fds else None)
@@ -64,7 +64,7 @@ class Agent:
         self._host = address_towards(spec.driver.endpoint)
         self._port = _reserve_port(self._host)
         self._logs = LogSpool(self._scratch / "log")
-        self._feeds = FeedStore(spec.seat, self._scratch, self._send, self._send_to_child)
+        self._feeds = FeedStore(spec.seat, self._host, self._scratch, self._send, self._send_to_child)
         self._child: ChildLink | None = None
         self._unheard: list[m.ToAgent] = []
         self._guardian = open_pidfd(spec.guardian)
@@ -315,9 +315,7 @@ class Agent:
 
 def _poll_key(source: Pollable) -> PollKey:
     """Return what zmq's poller reports for a source: its own sockets as they are, everything else by descriptor."""
-    if isinstance(source, zmq.Socket) or isinstance(source, int):
-        return source
-    return source.fileno()
+    return source.fileno() if isinstance(source, FrameSocket) else source
 
 
 def _reserve_port(host: str) -> socket.socket:
@@ -330,4 +328,3 @@ def _reserve_port(host: str) -> socket.socket:
         return sock
     sock.bind(("", 0))
     return sock
-

@@ -43,7 +43,7 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
         code = leave.code if isinstance(leave.code, int) else 1
         text = "" if isinstance(leave.code, int) else str(leave.code)
         return Outcome(kind="exited", exit_code=code, message=text)
-    except BaseException as error:  # whatever the function raised is the outcome
+    except BaseException as error:  # noqa: BLE001 - whatever the function raised is the outcome
         name, message, text = format_remote(error)
         return Outcome(
             kind="raised", error=name, message=message, traceback=text, consequence=is_consequence(name, message)

@@ -41,7 +41,7 @@ def run(body: bytes, fds: list[int]) -> int:
     # Others may still need this process as their peer in a collective: it leaves when all have returned.
     station.wait_for_finish()
     with contextlib.suppress(Exception):
-        atexit._run_exitfuncs()
+        atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself does at the end
     _flush()
     # TensorFlow's own teardown may wait for peers that have gone.
     os._exit(0)
@@ -70,7 +70,7 @@ def _take_output(stdout: int, stderr: int) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115 - lives as long as the process
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
 
 
 def _flush() -> None:
@@ -88,7 +88,7 @@ def _call(station: object, release: m.Release) -> m.Outcome:
     assert isinstance(station, Station)
     try:
         map_fun, args = unpack(release.payload)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the user's own modules are loaded here
         reason = f"{type(error).__name__}: {error}"
         problem = PayloadError(
             name="map_fun",

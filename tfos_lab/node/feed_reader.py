@@ -104,9 +104,7 @@ class FeedReader:
         """Tell the driver that a dataset is read with this batch size."""
         with self._changed:
             opening, self._openings = self._openings, self._openings + 1
-        self._say(
-            m.DatasetOpened(seat=self._seat, opening=opening, batch_size=batch_size, remainder=remainder)
-        )
+        self._say(m.DatasetOpened(seat=self._seat, opening=opening, batch_size=batch_size, remainder=remainder))
         return Reading(opening, batch_size, remainder, shuffle, seed)
 
     def specs(self) -> tuple[ColumnSpec, ...]:
@@ -189,11 +187,14 @@ class FeedReader:
             return
         index = 0
         while True:
-            self._wait(feed, lambda: index < len(feed.segments) or feed.complete)
+            self._wait_for_segment(feed, index)
             if index >= len(feed.segments):
                 return
             yield from read_in_order(feed.segments[index][0], feed.specs)
             index += 1
+
+    def _wait_for_segment(self, feed: Feed, index: int) -> None:
+        self._wait(feed, lambda: index < len(feed.segments) or feed.complete)
 
     def _mark(self, feed: Feed, reading: Reading, step: int, rows: int) -> None:
         """Count rows and, with the last step, the epoch."""

@@ -26,17 +26,20 @@ class FeedStore:
     def __init__(
         self,
         seat: int,
+        host: str,
         scratch: Path,
         send: Callable[[m.FromAgent], None],
         send_to_child: Callable[[m.ToAgent], None],
     ) -> None:
         self._seat = seat
+        self._host = host
         self._spool = scratch / "spool"
         self._socket = scratch / "feed"
         self._send = send
         self._send_to_child = send_to_child
-        self._endpoint: FlightEndpoint | None = None
-        self._serving: threading.Thread | None = None
+        self._endpoints: list[FlightEndpoint] = []
+        self._locations: list[str] = []
+        self._serving: list[threading.Thread] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._news: deque[Callable[[], None]] = deque()
         self._stored: dict[tuple[int, int, str], Path] = {}
@@ -74,21 +77,34 @@ class FeedStore:
                 self._send_to_child(message)
 
     def _open(self, message: m.FeedOpen) -> None:
-        if self._endpoint is None:
-            # Imported here: an agent whose nursery has not preloaded it pays only when it is fed.
-            from tfos_lab.node.flight_endpoint import FlightEndpoint
-
+        if not self._endpoints:
             self._spool.mkdir(mode=0o700)
-            self._endpoint = FlightEndpoint(
-                f"grpc+unix://{self._socket}",
-                self._spool,
-                lambda ticket, path, _rows: self._post(lambda: self._remember(ticket, path)),
-                lambda ticket: self._post(lambda: self._ask_to_commit(ticket)),
-            )
-            self._serving = threading.Thread(target=self._endpoint.serve, name="tfos-flight", daemon=True)
-            self._serving.start()
-        self._endpoint.token = message.token
-        self._send(m.FeedReady(seat=self._seat, feed=message.feed, location=f"grpc+unix://{self._socket}"))
+            self._locations.append(f"grpc+unix://{self._socket}")
+            self._serve(self._locations[0], None)
+            if message.tls is not None:
+                host = f"[{self._host}]" if ":" in self._host else self._host
+                endpoint = self._serve(f"grpc+tls://{host}:0", message.tls)
+                self._locations.append(f"grpc+tls://{host}:{endpoint.port}")
+        for endpoint in self._endpoints:
+            endpoint.token = message.token
+        self._send(m.FeedReady(seat=self._seat, feed=message.feed, locations=self._locations))
+
+    def _serve(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
+        # Imported here: an agent whose nursery has not preloaded it pays only when it is fed.
+        from tfos_lab.node.flight_endpoint import FlightEndpoint
+
+        endpoint = FlightEndpoint(
+            location,
+            tls,
+            self._spool,
+            lambda ticket, path, _rows: self._post(lambda: self._remember(ticket, path)),
+            lambda ticket: self._post(lambda: self._ask_to_commit(ticket)),
+        )
+        thread = threading.Thread(target=endpoint.serve, name="tfos-flight", daemon=True)
+        thread.start()
+        self._endpoints.append(endpoint)
+        self._serving.append(thread)
+        return endpoint
 
     def _remember(self, ticket: PutTicket, path: Path) -> None:
         self._stored[ticket.feed, ticket.partition, ticket.attempt] = path
@@ -126,8 +142,8 @@ class FeedStore:
 
     def close(self) -> None:
         """End the endpoint; the agent removes the spool with its scratch folder."""
-        if self._endpoint is not None:
-            self._endpoint.shutdown()
-        if self._serving is not None:
-            self._serving.join(5.0)
+        for endpoint in self._endpoints:
+            endpoint.shutdown()
+        for thread in self._serving:
+            thread.join(5.0)
         os.close(self._wake)

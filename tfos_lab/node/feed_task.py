@@ -1,27 +1,20 @@
 """Runs inside Spark tasks: sends a partition's rows to the nodes, evenly, and asks for them to be committed.
 
-Each Arrow batch is cut into as many even pieces as there are nodes, so that nodes in lock-step get rows at the same pace,
-however uneven the partitions are; the piece that is larger by a row goes round.
+Each Arrow batch is cut into as many even pieces as there are nodes, so that nodes in lock-step get rows at the same
+pace, however uneven the partitions are; the piece that is larger by a row goes round.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import msgspec
 
 from tfos_lab.errors import FeedError
+from tfos_lab.node.feed_plan import FeedPlan, connect
 from tfos_lab.node.flight_endpoint import CommitTicket, PutTicket
-
-
-class FeedPlan(msgspec.Struct, frozen=True):
-    """Where the rows go: ``locations`` maps seats to Flight locations."""
-
-    feed: int
-    token: str
-    locations: dict[int, str]
-    schema: str
 
 
 def feed_task(batches: Any, encoded_plan: bytes) -> Any:
@@ -45,13 +38,11 @@ class PartitionSender:
     """Sends one attempt of one partition to all nodes."""
 
     def __init__(self, plan: FeedPlan, partition: int, attempt: str) -> None:
-        from pyarrow import flight
-
         self._plan = plan
         self._partition = partition
         self._attempt = attempt
         self._seats = sorted(plan.locations)
-        self._clients = {seat: flight.connect(plan.locations[seat]) for seat in self._seats}
+        self._clients = {seat: connect(plan.locations[seat], plan.certificate) for seat in self._seats}
         self._writers: dict[int, Any] = {}
         self._rows = dict.fromkeys(self._seats, 0)
         self._size_bytes = 0
@@ -95,7 +86,7 @@ class PartitionSender:
             self._writers[seat], _ = self._clients[seat].do_put(descriptor, batch.schema)
 
     def commit(self) -> None:
-        """Wait until all nodes have stored their rows, then ask the driver, through one of the nodes, to let them count."""
+        """Wait until all nodes have stored their rows, then ask the driver to let them count."""
         from pyarrow import flight
 
         while self._writers:
@@ -113,15 +104,17 @@ class PartitionSender:
         client = self._clients[self._seats[self._partition % len(self._seats)]]
         list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
 
-    def __enter__(self) -> PartitionSender:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: Any, _traceback: Any) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
         for writer in self._writers.values():
             with contextlib.suppress(Exception):  # the first error is the one that counts
                 writer.close()
         for client in self._clients.values():
             client.close()
-        if kind is not None and not isinstance(error, FeedError) and "tfos_lab:" in str(error):
+        if error is not None and not isinstance(error, FeedError) and "tfos_lab:" in str(error):
             reason = str(error)
             raise FeedError(reason=reason[reason.index("tfos_lab:") + 10 :].splitlines()[0]) from error

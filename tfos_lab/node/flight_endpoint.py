@@ -14,6 +14,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from tfos_lab.messages import TlsIdentity
+
 
 class PutTicket(msgspec.Struct, frozen=True):
     """What stands over the rows that a feed task sends."""
@@ -42,7 +44,9 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
     Parameters
     ----------
     location : str
-        ``grpc+unix://...`` in a folder that only the user can open.
+        ``grpc+unix://...`` in a folder that only the user can open, or ``grpc+tls://host:0``.
+    tls : TlsIdentity or None
+        For the latter.
     spool : pathlib.Path
         Folder for the segments.
     on_stored : callable
@@ -54,11 +58,12 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(
         self,
         location: str,
+        tls: TlsIdentity | None,
         spool: Path,
         on_stored: Callable[[PutTicket, Path, int], None],
         on_commit: Callable[[CommitTicket], None],
     ) -> None:
-        super().__init__(location)
+        super().__init__(location, tls_certificates=[(tls.certificate, tls.key)] if tls else None)
         self._spool = spool
         self._on_stored = on_stored
         self._on_commit = on_commit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Any
+from typing import Self
 
 _HEADER = struct.Struct("!I")
 _MAX_FDS = 8
@@ -82,10 +82,10 @@ class FrameSocket:
         """Close this end; may be called twice."""
         self._sock.close()
 
-    def __enter__(self) -> FrameSocket:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 

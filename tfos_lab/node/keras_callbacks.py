@@ -18,7 +18,8 @@ def make_callbacks(context: NodeContext) -> list[Any]:
     keras = _keras()
     callbacks: list[Any] = [_progress_callback(keras, context)]
     if context.is_chief:
-        callbacks.append(keras.callbacks.TensorBoard(log_dir=str(Path(context.log_dir) / context.node.replace(":", "-"))))
+        folder = Path(context.log_dir) / context.node.replace(":", "-")
+        callbacks.append(keras.callbacks.TensorBoard(log_dir=str(folder)))
     return callbacks
 
 
@@ -33,14 +34,14 @@ def _keras() -> Any:
 def _progress_callback(keras: Any, context: NodeContext) -> Any:
     """Return a callback that reports steps (at most five times a second) and each epoch's metrics."""
 
-    class Progress(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+    class Progress(keras.callbacks.Callback):  # type: ignore[misc]
         """Tells the notebook where training stands."""
 
-        def on_train_begin(self, logs: Any = None) -> None:
+        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
             self.step = 0
             self.reported_at = 0.0
 
-        def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
             self.step += 1
             if time.monotonic() - self.reported_at >= REPORT_INTERVAL_S:
                 self.report(logs)

@@ -2,7 +2,9 @@
 
 Keras 3 cannot `fit` under `tf.distribute.MultiWorkerMirroredStrategy`. Before the first step it averages a whole batch
 over the workers, to learn its shapes; after each step it averages the metrics along an axis that scalars do not have.
-`mend_keras()` puts two small functions in their place, and the user writes nothing.
+And where a dataset does not know its length, as while a feed is running, Keras counts a step too many in every epoch:
+what does not need the batch runs although no batch is left, so that the metrics are divided by too many rows and the
+optimizer is a step ahead. `mend_keras()` puts three small functions in their place, and the user writes nothing.
 
 Who talks to it: the nursery, which mends once, before it forks; and a child that imports for itself.
 """
@@ -22,6 +24,7 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node.own_rows import (
     has_own_rows,
     is_across_workers,
+    length_of_epoch,
     mark_as_own_rows,
     teach_own_rows,
     why_fit_would_hang,
@@ -57,6 +60,7 @@ def mend_keras() -> bool:
     model = trainer.TensorFlowTrainer
     if not hasattr(model._maybe_symbolic_build, _MENDED):
         model._maybe_symbolic_build = _build_from_specs(model._maybe_symbolic_build)
+        model._make_function = _wait_for_batch(model._make_function)
         trainer.reduce_per_replica = _reduce_across_workers(trainer.reduce_per_replica)
     return True
 
@@ -83,23 +87,32 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(build)
     def _maybe_symbolic_build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
         strategy = model._distribute_strategy
-        if strategy is None or iterator is None:
+        has_own = iterator is not None and has_own_rows(getattr(iterator.data_adapter, "_dataset", None))
+        if has_own and not iterator.steps_per_epoch:
+            _settle_length(iterator)
+        if strategy is None or iterator is None or not (has_own or is_across_workers(strategy)):
             return build(model, iterator=iterator, data_batch=data_batch)
         if is_across_workers(strategy):
-            _refuse_different_steps(iterator)
             _take_single_steps(model, iterator)
-        elif not has_own_rows(getattr(iterator.data_adapter, "_dataset", None)):
-            return build(model, iterator=iterator)
         return build(model, data_batch=_example_of(iterator, strategy))
 
     setattr(_maybe_symbolic_build, _MENDED, True)
     return _maybe_symbolic_build
 
 
-def _refuse_different_steps(iterator: Any) -> None:
-    reason = why_fit_would_hang(iterator._distributed_dataset)
-    if reason and not iterator.steps_per_epoch:
-        raise FeedError(reason=reason)
+def _settle_length(iterator: Any) -> None:
+    """Let all workers take the same number of steps, and the end of a feed be no accident."""
+    import tensorflow as tf
+
+    refusal = why_fit_would_hang(iterator._distributed_dataset)
+    if refusal:
+        raise FeedError(reason=refusal)
+    length = length_of_epoch(iterator._distributed_dataset)
+    if length is not None and iterator.data_adapter.num_batches is None:
+        # Another worker was told. Should this one find out by itself, it would try a step that no other tries.
+        known = tf.data.experimental.assert_cardinality(length)
+        iterator.data_adapter._dataset = iterator.data_adapter._dataset.apply(known)
+    iterator._interrupted_warning = lambda: None
 
 
 def _take_single_steps(model: Any, iterator: Any) -> None:
@@ -137,6 +150,29 @@ def _describes_rows(spec: Any) -> bool:
     """Whether all is known but the number of rows."""
     rank = spec.shape.rank
     return rank is not None and (rank == 0 or spec.shape[1:].is_fully_defined())
+
+
+# --- each step ------------------------------------------------------------------------------------------------------
+
+
+def _wait_for_batch(make_function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make_function)
+    def _make_function(model: Any, step: Callable[..., Any]) -> Any:
+        return make_function(model, _after_batch(step))
+
+    return _make_function
+
+
+def _after_batch(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def step_after_batch(batch: Any) -> Any:
+        import tensorflow as tf
+
+        tensors = [tensor for tensor in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(tensor)]
+        with tf.control_dependencies(tensors):
+            return step(batch)
+
+    return step_after_batch
 
 
 # --- after each step ------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class _Client:
         self.kept = False
 
 
-class _Forked(Exception):  # noqa: N818 - not an error: it carries the child out of the parent's loop
+class _Forked(Exception):
     """Raised in the forked process, so that it leaves the parent's stack before it works."""
 
     def __init__(self, request: SpawnRequest, fds: list[int]) -> None:
@@ -211,7 +211,7 @@ def preload(kind: str) -> str:
         else:
             for module in (*_TARGETS.values(), "tfos_lab.node.flight_endpoint"):
                 importlib.import_module(module)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whoever asks for a process is told
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
     gc.collect()
@@ -264,7 +264,7 @@ def _run_target(request: SpawnRequest, fds: list[int]) -> int:
         return run(request.body, fds)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
-    except BaseException:  # the last frame of a process: report and leave, whatever it was
+    except BaseException:  # noqa: BLE001 - the last frame of a process: report and leave, whatever it was
         traceback.print_exc()
         return 1
     finally:

@@ -23,8 +23,24 @@ from tfos_lab.node.frames import ConnectionClosed, FrameSocket
 from tfos_lab.node.requests import FailedReply, NurseryReply, SpawnRequest
 
 # Variables that TensorFlow, Keras or the dynamic loader read while they are imported: another value, another nursery.
-_IMPORT_TIME = ("TF_", "KERAS_", "XLA_", "CUDA_HOME", "CUDA_PATH", "LD_", "OMP_", "MKL_", "OPENBLAS_", "NCCL_",
-                "GRPC_", "PROTOCOL_BUFFERS_", "PYTHONPATH", "PYTHONHOME", "PYTHONHASHSEED", "PYTHONOPTIMIZE")
+_IMPORT_TIME = (
+    "TF_",
+    "KERAS_",
+    "XLA_",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "LD_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "NCCL_",
+    "GRPC_",
+    "PROTOCOL_BUFFERS_",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONHASHSEED",
+    "PYTHONOPTIMIZE",
+)
 _NEVER = ("TF_CONFIG",)
 _MAX_SOCKET_PATH = 100
 _START_TIMEOUT_S = 20.0

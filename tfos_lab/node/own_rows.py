@@ -19,7 +19,8 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 _OWN_ROWS = "_tfos_lab_own_rows"
-_STEPS = "_tfos_lab_steps"
+_LENGTH = "_tfos_lab_length"
+_REFUSAL = "_tfos_lab_refusal"
 _TAUGHT = "_tfos_lab_taught"
 # Transformations under which workers that end together still do. After any other the workers ask each other.
 _KEEPING_STEP = {
@@ -84,10 +85,16 @@ def is_across_workers(strategy: Any) -> bool:
     return bool(strategy.num_replicas_in_sync > len(strategy.extended.worker_devices))
 
 
+def length_of_epoch(distributed: Any) -> int | None:
+    """Return how many batches of own rows each worker has, where any of them knows."""
+    length: int | None = getattr(distributed, _LENGTH, None)
+    return length
+
+
 def why_fit_would_hang(distributed: Any) -> str | None:
     """Say why Keras could not end an epoch of own rows, or None if it can."""
-    steps = getattr(distributed, _STEPS, [])
-    return _different_steps(steps) if len(set(steps)) > 1 else None
+    refusal: str | None = getattr(distributed, _REFUSAL, None)
+    return refusal
 
 
 # --- distributing ---------------------------------------------------------------------------------------------------
@@ -120,18 +127,27 @@ def _distribute_own_rows(strategy: Any, dataset: Any, options: Any) -> Any:
         return distributed
     mine = tf.stack([dataset.cardinality(), int(_keeps_step(dataset)), int(_is_statically_shaped(batches))])
     steps, keep_step, static = _ask_all_workers(strategy, mine, pipelines[0])
-    if _end_together(steps, promised=all(keep_step)) and (all(static) or steps[0] == tf.data.INFINITE_CARDINALITY):
+    together = _end_together(steps, promised=all(keep_step))
+    if together and all(static):
         # Otherwise the workers ask each other before every step whether anyone has rows left, which takes as long as
         # the step of a small model, and the batches lose their static shape.
         distributed._enable_get_next_as_optional = False
-        return distributed
-    if len(set(steps)) > 1:
-        logger.warning(_different_steps(steps))
-    # A tf.function compares shapes only: with static ones it would go on with a step that was traced without asking.
-    batches = batches.map(_forget_count_of_rows)
-    distributed = strategy.distribute_datasets_from_function(own_rows, options)
-    setattr(distributed, _STEPS, steps)
+    else:
+        # A tf.function compares shapes only: with static ones it would go on with a step traced without asking.
+        batches = batches.map(_forget_count_of_rows)
+        distributed = strategy.distribute_datasets_from_function(own_rows, options)
+    _note_lengths(distributed, steps, together=together)
     return distributed
+
+
+def _note_lengths(distributed: Any, steps: list[int], *, together: bool) -> None:
+    longest = max(steps)
+    if together:
+        setattr(distributed, _LENGTH, longest if longest >= 0 else None)
+    elif len(set(steps)) > 1:
+        refusal = _different_steps(steps)
+        setattr(distributed, _REFUSAL, refusal)
+        logger.warning(refusal)
 
 
 def _ask_all_workers(strategy: Any, mine: Any, pipeline: Any) -> Any:

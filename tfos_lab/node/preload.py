@@ -9,8 +9,7 @@ import os
 def preload_tensorflow() -> None:
     """Import TensorFlow, its Keras, and what reading a feed needs; touch no device and run no op."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    import numpy  # noqa: F401
-    import pyarrow  # noqa: F401
+    import pyarrow as pa  # noqa: F401
     import tensorflow as tf
 
     # TensorFlow loads these on first use; in the nursery they are paid for once.
@@ -28,5 +27,5 @@ def preload_tensorflow() -> None:
     import tfos_lab.node.calling
     import tfos_lab.node.child
     import tfos_lab.node.dataset
-    import tfos_lab.node.station  # noqa: F401
+    import tfos_lab.node.station
     import tfos_lab.payload  # noqa: F401

@@ -1,8 +1,9 @@
-"""Runs inside Spark tasks: starts the node's agent and holds its seat, so that Spark knows what the slot is used for."""
+"""Runs inside Spark tasks: starts a node's agent and holds its seat, so that Spark knows what the slot is for."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import select
 import socket
@@ -30,7 +31,7 @@ def executor_place() -> tuple[int, str]:
         pid = parent_of(pid)
         words = command_line(pid) if pid > 1 else []
         if words and Path(words[0]).name == "java":
-            following = dict(zip(words, words[1:], strict=False))
+            following = dict(itertools.pairwise(words))
             return pid, following.get("--executor-id", os.environ.get("SPARK_EXECUTOR_ID", "driver"))
     return os.getppid(), os.environ.get("SPARK_EXECUTOR_ID", "")
 
@@ -40,7 +41,7 @@ def executor_environ() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(_WORKER_ONLY)}
 
 
-def seat_task(batches: Any, template: bytes, nodes: list[str], names_gpus: bool) -> Any:
+def seat_task(batches: Any, template: bytes, nodes: list[str], gpus_wanted: int | None) -> Any:
     """The body of the task that holds a seat; yields one record of how it went."""
     import pyarrow as pa
     from pyspark import TaskContext
@@ -50,7 +51,7 @@ def seat_task(batches: Any, template: bytes, nodes: list[str], names_gpus: bool)
     context = TaskContext.get()
     assert context is not None
     resources = context.resources()
-    gpus = list(resources["gpu"].addresses) if names_gpus and "gpu" in resources else None
+    gpus = list(resources["gpu"].addresses) if gpus_wanted != 0 and "gpu" in resources else None
     partition = context.partitionId()
     ended = hold(partition, template, nodes, gpus)
     yield pa.RecordBatch.from_pydict({"seat": [partition], "ended": [ended]})
@@ -133,7 +134,7 @@ def _wait(frames: Any, slot: socket.socket) -> str:
             return "the agent's nursery has ended"
         for reply in replies:
             if isinstance(reply, FailedReply):
-                raise RuntimeError(f"tfos_lab: no agent could be started: {reply.reason}")
+                raise ConnectionError(f"tfos_lab: no agent could be started: {reply.reason}")
             if isinstance(reply, ExitedReply):
                 return f"agent ended with code {reply.code}"
 

@@ -1,7 +1,7 @@
 """The child's side of the conversation with its agent: says what happens, hears what comes, holds the feed.
 
-One thread (``tfos-station``) reads; the user's function and its callbacks write. The inline launcher uses the same class
-over a socket pair within the kernel.
+One thread (``tfos-station``) reads; the user's function and its callbacks write. The inline launcher uses the same
+class over a socket pair within the kernel.
 """
 
 from __future__ import annotations
@@ -71,4 +71,3 @@ class Station:
     def close(self) -> None:
         """End the reading thread (inline launcher only; a child simply leaves)."""
         self._control.close()
-

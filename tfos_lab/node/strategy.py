@@ -49,8 +49,10 @@ def _parameter_server(context: NodeContext) -> tf.distribute.Strategy:
         has = ", ".join(f"{len(tasks)} {job}" for job, tasks in context.cluster_spec.items())
         raise ConfigError(
             [
-                "ParameterServerStrategy needs a chief that coordinates and at least one worker beside it; "
-                f"this cluster has {has}. Ask for master_node='chief' and a larger cluster_size"
+                (
+                    "ParameterServerStrategy needs a chief that coordinates and at least one worker beside it; "
+                    f"this cluster has {has}. Ask for master_node='chief' and a larger cluster_size"
+                )
             ]
         )
     if context.job_name == "evaluator":
@@ -62,5 +64,7 @@ def _parameter_server(context: NodeContext) -> tf.distribute.Strategy:
         context.serve()
         del server
         raise NodeServed
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type="chief", task_id=0, rpc_layer="grpc")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, task_type="chief", task_id=0, rpc_layer="grpc"
+    )
     return tf.distribute.ParameterServerStrategy(resolver)

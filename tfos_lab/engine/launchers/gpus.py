@@ -31,8 +31,10 @@ def share_out_gpus(per_node: int | None, nodes: int) -> list[list[str] | None]:
     if per_node * nodes > len(gpus):
         raise ConfigError(
             [
-                f"gpus={per_node} for {nodes} nodes needs {per_node * nodes} GPUs, and this machine has {len(gpus)}; "
-                f"ask for gpus={len(gpus) // nodes}, or leave the option out to share them"
+                (
+                    f"gpus={per_node} for {nodes} nodes needs {per_node * nodes} GPUs, and this machine has "
+                    f"{len(gpus)}; ask for gpus={len(gpus) // nodes}, or leave the option out to share them"
+                )
             ]
         )
     return [gpus[index * per_node : (index + 1) * per_node] for index in range(nodes)]

@@ -102,7 +102,7 @@ class _InlineAgent:
         self._scratch = Path(tempfile.mkdtemp(prefix="tfos-inline-"))
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
-        self._feeds = FeedStore(0, self._scratch, self._send, self._send_to_station)
+        self._feeds = FeedStore(0, "127.0.0.1", self._scratch, self._send, self._send_to_station)
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
 

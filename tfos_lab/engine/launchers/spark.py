@@ -1,8 +1,8 @@
 """The `spark` launcher: one task per node on the session's executors, through the DataFrame API.
 
-Classic sessions and Spark Connect share this one path. Each task starts its node's agent and holds the seat; when a feed
-needs the slots, the tasks hand over to the agents and return, and the agents then live and die with their executor's JVM
-and the driver's heartbeat.
+Classic sessions and Spark Connect share this one path. Each task starts its node's agent and holds the seat. When a
+feed needs the slots, the tasks hand over to the agents and return, and the agents then live and die with their
+executor's JVM and the driver's heartbeat.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class SparkLauncher:
             "seat_task",
             msgspec.msgpack.encode(template),
             [seat.node for seat in plan.seats],
-            plan.config.gpus != 0,
+            plan.config.gpus,
         )
         barrier = not spark_session.allocates_dynamically(spark)
         description = f"tfos_lab: nodes of '{plan.config.name}' ({wanted})"
         try:
             with spark_session.tagged(spark, self._tag, description):
                 spark.range(0, wanted, 1, wanted).mapInArrow(task, _SCHEMA, barrier=barrier).collect()
-        except Exception as error:  # whatever Spark raises ends the launch; the cluster says why
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises ends the launch; the cluster says why
             if not self._closed:
                 mismatch = mismatch_in(error)
                 plan.fail(mismatch, str(mismatch) if mismatch else _reason(error))
