@@ -194,10 +194,16 @@ def test_an_inline_error_comes_with_its_own_frames_only(run: Any, magics: Any) -
     with pytest.raises(ZeroDivisionError) as error:
         run("%%tfos local=inline\ndef f():\n    return 1 / 0\nf()")
     names = [entry.name for entry in error.traceback][-2:]
-    assert names == ["map_fun", "f"]
+    assert names == ["<module>", "f"]
     files = [str(entry.path) for entry in error.traceback]
     assert not any("calling.py" in file or "launchers" in file for file in files)
     assert magics.user_ns["cluster"].state == "failed"
+
+
+def test_lines_above_an_inline_cell_are_counted(run: Any) -> None:
+    with pytest.raises(ZeroDivisionError) as error:
+        run("\n\n\n%%tfos local=inline\n1 / 0\n")
+    assert error.traceback[-1].lineno == 4  # counted from 0
 
 
 def test_a_last_value_that_cannot_be_sent_shows_as_its_text(run: Any) -> None:

@@ -59,7 +59,8 @@ def make_map_fun(shell: Any, line: str, body: str) -> Callable[..., Any]:
     _refuse_what_a_function_cannot_hold(statements, cell)
     implicit = _return_last_value(statements, body)
     code, defaults, space = _compile(statements, cell, flags, _visible_names(shell))
-    map_fun = types.FunctionType(code, space, _NAME, (None,))
+    # To a reader the body is the cell itself: tracebacks name no function, and show the lines around.
+    map_fun = types.FunctionType(code.replace(co_name="<module>", co_qualname="<module>"), space, _NAME, (None,))
     map_fun.__kwdefaults__ = defaults or None
     # A last value that cannot be sent degrades to its text.
     map_fun.__dict__["__tfos_implicit__"] = implicit
@@ -202,6 +203,8 @@ def _compile_function(statements: list[ast.stmt], captured: list[str], cell: Cel
         decorator_list=[],
         lineno=max(cell.lines_before, 1),
         col_offset=0,
+        end_lineno=max(node.end_lineno or 0 for node in statements),
+        end_col_offset=0,
     )
     module = ast.fix_missing_locations(ast.Module(body=[function], type_ignores=[]))
     try:

@@ -50,7 +50,7 @@ def run_cell(shell: Any, map_fun: Any, options: CellOptions) -> Any:
         _go_on_in_background(cluster, options)
         return None
     with display:
-        return _wait(cluster, options, display)
+        return _wait(cluster, options, display, map_fun)
 
 
 def make_room(options: CellOptions) -> None:
@@ -90,7 +90,7 @@ def _open_display(cluster: Any, options: CellOptions) -> Display:
         raise
 
 
-def _wait(cluster: Any, options: CellOptions, display: Display) -> Any:
+def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any) -> Any:
     __tracebackhide__ = True
     try:
         feeder = _Feeder(cluster, options)
@@ -99,7 +99,7 @@ def _wait(cluster: Any, options: CellOptions, display: Display) -> Any:
             display.poll()
             feeder.join(STEP_S)
         feeder.raise_error()
-        results = _wait_for_results(cluster, display)
+        results = _wait_for_results(cluster, display, map_fun)
     except KeyboardInterrupt:
         _stop_at_once(cluster, options)
         raise ClusterInterrupted(cluster.name) from None
@@ -110,17 +110,17 @@ def _wait(cluster: Any, options: CellOptions, display: Display) -> Any:
     return results if any(value is not None for value in results.values()) else None
 
 
-def _wait_for_results(cluster: Any, display: Display) -> Any:
+def _wait_for_results(cluster: Any, display: Display, map_fun: Any) -> Any:
     __tracebackhide__ = True
     if cluster.view().launcher == "inline":
-        return _run_here(cluster)
+        return _run_here(cluster, map_fun)
     while True:
         display.poll()
         with contextlib.suppress(WaitTimeout):
             return cluster.wait(timeout_s=STEP_S)
 
 
-def _run_here(cluster: Any) -> Any:
+def _run_here(cluster: Any, map_fun: Any) -> Any:
     """Let the function run on this thread; what it raises has no frames between the cell's line and its own."""
     __tracebackhide__ = True
     try:
@@ -130,7 +130,7 @@ def _run_here(cluster: Any) -> Any:
         while not cluster.ended and time.monotonic() < deadline:
             time.sleep(STEP_S)
         frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code.co_name != "map_fun":
+        while frames is not None and frames.tb_frame.f_code is not map_fun.__code__:
             frames = frames.tb_next
         raise error.with_traceback(frames or error.__traceback__) from error.__cause__
 

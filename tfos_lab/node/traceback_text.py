@@ -106,8 +106,7 @@ def _frame(frame: traceback.FrameSummary) -> str:
     if label is None:
         return text
     _, _, rest = text.partition("\n")
-    # The body of a cell has no name that the user gave it.
-    name = "" if frame.name == "map_fun" else f", in {frame.name}"
+    name = "" if frame.name == "<module>" else f", in {frame.name}"
     return f"  {label}, line {frame.lineno}{name}" + (f"\n{rest}" if rest else "")
 
 
