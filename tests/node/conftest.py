@@ -1,0 +1,132 @@
+"""Children and agents of the tests' own: real processes from real nurseries, whose TensorFlow is a quick one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.quick import QUICK_ENV
+from tfos_lab import messages as m
+from tfos_lab.node.child_link import ChildLink
+from tfos_lab.payload import pack
+
+PATIENCE_S = 60.0
+OWNER = f"tests-of-node-{os.getpid()}"
+
+
+def launch_spec(**changes):
+    """What an agent of these tests is told; its nursery ends with this process."""
+    spec = m.LaunchSpec(
+        cluster_id="c",
+        seat=0,
+        node="worker:0",
+        driver=m.DriverAddress("tcp://127.0.0.1:1", "", "", ""),
+        owner=OWNER,
+        guardian=os.getpid(),
+        extra_env=QUICK_ENV,
+        environ=dict(os.environ),
+        cwd=str(Path.cwd()),
+        sys_path=list(sys.path),
+    )
+    return msgspec.structs.replace(spec, **changes)
+
+
+def release_for(map_fun, args=None, **changes):
+    """What a driver says to a node of two."""
+    release = m.Release(
+        cluster_id="c",
+        seat=0,
+        cluster_spec={"chief": ["a:1"], "worker": ["b:2"]},
+        job_name="worker",
+        task_index=0,
+        is_chief=False,
+        payload=pack(map_fun, args),
+        env={},
+        log_dir="/tmp/events",
+    )
+    return msgspec.structs.replace(release, **changes)
+
+
+def nursery_of(spec):
+    """Which nursery a spec's child comes from, as an agent would say it."""
+    from tfos_lab.node.nursery_client import flavour_of
+
+    return spec.owner, "tensorflow", flavour_of(spec.environ, spec.extra_env), spec.environ, spec.guardian
+
+
+class Hatchling:
+    """A child, read to its end: what it said, what it printed, how it left."""
+
+    def __init__(self, link):
+        self.link = link
+        self.said = []
+        self.output = {"stdout": b"", "stderr": b""}
+        self._printed = threading.Condition()
+        self._readers = [threading.Thread(target=self._read, args=(pipe,), daemon=True) for pipe in link.pipes]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, pipe):
+        os.set_blocking(pipe.read_fd, True)
+        while data := os.read(pipe.read_fd, 1 << 16):
+            with self._printed:
+                self.output[pipe.stream] += data
+                self._printed.notify_all()
+
+    def wait_for(self, data):
+        """Wait until the child has printed this."""
+        with self._printed:
+            assert self._printed.wait_for(lambda: data in self.output["stdout"], PATIENCE_S), self.output
+
+    def hear_until(self, kind):
+        """Return the first message of a kind; those before it are in `said`."""
+        self.link.control._sock.settimeout(PATIENCE_S)
+        while True:
+            message = m.decode_from_agent(self.link.control.receive()[0])
+            self.said.append(message)
+            if isinstance(message, kind):
+                return message
+
+    def signal(self, number):
+        """Signal the process as an agent does."""
+        if not self.link.pid:
+            assert self.link.nursery_heard() is None
+        self.link.signal(number)
+
+    def outcome(self):
+        return self.hear_until(m.Ended).outcome
+
+    def left(self):
+        """Return how the process ended, as its nursery tells."""
+        self.link.nursery._sock.settimeout(PATIENCE_S)
+        while True:
+            outcome = self.link.nursery_heard()
+            if outcome is not None:
+                break
+        for reader in self._readers:
+            reader.join(PATIENCE_S)
+        return outcome
+
+    def finish(self):
+        self.link.send(m.Finish(grace_s=1.0))
+        return self.left()
+
+
+@pytest.fixture
+def hatch(tmp_path):
+    """A function that starts a child: ``hatch(map_fun, args, release={}, **spec)``."""
+    with ExitStack() as stack:
+
+        def start(map_fun, args=None, *, release=None, **spec):
+            spec = launch_spec(**spec)
+            link = ChildLink.spawn(spec, release_for(map_fun, args, **(release or {})), nursery_of(spec), tmp_path)
+            stack.callback(link.close)
+            return Hatchling(link)
+
+        yield start

@@ -1,0 +1,10 @@
+"""An environment in which nurseries are warm at once, for tests of what happens to processes.
+
+Everything in it is real but TensorFlow, whose import takes seconds and says nothing about who lives and who dies.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+QUICK_ENV = {"PYTHONPATH": str(Path(__file__).parent / "quick_tensorflow")}
