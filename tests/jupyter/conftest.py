@@ -13,6 +13,15 @@ from tests.jupyter.scripted import ScriptedCluster
 from tfos_lab.jupyter.magics import load_ipython_extension, unload_ipython_extension
 
 
+@pytest.fixture(autouse=True)
+def cold(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Import TensorFlow nowhere because the extension is loaded; what was to be warmed is kept."""
+    asked: list[str] = []
+    monkeypatch.setattr("tfos_lab.jupyter.magics.warm_in_background", lambda: asked.append("in background"))
+    monkeypatch.setattr("tfos_lab.jupyter.commands.warm", lambda: asked.append("now") or "this machine")
+    return asked
+
+
 @pytest.fixture
 def shell() -> Iterator[Any]:
     """The shell of this process, with the names of a fresh notebook."""

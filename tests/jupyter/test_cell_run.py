@@ -169,13 +169,16 @@ def test_the_notebooks_session_is_found_where_none_is_active(
     session = type("SparkSession", (), {"__module__": "pyspark.sql.session"})()
     other = type("SparkSession", (), {"__module__": "pyspark.sql.session"})()
     monkeypatch.setattr("tfos_lab.engine.spark_session.active_session", lambda: None)
-    started = scripted(ScriptedCluster(), ScriptedCluster(), ScriptedCluster())
-    magics.user_ns |= {"spark": session, "other": other}
+    started = scripted(*(ScriptedCluster() for _ in range(4)))
+    frame = DataFrame()
+    frame.sparkSession = other
+    magics.user_ns |= {"spark": session, "other": other, "frame": frame}
     run("%%tfos\n1")
     run("%%tfos spark=other\n1")
+    run("%%tfos data=frame\n1")
     magics.user_ns["spark"] = "no session"
     run("%%tfos\n1")
-    assert [call["spark"] for call in started] == [session, other, None]
+    assert [call["spark"] for call in started] == [session, other, other, None]
 
 
 # ---- in the kernel itself: the real engine --------------------------------------------------------------------------

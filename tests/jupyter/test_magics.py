@@ -32,6 +32,16 @@ def test_loading_prints_nothing_and_may_be_done_twice(shell: Any, capsys: pytest
     assert capsys.readouterr() == ("", "")
 
 
+def test_loading_begins_to_warm(shell: Any, cold: list[str]) -> None:
+    load_ipython_extension(shell)
+    assert cold == ["in background"]
+
+
+def test_warm_says_where(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    run("%tfos warm")
+    assert capsys.readouterr().out == "warming on this machine: the next cell there starts at once\n"
+
+
 def test_the_extension_loads_by_its_name(shell: Any, run_cell: Any) -> None:
     shell.extension_manager.loaded.discard("tfos_lab")
     run_cell("%load_ext tfos_lab")

@@ -1,0 +1,1 @@
+"""The notebook edge: magics that parse, ask and show; all else is the engine's."""

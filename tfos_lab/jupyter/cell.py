@@ -20,8 +20,9 @@ from IPython.core.displayhook import DisplayHook
 
 from tfos_lab.captures import global_names
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.cell_names import early_reads, own_nodes
+from tfos_lab.jupyter.cell_names import early_reads
 from tfos_lab.jupyter.cell_text import CellText, register_cell
+from tfos_lab.jupyter.scopes import own_nodes
 from tfos_lab.refusals import refusal
 
 _NAME = "map_fun"

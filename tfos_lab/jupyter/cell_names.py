@@ -9,11 +9,12 @@ captured, as the notebook's ``model`` may be large, or unable to travel.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+from tfos_lab.jupyter.scopes import free_names, stored_names
+
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
@@ -111,7 +112,7 @@ class _Reader:
                 self._expressions([value, target], state)
             case ast.Lambda(args=arguments):
                 self._expressions([*arguments.defaults, *arguments.kw_defaults], state)
-                self.deferred |= _free_names(node)
+                self.deferred |= free_names(node)
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 self._comprehension(node, state)
             case ast.BoolOp(values=[first, *rest]):
@@ -178,7 +179,7 @@ class _Reader:
 
     def _do_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, state: _State) -> _State:
         self._expressions([*node.decorator_list, node.args, node.returns], state)
-        self.deferred |= _free_names(node)
+        self.deferred |= free_names(node)
         state.bind(node.name)
         return state
 
@@ -286,55 +287,3 @@ class _Reader:
 
     def _do_continue(self, _node: ast.Continue, state: _State) -> _State:
         return _State(state.definite, state.maybe, alive=False)
-
-
-def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of one scope; of functions, classes and lambdas within only the node itself."""
-    for node in nodes:
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from own_nodes(ast.iter_child_nodes(node))
-
-
-def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names that the nodes assign in their own scope."""
-    names: set[str] = set()
-    for node in own_nodes(nodes):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()):
-                names.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                names |= {alias.asname or alias.name.partition(".")[0] for alias in aliases}
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                names.add(name)
-            case ast.MatchMapping(rest=str(name)):
-                names.add(name)
-    return names
-
-
-def _free_names(function: _Function) -> set[str]:
-    """Return the names that a function takes from around it."""
-    arguments = function.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    body = function.body if isinstance(function.body, list) else [function.body]
-    bound = {argument.arg for argument in every if argument is not None} | stored_names(body)
-    loaded: set[str] = set()
-    for node in own_nodes(body):
-        match node:
-            case ast.Name(id=name):
-                loaded.add(name)
-            case ast.Nonlocal(names=names):
-                bound -= set(names)
-                loaded |= set(names)
-            case ast.Global(names=names):
-                bound |= set(names)
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                loaded |= _free_names(node)
-            case ast.ClassDef(bases=bases, keywords=keywords, decorator_list=decorators, body=inner):
-                loaded |= {n.id for part in (*bases, *keywords, *decorators) for n in ast.walk(part)
-                           if isinstance(n, ast.Name)}  # fmt: skip
-                loaded |= {n.id for n in own_nodes(inner) if isinstance(n, ast.Name)}
-                loaded |= set().union(*(_free_names(n) for n in own_nodes(inner) if isinstance(n, _Function)))
-    return loaded - bound

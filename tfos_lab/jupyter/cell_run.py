@@ -72,9 +72,11 @@ def _still_there(cluster: Any) -> str:
 
 
 def find_session(shell: Any, options: CellOptions) -> Any:
-    """Return the session to use: the one that was asked for, or the notebook's ``spark`` if no other is active."""
+    """Return the session to use: the one asked for, that of the data, or ``spark`` if no other is active."""
     if options.spark is not None or "pyspark" not in sys.modules:
         return options.spark
+    if hasattr(options.data, "sparkSession"):
+        return options.data.sparkSession
     from tfos_lab.engine.spark_session import active_session
     from tfos_lab.jupyter.option_values import is_session
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfos_lab.engine.registry import clusters
+from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.export import FinishedCell, export
 from tfos_lab.jupyter.option_values import nearest
@@ -37,9 +37,8 @@ class Commands:
             "stop": self._stop,
             "logs": self._logs,
             "export": self._export,
+            "warm": self._warm,
         }
-        if _exists("tfos_lab.engine.warm"):
-            self._commands["warm"] = self._warm
 
     def run(self, line: str) -> Any:
         """Carry out what follows ``%tfos``; raises `ConfigError` for what is no command."""
@@ -120,11 +119,8 @@ class Commands:
         print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
 
     def _warm(self, words: list[str]) -> None:
-        from tfos_lab.engine.warm import warm_in_background
-
         _expect(words, "warm", at_most=0)
-        warm_in_background()
-        print("warming: TensorFlow is being imported, so that the next cell starts at once")  # noqa: T201
+        print(f"warming on {warm()}: the next cell there starts at once")  # noqa: T201
 
 
 def _expect(words: list[str], usage: str, *, at_most: int) -> None:
@@ -143,7 +139,3 @@ def _no_such(name: str, what: str) -> str:
     close = nearest(name, names)
     hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
     return f"no cluster {name!r} is {what}; {hint}"
-
-
-def _exists(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from IPython.core.displayhook import DisplayHook
 
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.cell_names import own_nodes, stored_names
 from tfos_lab.jupyter.option_line import split_line
 from tfos_lab.jupyter.options import BY_NAME, CellOptions, takes_value
+from tfos_lab.jupyter.scopes import own_nodes, stored_names
 
 _MARK = "# Written by `%tfos export` from a notebook."
 _INDENT = "    "

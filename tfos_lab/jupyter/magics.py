@@ -5,12 +5,12 @@ A magic parses, asks and shows; all else is the engine's. ``%load_ext tfos_lab``
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand, output_can_be_silenced
 
 from tfos_lab import sources
+from tfos_lab.engine.warm import warm_in_background
 from tfos_lab.jupyter import errors_view
 from tfos_lab.jupyter.cell import make_map_fun
 from tfos_lab.jupyter.cell_run import run_cell
@@ -78,10 +78,7 @@ def load_ipython_extension(shell: Any) -> None:
     shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete))
     sources.add_labeller(make_labeller(shell))
     errors_view.install(shell)
-    if importlib.util.find_spec("tfos_lab.engine.warm") is not None:
-        from tfos_lab.engine.warm import warm_in_background
-
-        warm_in_background()
+    warm_in_background()
 
 
 def unload_ipython_extension(shell: Any) -> None:

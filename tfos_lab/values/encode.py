@@ -18,10 +18,10 @@ from tfos_lab.refusals import refusal
 from tfos_lab.values import tables
 from tfos_lab.values.remote import ResultNotSendable, ResultTooLarge
 from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Tag
+from tfos_lab.values.words import TEXT_LIMIT, describe, first_line, time_parts, type_name
 
 LIMIT_BYTES = 256 << 20
 
-_TEXT_LIMIT = 2000
 _TENSOR_PACKAGES = ("tensorflow", "keras", "tf_keras")
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -50,25 +50,6 @@ def encode_value(value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool =
         if not implicit:
             raise
         return _encode(_text_only(value))
-
-
-def describe(value: Any) -> str:
-    """Return a short text for any value, whatever its ``repr`` does."""
-    try:
-        text = repr(value)
-    except Exception as error:  # noqa: BLE001 - a repr may fail in any way
-        text = f"<{type_name(value)}, whose repr failed: {type(error).__name__}>"
-    if len(text) > _TEXT_LIMIT:
-        text = f"{text[:_TEXT_LIMIT]}… ({len(text):,} characters)"
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def type_name(value: Any) -> str:
-    """Return the name of a value's type, with its module where that helps."""
-    kind = type(value)
-    return (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
 
 
 def _text_only(value: Any) -> list[Any]:
@@ -199,11 +180,11 @@ class _Lowering:
 
     def _datetime(self, value: dt.datetime, at: _Place) -> Any:
         self._count(32, value, at)
-        return [Tag.DATETIME, *_time_parts(value)]
+        return [Tag.DATETIME, *time_parts(value)]
 
     def _time(self, value: dt.time, at: _Place) -> Any:
         self._count(32, value, at)
-        return [Tag.TIME, *_time_parts(value)]
+        return [Tag.TIME, *time_parts(value)]
 
     def _date(self, value: dt.date, at: _Place) -> Any:
         self._count(12, value, at)
@@ -267,7 +248,7 @@ class _Lowering:
         try:
             array = value.numpy()
         except Exception as error:  # symbolic tensors fail in several ways
-            reason = f"it has no value outside its graph ({_first_line(error)})"
+            reason = f"it has no value outside its graph ({first_line(error)})"
             raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=reason) from error
         return self.lower(array, at.below(at.path))
 
@@ -291,7 +272,7 @@ class _Lowering:
     def _opaque(self, value: Any, at: _Place) -> Any:
         """Seal an object that is not plain data, or send only its text."""
         if not self._sealed:
-            self._count(_TEXT_LIMIT, value, at)
+            self._count(TEXT_LIMIT, value, at)
             return _text_only(value)
         why = refusal(value)
         if why is not None:
@@ -299,7 +280,7 @@ class _Lowering:
         try:
             data = cloudpickle.dumps(value)
         except Exception as error:  # a reduce method may fail in any way
-            reason = _first_line(error)
+            reason = first_line(error)
             raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=reason) from error
         self._count(len(data), value, at)
         return [Tag.OPAQUE, type_name(value), describe(value), data]
@@ -339,16 +320,3 @@ class _Lowering:
         dt.timedelta: _timedelta,
         **dict.fromkeys(_TEXT_TAGS, _text),
     }
-
-
-def _time_parts(value: dt.datetime | dt.time) -> tuple[str, int, str]:
-    """Return the ISO text, the fold, and the name of the zone; zones without a name keep their offset only."""
-    zone = getattr(value.tzinfo, "key", None)
-    if isinstance(zone, str):
-        return value.replace(tzinfo=None).isoformat(), value.fold, zone
-    return value.isoformat(), value.fold, ""
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
