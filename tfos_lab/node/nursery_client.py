@@ -99,7 +99,8 @@ def connect(owner: str, kind: str, flavour: Mapping[str, str], environ: Mapping[
         time.sleep(0.005)  # another process won the race to start it, and is about to listen
     log = path.with_suffix(".log")
     tail = log.read_text(errors="replace")[-600:] if log.exists() else ""
-    raise NurseryUnavailable(f"the nursery did not start within {_START_TIMEOUT_S:g} s; its log {log} ends: {tail}")
+    how = f"ended with status {status}" if status else f"did not start within {_START_TIMEOUT_S:g} s"
+    raise NurseryUnavailable(f"the nursery {how}; its log {log} ends: {tail}")
 
 
 def warm(owner: str, kind: str, flavour: Mapping[str, str], environ: Mapping[str, str], guardian: int) -> None:
