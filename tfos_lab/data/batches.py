@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from tfos_lab.data.convert import Array, convert_column
+from tfos_lab.data.convert import Array, convert_column, measure_column
 from tfos_lab.data.schema import ColumnSpec, column_specs, select_columns
 from tfos_lab.errors import ConfigError, FeedError
 
@@ -76,6 +76,9 @@ def to_arrow(batch: Mapping[str, Array], schema: pa.Schema | None = None) -> pa.
     FeedError
         For arrays of unequal lengths, columns that the schema has and the batch has not, and values that do not fit.
     """
+    scalars = [name for name, values in batch.items() if np.ndim(values) == 0]
+    if scalars:
+        raise FeedError(reason=f"results need one value per row, but these are single values: {', '.join(scalars)}")
     count_rows(batch)
     if schema is None:
         return pa.RecordBatch.from_pydict({name: _arrow_column(values) for name, values in batch.items()})
@@ -103,6 +106,25 @@ def resolve(specs: Iterable[ColumnSpec], batch: Mapping[str, Array]) -> tuple[Co
     if not batch or not count_rows(batch):
         return tuple(specs)
     return tuple(spec if spec.is_fixed else replace(spec, shape=batch[spec.name].shape[1:]) for spec in specs)
+
+
+def measure(batch: pa.RecordBatch, specs: Sequence[ColumnSpec]) -> tuple[ColumnSpec, ...]:
+    """Check that a record batch can be converted, and fill in the lengths that only rows tell.
+
+    It raises what `to_numpy` would, at the place where the rows are made (a Spark task, say), and costs less: strings
+    are looked at but not converted. Give the specs that it returns to the next batch, and all have the same lengths.
+
+    Examples
+    --------
+    >>> specs = (ColumnSpec("x", "number", "float64", (None,)),)
+    >>> print(*measure(pa.RecordBatch.from_pydict({"x": [[1.0, 2.0], [3.0, 4.0]]}), specs))
+    x: float64 (2,)
+    """
+    select_columns(batch.schema, [spec.name for spec in specs])
+    shapes = [measure_column(batch.column(spec.name), spec) for spec in specs]
+    if not batch.num_rows:
+        return tuple(specs)
+    return tuple(replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True))
 
 
 def count_rows(batch: Mapping[str, Array]) -> int:
@@ -215,8 +237,6 @@ def _empty_rows(like: Array, rows: int) -> Array:
 def _arrow_column(values: Array) -> pa.Array:
     values = np.asarray(values)
     shape = values.shape
-    if values.ndim == 0:
-        raise FeedError(reason=f"a column of results needs one value per row, not the single value {values!r}")
     column = pa.array(np.ascontiguousarray(values).reshape(-1))
     # From the inside out: each level of lists has one length for all.
     for level in range(len(shape) - 1, 0, -1):

@@ -43,9 +43,28 @@ def convert_column(column: pa.Array, spec: ColumnSpec) -> Array:
     FeedError
         For nulls, rows of unequal length, rows that do not have the spec's shape, and a column of another type.
     """
+    flat, seen = _convert(column, spec)
+    return _shaped(flat, seen, spec)
+
+
+def measure_column(column: pa.Array, spec: ColumnSpec) -> tuple[int, ...]:
+    """Find the shape of a column's rows, and raise what `convert_column` would; makes no objects of strings."""
+    if spec.dtype != "object":
+        return tuple(convert_column(column, spec).shape[1:])
+    _check_kind(column, spec)
+    _, lengths = _peel(column, _Place(spec.name, rows=len(column)))
+    return _row_shape((len(column), *lengths), spec)
+
+
+def _check_kind(column: pa.Array, spec: ColumnSpec) -> None:
     rule, _ = find_rule(column.type)
     if rule is None or rule.kind != spec.kind:
         raise FeedError(reason=f"column '{spec.name}' arrives as {column.type}, but {spec.kind} values were announced")
+
+
+def _convert(column: pa.Array, spec: ColumnSpec) -> tuple[Array, tuple[int, ...]]:
+    """Convert the values, one after another, and find the shape ``(rows, ...)`` that they have."""
+    _check_kind(column, spec)
     place = _Place(spec.name, rows=len(column))
     leaves, lengths = _peel(column, place)
     if spec.kind == "vector":
@@ -56,7 +75,7 @@ def convert_column(column: pa.Array, spec: ColumnSpec) -> Array:
         lengths = (*lengths, length)
     else:
         flat = _flat(leaves, spec)
-    return _shaped(flat, (len(column), *lengths), spec)
+    return flat, (len(column), *lengths)
 
 
 @dataclass(frozen=True)
@@ -132,12 +151,17 @@ def _flat(leaves: pa.Array, spec: ColumnSpec) -> Array:
 
 
 def _shaped(flat: Array, seen: tuple[int, ...], spec: ColumnSpec) -> Array:
-    """Give the values their dtype and shape, or say how the rows differ from the shape that was announced."""
+    """Give the values the dtype and shape that were announced."""
     if flat.dtype != spec.dtype:
         flat = flat.astype(spec.dtype)
+    return flat.reshape(seen[0], *_row_shape(seen, spec))
+
+
+def _row_shape(seen: tuple[int, ...], spec: ColumnSpec) -> tuple[int, ...]:
+    """Find the shape of a row, or say how the rows differ from the shape that was announced."""
     rows, inner = seen[0], seen[1:]
     if rows == 0:
-        return flat[:0].reshape(0, *(size or 0 for size in spec.shape))
+        return tuple(size or 0 for size in spec.shape)
     shape = inner
     if len(inner) == len(spec.shape):
         fits = all(known in (None, size) for known, size in zip(spec.shape, inner, strict=True))
@@ -150,7 +174,7 @@ def _shaped(flat: Array, seen: tuple[int, ...], spec: ColumnSpec) -> Array:
             reason=f"column '{spec.name}' has rows of shape {shape_text(inner)} where {shape_text(spec.shape)} was "
             "announced. Make all rows of the DataFrame equally long"
         )
-    return flat.reshape(rows, *shape)
+    return shape
 
 
 def _numbers(values: pa.Array) -> Array:
@@ -159,6 +183,13 @@ def _numbers(values: pa.Array) -> Array:
 
 
 def _decimals(values: pa.Array) -> Array:
+    """Round to the nearest double, as Spark's cast does, up to 15 digits; beyond, the last bit may differ."""
+    kind = values.type
+    if types.is_decimal128(kind) and kind.precision <= 15 and kind.scale >= 0 and len(values):
+        # Arrow's cast multiplies by 0.001, say, which is off by a bit. The lower halves hold all 15 digits.
+        halves = np.frombuffer(values.buffers()[1], np.int64, 2 * len(values), 16 * values.offset)
+        doubles: Array = halves[::2] / 10.0**kind.scale
+        return doubles
     return _numbers(values.cast(pa.float64()))
 
 

@@ -1,12 +1,13 @@
 """Makes a DataFrame ready to be fed, on the driver and before any row moves: columns chosen, types checked.
 
-What `mapInArrow` sends needs help in two places only (seen on Spark 4.3): vectors of spark.ml, which arrive as structs
-and are moved faster as arrays, and fields of structs, which become columns of their own.
+What ``mapInArrow`` sends needs help in three places only (seen on Spark 4.3): vectors of spark.ml, which arrive as
+structs and are moved faster as arrays; fields of structs, which become columns of their own; and names of columns that
+it cannot resolve (`map_batches`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfos_lab.data.schema import column_specs, select_columns
@@ -14,6 +15,7 @@ from tfos_lab.data.spark_types import udt_name
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 Vectors = Literal["float64", "float32", "sparse"]
@@ -54,6 +56,37 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vec
     by_name = {field["name"]: field for field in fields}
     column_specs({"fields": [by_name[name] for name in chosen]})
     return df.select(*(_expression(by_name[name], vectors) for name in chosen))
+
+
+def map_batches(
+    df: DataFrame,
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: str,
+    *,
+    barrier: bool = False,
+) -> DataFrame:
+    """Do what ``df.mapInArrow`` does, with columns of any name.
+
+    Spark looks columns up by their unquoted names there, and so finds none with dots or backticks, nor two of the same
+    name. Here they travel under numbers, and the batches that ``task`` gets have the real names again.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        Classic or Spark Connect.
+    task : callable
+        Maps an iterator of record batches to another, on the executors.
+    schema : str
+        Of the batches that it returns, such as ``"rows bigint"``.
+    barrier : bool
+        Whether all tasks run at once, as a barrier stage.
+    """
+    names = df.columns
+
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batch.rename_columns(names) for batch in batches)
+
+    return df.toDF(*(f"c{i}" for i in range(len(names)))).mapInArrow(named, schema, barrier=barrier)
 
 
 def _struct_fields(fields: Sequence[Mapping[str, Any]], wanted: Iterable[str]) -> list[dict[str, Any]]:

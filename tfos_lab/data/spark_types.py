@@ -15,6 +15,9 @@ import pyarrow as pa
 
 SparkType = str | Mapping[str, Any]
 
+# Stands for a type that has no counterpart known here; no rule matches it.
+UNKNOWN = pa.sparse_union([])
+
 _ATOMS = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -43,10 +46,8 @@ _SQL_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": 
 _UDT_NAMES = {"VectorUDT": "vector", "MatrixUDT": "matrix"}
 
 
-def arrow_columns(schema: str | Mapping[str, Any]) -> list[tuple[str, pa.DataType | None, str]]:
+def arrow_columns(schema: str | Mapping[str, Any]) -> list[tuple[str, pa.DataType, str]]:
     """List a Spark schema's columns: name, the Arrow type that Spark sends for it, and its type in SQL.
-
-    The Arrow type is None where there is none known for it.
 
     Examples
     --------
@@ -57,21 +58,20 @@ def arrow_columns(schema: str | Mapping[str, Any]) -> list[tuple[str, pa.DataTyp
     return [(field["name"], arrow_type(field["type"]), sql_name(field["type"])) for field in tree["fields"]]
 
 
-def arrow_type(spark_type: SparkType) -> pa.DataType | None:
-    """Find the Arrow type that Spark sends for one of its own; None where there is none known."""
+def arrow_type(spark_type: SparkType) -> pa.DataType:
+    """Find the Arrow type that Spark sends for one of its own, or `UNKNOWN`."""
     if isinstance(spark_type, str):
         return _arrow_atom(spark_type)
     match spark_type["type"]:
         case "array":
-            element = arrow_type(spark_type["elementType"])
-            return None if element is None else pa.list_(element)
+            return pa.list_(arrow_type(spark_type["elementType"]))
         case "map":
-            return pa.map_(_part(spark_type["keyType"]), _part(spark_type["valueType"]))
+            return pa.map_(arrow_type(spark_type["keyType"]), arrow_type(spark_type["valueType"]))
         case "struct":
-            return pa.struct([(field["name"], _part(field["type"])) for field in spark_type["fields"]])
+            return pa.struct([(field["name"], arrow_type(field["type"])) for field in spark_type["fields"]])
         case "udt":
             return arrow_type(spark_type["sqlType"])
-    return None
+    return UNKNOWN
 
 
 def sql_name(spark_type: SparkType) -> str:
@@ -100,16 +100,11 @@ def udt_name(spark_type: SparkType) -> str | None:
     return str(path).rpartition(".")[2] or None
 
 
-def _part(spark_type: SparkType) -> pa.DataType:
-    # Maps and structs are refused whatever they hold, so that an unknown part does no harm.
-    return arrow_type(spark_type) or pa.null()
-
-
-def _arrow_atom(name: str) -> pa.DataType | None:
+def _arrow_atom(name: str) -> pa.DataType:
     if name in _ATOMS:
         return _ATOMS[name]
     if name == "decimal":
         return pa.decimal128(10, 0)
     if decimal := _DECIMAL.fullmatch(name):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    return next((kind for pattern, kind in _PATTERNS if pattern.fullmatch(name)), None)
+    return next((kind for pattern, kind in _PATTERNS if pattern.fullmatch(name)), UNKNOWN)

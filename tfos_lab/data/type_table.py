@@ -6,7 +6,7 @@ Spark SQL              tensor, per row            remarks
 boolean                bool ()
 tinyint ... bigint     int8 ... int64 ()
 float, double          float32, float64 ()
-decimal(p, s)          float64 ()                 rounded to the nearest double; exact up to 15 digits
+decimal(p, s)          float64 ()                 the nearest double up to 15 digits (else 1 bit off)
 string                 string ()                  UTF-8 bytes, as TensorFlow holds strings
 binary                 string ()                  or numbers of any shape, see `ColumnSpec.recast`
 date                   int32 ()                   days since 1970-01-01
@@ -137,13 +137,11 @@ def find_rule(kind: pa.DataType) -> tuple[Rule | None, tuple[int | None, ...]]:
     return None, shape
 
 
-def find_advice(name: str, kind: pa.DataType | None) -> str:
+def find_advice(name: str, kind: pa.DataType) -> str:
     """Say what to do about a column whose type is refused."""
     inner = kind
-    while inner is not None and is_array(inner):
+    while is_array(inner):
         inner = inner.value_type
-    if inner is None:
-        return _NO_RULE
     if inner is not kind and (types.is_struct(inner) or types.is_map(inner)):
         return f"take one field of each element: F.transform('{name}', lambda element: element['field'])"
     for refusal in REFUSALS:

@@ -1,0 +1,432 @@
+"""Arrow record batches as arrays and back: every rule, by example and by property; and cutting, joining, padding."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tfos_lab.data.batches import (
+    count_rows,
+    join_rows,
+    measure,
+    pad_to,
+    rebatch,
+    resolve,
+    slice_rows,
+    take_rows,
+    to_arrow,
+    to_numpy,
+    zeros,
+)
+from tfos_lab.data.schema import ColumnSpec, column_specs
+from tfos_lab.errors import ConfigError, FeedError
+
+VECTOR = pa.struct(
+    [("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float64()))]
+)
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as Spark's timestamp_ntz
+MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def batch_of(values, kind) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(values, kind)})
+
+
+def convert(values, kind, **recast):
+    batch = batch_of(values, kind)
+    (spec,) = column_specs(batch.schema)
+    return to_numpy(batch, [spec.recast(**recast)])["x"]
+
+
+def dense(*values) -> dict:
+    return {"type": 1, "size": None, "indices": None, "values": list(values)}
+
+
+def sparse(size, entries) -> dict:
+    return {"type": 0, "size": size, "indices": list(entries), "values": list(entries.values())}
+
+
+# What a value of each type is as an entry of a tensor.
+LEAVES = {
+    "bool": (pa.bool_(), st.booleans(), bool),
+    "int8": (pa.int8(), st.integers(-(2**7), 2**7 - 1), int),
+    "int32": (pa.int32(), st.integers(-(2**31), 2**31 - 1), int),
+    "int64": (pa.int64(), st.integers(-(2**63), 2**63 - 1), int),
+    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1), int),
+    "float32": (pa.float32(), st.floats(width=32, allow_nan=False), float),
+    "float64": (pa.float64(), st.floats(allow_nan=False), float),
+    "decimal": (pa.decimal128(15, 3), st.integers(-(10**15) + 1, 10**15 - 1).map(lambda n: Decimal(n) / 1000), float),
+    "string": (pa.string(), st.text(st.characters(exclude_categories=["Cs"])), str.encode),
+    "large_string": (pa.large_string(), st.text(st.characters(exclude_categories=["Cs"])), str.encode),
+    "binary": (pa.binary(), st.binary(), bytes),
+    "large_binary": (pa.large_binary(), st.binary(), bytes),
+    "binary(3)": (pa.binary(3), st.binary(min_size=3, max_size=3), bytes),
+    "dictionary": (pa.dictionary(pa.int16(), pa.string()), st.sampled_from(["a", "bc", ""]), str.encode),
+    "date": (pa.date32(), st.dates(), lambda day: (day - EPOCH.date()).days),
+    "date64": (pa.date64(), st.dates(), lambda day: (day - EPOCH.date()).days),
+    "timestamp": (pa.timestamp("us"), st.datetimes(), lambda at: (at - EPOCH) // MICROSECOND),
+    "timestamp s": (
+        pa.timestamp("s"),
+        st.datetimes().map(lambda at: at.replace(microsecond=0)),
+        lambda at: (at - EPOCH) // MICROSECOND,
+    ),
+    "duration": (
+        pa.duration("us"),
+        st.timedeltas(dt.timedelta(days=-(10**7)), dt.timedelta(days=10**7)),
+        lambda span: span // MICROSECOND,
+    ),
+    "time": (
+        pa.time64("ns"),
+        st.times(),
+        lambda at: (dt.datetime.combine(EPOCH, at) - EPOCH) // MICROSECOND,
+    ),
+    "time32": (
+        pa.time32("ms"),
+        st.times().map(lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000)),
+        lambda at: (dt.datetime.combine(EPOCH, at) - EPOCH) // MICROSECOND,
+    ),
+    "vector": (
+        VECTOR,
+        st.one_of(
+            st.lists(st.floats(allow_nan=False), min_size=3, max_size=3).map(lambda values: dense(*values)),
+            st.dictionaries(st.integers(0, 2), st.floats(allow_nan=False)).map(
+                lambda entries: sparse(3, dict(sorted(entries.items())))
+            ),
+        ),
+        lambda vector: (
+            vector["values"]
+            if vector["type"] == 1
+            else [dict(zip(vector["indices"], vector["values"], strict=True)).get(at, 0.0) for at in range(3)]
+        ),
+    ),
+}
+
+
+def nested(leaf, kind, shape, wrap):
+    for size in reversed(shape):
+        leaf = st.lists(leaf, min_size=size, max_size=size)
+        kind = wrap(kind, size)
+    return leaf, kind
+
+
+def mapped(function, value, depth):
+    return function(value) if depth == 0 else [mapped(function, inner, depth - 1) for inner in value]
+
+
+@pytest.mark.parametrize("name", LEAVES)
+@settings(deadline=None)  # The first conversion imports pandas.
+@given(data=st.data())
+def test_every_type_comes_through_as_its_rule_says_nested_and_sliced(name, data):
+    kind, leaf, to_entry = LEAVES[name]
+    shape = data.draw(st.lists(st.integers(0, 3), max_size=2).map(tuple))
+    wraps = [lambda kind, _: pa.list_(kind), lambda kind, _: pa.large_list(kind), pa.list_]
+    values, kind = nested(leaf, kind, shape, data.draw(st.sampled_from(wraps)))
+    rows = data.draw(st.lists(values, min_size=1, max_size=6))
+    start, stop = sorted([data.draw(st.integers(0, len(rows))), data.draw(st.integers(0, len(rows)))])
+    expected = [mapped(to_entry, row, len(shape)) for row in rows[start:stop]]
+
+    batch = batch_of(rows, kind).slice(start, stop - start)
+    (spec,) = column_specs(batch.schema)
+    array = to_numpy(batch, [spec])["x"]
+
+    if len(array):
+        assert measure(batch, [spec])[0].shape == array.shape[1:]
+    assert array.dtype == spec.dtype
+    assert array.ndim == 1 + len(spec.shape)
+    assert len(array) == stop - start
+    if len(array) and 0 not in shape:
+        inner = (3,) if name == "vector" else ()
+        assert array.shape == (stop - start, *shape, *inner)
+        assert array.tolist() == expected
+
+
+@settings(deadline=None)
+@given(
+    array=hnp.arrays(
+        st.sampled_from([np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float32, np.float64]),
+        hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=4),
+    )
+)
+def test_numbers_go_to_arrow_and_back_unchanged(array):
+    back = to_numpy(to_arrow({"x": array}))["x"]
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+
+
+@pytest.mark.parametrize("rows", [["a", "bé"], [b"\x00\xff", b""], [["a", "b"], ["c", "d"]]])
+def test_strings_go_to_arrow_and_back_as_bytes(rows):
+    expected = [[v.encode() for v in row] if isinstance(row, list) else row for row in rows]
+    expected = [v.encode() if isinstance(v, str) else v for v in expected]
+    assert to_numpy(to_arrow({"x": np.array(rows, object)}))["x"].tolist() == expected
+
+
+def test_results_take_the_types_of_a_schema():
+    schema = pa.schema({"label": pa.int64(), "scores": pa.list_(pa.float64())})
+    batch = to_arrow({"scores": np.ones((2, 3), np.float32), "label": np.array([1, 2], np.int32)}, schema)
+    assert batch.schema == schema
+    assert batch.to_pylist() == [{"label": 1, "scores": [1.0] * 3}, {"label": 2, "scores": [1.0] * 3}]
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ({"y": np.zeros(2)}, "the results lack the columns x; they have y"),
+        ({"x": np.array(["a"], object)}, "results in 'x' do not become int64"),
+        ({"x": np.float64(3)}, "one value per row"),
+        ({"x": np.zeros(2), "y": np.zeros(3)}, "unequal numbers of rows: 'x' 2, 'y' 3"),
+    ],
+)
+def test_results_that_do_not_fit_are_refused(results, message):
+    with pytest.raises(FeedError, match=message):
+        to_arrow(results, pa.schema({"x": pa.int64()}))
+
+
+def test_numbers_are_views_of_the_batch():
+    batch = batch_of([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], pa.list_(pa.float64())).slice(1)
+    array = to_numpy(batch)["x"]
+    assert array.ctypes.data == batch.column("x").values.buffers()[1].address + 2 * 8
+    assert not array.flags.writeable
+
+
+def test_a_batch_read_from_a_mapped_file_stays_usable(tmp_path):
+    batch = batch_of([[1, 2], [3, 4]], pa.list_(pa.int32()))
+    with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    array = to_numpy(pa.ipc.open_file(pa.memory_map(str(tmp_path / "rows.arrow"))).get_batch(0))["x"]
+    assert array.tolist() == [[1, 2], [3, 4]]
+
+
+def test_an_empty_batch_has_the_announced_shape():
+    batch = batch_of([], pa.list_(pa.list_(pa.float32())))
+    assert to_numpy(batch)["x"].shape == (0, 0, 0)
+    assert to_numpy(batch, [ColumnSpec("x", "number", "float32", (28, 28))])["x"].shape == (0, 28, 28)
+    assert to_numpy(batch, [ColumnSpec("x", "number", "float32", (784,))])["x"].shape == (0, 784)
+    assert to_numpy(batch_of([], VECTOR))["x"].shape == (0, 0)
+    assert to_numpy(batch_of([], pa.binary()), [ColumnSpec("x", "binary", "uint8", (4,))])["x"].shape == (0, 4)
+
+
+def test_only_the_columns_of_the_specs_are_converted():
+    batch = pa.record_batch(
+        {"a": [1], "b": [None], "c": [2.0]}, schema=pa.schema({"a": "int8", "b": "int8", "c": "f4"})
+    )
+    assert list(to_numpy(batch, column_specs(batch.schema, ["c", "a"]))) == ["c", "a"]
+
+
+def test_a_batch_without_an_announced_column_is_refused():
+    with pytest.raises(ConfigError, match="did you mean 'x'"):
+        to_numpy(batch_of([1], pa.int8()), [ColumnSpec("X", "number", "int8")])
+
+
+def test_a_column_of_another_kind_than_announced_is_refused():
+    with pytest.raises(FeedError, match="column 'x' arrives as string, but number values were announced"):
+        to_numpy(batch_of(["a"], pa.string()), [ColumnSpec("x", "number", "int8")])
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "row", "count", "advice"),
+    [
+        (pa.int32(), [1, None, None], 1, 2, "df.fillna"),
+        (pa.float64(), [None], 0, 1, "df.fillna"),
+        (pa.string(), ["a", None], 1, 1, "df.dropna"),
+        (pa.list_(pa.int32()), [[1], None], 1, 1, "df.dropna"),
+        (pa.list_(pa.int32()), [[1, 2], [3, None]], 1, 1, "F.coalesce"),
+        (pa.list_(pa.list_(pa.int32())), [[[1], [2]], [[3], [4]], [[5], None]], 2, 1, "F.coalesce"),
+        (pa.list_(pa.list_(pa.int32())), [[[1, 2]], [[3, 4]], [[None, None]]], 2, 2, "F.coalesce"),
+        (pa.list_(pa.int32(), 2), [[1, 2], None], 1, 1, "df.dropna"),
+        (pa.dictionary(pa.int8(), pa.string()), ["a", None], 1, 1, "df.dropna"),
+        (VECTOR, [dense(1.0), None], 1, 1, "df.dropna"),
+    ],
+)
+def test_nulls_are_refused_with_their_number_and_the_first_row(kind, rows, row, count, advice):
+    with pytest.raises(FeedError, match=f"column 'x' has {count} nulls.*the first in row {row}") as caught:
+        convert(rows, kind)
+    assert advice in str(caught.value)
+
+
+def test_nulls_outside_a_slice_do_no_harm():
+    batch = batch_of([[None], [1], [2], None], pa.list_(pa.int32()))
+    assert to_numpy(batch.slice(1, 2))["x"].tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "message"),
+    [
+        (pa.list_(pa.int32()), [[1, 2], [3, 4], [5]], "row 2 of a batch has 1 values where the first has 2"),
+        (pa.list_(pa.int32()), [[], [3]], "row 1 of a batch has 1 values where the first has 0"),
+        (
+            pa.list_(pa.list_(pa.int8())),
+            [[[1], [2]], [[3], [4, 5]]],
+            "row 1 of a batch has 2 values where the first has 1",
+        ),
+        (pa.list_(pa.list_(pa.int8())), [[[1], [2]], [[3]]], "row 1 of a batch has 1 values where the first has 2"),
+        (VECTOR, [dense(1.0, 2.0), dense(1.0)], "row 1 of a batch has 1 entries where the first has 2"),
+        (VECTOR, [sparse(3, {0: 1.0}), dense(1.0)], "row 1 of a batch has 1 entries where the first has 3"),
+    ],
+)
+def test_ragged_rows_are_refused_with_the_first_such_row(kind, rows, message):
+    with pytest.raises(FeedError, match=f"column 'x' is ragged: {message}.*F.slice cuts"):
+        convert(rows, kind)
+
+
+def test_rows_of_another_length_than_the_first_batch_had_are_refused():
+    first = to_numpy(batch_of([[1, 2]], pa.list_(pa.int32())))
+    specs = resolve(column_specs(pa.schema({"x": pa.list_(pa.int32())})), first)
+    with pytest.raises(FeedError, match=r"column 'x' has rows of shape \(3,\) where \(2,\) was announced"):
+        to_numpy(batch_of([[1, 2, 3]], pa.list_(pa.int32())), specs)
+
+
+def test_a_transposed_image_is_not_taken_for_the_announced_one():
+    with pytest.raises(FeedError, match=r"shape \(1, 2\) where \(2, 1\)"):
+        to_numpy(batch_of([[[1, 2]]], pa.list_(pa.list_(pa.int8()))), [ColumnSpec("x", "number", "int8", (2, 1))])
+
+
+def test_values_are_laid_out_and_cast_as_asked():
+    array = convert([[0, 1, 2, 3], [4, 5, 6, 7]], pa.list_(pa.int32()), dtype="float32", shape=(2, 2, 1))
+    assert (array.dtype, array.shape) == ("float32", (2, 2, 2, 1))
+    assert array[1, :, :, 0].tolist() == [[4.0, 5.0], [6.0, 7.0]]
+    assert convert([1, 0], pa.int8(), shape=(1,)).tolist() == [[1], [0]]
+    with pytest.raises(FeedError, match=r"rows of shape \(3,\) where \(2, 2\) was announced"):
+        convert([[1, 2, 3]], pa.list_(pa.int32()), shape=(2, 2))
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(4), pa.dictionary(pa.int8(), pa.binary())])
+def test_binary_is_read_as_raw_numbers_in_place(kind):
+    batch = batch_of([b"\x00\x01\x02\x03", b"\x04\x05\x06\x07", b"\x08\x09\x0a\x0b"], kind).slice(1)
+    (spec,) = column_specs(batch.schema)
+    assert to_numpy(batch, [spec.recast("uint8", (2, 2))])["x"].tolist() == [[[4, 5], [6, 7]], [[8, 9], [10, 11]]]
+    assert to_numpy(batch, [spec.recast("int16")])["x"].tolist() == [[0x0504, 0x0706], [0x0908, 0x0B0A]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "message"),
+    [
+        ([b"ab", b"abc"], "uint8", "ragged: row 1 of a batch has 3 bytes where the first has 2"),
+        ([b"abc"], "float32", "3 bytes per row, which are no whole number of float32 values"),
+    ],
+)
+def test_binary_that_is_no_raw_numbers_is_refused(rows, dtype, message):
+    with pytest.raises(FeedError, match=message):
+        convert(rows, pa.binary(), dtype=dtype)
+
+
+def test_time_before_1970_and_in_nanoseconds_is_rounded_down():
+    assert convert([-1, -1000, 1999], pa.timestamp("ns")).tolist() == [-1, -1, 1]
+
+
+def test_a_time_that_microseconds_cannot_reach_is_refused():
+    with pytest.raises(FeedError, match="column 'x' does not become int64"):
+        convert([2**60], pa.timestamp("s"))
+
+
+def test_large_decimals_are_rounded_to_the_nearest_double():
+    values = [Decimal("0.1"), Decimal("123456789012345678.9012345678"), Decimal("-1E+20")]
+    np.testing.assert_allclose(convert(values, pa.decimal128(38, 10)), [float(v) for v in values], rtol=1e-15)
+
+
+def test_resolve_learns_nothing_from_an_empty_batch():
+    specs = (ColumnSpec("x", "number", "int32", (None,)),)
+    assert resolve(specs, {"x": np.zeros((0, 0))}) == specs
+    assert resolve(specs, {}) == specs
+    assert resolve(specs, {"x": np.zeros((1, 5))})[0].shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "shape"),
+    [
+        (pa.list_(pa.list_(pa.string())), [[["a", "b"]], [["c", "d"]]], (1, 2)),
+        (pa.binary(), [b"ab", b"c"], ()),
+        (VECTOR, [dense(1.0, 2.0), sparse(2, {})], (2,)),
+        (pa.list_(pa.int8()), [[1], [2]], (1,)),
+    ],
+)
+def test_measuring_finds_the_shape_and_what_is_wrong(kind, rows, shape):
+    batch = batch_of(rows, kind)
+    (spec,) = measure(batch, column_specs(batch.schema))
+    assert spec.shape == shape
+    assert measure(batch.slice(0, 0), [spec]) == (spec,)
+    with pytest.raises(FeedError, match="column 'x' has 1 nulls"):
+        measure(batch_of([*rows, None], kind), [spec])
+    if shape:
+        with pytest.raises(FeedError, match=r"where .* was announced"):
+            measure(batch, [ColumnSpec("x", spec.kind, spec.dtype, (*shape[:-1], 7))])
+
+
+def test_cutting_makes_views_and_taking_copies():
+    batch = {"x": np.arange(10).reshape(5, 2), "y": np.arange(5)}
+    cut = slice_rows(batch, 1, 3)
+    assert np.shares_memory(cut["x"], batch["x"])
+    assert cut["y"].tolist() == [1, 2]
+    assert take_rows(batch, np.array([4, 0]))["x"].tolist() == [[8, 9], [0, 1]]
+
+
+def test_joining_one_batch_copies_nothing():
+    batch = {"x": np.arange(3)}
+    assert join_rows([batch])["x"] is batch["x"]
+    assert join_rows([batch, batch])["x"].tolist() == [0, 1, 2, 0, 1, 2]
+    with pytest.raises(ValueError, match="no batches"):
+        join_rows([])
+
+
+def test_padding_adds_rows_that_hold_nothing():
+    batch = {"x": np.ones((2, 3), np.int16), "s": np.array([b"a", b"b"], object), "b": np.array([True, True])}
+    padded = pad_to(batch, 4)
+    assert padded["x"].dtype == np.int16
+    assert padded["x"][2:].tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert padded["s"].tolist() == [b"a", b"b", b"", b""]
+    assert padded["b"].tolist() == [True, True, False, False]
+    assert pad_to(batch, 2)["x"] is batch["x"]
+    with pytest.raises(ValueError, match="2 rows cannot be padded to 1"):
+        pad_to(batch, 1)
+
+
+def test_rows_that_hold_nothing_are_made_from_specs():
+    specs = [
+        ColumnSpec("x", "number", "float32", (2, 3)),
+        ColumnSpec("s", "string", "object"),
+        ColumnSpec("y", "bool", "bool"),
+    ]
+    made = zeros(specs, 4)
+    assert {name: (values.shape, values.dtype) for name, values in made.items()} == {
+        "x": ((4, 2, 3), "float32"),
+        "s": ((4,), "object"),
+        "y": ((4,), "bool"),
+    }
+    assert made["s"].tolist() == [b""] * 4
+    with pytest.raises(ConfigError, match="x: float32 \\(None,\\): the shape of a row has to be known"):
+        zeros([ColumnSpec("x", "number", "float32", (None,))], 1)
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(0, 7)), rows=st.integers(1, 9))
+def test_rebatching_keeps_every_row_in_order(sizes, rows):
+    total = sum(sizes)
+    ends = np.cumsum([0, *sizes])
+    stream = [{"x": np.arange(a, b), "y": np.arange(a, b) * 2} for a, b in pairwise(ends)]
+    batches = list(rebatch(stream, rows))
+    assert [v for batch in batches for v in batch["x"].tolist()] == list(range(total))
+    assert all((batch["y"] == 2 * batch["x"]).all() for batch in batches)
+    assert [count_rows(batch) for batch in batches[:-1]] == [rows] * (len(batches) - 1)
+    assert all(1 <= count_rows(batch) <= rows for batch in batches)
+
+
+def test_rebatching_within_one_batch_copies_nothing():
+    whole = {"x": np.arange(6)}
+    assert all(np.shares_memory(batch["x"], whole["x"]) for batch in rebatch([whole], 3))
+
+
+def test_batches_of_no_rows_are_refused():
+    with pytest.raises(ValueError, match="at least one row"):
+        next(rebatch([{"x": np.arange(3)}], 0))
+
+
+def test_columns_of_unequal_length_are_named():
+    with pytest.raises(FeedError, match="'x' 2, 'y' 3"):
+        count_rows({"x": np.zeros(2), "y": np.zeros(3)})

@@ -1,0 +1,279 @@
+"""DataFrames of every type through a real Spark, as a feed sends them: prepared, through Arrow, to arrays."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tfos_lab.data.batches import join_rows, to_numpy
+from tfos_lab.data.mnist import ImageData
+from tfos_lab.data.prepare import map_batches, prepare
+from tfos_lab.data.schema import column_specs
+from tfos_lab.errors import ConfigError, FeedError
+
+pytestmark = pytest.mark.spark
+
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as Spark's timestamp_ntz
+MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def fed(df, columns=None, **options) -> dict[str, np.ndarray]:
+    """Send a DataFrame the way that a feed does, and check that its schema announced what came."""
+
+    def to_bytes(batches):
+        import pyarrow as pa
+
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield pa.record_batch({"ipc": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+
+    prepared = prepare(df.coalesce(1), columns, **options)
+    specs = column_specs(prepared.schema.json())
+    arrays = []
+    for row in map_batches(prepared, to_bytes, "ipc binary").collect():
+        batch = pa.ipc.open_stream(row.ipc).read_next_batch()
+        assert column_specs(batch.schema) == specs
+        arrays.append(to_numpy(batch, specs))
+    return join_rows(arrays)
+
+
+ATOMS = [
+    ("true", "bool", True),
+    ("-7Y", "int8", -7),
+    ("300S", "int16", 300),
+    ("70000", "int32", 70000),
+    ("5000000000L", "int64", 5000000000),
+    ("float(1.5)", "float32", 1.5),
+    ("0.1D", "float64", 0.1),
+    ("19.99", "float64", 19.99),
+    ("cast(12345678901234567890.5 as decimal(38, 1))", "float64", 12345678901234567890.5),
+    ("'né'", "object", "né".encode()),
+    ("cast('ab' as char(4))", "object", b"ab"),
+    ("X'00FF'", "object", b"\x00\xff"),
+    ("date'1969-12-31'", "int32", -1),
+    ("timestamp'1970-01-01 00:00:01.5+00:00'", "int64", 1_500_000),
+    ("timestamp_ntz'1970-01-01 00:00:01.5'", "int64", 1_500_000),
+    ("interval '1' day", "int64", 86_400_000_000),
+    ("interval '1:30' minute to second", "int64", 90_000_000),
+    ("array(1, 2, 3)", "int32", [1, 2, 3]),
+    ("array(array(1Y, 2Y), array(3Y, 4Y))", "int8", [[1, 2], [3, 4]]),
+    ("array(array(array(true)))", "bool", [[[True]]]),
+    ("array('a', 'b')", "object", [b"a", b"b"]),
+    ("array(X'01', X'02')", "object", [b"\x01", b"\x02"]),
+    ("array(1.25, 2.50)", "float64", [1.25, 2.5]),
+    ("array(date'1970-01-02')", "int32", [1]),
+    ("array(timestamp'1970-01-01 00:00:01+00:00')", "int64", [1_000_000]),
+    ("slice(array(1, 2, 3), 2, 2)", "int32", [2, 3]),
+]
+
+
+on_connect_too = pytest.mark.parametrize("spark_flavour", ["local", "connect"])
+
+
+@on_connect_too
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_each_type_arrives_as_its_rule_says_in_any_time_zone(spark, zone):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        df = spark.range(3).selectExpr(*(f"{sql} as c{i}" for i, (sql, _, _) in enumerate(ATOMS)))
+        arrays = fed(df)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    for i, (sql, dtype, value) in enumerate(ATOMS):
+        assert arrays[f"c{i}"].dtype == dtype, sql
+        assert arrays[f"c{i}"].tolist() == [value] * 3, sql
+
+
+def test_a_time_of_day_arrives_as_microseconds(spark):
+    try:
+        df = spark.sql("select time'00:00:01.5' as at")
+        df.schema  # noqa: B018 - Spark Connect parses here
+    except Exception as error:  # noqa: BLE001 - any refusal of Spark's means that it has no such type
+        pytest.skip(f"this Spark has no TIME: {type(error).__name__}")
+    assert fed(df)["at"].tolist() == [1_500_000]
+
+
+@pytest.mark.parametrize(
+    ("sql", "advice"),
+    [
+        ("map('k', 1)", r"df\['x'\]\['k"),
+        ("struct(1 as a, 2 as b)", r"columns=\['x.a'"),
+        ("array(struct(1 as a))", "F.transform"),
+        ("null", "cast"),
+        ("array()", "cast"),
+        ("interval '1' month", "cast"),
+        ("parse_json('1')", "variant_get"),
+    ],
+)
+def test_types_without_a_tensor_are_refused_before_a_job_runs(spark, sql, advice):
+    with pytest.raises(ConfigError, match=f"^column 'x' of type .* cannot become a tensor: .*{advice}"):
+        prepare(spark.range(1).selectExpr(f"{sql} as x"))
+
+
+@pytest.mark.parametrize(
+    ("sql", "prepared", "expected"),
+    [
+        ("map('k', 1) as x", "x['k']", [1]),
+        ("array(struct(1 as a), struct(2 as a)) as x", "transform(x, element -> element['a'])", [[1, 2]]),
+        ("interval '14' month as x", "cast(x as int)", [14]),
+        ("""parse_json('{"field": 2.5}') as x""", "variant_get(x, '$.field', 'double')", [2.5]),
+        ("array(1, null) as x", "transform(x, v -> coalesce(v, 0))", [[1, 0]]),
+    ],
+)
+def test_what_a_refusal_advises_works(spark, sql, prepared, expected):
+    df = spark.range(1).selectExpr(sql).selectExpr(f"{prepared} as y")
+    assert fed(df)["y"].tolist() == expected
+
+
+@on_connect_too
+def test_fields_of_structs_are_columns_by_their_dotted_names(spark):
+    df = spark.sql("select struct(1 as a, struct(array(2D, 3D) as `d e`) as c) as s, 4 as `s.b`, 5 as `tick``ed`")
+    arrays = fed(df, ["s.c.d e", "s.b", "tick`ed", "s.a"])
+    assert list(arrays) == ["s.c.d e", "s.b", "tick`ed", "s.a"]
+    assert [values.tolist() for values in arrays.values()] == [[[2.0, 3.0]], [4], [5], [1]]
+    with pytest.raises(ConfigError, match=r"column 's.z' is not in the data"):
+        prepare(df, ["s.z"])
+
+
+@on_connect_too
+@pytest.mark.parametrize("vectors", ["float64", "float32", "sparse"])
+def test_vectors_dense_and_sparse_become_the_same_tensor(spark, vectors):
+    from pyspark.ml.linalg import Vectors
+
+    rows = [
+        Vectors.dense([1, 2, 3]),
+        Vectors.sparse(3, [0, 2], [5.0, 6.0]),
+        Vectors.sparse(3, [], []),
+        Vectors.dense(range(3)),
+    ]
+    df = spark.createDataFrame([(row,) for row in rows], ["v"])
+    array = fed(df, vectors=vectors)["v"]
+    assert array.dtype == ("float32" if vectors == "float32" else "float64")
+    assert array.tolist() == [[1, 2, 3], [5, 0, 6], [0, 0, 0], [0, 1, 2]]
+
+
+def test_two_columns_of_one_name_travel_where_prepare_is_not_asked(spark):
+    def count(batches):
+        for batch in batches:
+            yield batch.select([0]).rename_columns(["n"])
+
+    df = spark.sql("select 1 as a, 2 as a, 3 as A")
+    assert [row.n for row in map_batches(df, count, "n int", barrier=True).collect()] == [1]
+
+
+def test_vectors_go_no_other_way(spark):
+    with pytest.raises(ConfigError, match="vectors='dense': use 'float64', 'float32' or 'sparse'"):
+        prepare(spark.range(1), vectors="dense")
+
+
+def test_a_matrix_is_refused(spark):
+    from pyspark.ml.linalg import Matrices
+
+    df = spark.createDataFrame([(Matrices.dense(1, 2, [1, 2]),)], ["m"])
+    with pytest.raises(ConfigError, match="column 'm' of type matrix cannot become a tensor: make it an array"):
+        prepare(df)
+
+
+def test_columns_are_chosen_in_the_order_asked_for(spark):
+    df = spark.sql("select 1 as a, map(1, 2) as m, 3 as b")
+    assert prepare(df, ["b", "a"]).columns == ["b", "a"]
+    assert prepare(df, "b").columns == ["b"]
+    with pytest.raises(ConfigError, match="did you mean 'a'"):
+        prepare(df, ["A"])
+
+
+def test_nulls_and_ragged_rows_are_found_when_they_arrive(spark):
+    with pytest.raises(FeedError, match="column 'x' has 1 nulls in a batch of 2 rows \\(the first in row 1\\)"):
+        fed(spark.sql("select * from values (1), (null) as t(x)"))
+    with pytest.raises(FeedError, match="column 'x' is ragged: row 1"):
+        fed(spark.sql("select * from values (array(1)), (array(1, 2)) as t(x)"))
+
+
+def test_wide_offsets_make_no_difference(spark):
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        arrays = fed(spark.sql("select 'a' as s, X'0102' as b, array('c') as l"))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert [values.tolist() for values in arrays.values()] == [[b"a"], [b"\x01\x02"], [[b"c"]]]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_rows_come_through_a_session_unchanged(spark, data):
+    leaves = {
+        "bool": (pa.bool_(), st.booleans(), lambda v: v),
+        "i8": (pa.int8(), st.integers(-128, 127), lambda v: v),
+        "i64": (pa.int64(), st.integers(-(2**63), 2**63 - 1), lambda v: v),
+        "f32": (pa.float32(), st.floats(width=32, allow_nan=False), lambda v: v),
+        "f64": (pa.float64(), st.floats(allow_nan=False), lambda v: v),
+        "dec": (pa.decimal128(12, 2), st.integers(-(10**11), 10**11).map(lambda n: Decimal(n) / 100), float),
+        "str": (pa.string(), st.text(st.characters(exclude_categories=["Cs"])), str.encode),
+        "bin": (pa.binary(), st.binary(), lambda v: v),
+        "day": (
+            pa.date32(),
+            st.dates(dt.date(1900, 1, 1), dt.date(2100, 1, 1)),
+            lambda day: (day - EPOCH.date()).days,
+        ),
+        "ntz": (
+            pa.timestamp("us"),
+            st.datetimes(EPOCH.replace(year=1900), EPOCH.replace(year=2100)),
+            lambda at: (at - EPOCH) // MICROSECOND,
+        ),
+    }
+    rows, length = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 3))
+    columns, expected = {}, {}
+    for name, (kind, leaf, to_entry) in leaves.items():
+        flat = data.draw(st.lists(leaf, min_size=rows, max_size=rows))
+        lists = data.draw(st.lists(st.lists(leaf, min_size=length, max_size=length), min_size=rows, max_size=rows))
+        columns[name], columns[f"{name}s"] = pa.array(flat, kind), pa.array(lists, pa.list_(kind))
+        expected[name] = [to_entry(v) for v in flat]
+        expected[f"{name}s"] = [[to_entry(v) for v in row] for row in lists]
+    arrays = fed(spark.createDataFrame(pa.table(columns)))
+    assert {name: values.tolist() for name, values in arrays.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("as_", "sql", "dtype", "shape"),
+    [
+        ("array", "array<float>", "float32", (28 * 28,)),
+        ("image", "array<array<float>>", "float32", (28, 28)),
+        ("int", "array<int>", "int32", (28 * 28,)),
+        ("binary", "binary", "object", ()),
+    ],
+)
+def test_images_arrive_whole_and_in_order_in_every_form(spark, as_, sql, dtype, shape):
+    images = np.arange(20 * 28 * 28, dtype=np.uint32).astype(np.uint8).reshape(20, 28, 28)
+    digits = ImageData(images, np.arange(20), images[:4], np.arange(4), source="a test")
+    df = digits.train_df(spark, as_=as_)
+    assert dict(df.dtypes) == {"image": sql, "label": "bigint"}
+    arrays = fed(df)
+    assert arrays["label"].tolist() == list(range(20))
+    assert (arrays["image"].dtype, arrays["image"].shape) == (dtype, (20, *shape))
+    seen = arrays["image"]
+    if as_ == "binary":
+        seen = np.stack([np.frombuffer(row, np.uint8) for row in seen])
+    elif as_ != "int":
+        seen = np.rint(seen * 255)
+    np.testing.assert_array_equal(seen.reshape(images.shape), images)
+    assert digits.test_df(spark, as_=as_).count() == 4
+
+
+def test_images_spread_evenly_over_the_partitions_asked_for(spark):
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+    blank = np.zeros((40, 28, 28), np.uint8)
+    digits = ImageData(blank, np.arange(40), blank, np.arange(40), source="a test")
+    df = digits.train_df(partitions=4)  # the active session
+    counts = df.groupBy(F.spark_partition_id()).count().collect()
+    # Spark deals the rows of each partition that there was round robin, from a place of its own.
+    assert [round(row["count"], -1) for row in counts] == [10, 10, 10, 10]

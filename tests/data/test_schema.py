@@ -1,0 +1,220 @@
+"""The rules by which columns become tensors: each type, each refusal, names, and what may be asked of a column."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tfos_lab.data.schema import ColumnSpec, column_specs, select_columns
+from tfos_lab.errors import ConfigError
+
+VECTOR = pa.struct(
+    [("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float64()))]
+)
+
+RULES = [
+    (pa.bool_(), "boolean", "bool", ()),
+    (pa.int8(), "byte", "int8", ()),
+    (pa.int16(), "short", "int16", ()),
+    (pa.int32(), "integer", "int32", ()),
+    (pa.int64(), "long", "int64", ()),
+    (pa.float32(), "float", "float32", ()),
+    (pa.float64(), "double", "float64", ()),
+    (pa.decimal128(10, 2), "decimal(10,2)", "float64", ()),
+    (pa.string(), "string", "string", ()),
+    (pa.string(), "string collate UTF8_LCASE", "string", ()),
+    (pa.string(), "varchar(20)", "string", ()),
+    (pa.binary(), "binary", "string", ()),
+    (pa.date32(), "date", "int32", ()),
+    (pa.timestamp("us", "Europe/Berlin"), "timestamp", "int64", ()),
+    (pa.timestamp("us"), "timestamp_ntz", "int64", ()),
+    (pa.time64("ns"), "time(6)", "int64", ()),
+    (pa.duration("us"), "interval day to second", "int64", ()),
+    (pa.list_(pa.int32()), {"type": "array", "elementType": "integer"}, "int32", (None,)),
+    (pa.list_(pa.string()), {"type": "array", "elementType": "string"}, "string", (None,)),
+    (
+        pa.list_(pa.list_(pa.float32())),
+        {"type": "array", "elementType": {"type": "array", "elementType": "float"}},
+        "float32",
+        (None, None),
+    ),
+]
+
+ONLY_IN_ARROW = [
+    (pa.large_string(), "string", ()),
+    (pa.large_binary(), "string", ()),
+    (pa.binary(4), "string", ()),
+    (pa.uint8(), "uint8", ()),
+    (pa.uint64(), "uint64", ()),
+    (pa.float16(), "float16", ()),
+    (pa.date64(), "int32", ()),
+    (pa.time32("ms"), "int64", ()),
+    (pa.large_list(pa.int8()), "int8", (None,)),
+    (pa.list_(pa.float32(), 3), "float32", (3,)),
+    (pa.list_(pa.list_(pa.float32(), 3)), "float32", (None, 3)),
+    (pa.dictionary(pa.int32(), pa.string()), "string", ()),
+    (VECTOR, "float64", (None,)),
+    (pa.list_(VECTOR), "float64", (None, None)),
+]
+
+REFUSALS = [
+    ({"type": "map", "keyType": "string", "valueType": "variant"}, "map<string,variant>", r"df\['x'\]\['key'\]"),
+    (
+        {"type": "struct", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]},
+        "struct<a:bigint,b:string>",
+        r"columns=\['x.a', ...\]",
+    ),
+    (
+        {"type": "array", "elementType": {"type": "struct", "fields": [{"name": "a", "type": "long"}]}},
+        "array<struct<a:bigint>>",
+        "F.transform",
+    ),
+    ("variant", "variant", "variant_get"),
+    ("void", "void", "cast"),
+    ({"type": "array", "elementType": "void"}, "array<void>", "cast"),
+    ("interval month", "interval month", "number of months"),
+    ("interval year to month", "interval year to month", "number of months"),
+    ("geometry(4326)", "geometry(4326)", "leave the column out"),
+    ({"type": "array", "elementType": "geometry(4326)"}, "array<geometry(4326)>", "leave the column out"),
+]
+
+
+def spark_schema(**types) -> str:
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+@pytest.mark.parametrize(("arrow", "sql", "dtype", "shape"), RULES)
+def test_each_type_of_spark_has_its_tensor_by_arrow_and_by_json(arrow, sql, dtype, shape):
+    (by_arrow,) = column_specs(pa.schema({"x": arrow}))
+    (by_json,) = column_specs(spark_schema(x=sql))
+    assert (by_arrow.name, by_arrow.tf_dtype, by_arrow.shape) == ("x", dtype, shape)
+    assert by_arrow == by_json
+
+
+@pytest.mark.parametrize(("arrow", "dtype", "shape"), ONLY_IN_ARROW)
+def test_types_that_only_arrow_has_are_taken_too(arrow, dtype, shape):
+    (spec,) = column_specs(pa.schema({"x": arrow}))
+    assert (spec.tf_dtype, spec.shape) == (dtype, shape)
+
+
+def test_a_vector_of_spark_ml_is_found_in_its_json():
+    udt = {
+        "type": "udt",
+        "class": "org.apache.spark.ml.linalg.VectorUDT",
+        "sqlType": {
+            "type": "struct",
+            "fields": [
+                {"name": "type", "type": "byte"},
+                {"name": "size", "type": "integer"},
+                {"name": "indices", "type": {"type": "array", "elementType": "integer"}},
+                {"name": "values", "type": {"type": "array", "elementType": "double"}},
+            ],
+        },
+    }
+    assert column_specs(spark_schema(v=udt)) == (ColumnSpec("v", "vector", "float64", (None,)),)
+
+
+@pytest.mark.parametrize(("sql", "label", "advice"), REFUSALS)
+def test_a_refusal_names_the_column_its_type_and_what_to_do(sql, label, advice):
+    with pytest.raises(ConfigError, match=advice) as caught:
+        column_specs(spark_schema(x=sql))
+    assert str(caught.value).startswith(f"column 'x' of type {label} cannot become a tensor: ")
+
+
+@pytest.mark.parametrize("kind", [pa.map_(pa.string(), pa.int32()), pa.struct({"a": pa.int8()}), pa.null()])
+def test_arrow_types_are_refused_alike(kind):
+    with pytest.raises(ConfigError, match="column 'x' of type"):
+        column_specs(pa.schema({"x": kind}))
+
+
+def test_an_unknown_arrow_type_is_refused():
+    with pytest.raises(ConfigError, match="leave the column out"):
+        column_specs(pa.schema({"x": pa.month_day_nano_interval(), "y": pa.sparse_union([pa.field("a", pa.int8())])}))
+
+
+def test_all_refusals_are_reported_together():
+    with pytest.raises(ConfigError) as caught:
+        column_specs(spark_schema(a="void", b="long", c="variant"))
+    assert [problem.split("'")[1] for problem in caught.value.problems] == ["a", "c"]
+
+
+def test_only_the_columns_asked_for_are_looked_at():
+    schema = spark_schema(a="void", b="long", c="float")
+    assert [spec.name for spec in column_specs(schema, ["c", "b"])] == ["c", "b"]
+    assert [spec.name for spec in column_specs(schema, "c")] == ["c"]
+
+
+def test_missing_columns_are_named_with_the_nearest_ones():
+    with pytest.raises(ConfigError) as caught:
+        select_columns(["image", "Label", "weight"], ["lable", "LABEL", "zzz", "image"])
+    assert caught.value.problems == [
+        "column 'lable' is not in the data; did you mean 'Label'? It has: image, Label, weight",
+        "column 'LABEL' is not in the data; did you mean 'Label'? It has: image, Label, weight",
+        "column 'zzz' is not in the data. It has: image, Label, weight",
+    ]
+
+
+def test_many_columns_are_not_all_listed():
+    with pytest.raises(ConfigError, match="c19 and 480 more"):
+        select_columns([f"c{i}" for i in range(500)], ["zzz"])
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "message"),
+    [
+        (["a", "b", "a"], None, "column 'a' is there 2 times"),
+        (["a", "b", "a"], ["a"], "column 'a' is there 2 times"),
+        (["a", "b"], ["a", "b", "a"], "column 'a' is asked for twice"),
+        (["a"], [], "name at least one"),
+        ([], None, "name at least one"),
+    ],
+)
+def test_ambiguous_or_empty_choices_are_refused(names, columns, message):
+    with pytest.raises(ConfigError, match=message):
+        select_columns(names, columns)
+
+
+def test_a_repeated_column_that_is_not_asked_for_does_no_harm():
+    assert select_columns(["a", "b", "a"], ["b"]) == ["b"]
+
+
+def test_a_spec_travels_in_msgpack_and_pickle():
+    spec = ColumnSpec("image", "number", "float32", (28, None))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=ColumnSpec) == spec
+    assert pickle.loads(pickle.dumps(spec)) == spec
+
+
+def test_a_column_can_be_asked_for_in_another_dtype_and_shape():
+    (spec,) = column_specs(pa.schema({"x": pa.list_(pa.int32())}))
+    assert spec.recast("float32", (28, 28, 1)) == ColumnSpec("x", "number", "float32", (28, 28, 1))
+    assert spec.recast() == spec
+
+
+def test_binary_can_be_asked_for_as_raw_numbers():
+    (spec,) = column_specs(pa.schema({"x": pa.binary()}))
+    assert spec.recast("uint8") == ColumnSpec("x", "binary", "uint8", (None,))
+    assert spec.recast("uint8", (28, 28)).shape == (28, 28)
+    assert spec.recast("string") == spec
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "shape", "message"),
+    [
+        (pa.string(), "float32", None, "cast it in Spark first"),
+        (pa.int32(), "float31", None, "not one of bool, int8"),
+        (pa.int32(), "string", None, "not one of bool, int8"),
+        (pa.list_(pa.binary()), "uint8", None, "arrays of binary"),
+        (pa.binary(), None, (28, 28), "name the dtype as well"),
+        (pa.int32(), None, (2,), "do not fill the shape"),
+        (pa.int32(), None, (-1,), "negative"),
+    ],
+)
+def test_what_a_column_cannot_become_is_refused(kind, dtype, shape, message):
+    (spec,) = column_specs(pa.schema({"x": kind}))
+    with pytest.raises(ConfigError, match=message):
+        spec.recast(dtype, shape)
