@@ -36,6 +36,7 @@ class ScriptedCluster:
         self.calls: list[Any] = []
         self.waiting = threading.Event()
         self.stop_takes_s = 0.0
+        self.refusal: Exception | None = None
         self._error, self._train_error = error, train_error
         self._started_s = time.time()
         self._state = "running"
@@ -74,6 +75,8 @@ class ScriptedCluster:
 
     def train(self, data: Any, **options: Any) -> None:
         self.calls.append(("train", data, options))
+        if self.refusal:
+            raise self.refusal
         if self._train_error:
             self._end("failed")
             raise self._train_error

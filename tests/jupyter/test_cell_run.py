@@ -34,6 +34,13 @@ def interrupt_when(event: threading.Event) -> None:
     threading.Thread(target=press, daemon=True).start()
 
 
+def join_background(cluster: ScriptedCluster) -> None:
+    """Wait until a cell in the background has done its work."""
+    for thread in threading.enumerate():
+        if thread.name == f"tfos-cell-{cluster.id}":
+            thread.join(5)
+
+
 def test_the_cell_shows_what_the_nodes_returned(run: Any, scripted: Any, magics: Any) -> None:
     results = {"chief:0": 1, "worker:0": None}
     scripted(ScriptedCluster(results=results))
@@ -78,6 +85,20 @@ def test_a_failing_feed_fails_the_cell(run: Any, scripted: Any, magics: Any) -> 
     magics.user_ns["df"] = DataFrame()
     with pytest.raises(FeedError, match="column 'x' holds nulls"):
         run("%%tfos data=df\n1")
+
+
+def test_a_cell_that_cannot_feed_leaves_nothing_running(run: Any, scripted: Any, magics: Any) -> None:
+    clusters = [ScriptedCluster(name, forever=True) for name in ("a", "b")]
+    for cluster in clusters:
+        cluster.refusal = ConfigError(["column 'zz' is not in the data"])
+    scripted(*clusters)
+    magics.user_ns["df"] = DataFrame()
+    with pytest.raises(ConfigError, match="column 'zz'"):
+        run("%%tfos name=a data=df columns=zz\n1")
+    assert clusters[0].ended
+    run("%%tfos name=b data=df columns=zz background\n1")
+    join_background(clusters[1])
+    assert clusters[1].ended
 
 
 def test_an_interrupt_stops_the_nodes_with_little_grace(run: Any, scripted: Any) -> None:
@@ -140,9 +161,7 @@ def test_a_cell_in_the_background_returns_at_once(run: Any, scripted: Any, magic
     scripted(cluster)
     assert run("%%tfos background\n1") is None
     assert magics.user_ns["cluster"] is cluster
-    for thread in threading.enumerate():
-        if thread.name == f"tfos-cell-{cluster.id}":
-            thread.join(5)
+    join_background(cluster)
     assert cluster.calls == ["wait_until_running"]  # rows may still come from another cell
 
 
@@ -151,9 +170,7 @@ def test_a_cell_in_the_background_feeds_and_waits(run: Any, scripted: Any, magic
     scripted(cluster)
     magics.user_ns["df"] = DataFrame()
     run("%%tfos background data=df\n1")
-    for thread in threading.enumerate():
-        if thread.name == f"tfos-cell-{cluster.id}":
-            thread.join(5)
+    join_background(cluster)
     assert [call if isinstance(call, str) else call[0] for call in cluster.calls] == [
         "wait_until_running",
         "train",

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from tfos_lab.engine.registry import clusters
-from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, TfosError, WaitTimeout
+from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter.display import Display, open_display
 from tfos_lab.jupyter.options import CellOptions
 
@@ -109,6 +109,10 @@ def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any) ->
         if ended.state in ("stopped", "stopping"):
             raise ClusterInterrupted(cluster.name) from None
         raise
+    except BaseException:
+        if not cluster.ended:
+            _stop_at_once(cluster, options)  # the cell has failed: nothing of it goes on
+        raise
     return results if any(value is not None for value in results.values()) else None
 
 
@@ -189,10 +193,9 @@ def _go_on_in_background(cluster: Any, options: CellOptions) -> None:
             feed(cluster, options)
             if options.data is not None or cluster.view().launcher == "inline":
                 cluster.wait()  # without data the user may still feed from another cell
-        except TfosError as error:
-            logger.debug("cluster %s: %s", cluster.id, error)
-        except Exception:
-            logger.exception("cluster %s", cluster.id)
-            cluster.stop()
+        except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display tell what the engine knows
+            if not cluster.ended:
+                logger.error("cluster %s is stopped: %s", cluster.name, error)  # noqa: TRY400 - not ours to trace
+                cluster.stop()
 
     threading.Thread(target=go_on, name=f"tfos-cell-{cluster.id}", daemon=True).start()
