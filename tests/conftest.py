@@ -1,0 +1,101 @@
+"""Fixtures for all tests: SparkSessions of every flavour, a standalone cluster, a check for what tests leave behind.
+
+A test asks for ``spark`` and gets a session on ``local[2]``. A suite that must hold on several back ends overrides one
+fixture, and runs once for each::
+
+    @pytest.fixture(params=["local", "standalone", "local-cluster", "connect"])
+    def spark_flavour(request):
+        return request.param
+
+A test that is about one of them says ``@pytest.mark.parametrize("spark_flavour", ["standalone"])``. Tests that share a
+flavour run together and share its session, so they leave it as they found it: a test that changes its configuration,
+stops it or kills its JVM asks for ``new_spark`` instead.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.support import leftovers
+from tests.support.spark import FLAVOURS, SparkSessions, spark_session
+from tests.support.standalone import standalone_cluster as run_standalone_cluster
+
+
+def pytest_configure(config):
+    leftovers.mark_this_run()
+
+
+def pytest_collection_modifyitems(items):
+    """Quick tests first, then those that need Spark, sorted so that each flavour's session is started once."""
+    for item in items:
+        if _flavour(item) is not None:
+            item.add_marker("spark")
+    order = [None, *FLAVOURS]
+    items.sort(key=lambda item: order.index(_flavour(item)))
+
+
+def _flavour(item):
+    """Return the flavour of session that a test will ask for, or None."""
+    names = getattr(item, "fixturenames", ())
+    if "new_spark" in names or "standalone" in names:
+        return "standalone"
+    if "spark" not in names:
+        return None
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("spark_flavour", "local") if callspec else "local"
+
+
+@pytest.fixture(scope="session")
+def standalone_cluster(tmp_path_factory):
+    """A standalone cluster of two workers with two cores each: its URL, and its processes for tests that hurt them."""
+    with run_standalone_cluster(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def standalone(standalone_cluster):
+    """The master URL of the standalone cluster."""
+    return standalone_cluster.master_url
+
+
+@pytest.fixture(scope="session")
+def spark_sessions(request, tmp_path_factory):
+    """The keeper of the one session that is alive."""
+    sessions = SparkSessions(tmp_path_factory.mktemp("spark"), lambda: request.getfixturevalue("standalone"))
+    yield sessions
+    sessions.close()
+
+
+@pytest.fixture
+def spark_flavour():
+    """Which kind of session ``spark`` is; see `tests.support.spark.FLAVOURS`."""
+    return "local"
+
+
+@pytest.fixture
+def spark(spark_sessions, spark_flavour):
+    """A SparkSession, shared with other tests of its flavour."""
+    return spark_sessions.get(spark_flavour)
+
+
+@pytest.fixture
+def new_spark(spark_sessions, tmp_path):
+    """A function that makes a session of the test's own: ``new_spark(master, connect=False, conf=None)``."""
+    spark_sessions.close()
+    with ExitStack() as stack:
+        yield lambda master, **options: stack.enter_context(spark_session(master, tmp_path, **options))
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(request):
+    """Fail a test marked ``leaves_nothing`` by the name of what it left."""
+    if request.node.get_closest_marker("leaves_nothing") is None:
+        yield
+        return
+    stock = leftovers.Stock()
+    yield
+    left = stock.leftovers()
+    if left:
+        pytest.fail(f"{request.node.name} left behind: {', '.join(left)}", pytrace=False)

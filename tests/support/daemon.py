@@ -1,0 +1,121 @@
+"""A server process that a test starts: its log, its first signs of life, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+class Daemon:
+    r"""One process with a group of its own, whose output is kept in a file and can be waited on.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in errors.
+    command : sequence of str
+        Program and arguments.
+    log : path
+        File for its stdout and stderr.
+    env : mapping, optional
+        Its whole environment; None means ours.
+
+    Examples
+    --------
+    >>> with Daemon("server", command, log=tmp_path / "server.log") as server:  # doctest: +SKIP
+    ...     port = server.wait_for(r"listening on port (\d+)", timeout_s=30)[1]
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.log = log
+        self._text = ""
+        self._ended = False
+        self._stopped = False
+        self._changed = threading.Condition()
+        self._process = subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one libc call
+        )
+        self._reader = threading.Thread(target=self._read, name=f"daemon-{name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its process group's too."""
+        return self._process.pid
+
+    def wait_for(self, pattern: str, *, timeout_s: float) -> re.Match[str]:
+        """Return the first match of a regular expression in its output, as soon as it is there.
+
+        Raises
+        ------
+        RuntimeError
+            If it ended, or the time ran out, without such a line; the error holds its last lines.
+        """
+        regex = re.compile(pattern)
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or regex.search(self._text), timeout_s)
+            match, ended, text = regex.search(self._text), self._ended, self._text
+        if match:
+            return match
+        what = "ended" if ended else f"was silent for {timeout_s:g} s"
+        tail = "\n".join(text.splitlines()[-30:])
+        raise RuntimeError(f"{self.name} {what} without printing {pattern!r}; its last lines:\n{tail}")
+
+    def stop(self, *, grace_s: float = 10) -> None:
+        """End it and its process group: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace_s)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(grace_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def _signal(self, number: signal.Signals) -> None:
+        # The group outlives its leader while any child of it is left.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self.log.open("wb") as log, self._process.stdout as output:
+            for line in output:
+                log.write(line)
+                log.flush()
+                with self._changed:
+                    self._text += line.decode(errors="replace")
+                    self._changed.notify_all()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,79 @@
+"""Threads and processes of ours that outlive the test which started them.
+
+A thread is ours when its name begins with ``tfos``. A process is ours when it runs a module of ``tfos_lab.node`` and
+descends from this test run, which its environment tells, whatever its parent is by now. A nursery may stay, since it is
+there for the next cluster; the agents and children that were forked from it may not.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+
+import psutil
+
+_RUN_VARIABLE = "TFOS_LAB_TEST_RUN"
+_NODE_PACKAGE = "tfos_lab.node"
+
+
+def mark_this_run() -> None:
+    """Name this test run in the environment of every process that it will start."""
+    os.environ[_RUN_VARIABLE] = uuid.uuid4().hex
+
+
+class Stock:
+    """What of ours was there at one moment, to be compared with what is there later."""
+
+    def __init__(self) -> None:
+        self._threads = set(_threads())
+        self._processes = set(_processes())
+
+    def leftovers(self, *, within_s: float = 2.0) -> list[str]:
+        """Return the names of what came and has not gone, after giving it a moment to go."""
+        deadline = time.monotonic() + within_s
+        threads = [thread for thread in _threads() if thread not in self._threads]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        processes = [process for process in _processes() if process not in self._processes]
+        _, alive = psutil.wait_procs(processes, max(0.0, deadline - time.monotonic()))
+        return [f"thread {thread.name}" for thread in threads if thread.is_alive()] + [
+            f"process {process.pid} ({_command(process)})" for process in alive
+        ]
+
+
+def _threads() -> Iterator[threading.Thread]:
+    return (thread for thread in threading.enumerate() if thread.name.startswith("tfos"))
+
+
+def _processes() -> Iterator[psutil.Process]:
+    return (process for process in psutil.process_iter() if _is_ours(process) and not _is_nursery(process))
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    try:
+        return (
+            process.status() != psutil.STATUS_ZOMBIE
+            and _NODE_PACKAGE in _command(process)
+            and process.environ().get(_RUN_VARIABLE) == os.environ[_RUN_VARIABLE]
+        )
+    except psutil.Error:
+        return False
+
+
+def _is_nursery(process: psutil.Process) -> bool:
+    """Say whether a process of ours is a nursery: what is forked from one bears its command line, and is its child."""
+    try:
+        parent = process.parent()
+        return "nursery" in _command(process) and (parent is None or "nursery" not in _command(parent))
+    except psutil.Error:
+        return False
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""

@@ -1,0 +1,34 @@
+"""The Spark that pip installed, and an environment in which nothing else of Spark is heard of."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# They halve the time to the first answer of a JVM that lives for seconds.
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def spark_home() -> Path:
+    """Return the folder of pip's pyspark."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def spark_environment(local_dir: Path) -> dict[str, str]:
+    """Return our environment without the machine's own Spark settings, for a Spark on loopback only.
+
+    Parameters
+    ----------
+    local_dir : path
+        Where Spark keeps its scratch files.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    return kept | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(local_dir),
+        "PYSPARK_PYTHON": sys.executable,
+    }

@@ -1,0 +1,64 @@
+"""A real Spark standalone cluster on this machine, made of pip's pyspark: one master and its workers, on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.daemon import Daemon
+from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
+
+_DEPLOY = "org.apache.spark.deploy"
+_START_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class StandaloneCluster:
+    """A running cluster: what to connect to, and the processes for tests that hurt them."""
+
+    master_url: str
+    master: Daemon
+    workers: Sequence[Daemon]
+
+
+@contextmanager
+def standalone_cluster(
+    folder: Path, *, workers: int = 2, cores: int = 2, memory: str = "2g"
+) -> Iterator[StandaloneCluster]:
+    """Run a cluster whose workers have all registered; it ends with the block, or with this process.
+
+    Parameters
+    ----------
+    folder : path
+        For logs (``master.log``, ``worker-0.log``, ...), executors' folders and scratch files.
+    workers, cores, memory : int, int, str
+        Number of workers, and what each of them offers.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    env = spark_environment(folder / "local") | {
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
+        # Nobody submits over REST here, and its port is a fixed one.
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+    }
+
+    def start(name: str, main_class: str, *arguments: str) -> Daemon:
+        program = str(spark_home() / "bin" / "spark-class")
+        # Port 0: each takes a free one and says which.
+        address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        command = [program, f"{_DEPLOY}.{main_class}", *address, *arguments]
+        return stack.enter_context(Daemon(f"Spark's {name}", command, log=folder / f"{name}.log", env=env))
+
+    with ExitStack() as stack:
+        master = start("master", "master.Master")
+        url = master.wait_for(r"Starting Spark master at (spark://\S+)", timeout_s=_START_TIMEOUT_S)[1]
+        offer = ("--cores", str(cores), "--memory", memory)
+        fleet = [
+            start(f"worker-{index}", "worker.Worker", *offer, "--work-dir", str(folder / f"work-{index}"), url)
+            for index in range(workers)
+        ]
+        for worker in fleet:
+            worker.wait_for("Successfully registered with master", timeout_s=_START_TIMEOUT_S)
+        yield StandaloneCluster(url, master, fleet)
