@@ -233,6 +233,13 @@ def test_parameter_servers_and_the_evaluator_end_when_the_training_nodes_have_re
     assert play.roster.failure is None
 
 
+def test_the_others_are_told_of_the_end_once():
+    play = Play(cluster_size=2, eval_node=True).all_run().returns(0)
+    assert play.sent(m.Finish) == [0, 1]
+    assert play.returns(1).sent(m.Finish) == []
+    assert sorted(play.roster.outcomes) == ["chief:0", "evaluator:0"]
+
+
 def test_an_evaluator_that_returns_early_ends_nothing():
     play = Play(cluster_size=3, eval_node=True).all_run()
     play.returns(1)

@@ -253,7 +253,7 @@ class Roster:
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
         awaited = [node for node in self._nodes if node.awaited]
-        if self._state in (*OVER, "stopping", "finishing") or not awaited:
+        if self._finishing or self._state in (*OVER, "stopping") or not awaited:
             return []
         if any(node.outcome is None or node.outcome.kind != "returned" for node in awaited):
             return []

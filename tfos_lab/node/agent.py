@@ -35,6 +35,10 @@ BEAT_S = 1.0
 REPEAT_S = 2.0
 LOG_BATCHES_IN_FLIGHT = 8
 LOG_INTERVAL_S = 0.02
+# What a node that has been told of training's end has, at most, between SIGTERM and SIGKILL.
+LAST_GRACE_S = 5.0
+# A parameter server has nothing to bring to an end; it gets this long to return by itself.
+PS_PATIENCE_S = 1.0
 
 
 def run(body: bytes, fds: list[int]) -> int:
@@ -77,6 +81,7 @@ class Agent:
         self._drained_at = 0.0
         self._log_sequence = 0
         self._log_acked = -1
+        self._stop_at: float | None = None
         self._kill_at: float | None = None
         self._last_log = 0.0
         self._last_beat = 0.0
@@ -119,6 +124,9 @@ class Agent:
             self._send(m.Beat(seat=self._seat))
         if now - self._driver_heard > self._spec.driver_timeout_s or self._guardian is None:
             self.leave("the driver has gone")
+        if self._stop_at is not None and now >= self._stop_at and not self._finished:
+            self._stop_at = None
+            self._stop_child(LAST_GRACE_S)
         if self._kill_at is not None and now >= self._kill_at and self._child is not None:
             self._kill_at = None
             self._child.signal(signal.SIGKILL)
@@ -208,7 +216,10 @@ class Agent:
         assert self._child is not None
         said, open_ = self._child.heard()
         for data in said:
-            message = m.decode_from_agent(data)
+            try:
+                message = m.decode_from_agent(data)
+            except msgspec.DecodeError:
+                continue  # the user's code has written to a descriptor that is not its own
             if isinstance(message, m.Ended):
                 self._end(message.outcome)
             else:
@@ -255,11 +266,15 @@ class Agent:
         self._kill_at = time.monotonic() + grace_s
 
     def _finish_child(self, finish: m.Finish, grace_s: float) -> None:
-        if self._child is None or not self._ended:
+        if self._child is None:
             self._stop_child(grace_s)
             return
         self._send_to_child(finish)
-        self._kill_at = time.monotonic() + max(grace_s, 1.0)
+        if self._ended:
+            self._kill_at = time.monotonic() + max(grace_s, 1.0)
+        else:
+            serves = self._spec.node.startswith("ps:")
+            self._stop_at = time.monotonic() + (min(grace_s, PS_PATIENCE_S) if serves else grace_s)
 
     # ---- the log ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,365 @@
+"""The agent: one node from its reservation to its goodbye, with a driver that only acts."""
+# ruff: noqa: T201 - what nodes print is what is tested
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.node.conftest import PATIENCE_S, launch_spec, release_for
+from tests.support.quick import QUICK_ENV
+from tfos_lab import messages as m
+from tfos_lab.node.agent import Agent
+from tfos_lab.values import decode_value
+from tfos_lab.wire import Listener
+
+
+class Driver:
+    """The other end of the wire: hears one agent, and says what the test wants it to hear."""
+
+    def __init__(self):
+        self.listener = Listener()
+        self.heard = []
+        self._identity = b""
+
+    def say(self, message):
+        self.listener.send(self._identity, m.encode(message))
+
+    def listen(self, seconds):
+        for identity, data in self.listener.poll(seconds):
+            self._identity = identity
+            message = m.decode_from_agent(data)
+            self.heard.append(message)
+            if isinstance(message, m.Beat):
+                self.say(m.Alive())
+            if isinstance(message, m.Logs):
+                self.say(m.LogCredit(sequence=message.sequence))
+
+    def hear(self, kind, where=lambda message: True):
+        """Return the first message of a kind (among all heard so far), waiting for it."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            for message in self.heard:
+                if isinstance(message, kind) and where(message):
+                    return message
+            self.listen(0.05)
+        raise AssertionError(f"no {kind.__name__} among {self.heard}")
+
+    def hear_state(self, state):
+        return self.hear(m.Progressed, lambda message: message.state == state)
+
+    def log(self, stream):
+        records = [record for message in self.heard if isinstance(message, m.Logs) for record in message.records]
+        return b"".join(record.data for record in records if record.stream == stream)
+
+
+@pytest.fixture
+def driver():
+    driver = Driver()
+    yield driver
+    driver.listener.close()
+
+
+@pytest.fixture
+def start_agent(driver):
+    """A function that seats an agent; its thread is joined, so that one which never leaves fails its test."""
+    running = []
+
+    def start(seat_holder=None, **spec):
+        agent = Agent(launch_spec(driver=driver.listener.address, **spec), seat_holder)
+
+        def live():
+            try:
+                agent.run()
+            finally:
+                agent.close()
+
+        thread = threading.Thread(target=live, name="agent-under-test", daemon=True)
+        thread.start()
+        running.append((agent, thread))
+        return thread
+
+    yield start
+    for agent, thread in running:
+        agent.leave("the test is over")
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def run_forever():
+    print("up", flush=True)
+    threading.Event().wait()
+
+
+def gone(pid):
+    try:
+        psutil.Process(pid).wait(PATIENCE_S)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return False
+    return True
+
+
+# ---- a good life --------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_reserves_with_a_port_that_it_holds(driver, start_agent):
+    start_agent(executor="7", gpus=["3"])
+    reserved = driver.hear(m.Reserve)
+    assert (reserved.seat, reserved.executor, reserved.gpus, reserved.pid) == (0, "7", ["3"], os.getpid())
+    assert reserved.host == socket.gethostname()
+    host, port = reserved.address.rsplit(":", 1)
+    assert host == "127.0.0.1"
+    with socket.socket() as thief, pytest.raises(OSError, match="in use"):
+        thief.bind((host, int(port)))
+
+
+def test_the_node_itself_may_bind_the_port_that_its_agent_holds(driver, start_agent):
+    start_agent()
+    port = int(driver.hear(m.Reserve).address.rsplit(":", 1)[1])
+
+    def map_fun(port):
+        with socket.create_server(("127.0.0.1", port)) as server:
+            return server.getsockname()[1]
+
+    driver.say(release_for(map_fun, port))
+    assert decode_value(driver.hear(m.Ended).outcome.value) == port
+
+
+def test_a_node_s_life_is_told_from_reservation_to_goodbye(driver, start_agent):
+    agent = start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(lambda args: print("working") or args, 5))
+    assert decode_value(driver.hear(m.Ended).outcome.value) == 5
+    driver.say(m.Finish(grace_s=5.0))
+    driver.hear(m.Drained)
+    driver.say(m.Goodbye())
+    agent.join(PATIENCE_S)
+    assert not agent.is_alive()
+    states = [message.state for message in driver.heard if isinstance(message, m.Progressed)]
+    assert states == ["importing", "starting", "running"]
+    assert driver.hear_state("starting").pid == driver.hear_state("running").pid
+    assert driver.log("stdout") == b"working\n"
+
+
+def test_drained_is_the_last_word_and_is_said_again_until_it_is_answered(driver, start_agent):
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(lambda: print("x" * 100_000)))
+    driver.hear(m.Ended)
+    driver.say(m.Finish(grace_s=5.0))
+    driver.hear(m.Drained)
+    assert len(driver.log("stdout")) == 100_001
+    driver.heard.clear()
+    driver.hear(m.Drained)
+    assert {type(message) for message in driver.heard} <= {m.Drained, m.Beat}
+
+
+def test_an_agent_beats_while_it_waits(driver, start_agent):
+    start_agent()
+    driver.hear(m.Beat)
+    driver.heard.clear()
+    driver.hear(m.Beat)
+
+
+def test_a_log_waits_for_credit_and_arrives_whole(driver, start_agent):
+    start_agent()
+    driver.hear(m.Reserve)
+    size = 8 << 20
+    driver.say(release_for(lambda size: print("y" * size, flush=True), size))
+    driver.hear(m.Ended)
+    driver.say(m.Finish(grace_s=5.0))
+    driver.hear(m.Drained)
+    assert driver.log("stdout") == b"y" * size + b"\n"
+    sequences = [message.sequence for message in driver.heard if isinstance(message, m.Logs)]
+    assert sequences == list(range(len(sequences)))
+
+
+def test_without_credit_an_agent_keeps_the_log_to_itself(driver, start_agent, monkeypatch):
+    monkeypatch.setattr(m, "LogCredit", lambda sequence: m.Alive())
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(lambda: print("z" * (16 << 20), flush=True)))
+    driver.hear(m.Ended)
+    driver.listen(0.5)
+    batches = [message for message in driver.heard if isinstance(message, m.Logs)]
+    assert len(batches) <= 10
+
+
+# ---- the end, in every way ----------------------------------------------------------------------------------------
+
+
+def test_stop_before_release_ends_a_node_that_never_ran(driver, start_agent):
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(m.Stop(grace_s=1.0))
+    assert driver.hear(m.Ended).outcome.kind == "stopped"
+    driver.hear(m.Drained)
+    driver.say(release_for(run_forever))
+    driver.listen(0.3)
+    assert not any(isinstance(message, m.Progressed) for message in driver.heard)
+
+
+def test_stop_ends_a_running_node(driver, start_agent):
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(run_forever))
+    pid = driver.hear_state("running").pid
+    driver.say(m.Stop(grace_s=30.0))
+    assert driver.hear(m.Ended).outcome == m.Outcome(kind="stopped", exit_code=-signal.SIGTERM)
+    driver.hear(m.Drained)
+    assert gone(pid)
+
+
+def test_who_ignores_sigterm_is_killed_after_the_grace(driver, start_agent):
+    def map_fun():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("deaf", flush=True)
+        threading.Event().wait()
+
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(map_fun))
+    driver.hear(m.Logs)
+    stopped_s = time.monotonic()
+    driver.say(m.Stop(grace_s=0.5))
+    assert driver.hear(m.Ended).outcome == m.Outcome(kind="stopped", exit_code=-signal.SIGKILL)
+    assert time.monotonic() - stopped_s >= 0.5
+
+
+def test_stop_comes_to_a_child_that_is_still_to_be_forked(driver, start_agent):
+    start_agent(extra_env={**QUICK_ENV, "TFOS_TEST": "a nursery that is not warm yet"})
+    driver.hear(m.Reserve)
+    driver.say(release_for(run_forever))
+    driver.say(m.Stop(grace_s=0.0))
+    assert driver.hear(m.Ended).outcome.kind == "stopped"
+    driver.hear(m.Drained)
+
+
+def test_a_child_that_is_killed_is_an_exit(driver, start_agent):
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(run_forever))
+    os.kill(driver.hear_state("running").pid, signal.SIGKILL)
+    assert driver.hear(m.Ended).outcome == m.Outcome(kind="exited", exit_code=-signal.SIGKILL)
+    driver.hear(m.Drained)
+
+
+def test_what_a_node_started_ends_with_it(driver, start_agent):
+    def map_fun():
+        grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        return grandchild.pid
+
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(map_fun))
+    grandchild = decode_value(driver.hear(m.Ended).outcome.value)
+    driver.say(m.Finish(grace_s=1.0))
+    driver.hear(m.Drained)
+    assert gone(grandchild)
+
+
+def test_a_node_that_waits_for_training_hears_that_it_is_done(driver, start_agent):
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(lambda args, ctx: (ctx.training_done, ctx.wait_for_training(), ctx.training_done)))
+    driver.hear_state("running")
+    driver.say(m.Finish(grace_s=30.0))
+    assert decode_value(driver.hear(m.Ended).outcome.value) == (False, True, True)
+    driver.hear(m.Drained)
+
+
+def test_a_node_that_does_not_care_that_training_is_done_is_ended_after_the_grace(driver, start_agent):
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(run_forever))
+    driver.hear_state("running")
+    driver.say(m.Finish(grace_s=0.5))
+    assert driver.hear(m.Ended).outcome.kind == "stopped"
+    driver.hear(m.Drained)
+
+
+def test_a_nursery_that_cannot_import_tensorflow_fails_the_node_with_the_reason(driver, start_agent, tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('no libcudart here')\n")
+    start_agent(extra_env={"PYTHONPATH": str(tmp_path)})
+    driver.hear(m.Reserve)
+    driver.say(release_for(run_forever))
+    outcome = driver.hear(m.Ended).outcome
+    assert (outcome.kind, outcome.error) == ("raised", "ImportError")
+    assert "no libcudart here" in outcome.message
+    driver.hear(m.Drained)
+
+
+# ---- who must be there --------------------------------------------------------------------------------------------
+
+
+def test_an_agent_leaves_when_the_driver_is_silent_for_too_long(driver, start_agent):
+    agent = start_agent(driver_timeout_s=5.0)
+    driver.hear(m.Reserve)
+    driver.say(release_for(run_forever))
+    pid = driver.hear_state("running").pid
+    agent.join(PATIENCE_S)
+    assert not agent.is_alive()
+    assert gone(pid)
+
+
+def test_an_agent_leaves_with_its_guardian(driver, start_agent):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as guardian:
+        agent = start_agent(guardian=guardian.pid, owner=f"guarded-{os.getpid()}")
+        driver.hear(m.Reserve)
+        driver.say(release_for(run_forever))
+        pid = driver.hear_state("running").pid
+        guardian.kill()
+    agent.join(PATIENCE_S)
+    assert not agent.is_alive()
+    assert gone(pid)
+
+
+def test_an_agent_gives_its_slot_back_when_it_is_asked_to(driver, start_agent):
+    task, holder = socket.socketpair()
+    start_agent(holder)
+    driver.hear(m.Reserve)
+    driver.say(m.FreeSlot())
+    task.settimeout(PATIENCE_S)
+    assert task.recv(10) == b"1"
+    assert task.recv(10) == b""
+    driver.say(release_for(lambda: "goes on"))
+    assert decode_value(driver.hear(m.Ended).outcome.value) == "goes on"
+    task.close()
+
+
+def test_nothing_of_a_node_is_left_on_its_host(driver, start_agent):
+    agent = start_agent(cluster_id="leaves-nothing")
+    driver.hear(m.Reserve)
+    driver.say(release_for(lambda: os.environ["TFOS_LAB_SCRATCH"]))
+    scratch = decode_value(driver.hear(m.Ended).outcome.value)
+    assert "leaves-nothing" in scratch
+    driver.say(m.Finish(grace_s=1.0))
+    driver.hear(m.Drained)
+    driver.say(m.Goodbye())
+    agent.join(PATIENCE_S)
+    assert not Path(scratch).exists()
+
+
+def test_rubbish_from_the_child_s_socket_does_not_end_the_agent(driver, start_agent):
+    def map_fun():
+        for fd in range(3, 64):
+            try:
+                os.write(fd, b"\0\0\0\4junk")
+            except OSError:
+                continue
+
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(map_fun))
+    assert driver.hear(m.Ended).outcome.kind == "returned"
