@@ -1,0 +1,140 @@
+"""``ctx`` on a node: who it is, what it reports, where its files go."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import tfos_lab
+from tfos_lab import messages as m
+from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.context import NodeContext
+from tfos_lab.node.feed_reader import FeedReader
+
+SPEC = {"ps": ["p:1"], "chief": ["c:2"], "evaluator": ["e:3"], "worker": ["w:4", "w:5"]}
+
+
+class Stand:
+    """A context whose words are kept."""
+
+    def __init__(self, **release):
+        self.said = []
+        self.finish = threading.Event()
+        release = {
+            "cluster_id": "c",
+            "seat": 4,
+            "cluster_spec": SPEC,
+            "job_name": "worker",
+            "task_index": 1,
+            "is_chief": False,
+            "payload": b"",
+            "env": {},
+            "log_dir": "/logs",
+            **release,
+        }
+        self.feed = FeedReader(release["seat"], self.said.append)
+        self.ctx = NodeContext(m.Release(**release), self.feed, self.said.append, self.finish)
+
+
+def test_a_node_knows_its_place():
+    ctx = Stand().ctx
+    assert (ctx.job_name, ctx.task_index, ctx.node, ctx.is_chief) == ("worker", 1, "worker:1", False)
+    assert (ctx.worker_num, ctx.executor_id, ctx.log_dir) == (4, 4, "/logs")
+    assert ctx.cluster_spec == SPEC
+    assert repr(ctx) == "<worker:1 of 5 nodes>"
+
+
+def test_chief_and_workers_train_and_the_others_do_not():
+    assert Stand().ctx.num_workers == 3
+
+
+def test_gpus_are_those_that_are_visible(monkeypatch):
+    ctx = Stand().ctx
+    for value, expected in (("0,2", ["0", "2"]), ("-1", []), ("", [])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        assert ctx.gpus == expected
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert ctx.gpus == []
+
+
+def test_a_report_tells_step_and_numbers_whatever_they_are_made_of():
+    stand = Stand()
+    before = time.time()
+    stand.ctx.report(3, total_steps=10, loss=np.float32(0.5), accuracy=np.array(0.25))
+    (report,) = stand.said
+    assert (report.seat, report.step, report.total_steps) == (4, 3, 10)
+    assert report.metrics == {"loss": 0.5, "accuracy": 0.25}
+    assert before <= report.time_s <= time.time()
+
+
+def test_reports_without_a_step_count_up():
+    stand = Stand()
+    for step in (None, None, 10, None):
+        stand.ctx.report(step, loss=1)
+    assert [report.step for report in stand.said] == [1, 2, 10, 11]
+
+
+def test_paths_are_hadoop_s(monkeypatch):
+    ctx = Stand(default_fs="hdfs://nn:8020", working_dir="/w").ctx
+    assert ctx.absolute_path("mnist") == f"hdfs://nn:8020/user/{getpass.getuser()}/mnist"
+    assert (ctx.defaultFS, ctx.working_dir) == ("hdfs://nn:8020", "/w")
+    local = Stand().ctx
+    assert local.defaultFS == "file://"
+    assert local.absolute_path("/data") == "file:///data"
+
+
+def test_only_the_chief_s_model_goes_where_it_is_wanted(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_SCRATCH", str(tmp_path))
+    assert Stand(is_chief=True).ctx.model_dir("hdfs://nn/model") == "hdfs://nn/model"
+    assert Stand().ctx.model_dir("hdfs://nn/model") == str(tmp_path / "model" / "model")
+
+
+def test_training_is_done_when_the_driver_says_so():
+    stand = Stand()
+    assert not stand.ctx.training_done
+    assert not stand.ctx.wait_for_training(timeout_s=0.0)
+    stand.finish.set()
+    assert stand.ctx.training_done
+    assert stand.ctx.wait_for_training()
+
+
+def test_a_node_that_serves_says_so_and_waits_for_the_end():
+    stand = Stand(job_name="ps", task_index=0, seat=0)
+    stand.finish.set()
+    stand.ctx.serve()
+    (said,) = stand.said
+    assert (said.state, said.seat) == ("serving", 0)
+
+
+def test_wanting_no_more_rows_is_told():
+    stand = Stand()
+    stand.ctx.stop_feed()
+    assert stand.said == [m.FeedStopped(seat=4)]
+
+
+# ---- without a cluster --------------------------------------------------------------------------------------------
+
+
+def test_a_function_can_be_called_plainly_with_a_local_context(tmp_path):
+    ctx = tfos_lab.local_context(log_dir=str(tmp_path))
+    assert (ctx.node, ctx.num_workers, ctx.is_chief, ctx.log_dir) == ("chief:0", 1, True, str(tmp_path))
+    ctx.report(loss=1.0)
+    assert ctx.cluster_spec == {"chief": ["localhost:0"]}
+
+
+def test_a_local_context_says_how_to_come_by_rows():
+    with pytest.raises(FeedError, match=r"fed no rows: give the cell data=\.\.\., or call cluster\.train\(df\)"):
+        _ = tfos_lab.local_context().epochs
+
+
+def test_a_dataset_that_cannot_be_is_refused_with_all_reasons():
+    with pytest.raises(ConfigError) as error:
+        tfos_lab.local_context().dataset(0, remainder="wrap")
+    assert error.value.problems == [
+        "batch_size=0: a whole number of rows, at least 1, is needed",
+        "remainder='wrap': use 'pad' or 'drop'",
+    ]
