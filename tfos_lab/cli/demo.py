@@ -1,0 +1,186 @@
+"""``tfos-lab demo``: executes the first notebook on local Spark, and prints what it trained.
+
+All numbers are the notebook's own: when the last cell has run, its kernel is asked for its final state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tfos_lab.cli.notebook_run import CellFailure, KernelDied, Section, Watcher, run_notebook
+from tfos_lab.cli.places import QUICKSTART, find_checkout, kernel_environ, spark_log
+from tfos_lab.cli.terminal import StatusLine, complain, paint, say
+from tfos_lab.engine.doctor import check_java
+
+# What the kernel answers with, see `final_state`.
+_FINAL = "__import__('tfos_lab.cli.demo', fromlist=['final_state']).final_state(globals())"
+_TITLE_WIDTH = 34
+# The clusters' own phases, by the mark that ends each.
+_PHASES = {
+    "launched": "launch",
+    "reserved": "reserve",
+    "running": "import and start",
+    "fed": "feed",
+    "done": "train",
+}
+_INDENT = 16
+_WIDTH = 100
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Execute the notebook and report; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="tfos-lab demo", description="Execute a notebook on local Spark and tell what it trained."
+    )
+    parser.add_argument("notebook", nargs="?", type=Path, help="another notebook than the first tutorial")
+    checkout = find_checkout()
+    path = parser.parse_args(arguments).notebook or (checkout / "notebooks" / QUICKSTART if checkout else None)
+    problem = _what_is_missing(path)
+    if path is None or problem:
+        complain(f"tfos-lab demo: {problem}")
+        return 1
+    say(f"{paint(str(_short(path)), 'bold')} on local Spark\n")
+    progress = _Progress()
+    try:
+        environ = kernel_environ(os.environ, checkout)
+        state = run_notebook(path, folder=Path.cwd(), environ=environ, final=_FINAL, watcher=progress)
+    except (CellFailure, KernelDied) as error:
+        progress.failed()
+        complain(f"\n{error}\n\n{_where_to_look()}")
+        return 1
+    say(f"\n{render_report(state)}\n\nTry it yourself: {'make' if checkout == Path.cwd() else 'tfos-lab'} lab")
+    return 0
+
+
+def _what_is_missing(path: Path | None) -> str:
+    """Return in a sentence what the demo lacks, or nothing."""
+    if path is None:
+        return "the notebooks are not part of the installed package: run this in a checkout, or name a notebook"
+    if not path.is_file():
+        return f"there is no notebook {path}"
+    if importlib.util.find_spec("nbclient") is None:
+        return "nbclient is not installed here: pip install 'tfos_lab[lab]'"
+    java = check_java(os.environ)
+    return "" if java.ok else java.sentence
+
+
+def _short(path: Path) -> Path:
+    path = path.resolve()
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _where_to_look() -> str:
+    runs = Path("runs").absolute()
+    return f"Logs of nodes are in {runs}, Spark's are in {spark_log()}. `tfos-lab doctor` looks for causes."
+
+
+class _Progress(Watcher):
+    """A line per section: what it does now, then how long it took."""
+
+    def __init__(self) -> None:
+        self._line = StatusLine()
+        self._title = ""
+
+    def began(self, section: Section) -> None:
+        self._title = section.title
+        self._line.show(f"  … {section.title}")
+
+    def wrote(self, section: Section, line: str) -> None:
+        self._line.show(f"  … {section.title:<{_TITLE_WIDTH}}  {line}")
+
+    def ended(self, section: Section) -> None:
+        self._line.finish(f"  {paint('✓', 'green')} {section.title:<{_TITLE_WIDTH}} {section.seconds:6.1f} s")
+
+    def failed(self) -> None:
+        """Tell at which section it ended."""
+        self._line.finish(f"  {paint('✗', 'red')} {self._title}")
+
+
+# ---- in the notebook's kernel ---------------------------------------------------------------------------------------
+
+
+def final_state(names: Mapping[str, Any]) -> str:
+    """Return what the notebook did, as JSON: its clusters, and the variables ``digits`` and ``accuracy``.
+
+    Called in the kernel, with the notebook's names.
+    """
+    from tfos_lab.engine.registry import clusters
+
+    digits, accuracy = names.get("digits"), names.get("accuracy")
+    state = {
+        "clusters": [_cluster_state(cluster) for cluster in clusters()],
+        "data": repr(digits).strip("<>") if digits is not None else None,
+        "tested": len(digits.y_test) if digits is not None else None,
+        "accuracy": float(accuracy) if accuracy is not None else None,
+    }
+    return json.dumps(state)
+
+
+def _cluster_state(cluster: Any) -> dict[str, Any]:
+    view = cluster.view()
+    timings = dict(view.timings)
+    if view.feed is not None and view.feed.complete:
+        timings["fed"] = view.feed.time_s - view.started_s
+    return {
+        "launcher": view.launcher,
+        "nodes": [node.node for node in view.nodes],
+        "rows_fed": view.feed.rows if view.feed is not None else {},
+        "rows_read": {node.node: node.rows for node in view.nodes},
+        "timings": timings,
+    }
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def render_report(state: Mapping[str, Any]) -> str:
+    """Return what the notebook trained, in words and numbers."""
+    if not state["clusters"]:
+        return "The notebook started no cluster."
+    first, *others = state["clusters"]
+    where = "this machine" if first["launcher"] == "local" else "Spark's executors"
+    nodes = ", ".join(first["nodes"])
+    rows = [("nodes", nodes), ("data", state["data"]), ("rows fed", _rows(first))]
+    if state["accuracy"] is not None:
+        tested = f" of {state['tested']:,} digits that it had not seen" if state["tested"] else ""
+        rows.append(("accuracy", f"{state['accuracy']:.1%}{tested}"))
+    rows.append(("seconds", " · ".join(f"{name} {seconds:.1f}" for name, seconds in phase_seconds(first["timings"]))))
+    if others and "running" in others[0]["timings"]:
+        rows.append(("next cluster", f"its first line ran {others[0]['timings']['running']:.2f} s after the call"))
+    headline = f"Trained on {len(first['nodes'])} nodes of {where}."
+    return "\n".join([paint(headline, "bold"), *(_row(name, text) for name, text in rows if text)])
+
+
+def _row(name: str, text: str) -> str:
+    indent = " " * _INDENT
+    return textwrap.fill(f"{name:<{_INDENT - 3}} {text}", _WIDTH, initial_indent="  ", subsequent_indent=indent)
+
+
+def _rows(cluster: Mapping[str, Any]) -> str:
+    """Return how many rows were fed, to whom, and how often they were read."""
+    fed = sum(cluster["rows_fed"].values())
+    if not fed:
+        return ""
+    times = round(sum(cluster["rows_read"].values()) / fed)
+    each = ", ".join(f"{node} {count:,}" for node, count in cluster["rows_fed"].items())
+    return f"{fed:,}, read {times} times ({each})" if times > 1 else f"{fed:,} ({each})"
+
+
+def phase_seconds(timings: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return how long each phase took, in the order that they ended, from the seconds at which they ended.
+
+    Examples
+    --------
+    >>> phase_seconds({"launched": 0.5, "done": 9.5, "running": 2.0})
+    [('launch', 0.5), ('import and start', 1.5), ('train', 7.5)]
+    """
+    ends = sorted((end_s, _PHASES[mark]) for mark, end_s in timings.items() if mark in _PHASES)
+    return [(name, end_s - before_s) for (before_s, _), (end_s, name) in pairwise([(0.0, ""), *ends])]

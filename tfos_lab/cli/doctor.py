@@ -1,0 +1,47 @@
+"""``tfos-lab doctor``: a table of what is there and what is missing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from tfos_lab.cli.terminal import complain, paint, say
+from tfos_lab.engine.doctor import Finding, examine, render_text
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Show the findings; returns 1 if there is a problem."""
+    parser = argparse.ArgumentParser(
+        prog="tfos-lab doctor", description="Look whether all that a cluster needs is there, and say what to do."
+    )
+    parser.add_argument(
+        "--master", help="start a Spark session there (spark://host:7077) and look at its executors too"
+    )
+    master = parser.parse_args(arguments).master
+    try:
+        findings = _examine_at(master) if master else examine()
+    except Exception as error:  # noqa: BLE001 - whatever Spark says about its start is the finding
+        complain(f"no Spark session at {master}: {_first_line(error)}")
+        return 1
+    say(_coloured(render_text(findings)))
+    return int(not all(finding.ok for finding in findings))
+
+
+def _examine_at(master: str) -> list[Finding]:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("tfos-lab doctor").config("spark.ui.enabled", "false")
+    session = builder.config("spark.log.level", "ERROR").master(master).getOrCreate()
+    try:
+        return examine(session)
+    finally:
+        session.stop()
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _coloured(table: str) -> str:
+    return table.replace("✓", paint("✓", "green")).replace("✗", paint("✗", "red"))

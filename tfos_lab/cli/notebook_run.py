@@ -1,0 +1,170 @@
+"""Executes a notebook without a front end, section by section, and asks its kernel for its state at the end."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SECTION_WITHOUT_HEADING = "Begin"
+CELL_TIMEOUT_S = 900
+
+
+@dataclass
+class Section:
+    """The code cells below one heading of a notebook, and how long they took."""
+
+    title: str
+    cells: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class CellFailure(Exception):
+    """A cell raised: its source, and what the notebook would show below it."""
+
+    section: str
+    number: int
+    source: str
+    shown: str
+
+    def __str__(self) -> str:
+        source = "\n".join(f"    {line}" for line in self.source.rstrip().splitlines())
+        return f"{self.section}: cell {self.number} failed\n\n{source}\n\n{self.shown.rstrip()}"
+
+
+class KernelDied(Exception):
+    """The notebook's kernel could not be started, or has gone; what it wrote last is the message."""
+
+
+class Watcher:
+    """Is told how far the notebook is; does nothing itself."""
+
+    def began(self, section: Section) -> None:
+        """A section has begun."""
+
+    def wrote(self, section: Section, line: str) -> None:
+        """A cell of the section has written a line."""
+
+    def ended(self, section: Section) -> None:
+        """All cells of the section have run."""
+
+
+def run_notebook(
+    path: Path, *, folder: Path, environ: Mapping[str, str], final: str, watcher: Watcher
+) -> dict[str, Any]:
+    """Execute a notebook and return its final state.
+
+    Parameters
+    ----------
+    path : path
+        The notebook; it is not changed.
+    folder : path
+        Where the cells run.
+    environ : mapping
+        Environment of the kernel.
+    final : str
+        A Python expression, evaluated in the kernel after the last cell; its value is a JSON object as text.
+    watcher : Watcher
+        Is told how far it is.
+
+    Raises
+    ------
+    CellFailure
+        If a cell raises.
+    KernelDied
+        If the kernel goes.
+    """
+    return asyncio.run(_run(path, folder, dict(environ), final, watcher))
+
+
+def sections_of(cells: list[Any]) -> list[Section]:
+    """Return the sections that hold code, in order; headings of every depth begin one."""
+    sections = [Section(SECTION_WITHOUT_HEADING)]
+    for index, cell in enumerate(cells):
+        if cell.cell_type == "markdown":
+            headings = [line.lstrip("#").strip() for line in cell.source.splitlines() if line.startswith("#")]
+            sections += [Section(title) for title in headings[-1:]]
+        elif cell.cell_type == "code" and cell.source.strip():
+            sections[-1].cells.append(index)
+    return [section for section in sections if section.cells]
+
+
+async def _run(path: Path, folder: Path, environ: dict[str, str], final: str, watcher: Watcher) -> dict[str, Any]:
+    import nbformat
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient.exceptions import DeadKernelError
+
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory(prefix="tfos-demo-") as sockets, (Path(sockets) / "log").open("w+b") as log:
+        # Unix sockets: nothing of the kernel can be reached over the network.
+        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(Path(sockets) / "kernel"))
+        client = _make_client(notebook, manager)
+        kernel = client.async_setup_kernel(cwd=str(folder), env=environ, stdout=log, stderr=log)
+        try:
+            async with kernel:
+                for section in sections_of(notebook.cells):
+                    await _run_section(client, section, watcher)
+                return await _ask(client, final)
+        except (DeadKernelError, RuntimeError) as error:
+            log.seek(0)
+            raise KernelDied(log.read().decode(errors="replace").strip()[-2000:] or str(error)) from error
+
+
+def _make_client(notebook: Any, manager: Any) -> Any:
+    from nbclient import NotebookClient
+
+    class Client(NotebookClient):
+        """Hands on what the running cell writes."""
+
+        def process_message(self, msg: dict[str, Any], cell: Any, cell_index: int) -> Any:
+            if msg["msg_type"] == "stream":
+                lines = [line for line in msg["content"]["text"].splitlines() if line.strip()]
+                if lines:
+                    self.hand_on(lines[-1])
+            return super().process_message(msg, cell, cell_index)
+
+        hand_on: Callable[[str], None] = staticmethod(lambda _line: None)
+
+    return Client(notebook, km=manager, timeout=CELL_TIMEOUT_S, allow_errors=False)
+
+
+async def _run_section(client: Any, section: Section, watcher: Watcher) -> None:
+    from nbclient.exceptions import CellExecutionError
+
+    began_s = time.monotonic()
+    client.hand_on = lambda line: watcher.wrote(section, line)
+    watcher.began(section)
+    for number, index in enumerate(section.cells, 1):
+        cell = client.nb.cells[index]
+        try:
+            await client.async_execute_cell(cell, index)
+        except CellExecutionError as error:
+            raise CellFailure(section.title, number, cell.source, _shown(cell, error)) from None
+    section.seconds = time.monotonic() - began_s
+    watcher.ended(section)
+
+
+def _shown(cell: Any, error: Exception) -> str:
+    """Return the error as the notebook shows it."""
+    for output in cell.outputs:
+        if output.output_type == "error":
+            return "\n".join(output.traceback)
+    return str(error)
+
+
+async def _ask(client: Any, expression: str) -> dict[str, Any]:
+    """Evaluate an expression in the kernel, without a trace in the notebook."""
+    asked = client.kc.execute("", silent=True, store_history=False, user_expressions={"final": expression})
+    reply = await client.async_wait_for_reply(asked)
+    answer = reply["content"]["user_expressions"]["final"]
+    if answer["status"] != "ok":
+        raise KernelDied(f"the kernel could not tell its final state: {answer['ename']}: {answer['evalue']}")
+    state: dict[str, Any] = json.loads(ast.literal_eval(answer["data"]["text/plain"]))
+    return state

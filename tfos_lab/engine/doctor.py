@@ -1,0 +1,320 @@
+"""Looks whether all that a cluster needs is there, and says what to do where it is not.
+
+`examine` returns one `Finding` per thing looked at; ``tfos-lab doctor`` and ``%tfos doctor`` show them. Nothing is
+changed, and TensorFlow is not imported. Executors are looked at only through a session that is there already.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tfos_lab.engine import spark_session
+from tfos_lab.engine.executors import inspect_executors
+from tfos_lab.engine.launchers.gpus import visible_gpus
+from tfos_lab.errors import TfosError
+from tfos_lab.node import nursery_client
+from tfos_lab.node.frames import ConnectionClosed, FrameSocket
+from tfos_lab.node.requests import FailedReply, SpawnRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PYTHON_NEEDED = (3, 11)
+JAVA_NEEDED = 17
+SPARK_NEEDED = (4, 0)
+TENSORFLOW_NEEDED = (2, 21)
+FREE_BYTES_NEEDED = 2 * 1024**3
+_GIB = 1024**3
+_ASK_TIMEOUT_S = 20.0
+_NURSERY_TIMEOUT_S = 0.3
+
+# TensorFlow goes by several names; whichever is installed, the module is the same.
+_TENSORFLOW_NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tensorflow-rocm")
+# What Spark's own Python on this machine must have for rows to be fed.
+_WORKER_PROBE = "import sys, pyarrow; print('%d.%d' % sys.version_info[:2])"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: what it is, whether it will do, what was found, and what to do if it will not."""
+
+    what: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What was found and what to do, in words."""
+        return f"{self.what}: {self.found}" + (f"; {self.advice}" if self.advice and not self.ok else "")
+
+
+def examine(spark: SparkSession | None = None) -> list[Finding]:
+    """Look at everything; returns the findings in the order that they are best mended.
+
+    Parameters
+    ----------
+    spark : pyspark.sql.SparkSession, optional
+        The session whose executors are looked at; the active one of this process by default.
+    """
+    findings = [
+        check_python(),
+        check_java(os.environ),
+        check_package("pyspark", ("pyspark",), SPARK_NEEDED),
+        check_spark_python(os.environ),
+        check_package("TensorFlow", _TENSORFLOW_NAMES, TENSORFLOW_NEEDED),
+        check_package("Keras", ("keras", "tf-keras")),
+        check_gpus(),
+        check_scratch(),
+        check_runs(os.environ),
+        check_nurseries(),
+    ]
+    session = spark if spark is not None else spark_session.active_session()
+    return [*findings, *check_session(session)]
+
+
+def render_text(findings: Iterable[Finding]) -> str:
+    """Return the findings as a table for a terminal, with a line at the end that sums up."""
+    findings = list(findings)
+    width = max((len(finding.what) for finding in findings), default=0)
+    lines = []
+    for finding in findings:
+        lines.append(f"{'✓' if finding.ok else '✗'} {finding.what:<{width}}  {finding.found}")
+        if finding.advice and not finding.ok:
+            lines.append(f"  {'':<{width}}  → {finding.advice}")
+    return "\n".join([*lines, "", sum_up(findings)])
+
+
+def sum_up(findings: Iterable[Finding]) -> str:
+    """Return the findings in one sentence."""
+    problems = [finding.what for finding in findings if not finding.ok]
+    if not problems:
+        return "All is well."
+    return f"{len(problems)} problem{'s' if len(problems) > 1 else ''}: {', '.join(problems)}."
+
+
+# ---- this machine ---------------------------------------------------------------------------------------------------
+
+
+def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Finding:
+    """Look at the Python that runs this."""
+    ok = version[:2] >= PYTHON_NEEDED
+    return Finding(
+        "Python", ok, f"{_dotted(version)} ({sys.executable})", f"use Python {_dotted(PYTHON_NEEDED)} or newer"
+    )
+
+
+def check_java(environ: Mapping[str, str]) -> Finding:
+    """Look at the Java that Spark's own scripts would start: JAVA_HOME's, else the one on PATH."""
+    home = environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
+    advice = (
+        f"Spark needs Java {JAVA_NEEDED} or newer: apt-get install openjdk-17-jre-headless, or point JAVA_HOME at one"
+    )
+    if java is None:
+        return Finding("Java", ok=False, found="none on PATH, and JAVA_HOME is not set", advice=advice)
+    said = _ask([java, "-version"], environ)
+    version = java_version(said or "")
+    if version is None:
+        where = f"JAVA_HOME={home}" if home else java
+        return Finding("Java", ok=False, found=f"{where} is no Java that runs", advice=advice)
+    return Finding("Java", version >= JAVA_NEEDED, f"{version} ({java})", advice)
+
+
+def java_version(text: str) -> int | None:
+    """Read the major version from what ``java -version`` says.
+
+    Examples
+    --------
+    >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_412"')
+    (17, 8)
+    """
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found[1]) if found else None
+
+
+def check_package(what: str, names: Iterable[str], needed: tuple[int, ...] = ()) -> Finding:
+    """Look at an installed package, without importing it."""
+    names = list(names)
+    advice = f"pip install '{names[0]}{'>=' + _dotted(needed) if needed else ''}'"
+    for name in names:
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[: len(needed)])
+        return Finding(what, numbers >= needed, version if name == names[0] else f"{version} ({name})", advice)
+    return Finding(what, ok=False, found="not installed", advice=advice)
+
+
+def check_spark_python(environ: Mapping[str, str]) -> Finding:
+    """Look at the Python that Spark starts for its own tasks on this machine; with another one, rows cannot be fed."""
+    mine = _dotted(sys.version_info[:2])
+    python = environ.get("PYSPARK_PYTHON") or "python3"
+    advice = f"before Jupyter starts: export PYSPARK_PYTHON={sys.executable}"
+    said = _ask([python, "-c", _WORKER_PROBE], environ)
+    last = said.strip().splitlines()[-1] if said and said.strip() else ""
+    if said is None:
+        return Finding("Spark's Python", ok=False, found=f"{python} does not run", advice=advice)
+    if "pyarrow" in last:
+        return Finding("Spark's Python", ok=False, found=f"{python} lacks pyarrow", advice=advice)
+    found = f"{last} ({python})" if last == mine else f"{python} is Python {last}, and this is {mine}"
+    return Finding("Spark's Python", last == mine, found, advice)
+
+
+def check_gpus() -> Finding:
+    """Count the GPUs; to have none is no problem."""
+    gpus = visible_gpus()
+    return Finding("GPUs", ok=True, found=", ".join(gpus) if gpus else "none: nodes on this machine compute on the CPU")
+
+
+def check_scratch(free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free) -> Finding:
+    """Look at the folder for sockets and spools of nodes: it must be ours alone and have room for rows."""
+    try:
+        root = nursery_client.scratch_root()
+    except OSError as error:
+        return Finding("scratch folder", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
+    free = free_bytes(root)
+    advice = "rows that are fed lie here: make room, or set TMPDIR to a larger disk"
+    return Finding("scratch folder", free >= FREE_BYTES_NEEDED, f"{root}, {free / _GIB:.1f} GiB free", advice)
+
+
+def check_runs(environ: Mapping[str, str]) -> Finding:
+    """Look at the folder that logs of runs are written to."""
+    folder = Path(environ.get("TFOS_LAB_RUNS", "runs")).absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if os.access(there, os.W_OK):
+        return Finding("run folder", ok=True, found=str(folder))
+    fallback = Path.home() / ".cache" / "tfos_lab" / "runs"
+    advice = f"until TFOS_LAB_RUNS names another one, logs go to {fallback}"
+    return Finding("run folder", ok=False, found=f"{there} cannot be written to", advice=advice)
+
+
+# ---- nurseries ------------------------------------------------------------------------------------------------------
+
+
+def check_nurseries() -> Finding:
+    """Ask the nurseries of this user on this machine how they are; none is no problem, the first cell starts them."""
+    try:
+        sockets = sorted(nursery_client.scratch_root().glob("*/*.sock"))
+    except OSError as error:
+        return Finding("nurseries", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
+    answers = [(path.stem.partition("-")[0], ask_nursery(path)) for path in sockets]
+    living = [(kind, answer) for kind, answer in answers if answer != "gone"]
+    broken = [answer for _, answer in living if answer not in ("warm", "importing")]
+    if broken:
+        return Finding(
+            "nurseries", ok=False, found=f"cannot import: {broken[0]}", advice="mend that, restart the kernel"
+        )
+    if not living:
+        return Finding("nurseries", ok=True, found="none yet: the first cell starts them")
+    counts = {f"{kind} {answer}": living.count((kind, answer)) for kind, answer in living}
+    return Finding("nurseries", ok=True, found=", ".join(f"{count} {which}" for which, count in counts.items()))
+
+
+def ask_nursery(path: Path) -> str:
+    """Return ``"warm"``, ``"importing"``, ``"gone"``, or why the nursery behind a socket cannot import what it must."""
+    frames = nursery_client._try_connect(path)  # noqa: SLF001 - `connect` would start the one that is not there
+    if frames is None:
+        return "gone"
+    with frames:
+        try:
+            frames.send(msgspec.msgpack.encode(SpawnRequest(target="")))
+            return _read_answer(frames)
+        except (ConnectionClosed, OSError, msgspec.DecodeError):
+            return "gone"
+
+
+def _read_answer(frames: FrameSocket) -> str:
+    ready, _, _ = select.select([frames], [], [], _NURSERY_TIMEOUT_S)
+    if not ready:
+        return "importing"  # it answers when it has imported everything
+    reply = nursery_client.reply_decoder.decode(frames.receive()[0])
+    return reply.reason if isinstance(reply, FailedReply) else "warm"
+
+
+# ---- Spark ----------------------------------------------------------------------------------------------------------
+
+
+def check_session(session: SparkSession | None) -> list[Finding]:
+    """Look at the session and, on a real cluster, at its executors."""
+    if session is None:
+        return [Finding("Spark session", ok=True, found="none in this process: nodes would run on this machine")]
+    death = spark_session.death_of(session)
+    if death is not None:
+        return [Finding("Spark session", ok=False, found=death, advice="make one: SparkSession.builder.getOrCreate()")]
+    master = spark_session.master_of(session) or "Spark Connect"
+    if spark_session.is_local(session):
+        return [Finding("Spark session", ok=True, found=f"{master}: nodes run as processes of this machine")]
+    slots = spark_session.slots_of(session)
+    free = f", {slots.free} of {slots.total} task slots free" if slots else ""
+    advice = "add executors or cores, or stop what holds them (%tfos stop all)"
+    return [
+        Finding("Spark session", slots is None or slots.free > 0, f"{master}{free}", advice),
+        *check_executors(session),
+    ]
+
+
+def check_executors(session: SparkSession) -> list[Finding]:
+    """Run a small job that tells what the executors have; it also begins to warm them."""
+    try:
+        facts = inspect_executors(session, 1, {})
+    except TfosError as error:
+        return [Finding("executors", ok=False, found=str(error))]
+    except Exception as error:  # noqa: BLE001 - Spark has many; whichever it is, it is what is wrong
+        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        return [Finding("executors", ok=False, found=f"{type(error).__name__}: {first}")]
+    return [judge_executor(fact) for fact in facts]
+
+
+def judge_executor(fact: Mapping[str, str]) -> Finding:
+    """Judge what one executor has told."""
+    mine = _dotted(sys.version_info[:2])
+    what = f"executor {fact['executor']}".rstrip()
+    problems = [f"lacks {fact['missing']}"] if fact["missing"] else []
+    if fact["python"] != mine:
+        problems.append(f"its Python is {fact['python']}, and this is {mine}")
+    found = f"{fact['host']}: {'; '.join(problems) or f'Python {mine}, all packages'}"
+    return Finding(
+        what, not problems, found, "give it the packages, or point spark.pyspark.python at a Python that has them"
+    )
+
+
+# ---- small helpers --------------------------------------------------------------------------------------------------
+
+
+def _ask(command: list[str], environ: Mapping[str, str]) -> str | None:
+    """Return all that a command says, or None if there is no such command or it hangs."""
+    program = shutil.which(command[0], path=environ.get("PATH"))
+    if program is None:
+        return None
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_ASK_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode(errors="replace")
+
+
+def _dotted(version: Iterable[int]) -> str:
+    return ".".join(map(str, version))
