@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tfos_lab.data.prepare import prepare
-from tfos_lab.data.schema import column_specs
+from tfos_lab.data.prepare import map_batches, prepare
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.roster import Failure
 from tfos_lab.engine.shipping import make_task
@@ -68,9 +67,7 @@ def _checked_frame(cluster: Cluster, data: Any, epochs: int, columns: list[str] 
             raise NoSession(reason="an RDD is to be fed, but there is no SparkSession to read it with")
         data = session.createDataFrame(data)
     spark_session.require_alive(data.sparkSession)
-    frame = prepare(data, columns)
-    column_specs(frame.schema.json())
-    return frame
+    return prepare(data, columns)
 
 
 class FeedJob:
@@ -157,7 +154,7 @@ class FeedJob:
         spark = self._frame.sparkSession
         try:
             with spark_session.tagged(spark, self._tag, f"tfos_lab: rows for '{self._cluster.name}'"):
-                self._rows = self._frame.mapInArrow(task, _SCHEMA).collect()
+                self._rows = map_batches(self._frame, task, _SCHEMA).collect()
         except Exception as error:  # noqa: BLE001 - raised again by the thread that waits for this one
             self._error = error
 

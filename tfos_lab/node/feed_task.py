@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import msgspec
 
+from tfos_lab.data.batches import measure
+from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed_plan import FeedPlan, connect
 from tfos_lab.node.flight_endpoint import CommitTicket, PutTicket
@@ -46,7 +48,7 @@ class PartitionSender:
         self._writers: dict[int, Any] = {}
         self._rows = dict.fromkeys(self._seats, 0)
         self._size_bytes = 0
-        self._shapes: dict[str, list[int]] = {}
+        self._specs = column_specs(plan.schema)
         self._turn = partition
 
     @property
@@ -58,6 +60,7 @@ class PartitionSender:
         """Send a record batch, a piece to each node."""
         if not batch.num_rows:
             return
+        self._specs = measure(batch, self._specs)
         if not self._writers:
             self._open(batch)
         self._size_bytes += batch.nbytes
@@ -74,12 +77,6 @@ class PartitionSender:
     def _open(self, batch: Any) -> None:
         from pyarrow import flight
 
-        from tfos_lab.data.batches import resolve, to_numpy
-        from tfos_lab.data.schema import column_specs
-
-        first = batch.slice(0, 1)
-        specs = resolve(column_specs(self._plan.schema), to_numpy(first, column_specs(self._plan.schema)))
-        self._shapes = {spec.name: [size or 0 for size in spec.shape] for spec in specs}
         for seat in self._seats:
             ticket = PutTicket(self._plan.token, self._plan.feed, self._partition, self._attempt)
             descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
@@ -99,7 +96,7 @@ class PartitionSender:
             attempt=self._attempt,
             rows=self._rows,
             size_bytes=self._size_bytes,
-            shapes=self._shapes,
+            shapes={spec.name: [size or 0 for size in spec.shape] for spec in self._specs} if self.total_rows else {},
         )
         client = self._clients[self._seats[self._partition % len(self._seats)]]
         list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))

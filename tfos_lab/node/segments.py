@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfos_lab.data.batches import to_numpy
+from tfos_lab.data.row_index import RowIndex
 from tfos_lab.data.schema import ColumnSpec
 
 Columns = dict[str, np.ndarray]
@@ -28,12 +29,14 @@ def read_shuffled(
 
     Rows are gathered from the mapped files, so memory holds one batch at a time.
     """
-    tables = [pa.ipc.open_file(pa.memory_map(path)).read_all() for path, _ in segments]
-    if not tables:
+    batches = [
+        segment.get_batch(index)
+        for segment in (pa.ipc.open_file(pa.memory_map(path)) for path, _ in segments)
+        for index in range(segment.num_record_batches)
+    ]
+    if not batches:
         return
-    table = pa.concat_tables(tables)
-    order = rng.permutation(table.num_rows)
+    rows = RowIndex(batches, specs)
+    order = rng.permutation(len(rows))
     for start in range(0, len(order), batch_size):
-        rows = table.take(order[start : start + batch_size]).combine_chunks()
-        for batch in rows.to_batches():
-            yield to_numpy(batch, specs)
+        yield rows.take(order[start : start + batch_size])

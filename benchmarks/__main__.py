@@ -1,0 +1,48 @@
+"""Runs the benchmarks, prints a table, and writes ``benchmarks/results.json``: ``tfos-lab bench [NAME ...]``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+
+from benchmarks.measure import Row
+
+SUITES = ("importing", "startup", "standalone", "failing", "memory", "training")
+RESULTS = Path(__file__).with_name("results.json")
+
+
+def main() -> int:
+    """Run the suites named on the command line, all by default."""
+    parser = argparse.ArgumentParser(prog="tfos-lab bench", description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="NAME", help=", ".join(SUITES))
+    names = parser.parse_args().suites or SUITES
+    if unknown := set(names) - set(SUITES):
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    rows: list[Row] = []
+    for name in names:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        for row in importlib.import_module(f"benchmarks.{name}").measure():
+            rows.append(row)
+            print(f"  {row}", file=sys.stderr, flush=True)
+    print(as_table(rows))
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "machine": platform.machine()}
+    if set(names) == set(SUITES):
+        RESULTS.write_text(json.dumps({"machine": machine, "rows": [row.as_dict() for row in rows]}, indent=1) + "\n")
+    return 0
+
+
+def as_table(rows: list[Row]) -> str:
+    """Return the rows as text, columns aligned."""
+    cells = [("what", "tfos_lab", "by hand", "ratio", "goal", "met"), *(row.cells() for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in cells)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""What four warm nodes hold in memory, beside one process that imports TensorFlow (proportional set size)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import psutil
+
+import tfos_lab
+from benchmarks.by_hand import run_python
+from benchmarks.measure import Row
+
+_NODES = 4
+_MIB = 2**20
+
+
+def measure() -> Iterator[Row]:
+    """Sum up nursery, agents and children of a cluster of 4 that runs."""
+    with tfos_lab.run(_sleep, cluster_size=_NODES, local="processes") as cluster:
+        time.sleep(2.0)
+        ours = sum(_pss(process) for process in _family(cluster)) / _MIB
+    process = run_python("import time, tensorflow; print(flush=True); time.sleep(600)")
+    assert process.stdout is not None
+    process.stdout.readline()
+    single = _pss(psutil.Process(process.pid)) / _MIB
+    process.kill()
+    process.communicate()
+    goal = "< 1.8 ×"
+    yield Row(
+        "4 warm nodes with nursery and agents (beside: one import)", "MiB", ours, single, goal, ours < 1.8 * single, 1
+    )
+
+
+def _family(cluster: tfos_lab.Cluster) -> list[psutil.Process]:
+    """Return the nodes' children, their agents, and the nurseries that both were forked from."""
+    children = [psutil.Process(view.pid) for view in cluster.nodes]
+    nursery = children[0].parent()
+    assert nursery is not None
+    sockets = os.path.dirname(nursery.cmdline()[-1])  # noqa: PTH120 - a word of a command line, not a path of ours
+    nurseries = [p for p in psutil.process_iter(["cmdline"]) if sockets in " ".join(p.info["cmdline"] or [])]
+    return list({process.pid: process for process in [*children, *nurseries]}.values())
+
+
+def _pss(process: psutil.Process) -> float:
+    return float(process.memory_full_info().pss)
+
+
+def _sleep(args: object, ctx: object) -> None:
+    """Hold what a node holds."""
+    time.sleep(600)
