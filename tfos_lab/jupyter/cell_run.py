@@ -94,8 +94,8 @@ def _open_display(cluster: Any, options: CellOptions) -> Display:
 
 def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any) -> Any:
     __tracebackhide__ = True
+    feeder = _Feeder(cluster, options)
     try:
-        feeder = _Feeder(cluster, options)
         feeder.start()
         while feeder.is_alive():
             display.poll()
@@ -104,6 +104,7 @@ def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any) ->
         results = _wait_for_results(cluster, display, map_fun)
     except KeyboardInterrupt:
         _stop_at_once(cluster, options)
+        feeder.join(INTERRUPT_GRACE_S)  # Spark's job is cancelled there
         raise ClusterInterrupted(cluster.name) from None
     except ClusterEnded as ended:
         if ended.state in ("stopped", "stopping"):
