@@ -36,7 +36,7 @@ def test_the_script_is_the_cell_and_what_it_builds_on() -> None:
         "# Run it with:  spark-submit THIS_FILE.py\n\n"
         "from pyspark.sql import SparkSession\n\nimport tfos_lab\n\n"
         "from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\n\n"
-        "pass  # %load_ext tfos_lab\nimport keras\n\n"
+        "# %load_ext tfos_lab\nimport keras\n\n"
         "RATE = 0.1\n\n"
         "def build():\n    return keras.Sequential()\n\n"
         "train_df = spark.range(10)\n\n"
@@ -87,6 +87,12 @@ def test_cells_that_change_a_needed_name_are_taken_and_others_are_not() -> None:
     chosen, missing = needed_cells({"rows", "gone"}, cells)
     assert chosen == ["rows = []", "rows.append(1)", "rows[0] = 2", "rows += [1]"]
     assert missing == {"gone"}
+
+
+def test_magics_within_a_block_leave_it_whole() -> None:
+    assert needed_cells({"a"}, ["if True:\n    %matplotlib inline\na = 1"])[0] == [
+        "if True:\n    pass  # %matplotlib inline\na = 1"
+    ]
 
 
 def test_definitions_that_were_run_again_are_taken_once() -> None:

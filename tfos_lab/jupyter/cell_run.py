@@ -104,7 +104,8 @@ def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any) ->
         results = _wait_for_results(cluster, display, map_fun)
     except KeyboardInterrupt:
         _stop_at_once(cluster, options)
-        feeder.join(INTERRUPT_GRACE_S)  # Spark's job is cancelled there
+        if feeder.is_alive():
+            feeder.join(INTERRUPT_GRACE_S)  # Spark's job is cancelled there
         raise ClusterInterrupted(cluster.name) from None
     except ClusterEnded as ended:
         if ended.state in ("stopped", "stopping"):

@@ -131,7 +131,8 @@ def _as_python(text: str) -> str:
         if not lines[0].startswith(_PYTHON_MAGICS):
             return ""
         lines = lines[1:]
-    return "\n".join(re.sub(r"^(\s*)([%!].*)$", r"\1pass  # \2", line) for line in lines)
+    lines = [re.sub(r"^([%!].*)$", r"# \1", line) for line in lines]
+    return "\n".join(re.sub(r"^(\s+)([%!].*)$", r"\1pass  # \2", line) for line in lines)
 
 
 def _parse(source: str) -> ast.Module | None:
