@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -130,3 +131,10 @@ def hatch(tmp_path):
             return Hatchling(link)
 
         yield start
+
+
+@pytest.fixture
+def short_folder():
+    """A temporary folder whose path is short enough for sockets; pytest's own are not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)

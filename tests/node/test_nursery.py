@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from contextlib import ExitStack
@@ -130,6 +129,17 @@ def test_a_forked_process_ends_with_the_connection_that_asked_for_it(nurseries):
     assert gone(child)
 
 
+def test_who_asks_and_goes_at_once_leaves_nothing_behind(nurseries):
+    """The signal reaches processes that have hardly been forked."""
+    nurseries.warm()
+    children = []
+    for _ in range(20):
+        frames, child, _ = nurseries.spawn()
+        frames.close()
+        children.append(child)
+    assert all(gone(child) for child in children)
+
+
 def test_a_kept_process_outlives_the_connection_that_asked_for_it(nurseries):
     frames, child, control = nurseries.spawn()
     frames.send(msgspec.msgpack.encode(KeepRequest()))
@@ -234,13 +244,6 @@ def test_what_must_stand_before_the_import_chooses_the_nursery():
         "LD_LIBRARY_PATH": "/x",
         "TF_X": "1",
     }
-
-
-@pytest.fixture
-def short_folder():
-    """A temporary folder whose path is short enough for sockets; pytest's own are not."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        yield Path(folder)
 
 
 def test_sockets_lie_in_a_folder_that_nobody_else_can_open(monkeypatch, short_folder):

@@ -64,9 +64,9 @@ def test_a_process_leaves_with_its_parent():
 import os, sys, time
 from tfos_lab.node.processes import die_with_parent
 reading, writing = os.pipe()
-child = os.fork()
+parent, child = os.getpid(), os.fork()
 if child == 0:
-    die_with_parent()
+    die_with_parent(parent)
     os.write(writing, b"x")
     time.sleep(60)
 os.read(reading, 1)
@@ -81,3 +81,17 @@ time.sleep(60)
     while grandchild.is_running() and grandchild.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
         select.select([], [], [], 0.01)
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_whose_parent_has_gone_already_leaves_at_once():
+    with subprocess.Popen([sys.executable, "-c", _ORPHAN], stdout=subprocess.PIPE) as process:
+        assert process.stdout.read() == b"before\n"
+        assert process.wait(5.0) == 1
+
+
+_ORPHAN = """
+from tfos_lab.node.processes import die_with_parent
+print("before", flush=True)
+die_with_parent(-1)
+print("after", flush=True)
+"""

@@ -15,13 +15,12 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.errors import PayloadError
 from tfos_lab.node.child_link import inherited_socket
-from tfos_lab.node.processes import die_with_parent, set_process_name
+from tfos_lab.node.processes import set_process_name
 from tfos_lab.node.requests import ChildSpec
 
 
 def run(body: bytes, fds: list[int]) -> int:
     """Entry point in the forked process: ``fds`` are the control socket, stdout and stderr."""
-    die_with_parent()
     spec = msgspec.msgpack.decode(body, type=ChildSpec)
     set_process_name(f"tfos {spec.node}")
     _take_environment(spec)

@@ -123,6 +123,8 @@ class FeedStore:
         )
 
     def _commit(self, message: m.Commit) -> None:
+        # The rows were stored before the driver heard of them, but the news of it may still wait in the queue.
+        self.pump()
         path = self._stored.pop((message.feed, message.partition, message.attempt), None)
         for key in [key for key in self._stored if key[:2] == (message.feed, message.partition)]:
             self._stored.pop(key).unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.node.frames import ConnectionClosed, FrameSocket
-from tfos_lab.node.processes import open_pidfd, reset_signals, signal_group
+from tfos_lab.node.processes import die_with_parent, open_pidfd, reset_signals, signal_group
 from tfos_lab.node.requests import ExitedReply, FailedReply, KeepRequest, NurseryRequest, SpawnedReply, SpawnRequest
 
 IDLE_S = 600.0
@@ -52,9 +52,10 @@ class _Client:
 class _Forked(Exception):
     """Raised in the forked process, so that it leaves the parent's stack before it works."""
 
-    def __init__(self, request: SpawnRequest, fds: list[int]) -> None:
+    def __init__(self, request: SpawnRequest, fds: list[int], nursery: int) -> None:
         self.request = request
         self.fds = fds
+        self.nursery = nursery
 
 
 class Nursery:
@@ -128,9 +129,19 @@ class Nursery:
     def _fork(self, client: _Client, request: SpawnRequest, fds: list[int]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        # What is sent to the child before it has signal handlers of its own waits: the nursery's would swallow it.
+        nursery = os.getpid()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            _close_all(fds)
+            self._send(client, FailedReply(reason=f"no process could be forked: {error.strerror}"))
+            return
         if pid == 0:
-            raise _Forked(request, fds)
+            raise _Forked(request, fds, nursery)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Both sides ask for the process group, so that neither can be too early with a signal.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
@@ -250,13 +261,15 @@ def main() -> None:
         options.socket.unlink(missing_ok=True)
         return
     except _Forked as forked:
-        request, fds = forked.request, forked.fds
+        request, fds, parent = forked.request, forked.fds, forked.nursery
     nursery.close_in_child()
     del nursery, listener
-    os._exit(_run_target(request, fds))
+    os._exit(_run_target(request, fds, parent))
 
 
-def _run_target(request: SpawnRequest, fds: list[int]) -> int:
+def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
+    if request.target == "child":
+        die_with_parent(parent)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     try:

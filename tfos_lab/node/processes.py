@@ -13,9 +13,11 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
 
-def die_with_parent(sig: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel to send ``sig`` to this process when the thread that forked it ends."""
-    _prctl(_PR_SET_PDEATHSIG, int(sig))
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when ``parent``, which forked it, ends; leave at once if that has happened already."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def set_process_name(name: str) -> None:

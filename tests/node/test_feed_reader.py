@@ -1,0 +1,234 @@
+"""The child's part of a feed: every row of the node, once per epoch, in as many steps as were agreed on."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tfos_lab import messages as m
+from tfos_lab.errors import FeedError
+from tfos_lab.node.feed_reader import FeedReader
+
+PATIENCE_S = 20.0
+SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]})
+
+
+class Node:
+    """A reader that is told what a driver and an agent would tell it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.said = []
+        self.reader = FeedReader(2, self.said.append)
+        self._segments = 0
+
+    def open_feed(self, feed=0, *, epochs=1, remainder="pad"):
+        self.reader.take(m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token=""))
+        return self
+
+    def segment(self, numbers, *, feed=0, batches=1):
+        """Commit rows, written in so many record batches."""
+        path = self.folder / f"{self._segments}.arrow"
+        self._segments += 1
+        if numbers:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.schema({"x": pa.int64()})) as file:
+                for part in np.array_split(np.array(numbers), batches):
+                    file.write_batch(pa.RecordBatch.from_pydict({"x": pa.array(part, pa.int64())}))
+        shapes = {"x": []}
+        self.reader.take(m.SegmentReady(feed=feed, path=str(path) if numbers else "", rows=len(numbers), shapes=shapes))
+        return self
+
+    def complete(self, rows, *, feed=0):
+        self.reader.take(m.FeedComplete(feed=feed, rows=rows))
+        return self
+
+    def plan(self, steps, *, feed=0, opening=0):
+        self.reader.take(m.EpochPlan(feed=feed, opening=opening, steps=steps))
+        return self
+
+    def end(self):
+        self.reader.take(m.FeedsEnded())
+        return self
+
+    def open(self, batch_size=4, remainder=None, *, shuffle=False, seed=None):
+        return self.reader.open(batch_size, remainder, shuffle=shuffle, seed=seed)
+
+    def epoch(self, reading):
+        """Return an epoch as ``[(numbers, real rows), …]``."""
+        return [(columns["x"].tolist(), rows) for columns, rows in self.reader.epoch(reading)]
+
+    def rows(self, reading):
+        return [number for numbers, rows in self.epoch(reading) for number in numbers[:rows]]
+
+    def told(self, kind):
+        return [message for message in self.said if isinstance(message, kind)]
+
+
+@pytest.fixture
+def node(tmp_path):
+    return Node(tmp_path)
+
+
+def in_thread(function):
+    """Run ``function`` on a thread; returns it and the list that will hold its result or error."""
+    results = []
+
+    def run():
+        try:
+            results.append(function())
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, results
+
+
+def test_rows_come_in_order_in_full_batches_across_segments(node):
+    node.open_feed().segment([0, 1, 2], batches=2).segment([3, 4, 5, 6, 7]).complete(8).plan(2)
+    assert node.epoch(node.open(4)) == [([0, 1, 2, 3], 4), ([4, 5, 6, 7], 4)]
+
+
+def test_the_last_batch_is_filled_up_with_rows_that_do_not_count(node):
+    node.open_feed().segment([1, 2, 3, 4, 5]).complete(5).plan(2)
+    assert node.epoch(node.open(4)) == [([1, 2, 3, 4], 4), ([5, 0, 0, 0], 1)]
+
+
+def test_steps_that_this_node_has_no_rows_for_are_filled_up_too(node):
+    node.open_feed().segment([1]).complete(1).plan(3)
+    assert node.epoch(node.open(2)) == [([1, 0], 1), ([0, 0], 0), ([0, 0], 0)]
+
+
+def test_a_node_without_any_rows_keeps_step(node):
+    node.open_feed().segment([]).complete(0).plan(2)
+    assert node.epoch(node.open(2)) == [([0, 0], 0), ([0, 0], 0)]
+
+
+def test_drop_stops_at_the_agreed_step(node):
+    node.open_feed(remainder="drop").segment(list(range(10))).complete(10).plan(2)
+    assert node.epoch(node.open(4)) == [([0, 1, 2, 3], 4), ([4, 5, 6, 7], 4)]
+
+
+def test_a_dataset_s_own_remainder_wins(node):
+    node.open_feed(remainder="pad").segment(list(range(6))).complete(6).plan(1)
+    assert node.epoch(node.open(4, "drop")) == [([0, 1, 2, 3], 4)]
+
+
+def test_an_empty_feed_has_empty_epochs(node):
+    node.open_feed(epochs=2).complete(0).plan(0)
+    reading = node.open(4)
+    assert node.epoch(reading) == []
+    assert node.epoch(reading) == []
+
+
+def test_an_epoch_can_be_read_again(node):
+    node.open_feed(epochs=2).segment([1, 2, 3]).complete(3).plan(1)
+    reading = node.open(4)
+    assert node.rows(reading) == node.rows(reading) == [1, 2, 3]
+
+
+def test_full_batches_come_before_the_feed_is_complete(node):
+    node.open_feed().segment([0, 1, 2, 3, 4])
+    epoch = node.reader.epoch(node.open(4))
+    columns, rows = next(epoch)
+    assert (columns["x"].tolist(), rows) == ([0, 1, 2, 3], 4)
+    thread, rest = in_thread(lambda: [(columns["x"].tolist(), rows) for columns, rows in epoch])
+    node.segment([5]).complete(6).plan(2)
+    thread.join(PATIENCE_S)
+    assert rest == [[([4, 5, 0, 0], 2)]]
+
+
+def test_after_all_its_epochs_a_feed_gives_way_to_the_next(node):
+    node.open_feed(0, epochs=1).segment([1], feed=0).complete(1, feed=0).plan(1, feed=0)
+    node.open_feed(1, epochs=1).segment([2], feed=1).complete(1, feed=1).plan(1, feed=1)
+    reading = node.open(1)
+    assert node.rows(reading) == [1]
+    assert node.rows(reading) == [2]
+
+
+def test_the_last_feed_can_be_read_on_and_on_once_no_other_will_come(node):
+    node.open_feed().segment([1]).complete(1).plan(1).end()
+    reading = node.open(1)
+    assert [node.rows(reading) for _ in range(3)] == [[1], [1], [1]]
+
+
+def test_without_any_feed_it_is_said_how_to_feed(node):
+    node.end()
+    with pytest.raises(FeedError, match="fed no rows"):
+        node.epoch(node.open(1))
+
+
+def test_epochs_are_what_train_was_asked_for_and_are_waited_for(node):
+    thread, results = in_thread(lambda: node.reader.epochs)
+    node.open_feed(epochs=7)
+    thread.join(PATIENCE_S)
+    assert results == [7]
+
+
+def test_an_aborted_feed_raises_its_reason_in_whoever_reads(node):
+    node.open_feed().segment([1, 2])
+    epoch = node.reader.epoch(node.open(2))
+    next(epoch)
+    thread, results = in_thread(lambda: next(epoch))
+    node.reader.take(m.FeedAborted(feed=0, reason="division by zero"))
+    thread.join(PATIENCE_S)
+    (error,) = results
+    assert isinstance(error, FeedError)
+    assert str(error) == "division by zero"
+
+
+def test_after_an_aborted_feed_the_next_one_is_read(node):
+    node.open_feed(0).reader.take(m.FeedAborted(feed=0, reason="why"))
+    node.open_feed(1).segment([9], feed=1).complete(1, feed=1).plan(1, feed=1)
+    assert node.rows(node.open(1)) == [9]
+
+
+def test_a_shuffled_epoch_has_all_rows_in_another_order_each_time(node):
+    numbers = list(range(100))
+    node.open_feed(epochs=2).segment(numbers[:30], batches=3).segment(numbers[30:]).complete(100).plan(10)
+    reading = node.open(10, shuffle=True)
+    first, second = node.rows(reading), node.rows(reading)
+    assert sorted(first) == sorted(second) == numbers
+    assert numbers != first != second != numbers
+
+
+def test_a_seed_makes_the_order_repeatable(node):
+    orders = []
+    for _ in range(2):
+        node.reader = FeedReader(2, node.said.append)
+        node.open_feed().segment(list(range(50))).complete(50).plan(5)
+        orders.append(node.rows(node.open(10, shuffle=True, seed=1)))
+    assert orders[0] == orders[1]
+
+
+def test_the_driver_hears_of_datasets_and_of_rows_taken(node):
+    node.open_feed(epochs=2).segment([1, 2, 3]).complete(3).plan(2).plan(1, opening=1)
+    first, second = node.open(2), node.open(4, "drop")
+    assert node.told(m.DatasetOpened) == [
+        m.DatasetOpened(seat=2, opening=0, batch_size=2, remainder=None),
+        m.DatasetOpened(seat=2, opening=1, batch_size=4, remainder="drop"),
+    ]
+    node.rows(first)
+    assert node.told(m.RowsTaken)[-1] == m.RowsTaken(seat=2, rows=3, epoch=1)
+    node.rows(second)
+    assert node.told(m.RowsTaken)[-1].epoch == 2
+
+
+def test_columns_are_known_when_the_first_rows_have_come(node):
+    thread, results = in_thread(node.reader.specs)
+    node.open_feed().segment([1])
+    thread.join(PATIENCE_S)
+    ((spec,),) = results
+    assert (spec.name, spec.tf_dtype, spec.shape) == ("x", "int64", ())
+
+
+def test_steps_are_known_once_they_are_agreed_on(node):
+    node.open_feed().segment([1])
+    reading = node.open(1)
+    assert node.reader.known_steps(reading) is None
+    node.complete(1).plan(1)
+    assert node.reader.known_steps(reading) == 1
