@@ -230,6 +230,10 @@ class Notebook:
         """Save the notebook and wait until it is saved."""
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
 
+    def interrupt(self) -> None:
+        """Press ■."""
+        self.command("notebook:interrupt-kernel")
+
     def screenshot(self, name: str, element: Locator | None = None) -> Path:
         """Keep a picture of the page, or of one element, among the artefacts."""
         ARTEFACTS.mkdir(parents=True, exist_ok=True)
@@ -244,6 +248,11 @@ class Notebook:
     def frame_times_ms(self) -> list[float]:
         """Return the time between frames since `watch_frames`."""
         return list(self.page.evaluate("() => { cancelAnimationFrame(window.tfosFrame); return window.tfosFrames; }"))
+
+    def shut_down(self) -> None:
+        """End the kernel, then close the page."""
+        self.page.evaluate("async () => { await window.jupyterapp.shell.currentWidget?.sessionContext?.shutdown(); }")
+        self.close()
 
     def close(self) -> None:
         """Close the page; the kernel lives on with the server."""

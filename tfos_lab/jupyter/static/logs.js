@@ -126,7 +126,7 @@ export class LogTabs {
   /** @param {KeyboardEvent} event */
   moveByKey(event) {
     const tabs = /** @type {HTMLElement[]} */ ([...this.tabs.children]);
-    const at = tabs.findIndex((tab) => tab.getAttribute("aria-selected") === "true");
+    const at = tabs.indexOf(/** @type {HTMLElement} */ (event.target));
     const moves = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 };
     const to = moves[event.key];
     if (to === undefined) return;
@@ -160,7 +160,8 @@ export class LogTabs {
     const { top, height, client } = this.scrolled;
     this.scrolled = { top: scrollTop, height: scrollHeight, client: clientHeight };
     // Text that is forgotten, and a panel that is resized, move the position too.
-    const byHand = scrollTop < top - 1 && scrollHeight >= height && clientHeight === client;
+    const shrunk = Math.max(0, height - scrollHeight);
+    const byHand = top - scrollTop > shrunk + 2 && clientHeight === client;
     const atEnd = scrollHeight - scrollTop - clientHeight < NEAR_END_PX;
     if (this.follow && byHand) this.showFollow(false);
     else if (this.follow && !atEnd) this.scrollToEnd();

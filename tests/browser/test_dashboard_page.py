@@ -1,0 +1,268 @@
+"""The front end of the dashboard by itself: its modules in a bare page of a real Chromium, with an acted model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.support.chromium import find_chromium
+from tests.support.fake_cluster import FakeCluster
+from tests.support.jupyter_rig import CHROMIUM_ARGS
+from tfos_lab.engine.events import LogText
+from tfos_lab.jupyter.dashboard import DashboardWidget, compose_module, encode_view
+from tfos_lab.jupyter.log_feed import LogFeed
+
+pytestmark = pytest.mark.browser
+
+expect.set_options(timeout=30_000)
+
+# A model as anywidget gives it, and the doors through which a test acts the kernel.
+_STAGE = """
+const dashboard = (() => { MODULE; return exported; })();
+const handlers = {};
+window.sent = [];
+window.traits = TRAITS;
+const model = {
+  get: (name) => window.traits[name],
+  send: (content) => window.sent.push(content),
+  on: (name, callback) => { (handlers[name] ??= []).push(callback); },
+  off: (name, callback) => { handlers[name] = (handlers[name] ?? []).filter((kept) => kept !== callback); },
+};
+window.say = (message) => { for (const handler of handlers["msg:custom"] ?? []) handler(message); };
+window.show = (view) => {
+  window.traits.view = view;
+  for (const handler of handlers["change:view"] ?? []) handler();
+};
+window.forget = dashboard.initialize({ model });
+window.leave = dashboard.render({ model, el: document.body });
+window.leftovers = () => Object.values(handlers).flat().length;
+"""
+
+
+class Stage:
+    """A bare page with the dashboard in it; the test acts the kernel."""
+
+    def __init__(self, page: Page, cluster: FakeCluster) -> None:
+        self.page = page
+        self.cluster = cluster
+        self.feed = LogFeed()
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.set_content(f"<style>{DashboardWidget._css}</style>")
+        traits = {"view": self._view(), "display_key": "k", "blocking": True, "kernel_id": ""}
+        module = compose_module().replace("export default", "const exported =")
+        page.evaluate(_STAGE.replace("MODULE", module).replace("TRAITS", json.dumps(traits)))
+
+    def _view(self) -> dict[str, Any]:
+        view = self.cluster.view()
+        return encode_view(view, "/runs/1", view.started_s)
+
+    def change(self, node: str, **fields: object) -> None:
+        self.cluster.change(node, **fields)
+        self.show()
+
+    def show(self) -> None:
+        self.page.evaluate("(view) => window.show(view)", self._view())
+
+    def write(self, *texts: tuple[str, str]) -> None:
+        for node, text in texts:
+            self.feed.take_in(LogText(time_s=0.0, node=node, stream="stdout", text=text))
+        self.say({"kind": "log", **(self.feed.take_out() or {})})
+
+    def say(self, message: dict[str, Any]) -> None:
+        self.page.evaluate("(message) => window.say(message)", message)
+
+    @property
+    def panel(self):
+        return self.page.get_by_role("tabpanel")
+
+    def has_lines(self, *lines: str) -> None:
+        expect(self.panel).to_have_text("\n".join(lines), use_inner_text=True)
+
+    def tab(self, name: str):
+        return self.page.get_by_role("tab", name=name)
+
+    def row(self, node: str):
+        return self.page.get_by_role("row").filter(has=self.page.get_by_role("button", name=node, exact=True))
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(CHROMIUM_ARGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def stage(chromium: Browser) -> Iterator[Stage]:
+    page = chromium.new_page(viewport={"width": 900, "height": 700})
+    made = Stage(page, FakeCluster())
+    yield made
+    assert made.errors == []
+    page.close()
+
+
+def test_a_row_changes_cell_by_cell(stage: Stage) -> None:
+    stage.page.evaluate("() => { window.before = [...document.querySelectorAll('tbody tr')]; }")
+    stage.change("chief:0", state="reserved")
+    expect(stage.row("chief:0")).to_contain_text("reserved")
+    expect(stage.row("worker:0")).to_contain_text("waiting")
+    same = "() => window.before.every((row, index) => row === document.querySelectorAll('tbody tr')[index])"
+    assert stage.page.evaluate(same)
+    stage.change("chief:0", host="exec-1", step=3, total_steps=12, state="running")
+    expect(stage.page.get_by_role("columnheader")).to_have_text(["Node", "State", "Step", "Host", "Heartbeat"])
+    expect(stage.row("chief:0").get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
+
+
+def test_a_failed_node_says_why_below_its_row(stage: Stage) -> None:
+    stage.change("worker:0", state="failed", detail="ValueError: <b>no</b>")
+    expect(stage.page.locator("tr.tfos-detail")).to_have_text("ValueError: <b>no</b>")
+    expect(stage.tab("worker:0")).to_have_attribute("data-state", "failed")
+
+
+def test_a_late_heartbeat_is_marked(stage: Stage) -> None:
+    started = stage.cluster.view().started_s
+    stage.change("chief:0", state="running", last_beat_s=started - 42)
+    stage.change("worker:0", state="running", last_beat_s=started + 1000)
+    stage.change("worker:1", state="done", last_beat_s=started - 42)
+    expect(stage.row("chief:0").locator(".tfos-late")).to_have_text(re.compile(r"4\d s ago"))
+    expect(stage.row("worker:0").locator(".tfos-beat")).to_have_text("now")
+    expect(stage.row("worker:1").locator(".tfos-beat")).to_have_text("")
+
+
+def test_only_changes_of_state_are_announced(stage: Stage) -> None:
+    status = stage.page.get_by_role("status")
+    expect(status).to_have_text("")
+    stage.cluster.set_state("running")
+    stage.show()
+    expect(status).to_have_text("mnist: running")
+    assert stage.page.locator("[aria-live]:not([aria-live=off])").count() == 1
+
+
+def test_the_all_tab_says_whose_text_it_is_once_per_run(stage: Stage) -> None:
+    stage.write(("chief:0", "a\nb\n"), ("worker:0", "c\n"), ("worker:0", "d\n"))
+    stage.write(("worker:0", "e\n"), ("chief:0", "\n<i>f</i>\n"))
+    expect(stage.panel.locator(".tfos-who")).to_have_text(["chief:0", "worker:0", "chief:0"])
+    expect(stage.panel.locator(".tfos-chunk")).to_have_text(["chief:0a\nb", "worker:0c\nd", "e", "chief:0\n<i>f</i>"])
+    heights = stage.panel.locator(".tfos-chunk").evaluate_all("(all) => all.map((one) => one.offsetHeight)")
+    assert [round(height / heights[2]) for height in heights] == [2, 2, 1, 2], "every line is there, also the empty one"
+
+
+def test_tabs_are_walked_by_arrow_keys(stage: Stage) -> None:
+    stage.write(("chief:0", "of the chief\n"), ("worker:2", "of the last\n"))
+    stage.tab("All").focus()
+    for key, name in [("ArrowRight", "chief:0"), ("ArrowLeft", "All"), ("ArrowLeft", "worker:2"), ("Home", "All")]:
+        stage.page.keyboard.press(key)
+        expect(stage.tab(name)).to_be_focused()
+        expect(stage.tab(name)).to_have_attribute("aria-selected", "true")
+    stage.page.keyboard.press("End")
+    stage.has_lines("of the last")
+    assert stage.page.locator("[role=tab][tabindex='0']").count() == 1
+    stage.row("chief:0").get_by_role("button").press("Enter")
+    stage.has_lines("of the chief")
+
+
+def test_the_filter_shows_whole_lines_and_counts_them(stage: Stage) -> None:
+    stage.write(("chief:0", "one\n\x1b[31mTwo\x1b[0m half\nthree\n"), ("worker:0", "two\n"))
+    stage.page.get_by_role("searchbox").fill("TWO")
+    expect(stage.panel.locator(".tfos-chunk")).to_have_text(["chief:0Two half", "worker:0two"])
+    expect(stage.panel.locator(".tfos-fg-red")).to_have_text("Two")
+    expect(stage.page.locator(".tfos-count")).to_have_text("2 lines")
+    stage.write(("chief:0", "four\nbetween two\n"))
+    expect(stage.page.locator(".tfos-count")).to_have_text("3 lines")
+    stage.page.get_by_role("searchbox").fill("nowhere")
+    stage.has_lines("No line matches.")
+    stage.page.get_by_role("searchbox").fill("")
+    expect(stage.panel).to_contain_text("four")
+
+
+def test_a_progress_bar_is_one_line_that_changes(stage: Stage) -> None:
+    stage.tab("chief:0").click()
+    stage.write(("chief:0", "start\n10%"))
+    stage.has_lines("start", "10%")
+    stage.write(("chief:0", "\r20%"))
+    stage.has_lines("start", "20%")
+    stage.write(("chief:0", "\r100%\ndone\n"))
+    stage.has_lines("start", "100%", "done")
+
+
+def test_what_was_dropped_and_forgotten_is_said_as_numbers(stage: Stage) -> None:
+    stage.tab("chief:0").click()
+    for _ in range(4):
+        stage.write(("chief:0", "x\n" * 2000))
+    expect(stage.panel).to_contain_text("4,000 earlier lines not kept here; whole files in /runs/1")
+    stage.write(*[("chief:0", "y\n" * 1000)] * 3)
+    expect(stage.panel).to_contain_text("1,000 lines dropped here; whole files in /runs/1")
+
+
+def test_scrolling_up_stops_following_and_coming_back_resumes_it(stage: Stage) -> None:
+    follow = stage.page.get_by_role("button", name="Follow")
+    for number in range(20):
+        stage.write(("chief:0", f"{number} {'wrapped ' * 40}\n" * 20))
+    at_end = "(panel) => panel.scrollHeight - panel.scrollTop - panel.clientHeight < 24"
+    stage.page.wait_for_function(at_end, arg=stage.panel.element_handle())
+    expect(follow).to_have_attribute("aria-pressed", "true")
+    stage.panel.hover()
+    stage.page.mouse.wheel(0, -400)
+    expect(follow).to_have_attribute("aria-pressed", "false")
+    stage.write(("chief:0", "more\n" * 20))
+    expect(stage.panel).to_contain_text("more")
+    assert not stage.panel.evaluate(at_end)
+    follow.click()
+    stage.page.wait_for_function(at_end, arg=stage.panel.element_handle())
+    stage.panel.hover()
+    stage.page.mouse.wheel(0, -400)
+    expect(follow).to_have_attribute("aria-pressed", "false")
+    stage.page.mouse.wheel(0, 100_000)
+    expect(follow).to_have_attribute("aria-pressed", "true")
+
+
+def test_text_that_is_forgotten_does_not_stop_following(stage: Stage) -> None:
+    for _ in range(30):
+        stage.write(("chief:0", "x\n" * 500))
+    expect(stage.panel).to_contain_text("10,000 earlier lines not kept here")
+    expect(stage.page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_page_that_came_late_takes_the_history(stage: Stage) -> None:
+    stage.tab("chief:0").click()
+    page = stage.page.evaluate("() => window.sent[0].page")
+    stage.say({"kind": "log", "seq": 7, "chunks": [], "open": {}})
+    chunk = {"node": "chief:0", "runs": [["early\n", ""]], "lines": 1, "note": ""}
+    history = {"kind": "history", "seq": 7, "chunks": [chunk], "open": {}, "forgotten": {"chief:0": 3}}
+    stage.say({**history, "page": "somebody else"})
+    stage.has_lines("No output yet.")
+    stage.say({**history, "page": page})
+    stage.has_lines("3 earlier lines not kept here; whole files in /runs/1", "early")
+
+
+def test_a_page_that_was_there_from_the_start_needs_no_history_unasked(stage: Stage) -> None:
+    stage.tab("chief:0").click()
+    stage.write(("chief:0", "first\n"))
+    stage.say({"kind": "history", "page": "", "seq": 1, "chunks": [], "open": {}, "forgotten": {}})
+    stage.has_lines("first")
+
+
+def test_stop_is_one_click_and_falls_back_to_a_message(stage: Stage) -> None:
+    stop = stage.page.get_by_role("button", name="Stop")
+    stop.click()
+    expect(stage.page.locator(".tfos-stop")).to_have_text("Stopping…")
+    expect(stage.page.locator(".tfos-stop")).to_be_disabled()
+    stage.page.wait_for_function("() => window.sent.some((content) => content.kind === 'stop')")
+    expect(stage.page.locator(".tfos-stop")).to_have_text("Force stop")
+    expect(stage.page.locator(".tfos-stop")).to_be_enabled()
+    stage.cluster.set_state("stopped")
+    stage.show()
+    expect(stage.page.locator(".tfos-stop")).to_be_hidden()
+
+
+def test_leaving_leaves_nothing(stage: Stage) -> None:
+    stage.page.evaluate("() => { window.leave(); window.forget(); }")
+    assert stage.page.evaluate("() => window.leftovers()") == 0
+    assert stage.page.locator(".tfos").count() == 0
