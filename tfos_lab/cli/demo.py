@@ -21,7 +21,7 @@ from tfos_lab.cli.terminal import StatusLine, complain, paint, say
 from tfos_lab.engine.doctor import check_java
 
 # What the kernel answers with, see `final_state`.
-_FINAL = "__import__('tfos_lab.cli.demo', fromlist=['final_state']).final_state(globals())"
+FINAL = "__import__('tfos_lab.cli.demo', fromlist=['final_state']).final_state(globals())"
 _TITLE_WIDTH = 34
 # The clusters' own phases, by the mark that ends each.
 _PHASES = {
@@ -51,12 +51,12 @@ def run(arguments: Sequence[str]) -> int:
     progress = _Progress()
     try:
         environ = kernel_environ(os.environ, checkout)
-        state = run_notebook(path, folder=Path.cwd(), environ=environ, final=_FINAL, watcher=progress)
+        finished = run_notebook(path, folder=Path.cwd(), environ=environ, final=FINAL, watcher=progress)
     except (CellFailure, KernelDied) as error:
         progress.failed()
         complain(f"\n{error}\n\n{_where_to_look()}")
         return 1
-    say(f"\n{render_report(state)}\n\nTry it yourself: {'make' if checkout == Path.cwd() else 'tfos-lab'} lab")
+    say(f"\n{render_report(finished.state)}\n\nTry it yourself: {'make' if checkout == Path.cwd() else 'tfos-lab'} lab")
     return 0
 
 

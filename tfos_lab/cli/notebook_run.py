@@ -26,13 +26,22 @@ class Section:
 
 
 @dataclass(frozen=True)
+class Finished:
+    """A notebook that has run to its end: with its outputs, and what its kernel said at the end."""
+
+    notebook: Any
+    state: dict[str, Any]
+
+
 class CellFailure(Exception):
     """A cell raised: its source, and what the notebook would show below it."""
 
-    section: str
-    number: int
-    source: str
-    shown: str
+    def __init__(self, *, section: str, number: int, source: str, shown: str) -> None:
+        super().__init__(section, number, source, shown)
+        self.section = section
+        self.number = number
+        self.source = source
+        self.shown = shown
 
     def __str__(self) -> str:
         source = "\n".join(f"    {line}" for line in self.source.rstrip().splitlines())
@@ -56,10 +65,8 @@ class Watcher:
         """All cells of the section have run."""
 
 
-def run_notebook(
-    path: Path, *, folder: Path, environ: Mapping[str, str], final: str, watcher: Watcher
-) -> dict[str, Any]:
-    """Execute a notebook and return its final state.
+def run_notebook(path: Path, *, folder: Path, environ: Mapping[str, str], final: str, watcher: Watcher) -> Finished:
+    """Execute a notebook and return it with its final state.
 
     Parameters
     ----------
@@ -96,28 +103,28 @@ def sections_of(cells: list[Any]) -> list[Section]:
     return [section for section in sections if section.cells]
 
 
-async def _run(path: Path, folder: Path, environ: dict[str, str], final: str, watcher: Watcher) -> dict[str, Any]:
+async def _run(path: Path, folder: Path, environ: dict[str, str], final: str, watcher: Watcher) -> Finished:
     import nbformat
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient.exceptions import DeadKernelError
 
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory(prefix="tfos-demo-") as sockets, (Path(sockets) / "log").open("w+b") as log:
-        # Unix sockets: nothing of the kernel can be reached over the network.
-        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(Path(sockets) / "kernel"))
-        client = _make_client(notebook, manager)
+        client = _make_client(notebook)
+        manager = client.create_kernel_manager()
+        # Nothing of the kernel can be reached over the network.
+        manager.transport, manager.ip = "ipc", str(Path(sockets) / "kernel")
         kernel = client.async_setup_kernel(cwd=str(folder), env=environ, stdout=log, stderr=log)
         try:
             async with kernel:
                 for section in sections_of(notebook.cells):
                     await _run_section(client, section, watcher)
-                return await _ask(client, final)
+                return Finished(notebook, await _ask(client, final))
         except (DeadKernelError, RuntimeError) as error:
             log.seek(0)
             raise KernelDied(log.read().decode(errors="replace").strip()[-2000:] or str(error)) from error
 
 
-def _make_client(notebook: Any, manager: Any) -> Any:
+def _make_client(notebook: Any) -> Any:
     from nbclient import NotebookClient
 
     class Client(NotebookClient):
@@ -132,7 +139,7 @@ def _make_client(notebook: Any, manager: Any) -> Any:
 
         hand_on: Callable[[str], None] = staticmethod(lambda _line: None)
 
-    return Client(notebook, km=manager, timeout=CELL_TIMEOUT_S, allow_errors=False)
+    return Client(notebook, kernel_name="python3", timeout=CELL_TIMEOUT_S, allow_errors=False)
 
 
 async def _run_section(client: Any, section: Section, watcher: Watcher) -> None:
@@ -146,7 +153,8 @@ async def _run_section(client: Any, section: Section, watcher: Watcher) -> None:
         try:
             await client.async_execute_cell(cell, index)
         except CellExecutionError as error:
-            raise CellFailure(section.title, number, cell.source, _shown(cell, error)) from None
+            shown = _shown(cell, error)
+            raise CellFailure(section=section.title, number=number, source=cell.source, shown=shown) from None
     section.seconds = time.monotonic() - began_s
     watcher.ended(section)
 

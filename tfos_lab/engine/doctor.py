@@ -164,7 +164,7 @@ def check_spark_python(environ: Mapping[str, str]) -> Finding:
     """Look at the Python that Spark starts for its own tasks on this machine; with another one, rows cannot be fed."""
     mine = _dotted(sys.version_info[:2])
     python = environ.get("PYSPARK_PYTHON") or "python3"
-    advice = f"before Jupyter starts: export PYSPARK_PYTHON={sys.executable}"
+    advice = f"export PYSPARK_PYTHON={sys.executable} before Jupyter starts (`tfos-lab lab` does)"
     said = _ask([python, "-c", _WORKER_PROBE], environ)
     last = said.strip().splitlines()[-1] if said and said.strip() else ""
     if said is None:
