@@ -1,0 +1,85 @@
+"""The check for leftovers finds what is ours, and only that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.support.leftovers import Stock
+
+# Its command line names a module of the node, as those of agents and children do.
+WAITING = [sys.executable, "-c", "import sys; sys.stdin.read()", "tfos_lab.node.agent"]
+
+
+@pytest.fixture
+def lasting_thread():
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name="tfos-lasting")
+    yield thread
+    end.set()
+    thread.join()
+
+
+@pytest.fixture
+def lasting_process():
+    started = []
+
+    def start(**options):
+        started.append(subprocess.Popen(WAITING, stdin=subprocess.PIPE, **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.communicate()
+
+
+def test_nothing_is_left_of_a_test_that_starts_nothing():
+    assert Stock().leftovers() == []
+
+
+def test_a_thread_of_ours_that_stays_is_named(lasting_thread):
+    stock = Stock()
+    lasting_thread.start()
+    assert stock.leftovers(within_s=0) == ["thread tfos-lasting"]
+
+
+def test_a_process_of_ours_that_stays_is_named(lasting_process):
+    stock = Stock()
+    process = lasting_process()
+    (left,) = stock.leftovers(within_s=0)
+    assert left.startswith(f"process {process.pid} (")
+
+
+def test_what_was_there_before_does_not_count(lasting_thread, lasting_process):
+    lasting_thread.start()
+    lasting_process()
+    assert Stock().leftovers(within_s=0) == []
+
+
+def test_what_goes_in_time_does_not_count(lasting_process):
+    stock = Stock()
+    process = lasting_process()
+    threading.Timer(0.2, process.stdin.close).start()
+    assert stock.leftovers(within_s=30) == []
+
+
+def test_processes_of_another_test_run_do_not_count(lasting_process):
+    stock = Stock()
+    lasting_process(env={"TFOS_LAB_TEST_RUN": "another"})
+    assert stock.leftovers(within_s=0) == []
+
+
+def test_a_nursery_may_stay_but_not_what_is_forked_from_it(tmp_path):
+    stock = Stock()
+    # A parent and its fork, as a nursery and its child: one command line for both.
+    code = "import os, sys; os.fork(); print(os.getpid(), flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, "tfos_lab.node.nursery"]
+    nursery = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pids = {int(nursery.stdout.readline()) for _ in range(2)}
+    (left,) = stock.leftovers(within_s=0)
+    (child,) = pids - {nursery.pid}
+    assert left.startswith(f"process {child} (")
+    nursery.communicate()
