@@ -18,7 +18,7 @@ def finished(line: str, body: str, captured: tuple[str, ...] = (), **names: Any)
 
 def test_the_script_is_the_cell_and_what_it_builds_on() -> None:
     frame = type("DataFrame", (), {"__module__": "pyspark.sql.dataframe"})()
-    line = "cluster_size=2 data=train_df epochs=3 name=mnist grace=5 tensorboard args={'lr': RATE}"
+    line = "cluster_size=2 data=train_df epochs=3 name=mnist grace=5 eval_node args={'lr': RATE}"
     cell = finished(line, "model = build()\nmodel.fit(args['lr'])\n", train_df=frame, RATE=0.1)
     earlier = [
         "from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()",
@@ -44,7 +44,7 @@ def test_the_script_is_the_cell_and_what_it_builds_on() -> None:
         "def map_fun(args, ctx=None):\n    model = build()\n    return model.fit(args['lr'])\n\n"
         'if __name__ == "__main__":\n'
         "    mnist = tfos_lab.run(map_fun, {'lr': RATE}, spark=spark, cluster_size=2, name='mnist', grace_s=5.0, "
-        "tensorboard=True)\n"
+        "eval_node=True)\n"
         "    with mnist:\n"
         "        mnist.train(train_df, epochs=3)\n"
         "        print(mnist.wait())\n"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.jupyter.scripted import ScriptedCluster
+from tfos_lab.engine.doctor import Finding
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.magics import load_ipython_extension
 from tfos_lab.jupyter.options import OPTIONS
@@ -40,6 +41,12 @@ def test_loading_begins_to_warm(shell: Any, cold: list[str]) -> None:
 def test_warm_says_where(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run("%tfos warm")
     assert capsys.readouterr().out == "warming on this machine: the next cell there starts at once\n"
+
+
+def test_doctor_tells_what_it_found(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr("tfos_lab.jupyter.commands.examine", lambda: [Finding("Java", ok=True, found="17")])
+    run("%tfos doctor")
+    assert capsys.readouterr().out == "✓ Java  17\n\nAll is well.\n"
 
 
 def test_the_extension_loads_by_its_name(shell: Any, run_cell: Any) -> None:

@@ -65,23 +65,23 @@ def test_the_table_and_the_dataclass_hold_the_same_options() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "cluster_size=4 tensorboard",
-        "cluster_size=4 tensorboard=true",
-        "--cluster_size 4 --tensorboard",
-        "--cluster_size=4 --tensorboard=True",
-        "--cluster-size 4 --tensorboard   # four of them",
-        "cluster_size = 4 tensorboard = yes",
-        "cluster_size=(2 + 2) tensorboard=1",
-        "cluster_size=n+1 tensorboard=on",
+        "cluster_size=4 eval_node",
+        "cluster_size=4 eval_node=true",
+        "--cluster_size 4 --eval_node",
+        "--cluster_size=4 --eval_node=True",
+        "--cluster-size 4 --eval_node   # four of them",
+        "cluster_size = 4 eval_node = yes",
+        "cluster_size=(2 + 2) eval_node=1",
+        "cluster_size=n+1 eval_node=on",
     ],
 )
 def test_options_can_be_written_in_several_ways(line: str) -> None:
-    assert parse(line) == CellOptions(cluster_size=4, tensorboard=True)
+    assert parse(line) == CellOptions(cluster_size=4, eval_node=True)
 
 
 @pytest.mark.parametrize("word", ["false", "False", "no", "off", "0"])
 def test_flags_can_be_denied(word: str) -> None:
-    assert parse(f"tensorboard={word}").tensorboard is False
+    assert parse(f"eval_node={word}").eval_node is False
 
 
 def test_values_are_expressions_of_the_notebook() -> None:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tfos_lab.engine.doctor import examine, render_text
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
@@ -38,6 +39,7 @@ class Commands:
             "logs": self._logs,
             "export": self._export,
             "warm": self._warm,
+            "doctor": self._doctor,
         }
 
     def run(self, line: str) -> Any:
@@ -121,6 +123,10 @@ class Commands:
     def _warm(self, words: list[str]) -> None:
         _expect(words, "warm", at_most=0)
         print(f"warming on {warm()}: the next cell there starts at once")  # noqa: T201
+
+    def _doctor(self, words: list[str]) -> None:
+        _expect(words, "doctor", at_most=0)
+        print(render_text(examine()))  # noqa: T201
 
 
 def _expect(words: list[str], usage: str, *, at_most: int) -> None:

@@ -36,7 +36,7 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
     model.fit(ctx.dataset(64, label='label'), callbacks=ctx.callbacks())
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
-``%tfos export FILE.py`` (the last cell as a script for spark-submit).
+``%tfos export FILE.py`` (the last cell as a script for spark-submit), ``%tfos warm``, ``%tfos doctor`` (is all there?).
 """
 
 
