@@ -82,7 +82,7 @@ def spark(spark_sessions, spark_flavour):
 
 @pytest.fixture
 def new_spark(spark_sessions, tmp_path):
-    """A function that makes a session of the test's own: ``new_spark(master, connect=False, conf=None)``."""
+    """A function for a session of the test's own: ``new_spark(master, connect=False, conf=None, python=None)``."""
     spark_sessions.close()
     with ExitStack() as stack:
         yield lambda master, **options: stack.enter_context(spark_session(master, tmp_path, **options))

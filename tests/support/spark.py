@@ -35,7 +35,12 @@ _JVM_TIMEOUT_S = 30
 
 @contextlib.contextmanager
 def spark_session(
-    master: str, folder: Path, *, connect: bool = False, conf: Mapping[str, str] | None = None
+    master: str,
+    folder: Path,
+    *,
+    connect: bool = False,
+    conf: Mapping[str, str] | None = None,
+    python: Path | None = None,
 ) -> Iterator[SparkSession]:
     """Give a fresh session in a JVM of its own; both end with the block.
 
@@ -49,9 +54,12 @@ def spark_session(
         Make a Spark Connect session, its server listening on a free port.
     conf : mapping of str to str, optional
         More configuration; it wins over ours.
+    python : path, optional
+        The executors' interpreter (see `bare_python`); None means this one.
     """
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(os.environ, spark_environment(folder / "local"), clear=True))
+        environment = spark_environment(folder / "local", python=python)
+        stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
         stack.enter_context(_sigint_kept())
         stack.callback(_end_jvm)
         if connect:
