@@ -113,7 +113,7 @@ def test_the_text_is_a_table_for_terminals(failed: FakeCluster) -> None:
     assert render_text(view, "/runs/1").splitlines() == [
         "✗ mnist: failed · 0/4 nodes done · 12.3 s",
         "why",
-        "launched 0.10 s → done 12.3 s",
+        "launched 0.10 s → failed 12.3 s",
         "a note",
         "node      state      step  loss  host",
         "chief:0   ■ stopped  3/10   0.5  h",

@@ -93,3 +93,5 @@ def test_a_node_s_failure_is_not_told_twice() -> None:
 def test_phases_come_in_the_order_of_time() -> None:
     view = dataclasses.replace(seen("running", "running"), timings={"running": 1.5, "launched": 0.1, "reserved": 0.5})
     assert summary.phase_line(view) == "launched 0.10 s → reserved 0.50 s → running 1.50 s"
+    failed = dataclasses.replace(view, state="failed", timings={"launched": 0.1, "done": 2.0})
+    assert summary.phase_line(failed) == "launched 0.10 s → failed 2.00 s"

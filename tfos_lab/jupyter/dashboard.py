@@ -93,7 +93,7 @@ class DashboardWidget(anywidget.AnyWidget):
 
     fallback: dict[str, str]
 
-    def close_all(self) -> None:
+    def close_with_layout(self) -> None:
         """Close the widget, and the layout that came with it."""
         layout = self.layout
         self.close()
@@ -240,8 +240,14 @@ class Dashboard(Display):
         # Stopping may take as long as the nodes' grace: not on the thread that reads messages.
         if self._stopper is None or not self._stopper.is_alive():
             name = f"tfos-stop-{self._cluster.id}"
-            self._stopper = threading.Thread(target=self._cluster.stop, name=name, daemon=True)
+            self._stopper = threading.Thread(target=self._run_stop, name=name, daemon=True)
             self._stopper.start()
+
+    def _run_stop(self) -> None:
+        try:
+            self._cluster.stop()
+        except Exception:
+            logger.exception("cluster %s could not be stopped", self._cluster.id)
 
 
 def encode_view(view: ClusterView, run_dir: str, now_s: float) -> dict[str, Any]:
@@ -287,7 +293,7 @@ def _retire(widget: DashboardWidget) -> None:
     """
     _retired.append(widget)
     while len(_retired) > KEEP_RETIRED:
-        _retired.popleft().close_all()
+        _retired.popleft().close_with_layout()
 
 
 def _hear_while_busy(widget: DashboardWidget) -> None:

@@ -177,7 +177,9 @@ def _tail(node: NodeView, read_tail: TailReader, lines: int) -> str:
 
 
 def _where(run_dir: str | Path | None) -> str:
-    return f'<div class="tfos-where">Logs: <code>{_escape(str(run_dir))}</code></div>' if run_dir else ""
+    return (
+        f'<div class="tfos-where">Logs: <span class="tfos-path">{_escape(str(run_dir))}</span></div>' if run_dir else ""
+    )
 
 
 def _cell_text(column: summary.Column, node: NodeView) -> str:

@@ -74,8 +74,10 @@ def headline(view: ClusterView) -> str:
 
 
 def phases(view: ClusterView) -> list[tuple[str, float]]:
-    """Return the phases passed so far with the seconds since the call, in order of time."""
-    return sorted(view.timings.items(), key=lambda item: item[1])
+    """Return the phases passed so far with the seconds since the call, in order of time; the last says how it ended."""
+    end = view.state if view.state in ENDED_STATES else "done"
+    timings = {end if phase == "done" else phase: seconds for phase, seconds in view.timings.items()}
+    return sorted(timings.items(), key=lambda item: item[1])
 
 
 def phase_line(view: ClusterView) -> str:
