@@ -18,8 +18,8 @@ EXAMPLES = [
         errors.NoSession(reason="the SparkSession was stopped"),
         RuntimeError,
         (
-            "the SparkSession was stopped. Make one with SparkSession.builder.getOrCreate() (or pass spark=...), or leave "
-            "out local=false to run on this machine."
+            "the SparkSession was stopped. Make one with SparkSession.builder.getOrCreate() (or pass spark=...), or run on "
+            "this machine with local=processes."
         ),
     ),
     (

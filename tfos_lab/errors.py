@@ -11,8 +11,10 @@
     ├── NodeFailed           (RuntimeError)    the user's function failed on a node, or the node was lost
     ├── ClusterEnded         (RuntimeError)    something was asked of a cluster that is no longer there
     ├── WaitTimeout          (TimeoutError)    `wait(timeout_s=...)` ran out; the cluster goes on
-    └── FeedError            (RuntimeError)    rows could not be fed
-        └── FeedTimeout      (TimeoutError)    the nodes took no rows for too long
+    ├── FeedError            (RuntimeError)    rows could not be fed
+    │   └── FeedTimeout      (TimeoutError)    the nodes took no rows for too long
+    └── ResultNotSendable    (TypeError)       what a node returned cannot travel; with ResultTooLarge and
+                                               ResultUnreadable (ValueError), in `tfos_lab.values`
 
     ClusterInterrupted       (KeyboardInterrupt)   the user interrupted the cell; the nodes are stopped
 
@@ -68,7 +70,7 @@ class NoSession(TfosError, RuntimeError):
     def __str__(self) -> str:
         return (
             f"{self.reason}. Make one with SparkSession.builder.getOrCreate() (or pass spark=...), "
-            "or leave out local=false to run on this machine."
+            "or run on this machine with local=processes."
         )
 
 

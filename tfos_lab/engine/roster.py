@@ -96,6 +96,7 @@ class Roster:
         self._reason = ""
         self._suspect: tuple[Failure, float] | None = None
         self._ended_s: float | None = None
+        self._finishing = False
         self._over = False
         self.failure: Failure | None = None
         self.also: list[str] = []
@@ -260,8 +261,6 @@ class Roster:
         self._ended_s = now_s
         self._finishing = True
         return [SendTo(node.seat.index, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
-
-    _finishing = False
 
     def _when_drained(self, now_s: float) -> list[Instruction]:
         if self._over or not all(node.drained or node.view.state in ("lost", "waiting") for node in self._nodes):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfos_lab.messages import Outcome
 from tfos_lab.node.traceback_text import format_remote
-from tfos_lab.values import describe, encode_value
+from tfos_lab.values import encode_value
 
 # What TensorFlow raises on a node because a peer has gone; the driver looks for a cause elsewhere first.
 _PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "InternalError")
@@ -54,11 +54,8 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
 def returned_outcome(value: Any, *, implicit: bool) -> Outcome:
     """Return the outcome of a function that returned ``value``; ``implicit`` if that was a cell's last expression."""
     try:
-        return Outcome(kind="returned", value=encode_value(value))
+        return Outcome(kind="returned", value=encode_value(value, implicit=implicit))
     except (TypeError, ValueError) as error:
-        if implicit:
-            # The last line of a cell need not be meant as a result: show it as text.
-            return Outcome(kind="returned", value=encode_value(describe(value)))
         return Outcome(kind="raised", error=type(error).__name__, message=str(error))
 
 

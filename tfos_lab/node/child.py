@@ -8,7 +8,7 @@ import io
 import os
 import sys
 import threading
-import traceback
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +17,9 @@ from tfos_lab.errors import PayloadError
 from tfos_lab.node.child_link import inherited_socket
 from tfos_lab.node.processes import set_process_name
 from tfos_lab.node.requests import ChildSpec
+
+if TYPE_CHECKING:
+    from tfos_lab.node.station import Station
 
 
 def run(body: bytes, fds: list[int]) -> int:
@@ -78,31 +81,37 @@ def _flush() -> None:
             stream.flush()
 
 
-def _call(station: object, release: m.Release) -> m.Outcome:
+def _call(station: Station, release: m.Release) -> m.Outcome:
     """Run the user's function and say how it went."""
     from tfos_lab.node.calling import outcome_of
-    from tfos_lab.node.station import Station
     from tfos_lab.payload import unpack
 
-    assert isinstance(station, Station)
     try:
         map_fun, args = unpack(release.payload)
     except Exception as error:  # noqa: BLE001 - the user's own modules are loaded here
-        reason = f"{type(error).__name__}: {error}"
-        problem = PayloadError(
-            name="map_fun",
-            type_name="function",
-            reason=f"it could not be loaded on this node: {reason}",
-            advice="Install the missing module on the nodes, or define what it needs in the notebook.",
-        )
-        return m.Outcome(kind="raised", error="PayloadError", message=str(problem), traceback=traceback.format_exc())
+        return _unloadable(error)
     station.context.args = args
     station.say_running()
     outcome = outcome_of(map_fun, args, station.context)
-    leftover = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
-    if leftover and outcome.kind == "returned":
-        # As Python itself would at the end of a script.
-        for thread in threading.enumerate():
-            if not thread.daemon and thread is not threading.main_thread():
-                thread.join(timeout=station.context.grace_s)
+    if outcome.kind == "returned":
+        _wait_for_threads(station.context.grace_s)
     return outcome
+
+
+def _unloadable(error: Exception) -> m.Outcome:
+    """The function cannot be loaded here: most often a module is missing."""
+    if not isinstance(error, PayloadError):
+        error = PayloadError(
+            name="map_fun",
+            type_name="function",
+            reason=f"it could not be loaded on this node: {type(error).__name__}: {error}",
+            advice="Install the missing module on the nodes, or define what it needs in the notebook.",
+        )
+    return m.Outcome(kind="raised", error="PayloadError", message=str(error))
+
+
+def _wait_for_threads(timeout_s: float) -> None:
+    """Let the function's own threads end, as Python does at the end of a script."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            thread.join(timeout=timeout_s)
