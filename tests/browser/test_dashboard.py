@@ -40,6 +40,19 @@ def watch(**options):
             raise
 '''
 
+# One notebook and one kernel for all tests; each runs cells of its own.
+CELLS = {
+    "watch": WATCH,
+    "train": "watch(steps=10)",
+    "endless": "watch(scenario='forever', name='endless')",
+    "flood": "watch(scenario='flood', lines_per_s=2500, flood_s=120)",
+    "fail": "watch(scenario='fail', steps=12, name='titanic')",
+    "reload": "watch(steps=30, speed=2)",
+    "background": "cluster = FakeCluster(scenario='forever').start()\ndisplay = open_display(cluster, blocking=False)",
+    "print": "print('another cell')",
+    "sleep": "import time; time.sleep(2)",
+}
+
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterRig]:
@@ -47,21 +60,23 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterRig]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def opened(rig: JupyterRig) -> Notebook:
+    notebook = rig.open_notebook("dashboard.ipynb", list(CELLS.values()))
+    notebook.run_cell(cell("watch"))
+    return notebook
+
+
 @pytest.fixture
-def open_cells(rig: JupyterRig, request: pytest.FixtureRequest):
-    """Open a notebook with these cells after one that defines ``watch``, which has run."""
-    opened: list[Notebook] = []
+def notebook(opened: Notebook) -> Iterator[Notebook]:
+    yield opened
+    opened.interrupt()
+    opened.wait_until_ready()
+    assert opened.errors == []
 
-    def open_cells(*cells: str, **options) -> Notebook:
-        notebook = rig.open_notebook(f"{request.node.name}.ipynb", [WATCH, *cells], **options)
-        opened.append(notebook)
-        notebook.run_cell(0)
-        return notebook
 
-    yield open_cells
-    for notebook in opened:
-        assert notebook.errors == []
-        notebook.shut_down()
+def cell(name: str) -> int:
+    return list(CELLS).index(name)
 
 
 def live(notebook: Notebook) -> Locator:
@@ -76,48 +91,49 @@ def in_state(notebook: Notebook, state: str) -> None:
     expect(live(notebook).locator(".tfos-header .tfos-state")).to_have_attribute("data-state", state)
 
 
-def has_static_picture(notebook: Notebook, cell: int) -> Locator:
-    picture = notebook.output(cell).locator(".tfos-static")
-    expect(picture).to_be_visible(timeout=20_000)
+def has_static_picture(notebook: Notebook, name: str) -> Locator:
+    picture = notebook.output(cell(name)).locator(".tfos-static")
+    expect(picture).to_be_visible()
     expect(live(notebook)).to_have_count(0)
     return picture
 
 
-def test_the_table_is_live_before_all_nodes_have_reserved(open_cells) -> None:
-    notebook = open_cells("watch(steps=10)")
-    notebook.start_cell(1)
+def test_the_table_is_live_before_all_nodes_have_reserved(notebook: Notebook) -> None:
+    notebook.start_cell(cell("train"))
     expect(row(notebook, "chief:0")).to_contain_text("reserved")
     expect(row(notebook, "worker:2")).to_contain_text("waiting")
     expect(live(notebook)).to_contain_text(re.compile(r"[1-3]/4 nodes reserved"))
     notebook.screenshot("dashboard-reserving")
-    in_state(notebook, "running")
-    expect(row(notebook, "worker:2")).to_contain_text(re.compile(r"running \d+/10".replace(" ", r"\s*")))
+    expect(row(notebook, "worker:2")).to_contain_text(re.compile(r"running\s*\d+/10"))
     expect(live(notebook).get_by_role("status")).to_have_text("mnist: running")
     expect(live(notebook).get_by_role("progressbar")).to_have_count(4)
-    notebook.wait_for_end(1)
+    notebook.wait_for_end(cell("train"))
+    expect(has_static_picture(notebook, "train")).to_contain_text("4/4 nodes done")
 
 
-def test_log_text_is_shown_as_text(open_cells) -> None:
-    notebook = open_cells("watch(scenario='forever')")
-    notebook.start_cell(1)
+def test_log_text_is_text_and_stop_arrives_while_the_cell_blocks(notebook: Notebook) -> None:
+    notebook.start_cell(cell("endless"))
     in_state(notebook, "running")
     panel = live(notebook).get_by_role("tabpanel")
     expect(panel).to_contain_text("worker:1 joins")
     expect(panel).to_contain_text("<script>document.title = 'owned'</script> is text")
     assert "owned" not in notebook.page.title()
+    # Jupyter has shortcuts of its own on the arrow keys; in here they walk the tabs.
     notebook.page.get_by_role("tab", name="chief:0").focus()
     notebook.page.keyboard.press("ArrowRight")
     expect(notebook.page.get_by_role("tab", name="worker:0")).to_be_focused()
     expect(panel).not_to_contain_text("worker:1 joins")
-    notebook.interrupt()
-    notebook.wait_for_end(1)
+    notebook.screenshot("dashboard-running")
+    notebook.page.get_by_role("button", name="Stop endless").click()
+    notebook.wait_for_end(cell("endless"), timeout_s=10)
+    expect(has_static_picture(notebook, "endless").locator(".tfos-header")).to_contain_text("stopped")
+    expect(notebook.output(cell("endless"))).to_contain_text("KeyboardInterrupt")
 
 
 def test_ten_thousand_lines_a_second_arrive_without_stalls(
-    open_cells, record_property, capsys: pytest.CaptureFixture[str]
+    notebook: Notebook, record_property, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    notebook = open_cells("watch(scenario='flood', lines_per_s=2500, flood_s=120)")
-    notebook.start_cell(1)
+    notebook.start_cell(cell("flood"))
     panel = live(notebook).get_by_role("tabpanel")
     expect(panel).to_contain_text("earlier lines not kept here; whole files in")
     notebook.watch_frames()
@@ -129,7 +145,7 @@ def test_ten_thousand_lines_a_second_arrive_without_stalls(
         expect(panel).to_contain_text(f"{node} line 00")
     assert "dropped" not in panel.inner_text()
     notebook.interrupt()
-    notebook.wait_for_end(1)
+    notebook.wait_for_end(cell("flood"))
     p95, longest = frames[int(len(frames) * 0.95)], frames[-1]
     record_property("p95_frame_ms", p95)
     with capsys.disabled():
@@ -137,63 +153,46 @@ def test_ten_thousand_lines_a_second_arrive_without_stalls(
     assert longest < 5000
 
 
-def test_stop_arrives_while_the_cell_blocks(open_cells) -> None:
-    notebook = open_cells("watch(scenario='forever', name='endless')")
-    notebook.start_cell(1)
-    in_state(notebook, "running")
-    notebook.page.get_by_role("button", name="Stop endless").click()
-    notebook.wait_for_end(1, timeout_s=5)
-    picture = has_static_picture(notebook, 1)
-    expect(picture.locator(".tfos-header")).to_contain_text("stopped")
-    expect(notebook.output(1)).to_contain_text("KeyboardInterrupt")
-
-
-def test_a_saved_notebook_shows_the_picture_when_it_is_opened_again(open_cells, rig: JupyterRig) -> None:
-    notebook = open_cells("watch(scenario='fail', steps=12, name='titanic')", dark=True)
-    notebook.start_cell(1)
+def test_a_saved_notebook_shows_the_picture_when_it_is_opened_again(notebook: Notebook, rig: JupyterRig) -> None:
+    notebook.use_dark_theme()
+    notebook.start_cell(cell("fail"))
     in_state(notebook, "running")
     notebook.screenshot("dashboard-dark")
-    notebook.wait_for_end(1)
-    has_static_picture(notebook, 1)
+    notebook.wait_for_end(cell("fail"))
+    has_static_picture(notebook, "fail")
     notebook.save()
     saved = nbformat.read(rig.notebooks / notebook.name, as_version=4)
-    [output] = saved.cells[1].outputs
+    [output] = saved.cells[cell("fail")].outputs
     assert set(output.data) == {"text/html", "text/plain"}
     again = rig.open_notebook(notebook.name, width=900)
-    expect(has_static_picture(again, 1)).to_contain_text("worker:1 failed: ValueError: label 11 is outside")
-    again.page.get_by_text("worker:1 last").click()
-    expect(again.output(1)).to_contain_text("model.fit(dataset)")
+    expect(has_static_picture(again, "fail")).to_contain_text("worker:1 failed: ValueError: label 11 is outside")
+    again.output(cell("fail")).get_by_text("worker:1 last").click()
+    expect(again.output(cell("fail"))).to_contain_text("model.fit(dataset)")
     assert "model not found" not in again.page.inner_text("body")
-    again.screenshot("static-bundle", again.output(1))
+    again.screenshot("static-bundle", again.output(cell("fail")))
     again.close()
 
 
-def test_a_page_loaded_again_while_the_cell_blocks_ends_with_the_picture(open_cells, rig: JupyterRig) -> None:
-    notebook = open_cells("watch(steps=30, speed=2)")
-    notebook.start_cell(1)
+def test_a_page_loaded_again_while_the_cell_blocks_ends_with_the_picture(notebook: Notebook, rig: JupyterRig) -> None:
+    notebook.start_cell(cell("reload"))
     in_state(notebook, "running")
     notebook.save()
     notebook.page.reload()
-    expect(has_static_picture(notebook, 1)).to_contain_text("4/4 nodes done")
+    expect(has_static_picture(notebook, "reload")).to_contain_text("4/4 nodes done")
     notebook.save()
     assert "widget-view" not in (rig.notebooks / notebook.name).read_text()
 
 
-def test_a_background_cluster_lives_in_its_own_output(open_cells) -> None:
-    notebook = open_cells(
-        "cluster = FakeCluster(scenario='forever').start()\ndisplay = open_display(cluster, blocking=False)",
-        "print('another cell')",
-        "import time; time.sleep(3)",
-    )
-    notebook.run_cell(1)
+def test_a_background_cluster_lives_in_its_own_output(notebook: Notebook) -> None:
+    notebook.run_cell(cell("background"))
     in_state(notebook, "running")
-    notebook.run_cell(2)
-    notebook.start_cell(3)
+    notebook.run_cell(cell("print"))
+    notebook.start_cell(cell("sleep"))
     notebook.page.get_by_role("button", name="Stop mnist").click()
-    expect(has_static_picture(notebook, 1)).to_contain_text("stopped")
-    notebook.wait_for_end(3)
-    assert notebook.output(2).inner_text().strip() == "another cell"
-    assert notebook.output(3).inner_text().strip() == "", "an interrupt would have hit the wrong cell"
+    expect(has_static_picture(notebook, "background")).to_contain_text("stopped")
+    notebook.wait_for_end(cell("sleep"))
+    assert notebook.output(cell("print")).inner_text().strip() == "another cell"
+    assert notebook.output(cell("sleep")).inner_text().strip() == "", "an interrupt would have hit the wrong cell"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -209,9 +208,11 @@ def test_nbconvert_s_page_is_whole_without_a_network(rig: JupyterRig, tmp_path: 
     cluster.set_state("failed", "worker:1 failed: ValueError: label 11 is outside the 10 classes")
     bundle = make_bundle(cluster.view(), lambda node, lines: cluster.logs(node, tail=lines), cluster.run_dir)
     output = nbformat.v4.new_output("display_data", data=bundle)
-    cell = nbformat.v4.new_code_cell("%%tfos cluster_size=4\n...", outputs=[output])
+    source = nbformat.v4.new_code_cell("%%tfos cluster_size=4\n...", outputs=[output])
     template = {"light": "lab", "dark": "basic"}[scheme]
-    body, _ = nbconvert.HTMLExporter(template_name=template).from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
+    body, _ = nbconvert.HTMLExporter(template_name=template).from_notebook_node(
+        nbformat.v4.new_notebook(cells=[source])
+    )
     page = rig.new_page(color_scheme=scheme, viewport={"width": 900, "height": 500}, offline=True)
     (tmp_path / "page.html").write_text(body)
     page.goto(f"file://{tmp_path}/page.html")
