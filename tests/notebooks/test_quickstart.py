@@ -1,0 +1,51 @@
+"""The first tutorial: it learns to read, with and without the real MNIST, and shows nothing but what it means to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_mnist_quickstart.ipynb"
+
+pytestmark = [pytest.mark.notebook, pytest.mark.timeout(600)]
+
+
+def outputs(notebook, name):
+    """Return the outputs of the cells of a name (their id)."""
+    [cell] = [cell for cell in notebook.cells if cell.id == name]
+    return cell.outputs
+
+
+def test_notebooks_are_committed_without_outputs():
+    for path in NOTEBOOK.parent.glob("*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            assert not cell.get("outputs"), f"{path.name}: {cell.source[:40]}"
+            assert cell.get("execution_count") is None, f"{path.name}: {cell.source[:40]}"
+
+
+@pytest.mark.tensorflow
+def test_four_nodes_learn_to_read_and_nothing_but_the_point_is_shown(execute):
+    done = execute(NOTEBOOK)
+    training, reading = done.state["clusters"]
+    assert len(training["nodes"]) == len(reading["nodes"]) == 4
+    rows = sum(training["rows_fed"].values())
+    assert f"{rows:,} training" in done.state["data"]
+    assert done.state["accuracy"] >= (0.95 if "MNIST" in done.state["data"] else 0.85)
+    assert {"launched", "running", "fed", "done"} <= set(training["timings"])
+
+    assert outputs(done.notebook, "session") == []
+    assert [output.output_type for output in outputs(done.notebook, "look")] == ["display_data"]
+    assert [output.output_type for output in outputs(done.notebook, "curve-plot")] == ["display_data"]
+    assert [output.output_type for output in outputs(done.notebook, "predictions")] == ["display_data"] * 2
+    shown = [output for cell in done.notebook.cells for output in cell.get("outputs", [])]
+    assert not [output.text for output in shown if output.get("name") == "stderr"]
+    assert not [output for output in shown if output.output_type == "execute_result" and "array(" in str(output)]
+
+
+@pytest.mark.tensorflow
+def test_it_works_with_scikit_learns_digits_where_there_is_no_network(execute, tmp_path):
+    done = execute(NOTEBOOK, TFOS_LAB_DATA=str(tmp_path), KERAS_HOME=str(tmp_path), https_proxy="http://127.0.0.1:9")
+    assert "scikit-learn" in done.state["data"]
+    assert done.state["accuracy"] >= 0.8
