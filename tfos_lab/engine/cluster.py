@@ -255,7 +255,11 @@ class Cluster:
             If the cluster was stopped before its nodes returned.
         """
         self.end_feed()
-        self._launcher.run_here()
+        try:
+            self._launcher.run_here()
+        except BaseException:
+            self._server.over.wait(LAST_WORDS_S)  # so that the cluster's state tells of it, too
+            raise
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._settled():
             if deadline is not None and time.monotonic() > deadline:

@@ -42,6 +42,7 @@ class InlineLauncher:
         self._release: m.Release | None = None
         self._station: Station | None = None
         self._has_run = False
+        self._cancelled = False
         self._agent = _InlineAgent(plan, self._on_release)
 
     def _on_release(self, release: m.Release, station_end: FrameSocket) -> None:
@@ -55,7 +56,7 @@ class InlineLauncher:
 
     def run_here(self) -> None:
         """Run the function now, on this thread; what it raises is raised here, unwrapped."""
-        if self._has_run or not self._released.wait(_RELEASE_TIMEOUT_S):
+        if self._has_run or not self._released.wait(_RELEASE_TIMEOUT_S) or self._cancelled:
             return
         self._has_run = True
         assert self._release is not None
@@ -80,7 +81,9 @@ class InlineLauncher:
         """This process takes no Spark slot."""
 
     def cancel(self) -> None:
-        """There is nothing that could still be launching."""
+        """See that a function that has not begun never does."""
+        self._cancelled = True
+        self._released.set()
 
     def hint(self) -> str:
         """Nothing can be missing."""

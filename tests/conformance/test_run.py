@@ -1,0 +1,292 @@
+"""Running a function on a cluster: what nodes know, what they say and what they return, on every back end."""
+# ruff: noqa: T201 - what nodes print is what is tested
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import tfos_lab
+from tfos_lab.errors import ClusterEnded, NodeFailed, WaitTimeout
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+SHAPES = {
+    1: ({}, ["chief:0"]),
+    2: ({"cluster_size": 2, "num_ps": 1}, ["ps:0", "chief:0"]),
+    4: ({"cluster_size": 4, "num_ps": 1, "eval_node": True}, ["ps:0", "chief:0", "evaluator:0", "worker:0"]),
+}
+ARGS = {"learning_rate": 0.1, "layers": [64, 10], "array": np.arange(3)}
+TEXT = "naïve ✓"
+
+
+@pytest.fixture
+def survey(back_end, run, once):
+    """A cluster of all roles that the back end has seats for, whose nodes tell all they know; run once."""
+
+    def look_around(args, ctx):
+        print("first line of", ctx.node)
+        os.write(1, f"from below {TEXT} {ctx.node}\n".encode())
+        print("to stderr", file=sys.stderr)
+        print("last words", end="", flush=True)
+        return {
+            "ctx": {
+                name: getattr(ctx, name)
+                for name in ("job_name", "task_index", "node", "num_workers", "worker_num", "executor_id", "is_chief")
+            },
+            "cluster_spec": ctx.cluster_spec,
+            "log_dir": ctx.log_dir,
+            "tf_config": os.environ.get("TF_CONFIG"),
+            "args": args,
+            "same_args": ctx.args is args,
+            "pid": os.getpid(),
+            "nursery": os.getppid(),
+            "bag": {
+                "tuple": (1, "two", 3.0),
+                "nested": {"list": [None, True, {"deep": b"\x00\xff"}]},
+                "array": np.arange(6, dtype=np.int16).reshape(2, 3),
+                "scalar": np.float32(0.5),
+            },
+        }
+
+    def look():
+        options, nodes = SHAPES[back_end.seats]
+        cluster = run(look_around, ARGS, **options)
+        return {"cluster": cluster, "nodes": nodes, "results": cluster.wait(), "view": cluster.view()}
+
+    return once("survey", look)
+
+
+# ---- what nodes know ----------------------------------------------------------------------------------------------
+
+
+def test_every_node_returns_a_result(survey):
+    assert sorted(survey.results) == sorted(survey.nodes)
+
+
+def test_each_node_knows_its_place(survey):
+    training = [node for node in survey.nodes if node.startswith(("chief", "worker"))]
+    for number, node in enumerate(survey.nodes):
+        job, index = node.split(":")
+        assert survey.results[node]["ctx"] == {
+            "job_name": job,
+            "task_index": int(index),
+            "node": node,
+            "num_workers": len(training),
+            "worker_num": number,
+            "executor_id": number,
+            "is_chief": job == "chief",
+        }
+
+
+def test_all_nodes_hold_the_same_map_of_the_cluster(survey):
+    maps = [survey.results[node]["cluster_spec"] for node in survey.nodes]
+    assert all(one == maps[0] for one in maps)
+    assert {f"{job}:{index}" for job, tasks in maps[0].items() for index in range(len(tasks))} == set(survey.nodes)
+    addresses = [address for tasks in maps[0].values() for address in tasks]
+    assert len(set(addresses)) == len(addresses)
+
+
+def test_tf_config_says_to_tensorflow_what_ctx_says_to_the_user(survey):
+    for node in survey.nodes:
+        result = survey.results[node]
+        if len(survey.nodes) == 1:
+            assert result["tf_config"] is None
+            continue
+        job, index = node.split(":")
+        config = json.loads(result["tf_config"])
+        assert config["task"] == {"type": job, "index": int(index)}
+        assert config["cluster"] == {job: tasks for job, tasks in result["cluster_spec"].items() if job != "evaluator"}
+
+
+def test_all_nodes_share_one_folder_for_event_files(survey):
+    assert {survey.results[node]["log_dir"] for node in survey.nodes} == {str(survey.cluster.run_dir / "events")}
+
+
+def test_arguments_arrive(survey):
+    for node in survey.nodes:
+        result = survey.results[node]
+        assert result["args"]["learning_rate"] == 0.1
+        assert result["args"]["layers"] == [64, 10]
+        np.testing.assert_array_equal(result["args"]["array"], np.arange(3))
+        assert result["same_args"]
+
+
+def test_results_of_many_types_come_back(survey):
+    for node in survey.nodes:
+        bag = survey.results[node]["bag"]
+        assert bag["tuple"] == (1, "two", 3.0)
+        assert bag["nested"] == {"list": [None, True, {"deep": b"\x00\xff"}]}
+        np.testing.assert_array_equal(bag["array"], np.arange(6).reshape(2, 3))
+        assert bag["array"].dtype == np.int16
+        assert bag["scalar"] == np.float32(0.5)
+
+
+def test_every_node_is_a_process_of_its_own(survey, back_end):
+    pids = {survey.results[node]["pid"] for node in survey.nodes}
+    assert len(pids) == len(survey.nodes)
+    assert (os.getpid() in pids) == back_end.is_inline
+
+
+# ---- what is seen of them -----------------------------------------------------------------------------------------
+
+
+def test_what_nodes_print_is_in_the_logs_and_whole_in_the_run_s_files(survey, back_end):
+    for node in survey.nodes:
+        text = survey.cluster.logs(node)
+        said = [f"first line of {node}\n", f"from below {TEXT} {node}\n", "to stderr\n", "last words"]
+        if back_end.is_inline:
+            said = []  # it prints where the kernel prints
+        assert all(words in text for words in said)
+        assert len(text) == sum(map(len, said))
+        assert survey.cluster.logs(node, tail=1) == "".join(text.splitlines()[-1:])
+        for line in text.splitlines():
+            assert f"[{node}] {line}" in survey.cluster.logs()
+        file = survey.cluster.run_dir / f"{node.replace(':', '-')}.log"
+        assert not said or file.read_text() == text
+
+
+def test_the_view_tells_where_nodes_are_and_how_they_ended(survey, back_end):
+    view = survey.view
+    assert (view.state, view.launcher) == ("done", back_end.launcher)
+    assert [node.node for node in view.nodes] == survey.nodes
+    assert {node.state for node in view.nodes} == {"done"}
+    assert {node.pid for node in view.nodes} == {survey.results[node]["pid"] for node in survey.nodes}
+    assert all(node.host for node in view.nodes)
+
+
+def test_each_phase_has_its_seconds_in_order(survey):
+    timings = survey.cluster.timings
+    phases = [timings[phase] for phase in ("launched", "reserved", "released", "running", "done")]
+    assert phases == sorted(phases)
+    assert phases[0] >= 0.0
+
+
+def test_feeding_a_cluster_that_has_ended_is_refused(survey, frame):
+    with pytest.raises(ClusterEnded, match=r"cannot feed rows: cluster 'cluster' is done"):
+        survey.cluster.train(frame(3))
+
+
+# ---- one cluster after another ------------------------------------------------------------------------------------
+
+
+def test_the_next_cluster_comes_from_the_same_nursery(survey, run):
+    nurseries = {survey.results[node]["nursery"] for node in survey.nodes}
+    assert len(nurseries) == 1
+    assert set(run(os.getppid).wait().values()) == nurseries
+
+
+@pytest.mark.back_ends("local", "standalone")
+def test_the_environment_asked_for_reaches_the_nodes_also_before_tensorflow_is_imported(survey, run):
+    def map_fun():
+        import tensorflow as tf
+
+        return os.environ["TFOS_TEST"], tf.keras.Model.__module__.partition(".")[0], os.getppid()
+
+    cluster = run(map_fun, env={"TFOS_TEST": "yes", "TF_USE_LEGACY_KERAS": "1"})
+    (first, *others) = cluster.wait().values()
+    assert first[:2] == ("yes", "tf_keras")
+    assert others == [first] * len(others)
+    assert first[2] not in {survey.results[node]["nursery"] for node in survey.nodes}
+
+
+def test_a_second_wait_returns_the_same_results(run):
+    cluster = run(lambda: 7)
+    assert dict(cluster.wait()) == dict(cluster.wait())
+    cluster.stop()
+    assert set(cluster.results.values()) == {7}
+
+
+# ---- failure ------------------------------------------------------------------------------------------------------
+
+
+def test_an_exception_comes_with_its_line_and_the_next_cluster_runs(run, spark, back_end):
+    last = min(2, back_end.seats) - 1
+
+    def map_fun(args, ctx):
+        if ctx.worker_num == args:
+            raise LookupError(f"no such label on {ctx.node}")
+        if not ctx.wait_for_training(60):
+            raise AssertionError("nobody stopped this node")
+
+    with pytest.raises((NodeFailed, LookupError)) as caught:
+        run(map_fun, last).wait(timeout_s=120)
+    cluster = tfos_lab.clusters()[-1]
+    error = cluster.failure()
+    node = ("chief:0", "worker:0")[last]
+    assert (error.node, error.kind, error.message) == (node, "LookupError", f"no such label on {node}")
+    told = getattr(caught.value, "traceback", None) or "".join(traceback.format_exception(caught.value))
+    assert f'File "{__file__}", line' in told
+    assert 'raise LookupError(f"no such label on {ctx.node}")' in told
+    assert cluster.state == "failed"
+
+    assert spark is None or spark.range(3).count() == 3
+    assert set(run(lambda: "next").wait().values()) == {"next"}
+
+
+@pytest.mark.back_ends("local", "local-session", "standalone", "local-cluster", "connect")
+def test_waiting_in_vain_leaves_the_cluster_alone(run):
+    """Inline, a function runs while it is waited for."""
+    cluster = run(lambda args, ctx: threading.Event().wait(60))
+    with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
+        cluster.wait(timeout_s=0.3)
+    assert cluster.state == "running"
+
+
+def test_stop_ends_every_process_and_may_be_called_twice(run, back_end):
+    begun = []
+    cluster = run(lambda args, ctx: begun.append(1) or threading.Event().wait(60))
+    processes = [psutil.Process(node.pid) for node in cluster.nodes if node.pid not in (0, os.getpid())]
+    assert len(processes) == (0 if back_end.is_inline else len(cluster.nodes))
+    cluster.stop(grace_s=1.0)
+    _, alive = psutil.wait_procs(processes, 2.0)
+    assert alive == []
+    assert cluster.state == "stopped"
+    cluster.stop()
+    with pytest.raises(ClusterEnded, match="is stopped"):
+        cluster.wait()
+    assert begun == []
+
+
+def test_a_cluster_used_with_with_is_stopped_at_the_end(run, back_end):
+    with run(lambda args, ctx: threading.Event().wait(60)) as cluster:
+        assert not cluster.ended
+    assert cluster.state == "stopped"
+
+
+@pytest.mark.back_ends("inline", "local", "local-session")
+def test_nodes_find_modules_of_the_notebook_s_folder(run, tmp_path, monkeypatch):
+    folder = tmp_path / "notebook"
+    folder.mkdir()
+    (folder / "tfos_test_helper.py").write_text("answer = 42\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+    def map_fun():
+        import tfos_test_helper
+
+        return tfos_test_helper.answer
+
+    assert set(run(map_fun).wait().values()) == {42}
+
+
+def test_metrics_reach_the_notebook(run):
+    def map_fun(args, ctx):
+        ctx.report(total_steps=2, loss=1.0)
+        ctx.report(loss=0.5)
+
+    cluster = run(map_fun)
+    cluster.wait()
+    for view in cluster.nodes:
+        assert (view.step, view.total_steps, view.metrics) == (2, 2, {"loss": 0.5})
+
+
+def test_a_run_leaves_its_files_where_it_says(survey):
+    assert Path(survey.cluster.run_dir).is_dir()
