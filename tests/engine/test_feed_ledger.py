@@ -57,6 +57,19 @@ class Books:
         return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, FeedProgressed)][-1]
 
 
+# ---- a node wants no more -----------------------------------------------------------------------------------------
+
+
+def test_a_feed_that_a_node_has_stopped_is_what_was_committed_by_then():
+    books = Books().store(0, "a", {1: 5, 2: 5}).both_open(4)
+    books.ledger.handle(m.FeedStopped(seat=2), NOW_S)
+    assert books.ledger.stopped_by == "worker:0"
+    books.asked = books.ledger.cut(0, NOW_S)
+    assert {seat: done.rows for seat, done in books.sent(m.FeedComplete).items()} == {1: 5, 2: 5}
+    assert books.plans() == {1: 2, 2: 2}
+    assert books.ledger.cut(0, NOW_S) == []
+
+
 # ---- which rows count ---------------------------------------------------------------------------------------------
 
 

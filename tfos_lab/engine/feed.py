@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
 _OPEN_TIMEOUT_S = 30.0
+_CANCEL_TIMEOUT_S = 5.0
 
 
 def feed_rows(
@@ -119,24 +120,39 @@ class FeedJob:
         """Run Spark's job on a thread of its own, so that an interrupt or a failing node can cancel it."""
         thread = threading.Thread(target=self._collect, args=(feed,), name=f"tfos-feed-{self._cluster.id}", daemon=True)
         thread.start()
-        progress, progressed_s = (0, 0), time.monotonic()
+        ledger = self._cluster.ledger
         try:
-            while thread.is_alive():
-                thread.join(_STEP_S)
-                self._check_cluster()
-                now = (len(feed.committed), feed.size_bytes)
-                if now != progress:
-                    progress, progressed_s = now, time.monotonic()
-                self._check_patience(time.monotonic() - progressed_s)
+            stopped = self._watch(thread, feed)
         except BaseException:
-            spark_session.cancel_tagged(self._frame.sparkSession, self._tag)
-            thread.join(5.0)
+            self._cancel(thread)
             raise
+        if stopped:
+            self._cancel(thread)
+            self._cluster.request(lambda now_s: ledger.cut(feed.number, now_s))
+            return
         if self._error is not None:
             raise FeedError(reason=_reason(self._error)) from self._error
         rows = self._rows or []
         total, partitions = sum(row["rows"] for row in rows), len(rows)
-        self._cluster.request(lambda now_s: self._cluster.ledger.job_done(feed.number, total, partitions, now_s))
+        self._cluster.request(lambda now_s: ledger.job_done(feed.number, total, partitions, now_s))
+
+    def _watch(self, thread: threading.Thread, feed: Feed) -> bool:
+        """Wait for the job; returns whether a node wants no more rows before its end."""
+        progress, progressed_s = (0, 0), time.monotonic()
+        while thread.is_alive():
+            thread.join(_STEP_S)
+            self._check_cluster()
+            if self._cluster.ledger.stopped_by is not None:
+                return True
+            now = (len(feed.committed), feed.size_bytes)
+            if now != progress:
+                progress, progressed_s = now, time.monotonic()
+            self._check_patience(time.monotonic() - progressed_s)
+        return False
+
+    def _cancel(self, thread: threading.Thread) -> None:
+        spark_session.cancel_tagged(self._frame.sparkSession, self._tag)
+        thread.join(_CANCEL_TIMEOUT_S)
 
     def _check_patience(self, idle_s: float) -> None:
         if idle_s > self._timeout_s:
@@ -165,7 +181,7 @@ class FeedJob:
             if time.monotonic() > deadline:
                 raise FeedTimeout(reason=f"rows were stored but not committed within {self._timeout_s:g} s")
             time.sleep(0.005)
-        if feed.total_rows != feed.expected_rows:
+        if feed.total_rows != feed.expected_rows and self._cluster.ledger.stopped_by is None:
             raise FeedError(
                 reason=f"Spark produced {feed.expected_rows} rows, {feed.total_rows} were committed: "
                 "a fault of tfos_lab, please report it"

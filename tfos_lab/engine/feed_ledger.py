@@ -79,6 +79,11 @@ class FeedLedger:
         feed.expected_rows, feed.expected_partitions = rows, partitions
         return self._when_complete(feed, now_s)
 
+    def cut(self, number: int, now_s: float) -> list[Instruction]:
+        """A node wants no more rows: what has been committed by now is the whole feed."""
+        feed = self._feeds[number]
+        return self.job_done(number, feed.total_rows, len(feed.committed), now_s) if feed.state == "open" else []
+
     def abort(self, number: int, reason: str) -> list[Instruction]:
         """The feed failed, or nobody wants its rows any more."""
         feed = self._feeds[number]
