@@ -110,12 +110,14 @@ def _walk(fields: Sequence[Mapping[str, Any]], path: Sequence[str]) -> Mapping[s
 
 
 def _expression(field: Mapping[str, Any], vectors: Vectors) -> Column:
-    from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
     path = field.get("path", [field["name"]])
     column = F.col(".".join(f"`{part.replace('`', '``')}`" for part in path))
     if udt_name(field["type"]) == "VectorUDT" and vectors != "sparse":
+        # Imported here: only who has vectors pays for all of spark.ml.
+        from pyspark.ml.functions import vector_to_array
+
         column = vector_to_array(column, dtype=vectors)
     elif path == [field["name"]]:
         return column

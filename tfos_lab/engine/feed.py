@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
 _OPEN_TIMEOUT_S = 30.0
+_SETTLE_TIMEOUT_S = 2.0
 _CANCEL_TIMEOUT_S = 5.0
 
 
@@ -100,7 +101,14 @@ class FeedJob:
             if isinstance(error, FeedError):
                 failure = Failure("feed", type(error).__name__, reason)
                 self._cluster.request(lambda now_s: self._cluster.roster.fail(failure, now_s))
+                self._settle()
             raise
+
+    def _settle(self) -> None:
+        """Wait until the cluster's state tells of the failure, too."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        while not self._cluster.ended and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def _open(self, epochs: int, remainder: str) -> Feed:
         """Open every node's endpoint and wait for all of them."""

@@ -65,4 +65,4 @@ def _last_lines(path: Path, count: int, at_most_bytes: int = 1 << 20) -> list[st
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - at_most_bytes))
-        return file.read().decode(errors="replace").splitlines()[-count:] if count > 0 else []
+        return file.read().decode(errors="replace").removesuffix("\n").split("\n")[-count:] if count > 0 else []

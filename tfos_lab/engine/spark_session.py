@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfos_lab.errors import NoSession
 from tfos_lab.wire import address_towards
@@ -123,19 +124,26 @@ def allocates_dynamically(spark: SparkSession) -> bool:
 
 
 @contextlib.contextmanager
-def tagged(spark: SparkSession, tag: str, description: str) -> Any:
+def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
     """Give the jobs that this thread starts a tag to cancel them by, and a description for Spark's own UI."""
-    spark.addTag(tag)
-    context = None if is_connect(spark) else spark.sparkContext
-    if context is not None:
-        context.setJobDescription(description)
+    if is_connect(spark):
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):  # the session may be gone by now
+                spark.removeTag(tag)
+        return
+    context = spark.sparkContext
+    # Not the session's `addTag`: its tags are no job tags, and nothing can be cancelled by them in a classic session.
+    context.addJobTag(tag)
+    context.setJobDescription(description)
     try:
         yield
     finally:
         with contextlib.suppress(Exception):  # the session may be gone by now
-            spark.removeTag(tag)
-            if context is not None:
-                context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+            context.removeJobTag(tag)
+            context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
 def cancel_tagged(spark: SparkSession, tag: str) -> None:
