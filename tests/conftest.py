@@ -28,19 +28,19 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Quick tests first, then those that need Spark, sorted so that each flavour's session is started once."""
+    """Quick tests first, then those that share a session, flavour by flavour, then those that make one of their own."""
+    order = [None, *FLAVOURS, "own"]
+    items.sort(key=lambda item: order.index(_session_of(item)))
     for item in items:
-        if _flavour(item) is not None:
+        if _session_of(item) is not None:
             item.add_marker("spark")
-    order = [None, *FLAVOURS]
-    items.sort(key=lambda item: order.index(_flavour(item)))
 
 
-def _flavour(item):
-    """Return the flavour of session that a test will ask for, or None."""
+def _session_of(item):
+    """Return the flavour of the shared session that a test asks for, ``"own"``, or None where it needs no session."""
     names = getattr(item, "fixturenames", ())
-    if "new_spark" in names or "standalone" in names:
-        return "standalone"
+    if "new_spark" in names or ("spark_sessions" in names and "spark" not in names):
+        return "own"
     if "spark" not in names:
         return None
     callspec = getattr(item, "callspec", None)
