@@ -274,6 +274,7 @@ def alone(folder: Path, found: Found) -> None:
     train_on_batch(tf.distribute.get_strategy().scope, slice(None), found)
     for name, knows in {"one_knows": True, "none_knows": False}.items():
         found[name] = fit_generated(tf.distribute.get_strategy().scope, 0, knows_length=knows)
+    found["parameter_servers_error"] = fit_with_parameter_servers()
     parts = [batches(*fed_rows(rank)) for rank in range(2)]
     together = tf.data.Dataset.zip(*parts).map(
         lambda first, second: tuple(tf.concat(both, axis=0) for both in zip(first, second, strict=True))
@@ -281,6 +282,15 @@ def alone(folder: Path, found: Found) -> None:
     model = small_model()
     found["own"] = learned(model, model.fit(together, epochs=EPOCHS, verbose=0, shuffle=False).history)
     found["without_padding"] = train_by_hand_without_padding(together)
+
+
+def fit_with_parameter_servers() -> str | None:
+    model = small_model()
+    model._distribute_strategy = object.__new__(tf.distribute.ParameterServerStrategy)
+    noted_here: Found = {}
+    with noted(noted_here, "error"):
+        model.train_on_batch(*some_rows(BATCH, seed=50))
+    return noted_here["error"]
 
 
 def mended_safely() -> Found:

@@ -214,6 +214,12 @@ def test_checkpoints_backups_tensorboard_and_export_work(workers: list[Found]) -
         assert worker["export_error"] < TOLERANCE
 
 
+@pytest.mark.tensorflow
+def test_fit_with_parameter_servers_says_what_to_use_instead(alone: Found) -> None:
+    assert alone["parameter_servers_error"].startswith("ConfigError: Keras 3 has no `fit` with parameter servers.")
+    assert "TF_USE_LEGACY_KERAS" in alone["parameter_servers_error"]
+
+
 def test_versions_are_compared_by_their_first_two_numbers() -> None:
     assert keras_workers._version("3.15.1") == (3, 15)
     assert keras_workers._version("3.16.0.dev2026") == (3, 16)

@@ -2,9 +2,11 @@
 
 Keras 3 cannot `fit` under `tf.distribute.MultiWorkerMirroredStrategy`. Before the first step it averages a whole batch
 over the workers, to learn its shapes; after each step it averages the metrics along an axis that scalars do not have.
-And where a dataset does not know its length, as while a feed is running, Keras counts a step too many in every epoch:
-what does not need the batch runs although no batch is left, so that the metrics are divided by too many rows and the
-optimizer is a step ahead. `mend_keras()` puts three small functions in their place, and the user writes nothing.
+`mend_keras()` puts two small functions in their place, and the user writes nothing.
+
+The first of them also sees to the end of an epoch of fed rows whose number is not known yet. Keras learns of it by a
+step that fails for want of a batch; but what needs no batch has run by then: the metrics are divided by too many rows,
+and the optimizer has counted a step too many. So the batch is drawn before the step.
 
 Who talks to it: the nursery, which mends once, before it forks; and a child that imports for itself.
 """
@@ -20,10 +22,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfos_lab.errors import FeedError
+from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.own_rows import (
     has_own_rows,
     is_across_workers,
+    is_statically_shaped,
     length_of_epoch,
     mark_as_own_rows,
     teach_own_rows,
@@ -60,7 +63,6 @@ def mend_keras() -> bool:
     model = trainer.TensorFlowTrainer
     if not hasattr(model._maybe_symbolic_build, _MENDED):
         model._maybe_symbolic_build = _build_from_specs(model._maybe_symbolic_build)
-        model._make_function = _wait_for_batch(model._make_function)
         trainer.reduce_per_replica = _reduce_across_workers(trainer.reduce_per_replica)
     return True
 
@@ -87,29 +89,48 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(build)
     def _maybe_symbolic_build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
         strategy = model._distribute_strategy
-        has_own = iterator is not None and has_own_rows(getattr(iterator.data_adapter, "_dataset", None))
-        if has_own and not iterator.steps_per_epoch:
-            _settle_length(iterator)
-        if strategy is None or iterator is None or not (has_own or is_across_workers(strategy)):
-            return build(model, iterator=iterator, data_batch=data_batch)
-        if is_across_workers(strategy):
+        _refuse_parameter_servers(strategy)
+        across = is_across_workers(strategy)
+        if iterator is not None and across:
             _take_single_steps(model, iterator)
+        has_own = iterator is not None and has_own_rows(getattr(iterator.data_adapter, "_dataset", None))
+        if has_own:
+            _settle_length(iterator)
+            _pace(iterator)
+        if strategy is None or iterator is None or not (has_own or across):
+            return build(model, iterator=iterator, data_batch=data_batch)
         return build(model, data_batch=_example_of(iterator, strategy))
 
     setattr(_maybe_symbolic_build, _MENDED, True)
     return _maybe_symbolic_build
 
 
-def _settle_length(iterator: Any) -> None:
-    """Let all workers take the same number of steps, and the end of a feed be no accident."""
+def _refuse_parameter_servers(strategy: Any) -> None:
     import tensorflow as tf
 
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        raise ConfigError(
+            [
+                (
+                    "Keras 3 has no `fit` with parameter servers. Use Keras 2 (env={'TF_USE_LEGACY_KERAS': '1'}), "
+                    "write the loop yourself with tf.distribute.coordinator.ClusterCoordinator, or ask for num_ps=0"
+                )
+            ]
+        )
+
+
+def _settle_length(iterator: Any) -> None:
+    """Let all workers take the same number of steps, and let the end of a feed be no accident."""
+    import tensorflow as tf
+
+    if iterator.steps_per_epoch:
+        return
     refusal = why_fit_would_hang(iterator._distributed_dataset)
     if refusal:
         raise FeedError(reason=refusal)
     length = length_of_epoch(iterator._distributed_dataset)
     if length is not None and iterator.data_adapter.num_batches is None:
-        # Another worker was told. Should this one find out by itself, it would try a step that no other tries.
+        # Another worker was told already; all see the same progress.
         known = tf.data.experimental.assert_cardinality(length)
         iterator.data_adapter._dataset = iterator.data_adapter._dataset.apply(known)
     iterator._interrupted_warning = lambda: None
@@ -152,27 +173,33 @@ def _describes_rows(spec: Any) -> bool:
     return rank is not None and (rank == 0 or spec.shape[1:].is_fully_defined())
 
 
-# --- each step ------------------------------------------------------------------------------------------------------
+# --- the end of an epoch --------------------------------------------------------------------------------------------
 
 
-def _wait_for_batch(make_function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_function)
-    def _make_function(model: Any, step: Callable[..., Any]) -> Any:
-        return make_function(model, _after_batch(step))
+class _Paced:
+    """Draws each batch before its step begins, so that no step begins without one."""
 
-    return _make_function
+    def __init__(self, dataset: Any) -> None:
+        self._batches = iter(dataset)
 
+    def __iter__(self) -> Iterator[Any]:
+        return self
 
-def _after_batch(step: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(step)
-    def step_after_batch(batch: Any) -> Any:
+    def __next__(self) -> Any:
         import tensorflow as tf
 
-        tensors = [tensor for tensor in tf.nest.flatten(batch, expand_composites=True) if tf.is_tensor(tensor)]
-        with tf.control_dependencies(tensors):
-            return step(batch)
+        try:
+            return next(self._batches)
+        except StopIteration:
+            # Keras knows this as the end; of a StopIteration its step function would make a missing result.
+            raise tf.errors.OutOfRangeError(None, None, "the epoch has ended") from None
 
-    return step_after_batch
+
+def _pace(iterator: Any) -> None:
+    if iterator.steps_per_execution == 1 and iterator.data_adapter.num_batches is None:
+        dataset = iterator._distributed_dataset
+        if is_statically_shaped(dataset):
+            iterator._get_iterator = lambda: _Paced(dataset)
 
 
 # --- after each step ------------------------------------------------------------------------------------------------

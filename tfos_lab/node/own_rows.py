@@ -85,6 +85,14 @@ def is_across_workers(strategy: Any) -> bool:
     return bool(strategy.num_replicas_in_sync > len(strategy.extended.worker_devices))
 
 
+def is_statically_shaped(dataset: Any) -> bool:
+    """Whether all elements of a dataset, distributed or not, have the same known shapes."""
+    import tensorflow as tf
+
+    specs = [getattr(spec, "_value_specs", (spec,))[0] for spec in tf.nest.flatten(dataset.element_spec)]
+    return all(isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape.is_fully_defined() for spec in specs)
+
+
 def length_of_epoch(distributed: Any) -> int | None:
     """Return how many batches of own rows each worker has, where any of them knows."""
     length: int | None = getattr(distributed, _LENGTH, None)
@@ -125,7 +133,7 @@ def _distribute_own_rows(strategy: Any, dataset: Any, options: Any) -> Any:
     distributed = strategy.distribute_datasets_from_function(own_rows, options)
     if not is_across_workers(strategy) or not tf.executing_eagerly():
         return distributed
-    mine = tf.stack([dataset.cardinality(), int(_keeps_step(dataset)), int(_is_statically_shaped(batches))])
+    mine = tf.stack([dataset.cardinality(), int(_keeps_step(dataset)), int(is_statically_shaped(batches))])
     steps, keep_step, static = _ask_all_workers(strategy, mine, pipelines[0])
     together = _end_together(steps, promised=all(keep_step))
     if together and all(static):
@@ -187,7 +195,7 @@ def _divide_batches(dataset: Any, parts: int) -> Any:
     import tensorflow as tf
 
     rows = tf.nest.flatten(dataset.element_spec)[0].shape[0]
-    if _is_statically_shaped(dataset) and rows % parts == 0:
+    if is_statically_shaped(dataset) and rows % parts == 0:
         divided = dataset.rebatch(rows // parts, drop_remainder=True)  # each batch is full: there is no remainder
     else:
         divided = dataset.flat_map(functools.partial(_parts_of_batch, dataset.element_spec, parts))
@@ -228,13 +236,6 @@ def _keeps_step(dataset: Any) -> bool:
         if type(source).__name__ not in _KEEPING_STEP:
             return False
     return False
-
-
-def _is_statically_shaped(dataset: Any) -> bool:
-    import tensorflow as tf
-
-    specs = tf.nest.flatten(dataset.element_spec)
-    return all(isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape.is_fully_defined() for spec in specs)
 
 
 def _forget_count_of_rows(*batch: Any) -> Any:
