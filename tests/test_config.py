@@ -55,8 +55,10 @@ def test_all_problems_are_reported_together():
         ({"restarts": 2}, "restarts=2: starting again after a lost node is not built yet; use 0"),
         (
             {"tensorboard": True},
-            "tensorboard: showing it in the notebook is not built yet; the chief's event files are in ctx.log_dir, "
-            "for tensorboard --logdir",
+            (
+                "tensorboard: showing it in the notebook is not built yet; the chief's event files are in ctx.log_dir, "
+                "for tensorboard --logdir"
+            ),
         ),
         ({"gpus": -1}, "gpus=-1: a whole number of GPUs per node is needed"),
         ({"gpus": 0.5}, "gpus=0.5: a whole number of GPUs per node is needed"),

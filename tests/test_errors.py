@@ -18,8 +18,8 @@ EXAMPLES = [
         errors.NoSession(reason="the SparkSession was stopped"),
         RuntimeError,
         (
-            "the SparkSession was stopped. Make one with SparkSession.builder.getOrCreate() (or pass spark=...), or run on "
-            "this machine with local=processes."
+            "the SparkSession was stopped. Make one with SparkSession.builder.getOrCreate() (or pass spark=...), "
+            "or run on this machine with local=processes."
         ),
     ),
     (
@@ -36,8 +36,8 @@ EXAMPLES = [
         RuntimeError,
         (
             "cluster_size=2, but Spark has 0 free task slots of 4. Stop what holds the slots (%tfos stop all), add "
-            "executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), or run on this machine "
-            "with local=processes."
+            "executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), "
+            "or run on this machine with local=processes."
         ),
     ),
     (
