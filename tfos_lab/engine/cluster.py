@@ -212,8 +212,6 @@ class Cluster:
             If a node failed before.
         """
         limit_s = self.config.reservation_timeout_s if timeout_s is None else timeout_s
-        if self._launcher.name == "inline":
-            return
         deadline = time.monotonic() + limit_s
         while not self._has_begun():
             if time.monotonic() > deadline:
@@ -222,7 +220,9 @@ class Cluster:
             self._raise_failure()
 
     def _has_begun(self) -> bool:
-        begun = ("running", "stopping", "done", "failed", "stopped")
+        # Inline, the function runs while it is waited for: before that there is no more than a reservation.
+        begun: tuple[str, ...] = ("starting",) if self._launcher.name == "inline" else ()
+        begun += ("running", "stopping", "done", "failed", "stopped")
         return self._journal.wait_for(lambda: self.roster.state in begun, WAIT_STEP_S)
 
     def _give_up_waiting(self, limit_s: float) -> None:
@@ -256,7 +256,8 @@ class Cluster:
         """
         self.end_feed()
         try:
-            self._launcher.run_here()
+            if not self.ended:
+                self._launcher.run_here()
         except BaseException:
             self._server.over.wait(LAST_WORDS_S)  # so that the cluster's state tells of it, too
             raise

@@ -78,7 +78,7 @@ class _Layout:
         self._label = request.label
         self._weight = request.weight
         named = [name for name in (request.label, request.weight) if name is not None]
-        select_columns(list(self._by_name), [*named, *(request.features or ())])
+        select_columns(list(self._by_name), [*named, *(request.features or ())] or None)
         rest = [name for name in self._by_name if name not in named]
         self._features = list(request.features) if request.features else rest
         if not self._features:

@@ -53,6 +53,7 @@ class Station:
         if self._leave_when_alone:
             os._exit(113)
         self._finish.set()
+        self.feed.take(m.FeedsEnded())
 
     def say_running(self) -> None:
         """The user's first line is next."""

@@ -1,0 +1,171 @@
+"""Feeding a cluster from Spark: each row exactly once per epoch, equal ends, and what happens when a query fails."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from tfos_lab.errors import ConfigError, FeedError, NodeFailed
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+BATCH_SIZE = 8
+
+
+def make_reader():
+    """Return a function that reads ``args`` feeds to their ends, and for each of them returns a list of its epochs."""
+    batch_size = BATCH_SIZE
+
+    def read(args, ctx):
+        feeds = []
+        for _ in range(args):
+            epochs = []
+            for _ in range(ctx.epochs):
+                steps, rows, padding = 0, [], 0
+                for batch in ctx.dataset(batch_size):
+                    weights = batch["sample_weight"].numpy()
+                    assert weights.shape == (batch_size,)
+                    steps += 1
+                    rows += batch["x"].numpy()[weights == 1.0].tolist()
+                    padding += int((weights == 0.0).sum())
+                epochs.append({"steps": steps, "rows": rows, "padding": padding})
+            feeds.append(epochs)
+        return feeds
+
+    return read
+
+
+def rows_of(results, feed, epoch):
+    return [row for node in results.values() for row in node[feed][epoch]["rows"]]
+
+
+@pytest.fixture
+def fed(back_end, run, frame, once):
+    """A cluster that takes every slot and is fed three times: many rows, one row, none."""
+
+    def feed():
+        cluster = run(make_reader(), 3, cluster_size=back_end.seats)
+        cluster.train(frame(1, 60, 40), epochs=2)
+        cluster.train(frame(1))
+        cluster.train(frame(0))
+        return {"cluster": cluster, "results": dict(cluster.wait(timeout_s=200)), "view": cluster.view()}
+
+    return once("fed", feed)
+
+
+def test_each_row_is_read_once_in_every_epoch(fed):
+    for epoch in (0, 1):
+        assert sorted(rows_of(fed.results, 0, epoch)) == list(range(101))
+
+
+def test_an_epoch_that_is_read_again_is_the_same_on_each_node(fed):
+    for node in fed.results.values():
+        first, second = node[0]
+        assert sorted(first["rows"]) == sorted(second["rows"])
+
+
+def test_rows_are_shared_out_evenly(fed):
+    counts = [len(node[0][0]["rows"]) for node in fed.results.values()]
+    assert max(counts) - min(counts) <= 3
+
+
+def test_all_nodes_take_the_same_steps_and_padding_fills_the_rest(fed):
+    for epoch in (0, 1):
+        steps = {node[0][epoch]["steps"] for node in fed.results.values()}
+        assert len(steps) == 1
+        for node in fed.results.values():
+            told = node[0][epoch]
+            assert len(told["rows"]) + told["padding"] == told["steps"] * BATCH_SIZE
+
+
+def test_one_row_is_read_by_one_node_while_the_others_keep_step(fed):
+    assert rows_of(fed.results, 1, 0) == [0]
+    assert {node[1][0]["steps"] for node in fed.results.values()} == {1}
+
+
+def test_no_rows_are_an_epoch_without_steps(fed):
+    assert {node[2][0]["steps"] for node in fed.results.values()} == {0}
+
+
+def test_the_view_tells_how_many_rows_came_and_were_taken(fed):
+    taken = {view.node: view.rows for view in fed.view.nodes}
+    assert sum(taken.values()) == 2 * 101 + 1
+    assert fed.view.feed.complete
+
+
+def test_a_cluster_that_leaves_slots_free_is_fed_beside_its_tasks(run, frame):
+    cluster = run(make_reader(), 1, cluster_size=1)
+    cluster.train(frame(5, 5))
+    assert sorted(rows_of(cluster.wait(timeout_s=200), 0, 0)) == list(range(10))
+
+
+def test_what_cannot_be_fed_is_refused_in_a_sentence_and_the_cluster_goes_on(run, frame, back_end):
+    cluster = run(make_reader(), 1)
+    with pytest.raises(ConfigError) as error:
+        cluster.train(frame(3), columns=["X"])
+    assert "X" in str(error.value)
+    assert "x" in str(error.value)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError) as error:
+        cluster.train("rows", epochs=0, remainder="wrap")
+    assert [problem.partition("=")[0] for problem in error.value.problems] == ["epochs", "remainder", "data"]
+    cluster.train(frame(3))
+    assert sorted(rows_of(cluster.wait(timeout_s=200), 0, 0)) == [0, 1, 2]
+
+
+def test_a_column_that_is_not_fed_is_named_with_the_nearest_one(run, frame):
+    def map_fun(args, ctx):
+        ctx.dataset(4, label="labels")
+
+    rows = frame(3).withColumnRenamed("x", "label")
+    with pytest.raises((NodeFailed, ConfigError)) as error:
+        _train_and_wait(run(map_fun), rows)
+    assert "labels" in str(error.value)
+    assert "label" in str(error.value).replace("labels", "")
+
+
+def _train_and_wait(cluster, rows):
+    cluster.train(rows)
+    return cluster.wait(timeout_s=200)
+
+
+def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, frame, spark, back_end):
+    from pyspark.sql import functions as f
+
+    cluster = run(make_reader(), 1)
+    processes = [psutil.Process(node.pid) for node in cluster.nodes if node.pid and not back_end.is_inline]
+    failing = frame(10, 90).select(f.expr("if(x = 77, raise_error('no such digit'), x) as x"))
+    with pytest.raises(FeedError, match="no such digit") as error:
+        cluster.train(failing)
+    assert not isinstance(error.value, TimeoutError)
+    assert cluster.state == "failed"
+    with pytest.raises((NodeFailed, FeedError), match="no such digit"):
+        cluster.wait(timeout_s=60)
+    _, alive = psutil.wait_procs(processes, 5.0)
+    assert alive == []
+    assert spark.range(3).count() == 3
+
+
+@pytest.mark.back_ends("local-session", "standalone")
+def test_keras_fits_on_two_workers_that_end_with_the_same_weights(run, spark):
+    from pyspark.sql import functions as f
+
+    def map_fun(args, ctx):
+        import keras
+
+        with ctx.strategy().scope():
+            model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+            model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+        dataset = ctx.dataset(8, features="x", label="y")
+        history = model.fit(dataset.map(lambda x, y, w: (x[:, None], y, w)), epochs=ctx.epochs, verbose=0)
+        return [weight.tolist() for weight in model.get_weights()], history.history["loss"]
+
+    frame = spark.range(0, 61, 1, 3).select((f.col("id") / 30 - 1).cast("float").alias("x"))
+    cluster = run(map_fun)
+    cluster.train(frame.withColumn("y", f.col("x") * 2 + 1), epochs=3)
+    results = cluster.wait(timeout_s=250)
+    (chief, worker) = (results[node][0] for node in ("chief:0", "worker:0"))
+    assert chief == worker
+    losses = results["chief:0"][1]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0] / 2
