@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node import keras_workers
+from tfos_lab.node import keras_workers, own_rows
 
 BATCH = 32
 STEPS = 6
@@ -274,6 +274,7 @@ def alone(folder: Path, found: Found) -> None:
     train_on_batch(tf.distribute.get_strategy().scope, slice(None), found)
     for name, knows in {"one_knows": True, "none_knows": False}.items():
         found[name] = fit_generated(tf.distribute.get_strategy().scope, 0, knows_length=knows)
+    found["divided"] = divide_among_two_gpus()
     found["parameter_servers_error"] = fit_with_parameter_servers()
     parts = [batches(*fed_rows(rank)) for rank in range(2)]
     together = tf.data.Dataset.zip(*parts).map(
@@ -282,6 +283,20 @@ def alone(folder: Path, found: Found) -> None:
     model = small_model()
     found["own"] = learned(model, model.fit(together, epochs=EPOCHS, verbose=0, shuffle=False).history)
     found["without_padding"] = train_by_hand_without_padding(together)
+
+
+def divide_among_two_gpus() -> Found:
+    rows = tf.data.Dataset.range(24)
+    ways = {
+        "even": rows.batch(6, drop_remainder=True),
+        "odd": rows.batch(5, drop_remainder=True),
+        "last batch short": rows.batch(7),
+    }
+    divided = {name: own_rows._divide_batches(dataset, 2) for name, dataset in ways.items()}
+    return {
+        name: {"parts": [part.tolist() for part in dataset.as_numpy_iterator()], "length": int(dataset.cardinality())}
+        for name, dataset in divided.items()
+    }
 
 
 def fit_with_parameter_servers() -> str | None:

@@ -202,6 +202,17 @@ def test_an_epoch_counts_no_step_too_many_whoever_knows_its_length(found: dict[s
         assert_same_learned(process["one_knows"], process["none_knows"], tolerance=0)
 
 
+@pytest.mark.tensorflow
+def test_the_gpus_of_a_node_share_each_batch(alone: Found) -> None:
+    divided = alone["divided"]
+    assert divided["even"]["parts"][:3] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert divided["odd"]["parts"][:3] == [[0, 1], [2, 3, 4], [5, 6]]
+    assert divided["last batch short"]["parts"][-2:] == [[21], [22, 23]]
+    for way, rows in {"even": 24, "odd": 20, "last batch short": 24}.items():
+        assert [row for part in divided[way]["parts"] for row in part] == list(range(rows))
+        assert divided[way]["length"] == len(divided[way]["parts"])
+
+
 # --- the rest of Keras -----------------------------------------------------------------------------------------------
 
 
