@@ -208,7 +208,8 @@ def _reason(error: Exception) -> str:
     """Return the line of Spark's error that tells the cause."""
     if isinstance(error, TfosError):
         return str(error)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = str(error).partition("JVM stacktrace:")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     for line in lines:
         for mark in ("FeedError: ", "tfos_lab: "):
             if mark in line:

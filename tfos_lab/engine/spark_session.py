@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -99,6 +100,13 @@ def driver_hosts(spark: SparkSession) -> tuple[str, str]:
     return conf(spark, "spark.driver.bindAddress", public), public
 
 
+# A session's executors have come when their number has not changed for a while; at its beginning there may be none.
+_NEW_SESSION_S = 20.0
+_SETTLED_S = 2.0
+_LEAVING_S = 3.0
+_POLL_S = 0.05
+
+
 @dataclass(frozen=True)
 class Slots:
     """Task slots of the session's executors."""
@@ -114,8 +122,37 @@ def slots_of(spark: SparkSession) -> Slots | None:
     scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
     profile = scala.resourceProfileManager().defaultResourceProfile()
     total = int(scala.maxNumConcurrentTasks(profile))
-    running = sum(info.numRunningTasks() for info in scala.statusTracker().getExecutorInfos())
-    return Slots(total=total, free=max(0, total - running))
+    # The scheduler's own books: what `statusTracker` says may be a heartbeat old.
+    running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
+    busy = 0
+    while running.hasNext():
+        busy += int(running.next())
+    return Slots(total=total, free=max(0, total - busy))
+
+
+def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
+    """Return the session's slots as soon as ``wanted`` are free, or waiting for them is in vain.
+
+    Tasks of a cluster that has just ended take a moment to leave, and executors of a new session a moment to come.
+    Where executors come with demand, or Spark does not tell, there is nothing to wait for: returns None.
+    """
+    if is_connect(spark) or allocates_dynamically(spark):
+        return None
+    called_s = changed_s = time.time()
+    young_until_s = spark.sparkContext.startTime / 1000 + _NEW_SESSION_S
+    total = -1
+    while True:
+        slots = slots_of(spark)
+        now_s = time.time()
+        if slots is None or slots.free >= wanted:
+            return slots
+        if slots.total != total:
+            total, changed_s = slots.total, now_s
+        coming = now_s < young_until_s and (total == 0 or now_s - changed_s < _SETTLED_S)
+        leaving = total >= wanted and now_s - called_s < _LEAVING_S
+        if not coming and not leaving:
+            return slots
+        time.sleep(_POLL_S)
 
 
 def allocates_dynamically(spark: SparkSession) -> bool:

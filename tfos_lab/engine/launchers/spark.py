@@ -41,7 +41,7 @@ class SparkLauncher:
     def launch(self) -> None:
         """Check slots and executors, then start the job on a thread of its own."""
         wanted = len(self._plan.seats)
-        slots = spark_session.slots_of(self._spark)
+        slots = spark_session.await_slots(self._spark, wanted)
         if slots is not None and slots.free < wanted:
             raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total)
         check_executors(self._spark, wanted, dict(self._plan.config.env))
