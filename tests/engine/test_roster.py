@@ -427,7 +427,8 @@ def test_what_the_launcher_saw_go_is_lost_at_once():
     play = Play(cluster_size=2).all_run()
     play.asked = play.roster.lose(1, "its agent ended with code -9", play.now_s)
     assert play.roster.failure.message.endswith("is gone: its agent ended with code -9")
-    assert play.sent(m.Stop) == [0, 1]
+    assert sorted(set(play.sent(m.Stop))) == [0, 1]
+    assert play.sent(m.Goodbye) == [1]
     assert play.roster.lose(1, "again", play.now_s) == []
 
 

@@ -99,6 +99,18 @@ def test_exit_functions_run_and_their_output_arrives(hatch):
     assert child.output["stdout"] == b"goodbye\n"
 
 
+def test_a_broken_pipe_is_an_exception_and_not_the_end(hatch):
+    def map_fun():
+        reading, writing = os.pipe()
+        os.close(reading)
+        try:
+            os.write(writing, b"anybody there?")
+        except BrokenPipeError:
+            return "nobody"
+
+    assert result_of(hatch(map_fun)) == "nobody"
+
+
 def test_threads_of_the_function_may_come_to_their_end(hatch):
     def map_fun():
         import threading

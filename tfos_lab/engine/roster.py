@@ -316,6 +316,8 @@ class Roster:
             return []
         was_over = node.view.state in OVER
         instructions = self._node_state(node, "lost", now_s, detail=why)
+        # Its agent may be alive and merely out of sight: then it is to leave.
+        instructions += [SendTo(seat, m.Stop(grace_s=0.0)), SendTo(seat, m.Goodbye())]
         if not was_over and self._state not in OVER and self._state != "stopping" and not self._finishing:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""

@@ -61,8 +61,9 @@ class _Forked(Exception):
 class Nursery:
     """Forks processes on request and tells when they end; single-threaded, so that forking is safe."""
 
-    def __init__(self, listener: socket.socket, *, failure: str = "", idle_s: float = IDLE_S) -> None:
+    def __init__(self, listener: socket.socket, lock: int, *, failure: str = "", idle_s: float = IDLE_S) -> None:
         self._listener = listener
+        self._lock = lock
         self._failure = failure
         self._idle_s = idle_s
         self._clients: set[_Client] = set()
@@ -198,6 +199,8 @@ class Nursery:
         """Let go of all that belongs to the parent, in a forked process."""
         self._selector.close()
         self._listener.close()
+        # Or else no other nursery could take this one's place while the forked process lives.
+        os.close(self._lock)
         for client in self._clients:
             client.frames.close()
         for pidfd in self._guardians.values():
@@ -230,8 +233,8 @@ def preload(kind: str) -> str:
     return ""
 
 
-def _listen(path: Path) -> socket.socket | None:
-    """Bind the socket, or return None where another nursery of this flavour already serves."""
+def _listen(path: Path) -> tuple[socket.socket, int] | None:
+    """Bind the socket and hold its lock, or return None where another nursery of this flavour already serves."""
     lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -242,7 +245,7 @@ def _listen(path: Path) -> socket.socket | None:
     listener.bind(str(path))
     path.chmod(0o600)
     listener.listen(256)
-    return listener
+    return listener, lock
 
 
 def main() -> None:
@@ -252,10 +255,10 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--idle-s", type=float, default=IDLE_S)
     options = parser.parse_args()
-    listener = _listen(options.socket)
-    if listener is None or os.fork():
+    place = _listen(options.socket)
+    if place is None or os.fork():
         os._exit(0)  # whoever started us may now connect; the imports go on in a process of nobody's
-    nursery = Nursery(listener, failure=preload(options.kind), idle_s=options.idle_s)
+    nursery = Nursery(*place, failure=preload(options.kind), idle_s=options.idle_s)
     try:
         nursery.serve()
         options.socket.unlink(missing_ok=True)
@@ -263,7 +266,7 @@ def main() -> None:
     except _Forked as forked:
         request, fds, parent = forked.request, forked.fds, forked.nursery
     nursery.close_in_child()
-    del nursery, listener
+    del nursery, place
     os._exit(_run_target(request, fds, parent))
 
 

@@ -76,9 +76,9 @@ def command_line(pid: int) -> list[str]:
 
 
 def reset_signals() -> None:
-    """Give a forked process the default signal handling of a fresh one."""
+    """Give a forked process the signal handling of a fresh Python, where SIGPIPE stays ignored: it is an exception."""
     signal.set_wakeup_fd(-1)
-    for sig in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGPIPE):
+    for sig in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(sig, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())

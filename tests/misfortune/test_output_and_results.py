@@ -1,0 +1,109 @@
+"""Output and results that no notebook wants: floods, rubbish, too large, not to be sent."""
+# ruff: noqa: T201 - what nodes print is what is tested
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import pytest
+
+from tfos_lab.errors import PayloadError
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+def test_a_line_of_a_hundred_megabytes_arrives_whole(run):
+    size = 100_000_000
+    cluster = run(lambda size: print("x" * size) or "printed", size, cluster_size=1)
+    assert cluster.wait(timeout_s=120)["chief:0"] == "printed"
+    path = cluster.run_dir / "chief-0.log"
+    assert path.stat().st_size == size + 1
+    with path.open("rb") as file:
+        file.seek(-3, 2)
+        assert file.read() == b"xx\n"
+    assert len(cluster.logs("chief:0", tail=1)) <= size
+
+
+def test_random_bytes_arrive_whole_and_harm_nobody(run):
+    def map_fun(args, ctx):
+        rubbish = os.urandom(1 << 20)
+        sys.stdout.buffer.write(rubbish)
+        return rubbish
+
+    cluster = run(map_fun)
+    for node, rubbish in cluster.wait(timeout_s=60).items():
+        assert (cluster.run_dir / f"{node.replace(':', '-')}.log").read_bytes() == rubbish
+    assert isinstance(cluster.logs(), str)
+
+
+def test_a_slow_listener_loses_events_and_learns_how_many_while_files_are_whole(run):
+    cluster = run(lambda args, ctx: [print("line", number, flush=True) for number in range(5000)] and None)
+    with cluster.bus.subscribe(capacity=5) as slow:
+        cluster.wait(timeout_s=60)
+        assert len(slow.take()) <= 5
+        assert slow.take_dropped() > 0
+    expected = "".join(f"line {number}\n" for number in range(5000))
+    assert cluster.logs("chief:0") == cluster.logs("worker:0") == expected
+
+
+def test_a_result_that_is_too_large_is_refused_with_its_size_and_what_to_do(fails):
+    def map_fun(args, ctx):
+        import numpy as np
+
+        return {"weights": np.zeros(300 << 20, np.uint8)}
+
+    error = fails(map_fun, cluster_size=1)
+    assert error.kind == "ResultTooLarge"
+    assert "weights" in error.message
+    assert "314.6 MB" in error.message
+    assert "Save it under ctx.log_dir and return the path" in error.message
+
+
+def test_a_result_that_cannot_be_sent_is_named_with_the_reason(fails):
+    error = fails(lambda args, ctx: {"guard": [threading.Lock()]}, cluster_size=1)
+    assert error.kind == "ResultNotSendable"
+    assert "guard" in error.message
+    assert "lock" in error.message
+    assert "Return plain data" in error.message
+
+
+def test_a_large_result_within_the_limit_arrives(run):
+    def map_fun(args, ctx):
+        import numpy as np
+
+        return np.arange(8 << 20)
+
+    results = run(map_fun).wait(timeout_s=120)
+    assert all(array.shape == (8 << 20,) and int(array[-1]) == (8 << 20) - 1 for array in results.values())
+
+
+def test_a_capture_that_cannot_travel_is_refused_before_anything_starts(run):
+    import tfos_lab
+
+    before = len(tfos_lab.clusters())
+    guard = threading.Lock()
+    with pytest.raises(PayloadError, match=r"'guard' \(lock\) cannot be sent to the nodes: locks and threads"):
+        run(lambda args, ctx: guard.acquire())
+    assert len(tfos_lab.clusters()) == before
+
+
+def test_an_error_with_a_message_of_megabytes_is_still_an_error(fails):
+    def map_fun(args, ctx):
+        raise ValueError("y" * 10_000_000)
+
+    error = fails(map_fun, cluster_size=1)
+    assert error.kind == "ValueError"
+    assert len(error.message) < 100_000
+
+
+def test_an_error_whose_text_cannot_be_made_is_still_an_error(fails):
+    def map_fun(args, ctx):
+        class Sulking(Exception):
+            def __str__(self):
+                raise RuntimeError("no words")
+
+        raise Sulking
+
+    assert fails(map_fun, cluster_size=1).kind == "Sulking"
