@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -125,6 +126,7 @@ def _child_environ(spec: m.LaunchSpec, release: m.Release, scratch: Path) -> dic
     environ = {**spec.environ, **release.env, **spec.extra_env}
     environ["TFOS_LAB_SCRATCH"] = str(scratch)
     environ["PYTHONUNBUFFERED"] = "1"
+    environ["no_grpc_proxy"] = _without_proxy(environ, release.cluster_spec)
     if spec.gpus is not None:
         environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpus) or "-1"
     else:
@@ -135,6 +137,13 @@ def _child_environ(spec: m.LaunchSpec, release: m.Release, scratch: Path) -> dic
     else:
         environ.pop("TF_CONFIG", None)
     return environ
+
+
+def _without_proxy(environ: Mapping[str, str], spec: Mapping[str, list[str]]) -> str:
+    """Return the hosts that gRPC must reach without a proxy: through one, nodes would wait for one another for ever."""
+    hosts = {address.rpartition(":")[0].strip("[]") for tasks in spec.values() for address in tasks}
+    already = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
+    return ",".join([*sorted(hosts), *([already] if already else [])])
 
 
 def _tf_config(release: m.Release) -> str:
