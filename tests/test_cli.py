@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from tfos_lab.cli import COMMANDS, demo, lab, main, places
+from tfos_lab.cli import COMMANDS, demo, lab, main, notebook_run, places
 from tfos_lab.cli.notebook_run import sections_of
 from tfos_lab.cli.terminal import plain
 
@@ -23,6 +25,13 @@ def write_notebook(path, *cells):
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=made), path)
     return path
+
+
+def wait_until(condition, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 # ---- choosing a command ---------------------------------------------------------------------------------------------
@@ -134,6 +143,7 @@ def test_bench_without_a_checkout_says_what_to_do(capsys, monkeypatch, tmp_path)
 
 def test_bench_runs_the_benchmarks_of_the_checkout_and_hands_on_how_they_ended(monkeypatch, tmp_path):
     (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "__init__.py").touch()
     (tmp_path / "benchmarks" / "__main__.py").write_text("import sys; sys.exit(int(sys.argv[1]))")
     monkeypatch.setattr("tfos_lab.cli.bench.find_checkout", lambda: tmp_path)
     assert main(["bench", "7"]) == 7
@@ -208,7 +218,40 @@ def test_demo_shows_the_cell_that_failed_and_why(capsys, tmp_path):
 def test_demo_says_that_the_kernel_died(capsys, tmp_path):
     path = write_notebook(tmp_path / "dies.ipynb", "import os; os._exit(3)")
     assert main(["demo", str(path)]) == 1
-    assert "Kernel died" in capsys.readouterr().err
+    assert "the notebook's kernel has gone" in capsys.readouterr().err
+
+
+def test_demo_says_that_a_cell_takes_too_long(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(notebook_run, "CELL_TIMEOUT_S", 1)
+    path = write_notebook(tmp_path / "slow.ipynb", "md:## Wait", "import time; time.sleep(60)")
+    assert main(["demo", str(path)]) == 1
+    assert "It has not ended within 1 s." in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
+    path = write_notebook(
+        tmp_path / "slow.ipynb",
+        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)",
+    )
+    demo = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from tfos_lab.cli import main; sys.exit(main(['demo', sys.argv[1]]))",
+            path,
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until((tmp_path / "pid").is_file)
+    demo.send_signal(signal.SIGINT)
+    _, said = demo.communicate(timeout=30)
+    assert demo.returncode == 130
+    assert said.endswith("interrupted\n")
+    assert "Traceback" not in said
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
 
 
 def test_demo_without_java_says_so_before_anything_starts(capsys, monkeypatch):

@@ -108,20 +108,40 @@ async def _run(path: Path, folder: Path, environ: dict[str, str], final: str, wa
     from nbclient.exceptions import DeadKernelError
 
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    with tempfile.TemporaryDirectory(prefix="tfos-demo-") as sockets, (Path(sockets) / "log").open("w+b") as log:
+    with tempfile.TemporaryDirectory(prefix="tfos-demo-") as place, (Path(place) / "log").open("w+b") as log:
         client = _make_client(notebook)
         manager = client.create_kernel_manager()
         # Nothing of the kernel can be reached over the network.
-        manager.transport, manager.ip = "ipc", str(Path(sockets) / "kernel")
-        kernel = client.async_setup_kernel(cwd=str(folder), env=environ, stdout=log, stderr=log)
+        manager.transport, manager.ip = "ipc", str(Path(place) / "kernel")
         try:
-            async with kernel:
-                for section in sections_of(notebook.cells):
-                    await _run_section(client, section, watcher)
-                return Finished(notebook, await _ask(client, final))
+            # nbclient's own way of doing this takes the signals away from us.
+            await client.async_start_new_kernel(cwd=str(folder), env=environ, stdout=log, stderr=log)
+            await client.async_start_new_kernel_client()
+            for section in sections_of(notebook.cells):
+                await _run_section(client, section, watcher)
+            return Finished(notebook, await _ask(client, final))
         except (DeadKernelError, RuntimeError) as error:
+            _raise_if_interrupted()
             log.seek(0)
-            raise KernelDied(log.read().decode(errors="replace").strip()[-2000:] or str(error)) from error
+            last_words = log.read().decode(errors="replace").strip()[-2000:]
+            raise KernelDied(f"the notebook's kernel has gone: {error}\n{last_words}".rstrip()) from error
+        finally:
+            await _end_kernel(client, manager)
+
+
+def _raise_if_interrupted() -> None:
+    """Tell an interrupt from a dead kernel, which nbclient takes it for."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from None
+
+
+async def _end_kernel(client: Any, manager: Any) -> None:
+    """End the kernel, if it lives; its clusters and its Spark end with it."""
+    if client.kc is not None:
+        client.kc.stop_channels()
+    if manager.has_kernel:
+        await manager.shutdown_kernel()
 
 
 def _make_client(notebook: Any) -> Any:
@@ -143,7 +163,7 @@ def _make_client(notebook: Any) -> Any:
 
 
 async def _run_section(client: Any, section: Section, watcher: Watcher) -> None:
-    from nbclient.exceptions import CellExecutionError
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
     began_s = time.monotonic()
     client.hand_on = lambda line: watcher.wrote(section, line)
@@ -152,7 +172,7 @@ async def _run_section(client: Any, section: Section, watcher: Watcher) -> None:
         cell = client.nb.cells[index]
         try:
             await client.async_execute_cell(cell, index)
-        except CellExecutionError as error:
+        except (CellExecutionError, CellTimeoutError) as error:
             shown = _shown(cell, error)
             raise CellFailure(section=section.title, number=number, source=cell.source, shown=shown) from None
     section.seconds = time.monotonic() - began_s
@@ -164,7 +184,7 @@ def _shown(cell: Any, error: Exception) -> str:
     for output in cell.outputs:
         if output.output_type == "error":
             return "\n".join(output.traceback)
-    return str(error)
+    return f"It has not ended within {CELL_TIMEOUT_S} s." if isinstance(error, TimeoutError) else str(error)
 
 
 async def _ask(client: Any, expression: str) -> dict[str, Any]:
