@@ -7,10 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import nbformat
 import pytest
 
+from tests.support.daemon import Daemon
 from tfos_lab.cli import COMMANDS, demo, lab, main, notebook_run, places
 from tfos_lab.cli.notebook_run import sections_of
 from tfos_lab.cli.terminal import plain
@@ -32,6 +35,14 @@ def wait_until(condition, timeout_s=60):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def answers(url):
+    try:
+        urlopen(url, timeout=30).close()
+    except URLError:
+        return False
+    return True
 
 
 # ---- choosing a command ---------------------------------------------------------------------------------------------
@@ -127,6 +138,18 @@ def test_lab_becomes_jupyterlab(monkeypatch):
     assert environ["PYSPARK_PYTHON"]
 
 
+def test_lab_serves_the_notebooks_on_this_machine_only(tmp_path):
+    write_notebook(tmp_path / "mine.ipynb", "1")
+    command = [sys.executable, "-c", "from tfos_lab.cli import main; main()", "lab", str(tmp_path)]
+    options = ["--no-browser", "--ip=127.0.0.1", "--port=0", "--IdentityProvider.token=secret"]
+    with Daemon("tfos-lab lab", [*command, *options], log=tmp_path / "lab.log") as server:
+        address = server.wait_for(r"http://127\.0\.0\.1:(\d+)/", timeout_s=120)
+        url = f"http://127.0.0.1:{address[1]}/api/contents?token=secret"
+        wait_until(lambda: answers(url))  # it tells its address a moment before it listens
+        with urlopen(url, timeout=30) as answer:
+            assert "mine.ipynb" in answer.read().decode()
+
+
 def test_lab_says_that_a_folder_is_not_there(capsys):
     assert main(["lab", "no-such-folder"]) == 2
     assert "there is no folder no-such-folder" in capsys.readouterr().err
@@ -175,7 +198,7 @@ def test_the_report_tells_nodes_rows_accuracy_and_seconds_per_phase():
         "  data          8,000 training and 2,000 test images of 28 × 28: MNIST",
         "  rows fed      8,000, read 5 times (chief:0 4,000, worker:0 4,000)",
         "  accuracy      97.7% of 2,000 digits that it had not seen",
-        "  seconds       launch 0.5 · reserve 0.2 · import and start 4.0 · feed 1.2 · train 20.0",
+        "  seconds       launch 0.50 · reserve 0.25 · import and start 4.0 · feed 1.2 · train 20.0",
         "  next cluster  its first line ran 0.17 s after the call",
     ]
 

@@ -9,6 +9,7 @@ import argparse
 import importlib.util
 import json
 import os
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -23,6 +24,8 @@ from tfos_lab.engine.doctor import check_java
 # What the kernel answers with, see `final_state`.
 FINAL = "__import__('tfos_lab.cli.demo', fromlist=['final_state']).final_state(globals())"
 _TITLE_WIDTH = 34
+# What TensorFlow's C++ writes begins so; it is of no use in a line that is about to change.
+_LIBRARY_LINE = re.compile(r"\] [IWEF]\d{4} ")
 # The clusters' own phases, by the mark that ends each.
 _PHASES = {
     "launched": "launch",
@@ -94,7 +97,8 @@ class _Progress(Watcher):
         self._line.show(f"  … {section.title}")
 
     def wrote(self, section: Section, line: str) -> None:
-        self._line.show(f"  … {section.title:<{_TITLE_WIDTH}}  {line}")
+        if not _LIBRARY_LINE.search(line):
+            self._line.show(f"  … {section.title:<{_TITLE_WIDTH}}  {line}")
 
     def ended(self, section: Section) -> None:
         self._line.finish(f"  {paint('✓', 'green')} {section.title:<{_TITLE_WIDTH}} {section.seconds:6.1f} s")
@@ -152,7 +156,9 @@ def render_report(state: Mapping[str, Any]) -> str:
     if state["accuracy"] is not None:
         tested = f" of {state['tested']:,} digits that it had not seen" if state["tested"] else ""
         rows.append(("accuracy", f"{state['accuracy']:.1%}{tested}"))
-    rows.append(("seconds", " · ".join(f"{name} {seconds:.1f}" for name, seconds in phase_seconds(first["timings"]))))
+    rows.append(
+        ("seconds", " · ".join(f"{name} {_seconds(took_s)}" for name, took_s in phase_seconds(first["timings"])))
+    )
     if others and "running" in others[0]["timings"]:
         rows.append(("next cluster", f"its first line ran {others[0]['timings']['running']:.2f} s after the call"))
     headline = f"Trained on {len(first['nodes'])} nodes of {where}."
@@ -162,6 +168,10 @@ def render_report(state: Mapping[str, Any]) -> str:
 def _row(name: str, text: str) -> str:
     indent = " " * _INDENT
     return textwrap.fill(f"{name:<{_INDENT - 3}} {text}", _WIDTH, initial_indent="  ", subsequent_indent=indent)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds >= 1 else f"{seconds:.2f}"
 
 
 def _rows(cluster: Mapping[str, Any]) -> str:
