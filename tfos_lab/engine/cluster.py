@@ -201,6 +201,14 @@ class Cluster:
         """The launcher saw a node's agent go."""
         self.request(lambda now_s: self.roster.lose(seat, why, now_s))
 
+    def lose_executor(self, executor: str, why: str) -> None:
+        """The launcher saw an executor go, and all nodes on it."""
+        seats = [seat for seat, view in enumerate(self.nodes) if view.executor == executor]
+        for seat in seats:
+            self.lose(seat, why)
+        if not seats:
+            self.launch_failed(None, why)
+
     def wait_until_running(self, timeout_s: float | None = None) -> None:
         """Wait until all nodes run.
 

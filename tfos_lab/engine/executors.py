@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import secrets
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tfos_lab.engine import spark_session
@@ -53,33 +55,48 @@ def inspect_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]
     slots = spark_session.slots_of(spark)
     tasks = max(nodes, slots.total if slots else nodes)
     task = make_task("tfos_lab.node.spark_seat", "inspect_task", spark_session.owner_of(spark), extra_env)
+    tag = f"tfos-inspect-{secrets.token_hex(4)}"
     try:
-        with spark_session.tagged(spark, "tfos-inspect", "tfos_lab: look at the executors and warm them"):
+        with spark_session.tagged(spark, tag, "tfos_lab: look at the executors and warm them"):
             rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, _SCHEMA).collect()
     except Exception as error:
-        mismatch = mismatch_in(error)
+        mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))
         if mismatch is None:
             raise
         raise mismatch from None
     return list({(row["host"], row["executor"]): row.asDict() for row in rows}.values())
 
 
-def mismatch_in(error: Exception) -> ExecutorMismatch | None:
-    """Return what Spark's error says about an executor's Python, or None if it is about something else."""
+def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> ExecutorMismatch | None:
+    """Return what Spark's error says about an executor's Python, or None if it is about something else.
+
+    Parameters
+    ----------
+    error : Exception
+        What a job with a task of ours raised.
+    failed_hosts : callable
+        Returns the hosts whose tasks failed; Spark's error does not always name them.
+    """
     text = str(error)
     lacking = _MISSING.search(text)
     if lacking is not None:
         return ExecutorMismatch(problems={lacking[2]: f"lacks {lacking[1]}"})
+    what = _wrong_python(text)
+    if what is None:
+        return None
+    place = _LOST_TASK.search(text)
+    hosts = [place[1]] if place else failed_hosts() or ["an executor"]
+    return ExecutorMismatch(problems=dict.fromkeys(hosts, what))
+
+
+def _wrong_python(text: str) -> str | None:
     python = _WORKER_PYTHON.search(text)
     unimportable = _NO_MODULE.search(text)
-    place = _LOST_TASK.search(text)
-    host = place[1] if place else "an executor"
     if python is not None:
-        mine = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return ExecutorMismatch(problems={host: f"runs Python {python[1]}, the notebook runs {mine}"})
+        return f"runs Python {python[1]}, the notebook runs {sys.version_info.major}.{sys.version_info.minor}"
     if unimportable is not None and "worker.py" in text:
-        return ExecutorMismatch(problems={host: f"lacks {unimportable[1]}"})
+        return f"lacks {unimportable[1]}"
     if "Cannot run program" in text:
         program = re.search(r'Cannot run program "([^"]+)"', text)
-        return ExecutorMismatch(problems={host: f"has no {program[1] if program else 'Python'}"})
+        return f"has no {program[1] if program else 'Python'}"
     return None

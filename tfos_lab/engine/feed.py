@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
 import time
@@ -205,16 +204,6 @@ class FeedJob:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of Spark's error that tells the cause."""
     if isinstance(error, TfosError):
         return str(error)
-    text = str(error).partition("JVM stacktrace:")[0]
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
-    for line in lines:
-        for mark in ("FeedError: ", "tfos_lab: "):
-            if mark in line:
-                return line[line.index(mark) + len(mark) :]
-    with contextlib.suppress(StopIteration):
-        cause = next(line for line in reversed(lines) if "Error" in line or "Exception" in line)
-        return f"Spark's job failed: {cause}"
-    return f"Spark's job failed: {lines[0] if lines else type(error).__name__}"
+    return spark_session.own_words_in(error) or f"Spark's job failed: {spark_session.cause_of(error)}"

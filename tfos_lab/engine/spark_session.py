@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import NoSession
 from tfos_lab.wire import address_towards
@@ -105,6 +105,13 @@ _NEW_SESSION_S = 20.0
 _SETTLED_S = 2.0
 _LEAVING_S = 3.0
 _POLL_S = 0.05
+# What a task of ours says, and words of lines that tell a cause.
+_OWN_WORDS = ("FeedError: ", "tfos_lab: ")
+_TELLING = ("Error", "Exception", "Failure")
+_MAX_CAUSE = 1000
+# Spark's books of tasks are a little behind the job's end.
+_TOLD_S = 1.0
+_MAX_TASKS = 1000
 
 
 @dataclass(frozen=True)
@@ -191,3 +198,45 @@ def cancel_tagged(spark: SparkSession, tag: str) -> None:
         else:
             # `interruptTag` does nothing for a running stage of a classic session.
             spark.sparkContext.cancelJobsWithTag(tag)
+
+
+def own_words_in(error: Exception) -> str | None:
+    """Return what a task of ours said in Spark's error, if anything."""
+    for line in _lines_of(error):
+        for mark in _OWN_WORDS:
+            if mark in line:
+                return line[line.index(mark) + len(mark) :]
+    return None
+
+
+def cause_of(error: Exception) -> str:
+    """Return the line of Spark's error that tells the cause."""
+    lines = _lines_of(error)
+    telling = [line for line in lines if any(word in line for word in _TELLING)]
+    return (telling or lines or [type(error).__name__])[-1].removeprefix(": ")[:_MAX_CAUSE]
+
+
+def _lines_of(error: Exception) -> list[str]:
+    text = str(error).partition("JVM stacktrace:")[0]
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
+
+
+def hosts_of_failed_tasks(spark: SparkSession, tag: str) -> list[str]:
+    """Return the hosts on which tasks of a tag's jobs have failed; nothing where Spark does not tell."""
+    deadline = time.monotonic() + _TOLD_S
+    hosts: set[str] = set()
+    with contextlib.suppress(Exception):
+        while not hosts and not is_connect(spark) and time.monotonic() < deadline:
+            hosts = set(_failed_hosts(spark.sparkContext._jsc.sc(), tag))  # noqa: SLF001 - it has no Python name
+            time.sleep(_POLL_S)
+    return sorted(hosts)
+
+
+def _failed_hosts(scala: Any, tag: str) -> Iterator[str]:
+    tracker, store = scala.statusTracker(), scala.statusStore()
+    for job in tracker.getJobIdsForTag(tag):
+        for stage in tracker.getJobInfo(job).get().stageIds():
+            tasks = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), _MAX_TASKS)
+            for index in range(tasks.size()):
+                if tasks.apply(index).status() == "FAILED":
+                    yield str(tasks.apply(index).host())

@@ -144,6 +144,7 @@ def start_cluster(
         driver=server.address,
         fail=lambda *words: cluster.launch_failed(*words),  # noqa: PLW0108 - it is made below
         lose=lambda *words: cluster.lose(*words),  # noqa: PLW0108
+        lose_executor=lambda *words: cluster.lose_executor(*words),  # noqa: PLW0108
         free_slots=lambda: cluster.request(lambda _now_s: [SendTo(seat.index, m.FreeSlot()) for seat in seats]),
     )
     launcher = _make_launcher(launcher_name, plan, session, (map_fun, args))

@@ -15,6 +15,7 @@ REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
 # What Spark sets for its Python worker alone.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 MISSING_MARK = "tfos_lab: this executor lacks "
+LOST_AGENT_MARK = "tfos_lab: the agent is gone of seat "
 
 
 def missing_packages() -> list[str]:
@@ -111,10 +112,10 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
         request = SpawnRequest("agent", msgspec.msgpack.encode(spec), guardian)
         frames.send(msgspec.msgpack.encode(request), [theirs.fileno()])
         theirs.close()
-        return _wait(frames, ours)
+        return _wait(frames, ours, partition)
 
 
-def _wait(frames: Any, slot: socket.socket) -> str:
+def _wait(frames: Any, slot: socket.socket, seat: int) -> str:
     import msgspec
 
     from tfos_lab.node import nursery_client
@@ -131,12 +132,15 @@ def _wait(frames: Any, slot: socket.socket) -> str:
         try:
             replies = [nursery_client.reply_decoder.decode(data) for data, _ in frames.available()]
         except ConnectionClosed:
-            return "the agent's nursery has ended"
+            raise ConnectionError(f"{LOST_AGENT_MARK}{seat}: the process it was forked from has ended") from None
         for reply in replies:
             if isinstance(reply, FailedReply):
                 raise ConnectionError(f"tfos_lab: no agent could be started: {reply.reason}")
+            if isinstance(reply, ExitedReply) and reply.code:
+                # Spark then ends the other nodes' tasks too, and the driver hears of it at once.
+                raise ChildProcessError(f"{LOST_AGENT_MARK}{seat}: its agent ended with code {reply.code}")
             if isinstance(reply, ExitedReply):
-                return f"agent ended with code {reply.code}"
+                return "the node has ended"
 
 
 def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:

@@ -16,8 +16,8 @@ from tfos_lab.seats import Seat
 class LaunchPlan:
     """What a launcher is given.
 
-    ``fail(error, reason)`` and ``lose(seat, why)`` are how it tells the cluster that nodes cannot come, or have gone;
-    ``free_slots()`` has all agents give their Spark task slots back.
+    ``fail(error, reason)``, ``lose(seat, why)`` and ``lose_executor(executor, why)`` are how it tells the cluster that
+    nodes cannot come, or have gone; ``free_slots()`` has all agents give their Spark task slots back.
     """
 
     cluster_id: str
@@ -26,6 +26,7 @@ class LaunchPlan:
     driver: DriverAddress
     fail: Callable[[TfosError | None, str], None]
     lose: Callable[[int, str], None]
+    lose_executor: Callable[[str, str], None]
     free_slots: Callable[[], None]
 
 

@@ -7,6 +7,7 @@ executor's JVM and the driver's heartbeat.
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,15 @@ from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import FeedError, NotEnoughSlots
 from tfos_lab.messages import LaunchSpec
+from tfos_lab.node.spark_seat import LOST_AGENT_MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HAND_OVER_TIMEOUT_S = 20.0
 _SCHEMA = "seat long, ended string"
+_LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason: (.*)")
+_LOST_AGENT = re.compile(re.escape(LOST_AGENT_MARK) + r"(\d+): (.*)")
 
 
 class SparkLauncher:
@@ -71,10 +75,25 @@ class SparkLauncher:
         try:
             with spark_session.tagged(spark, self._tag, description):
                 spark.range(0, wanted, 1, wanted).mapInArrow(task, _SCHEMA, barrier=barrier).collect()
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises ends the launch; the cluster says why
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises ends the nodes; the cluster says why
             if not self._closed:
-                mismatch = mismatch_in(error)
-                plan.fail(mismatch, str(mismatch) if mismatch else _reason(error))
+                self._explain(error)
+
+    def _explain(self, error: Exception) -> None:
+        """Tell the cluster why Spark has ended the nodes' tasks, and that none of the nodes is left."""
+        plan = self._plan
+        lost_executor = _LOST_EXECUTOR.search(str(error))
+        lost_agent = _LOST_AGENT.search(str(error))
+        if lost_executor is not None:
+            plan.lose_executor(lost_executor[1], f"Spark has lost its executor: {lost_executor[2].strip()}")
+        elif lost_agent is not None:
+            plan.lose(int(lost_agent[1]), lost_agent[2])
+        else:
+            mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
+            cause = spark_session.own_words_in(error) or f"Spark ended the nodes' job: {spark_session.cause_of(error)}"
+            plan.fail(mismatch, str(mismatch or cause))
+        for seat in plan.seats:
+            plan.lose(seat.index, "Spark has ended its task")
 
     def run_here(self) -> None:
         """Nothing runs in the kernel."""
@@ -111,13 +130,3 @@ class SparkLauncher:
             if self._thread.is_alive():
                 spark_session.cancel_tagged(self._spark, self._tag)
                 self._thread.join(5.0)
-
-
-def _reason(error: Exception) -> str:
-    """Return the part of Spark's error that a person can use."""
-    text = str(error)
-    for line in text.splitlines():
-        if "tfos_lab:" in line:
-            return line[line.index("tfos_lab:") :].strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return f"Spark ended the nodes' job: {lines[0][:400] if lines else type(error).__name__}"

@@ -1,0 +1,199 @@
+"""What goes wrong on a real Spark cluster: nodes, executors and kernels that go, and executors that cannot be nodes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+import tfos_lab
+from tests.misfortune.conftest import Family, environment_of_a_kernel, failure_of, gone, wait_forever
+from tests.support.quick import QUICK_ENV
+from tfos_lab.errors import ClusterEnded, ExecutorMismatch, NodeFailed
+from tfos_lab.node.processes import command_line
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+@pytest.fixture(params=["standalone"])
+def spark_flavour(request):
+    return request.param
+
+
+def test_a_killed_child_on_an_executor_is_named_and_the_next_cluster_runs(run, spark, next_cluster_runs):
+    cluster = run(wait_forever)
+    family = Family.of(cluster)
+    family.children[1].kill()
+    error = failure_of(cluster)
+    assert (error.node, error.kind) == ("worker:0", "Exited")
+    assert family.all_gone()
+    next_cluster_runs()
+
+
+def test_a_killed_agent_on_an_executor_is_a_lost_node(run, spark, next_cluster_runs):
+    cluster = run(wait_forever)
+    family = Family.of(cluster)
+    family.agents[1].kill()
+    error = failure_of(cluster)
+    assert (error.node, error.kind) == ("worker:0", "Lost")
+    assert family.all_gone()
+    next_cluster_runs()
+
+
+def test_a_killed_executor_is_a_lost_node_and_its_processes_go_too(run, spark, standalone_cluster, next_cluster_runs):
+    cluster = run(wait_forever, cluster_size=4)
+    family = Family.of(cluster)
+    victims = _executors_of(standalone_cluster)
+    assert len(victims) == 2
+    victims[0].kill()
+    error = failure_of(cluster)
+    assert error.kind == "Lost", str(error)
+    assert "(executor " in error.message
+    cluster.stop()
+    assert family.all_gone()
+    assert spark.range(10).count() == 10
+    next_cluster_runs()
+
+
+def _executors_of(standalone_cluster):
+    workers = [psutil.Process(worker.pid) for worker in standalone_cluster.workers]
+    children = [child for worker in workers for child in worker.children(recursive=True)]
+    return [child for child in children if "CoarseGrainedExecutorBackend" in " ".join(command_line(child.pid))]
+
+
+_KERNEL = """
+import json, sys, threading, tfos_lab
+from pathlib import Path
+from tests.support.quick import QUICK_ENV
+from tests.support.spark import spark_session
+
+def map_fun(args, ctx):
+    import signal, threading
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Event().wait()
+
+with spark_session(sys.argv[1], Path(sys.argv[2])) as spark:
+    slotless, seated = [tfos_lab.run(map_fun, cluster_size=2, spark=spark, env=QUICK_ENV) for _ in range(2)]
+    # What a feed does where no slot is free.
+    slotless._launcher._plan.free_slots()
+    slotless._launcher._thread.join()
+    clusters = [[cluster.id, [node.pid for node in cluster.nodes]] for cluster in (slotless, seated)]
+    print(json.dumps(clusters), flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_when_the_kernel_is_killed_everything_on_the_executors_goes_with_it(spark_sessions, standalone, tmp_path):
+    spark_sessions.close()  # it holds the executors
+    command = [sys.executable, "-c", _KERNEL, standalone, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment_of_a_kernel(tmp_path)) as kernel:
+        try:
+            slotless, seated = (Family(*cluster) for cluster in json.loads(kernel.stdout.readline()))
+        finally:
+            kernel.kill()
+    assert gone([*slotless.nodes, *seated.nodes, slotless.nursery, slotless.plain_nursery])
+
+
+# ---- executors that cannot be nodes -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare_python(tmp_path):
+    """A Python of this version with no packages at all."""
+    venv.create(tmp_path / "bare", with_pip=False)
+    return tmp_path / "bare" / "bin" / "python"
+
+
+@pytest.fixture
+def lean_python(bare_python):
+    """A Python that has all of ours but TensorFlow."""
+    (theirs,) = bare_python.parents[1].glob("lib/python*/site-packages")
+    for package in Path(np.__file__).parents[1].iterdir():
+        if not package.name.startswith("tensorflow"):
+            (theirs / package.name).symlink_to(package)
+    return bare_python
+
+
+@pytest.fixture
+def other_python():
+    """A Python of another minor version, if this machine has one."""
+    mine = f"{sys.version_info.major}.{sys.version_info.minor}"
+    folders = [*Path.home().glob(".pyenv/versions/3.*/bin"), Path("/usr/bin"), Path("/usr/local/bin")]
+    for path in sorted(path for folder in folders for path in folder.glob("python3.[0-9]*")):
+        minor = path.name.removeprefix("python")
+        if minor.replace(".", "").isdigit() and minor != mine and int(minor.split(".")[1]) >= 10:
+            return str(path), minor
+    return None
+
+
+@pytest.fixture
+def executors_run(spark, monkeypatch):
+    """A function that has the session's executors run another Python."""
+
+    def change(python):
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+
+    return change
+
+
+def test_executors_without_tensorflow_are_named(run, spark, executors_run, lean_python):
+    executors_run(lean_python)
+    with pytest.raises(ExecutorMismatch) as error:
+        run(wait_forever, env={**QUICK_ENV, "TFOS_TEST": "first look"})
+    assert error.value.problems == {socket.gethostname(): "lacks tensorflow"}
+
+
+def test_executors_that_cannot_even_run_spark_s_own_tasks_are_named(run, spark, executors_run, bare_python):
+    executors_run(bare_python)
+    with pytest.raises(ExecutorMismatch) as error:
+        run(wait_forever, env={**QUICK_ENV, "TFOS_TEST": "second look"})
+    assert error.value.problems == {"127.0.0.1": "lacks pyarrow"}
+
+
+def test_executors_of_another_python_version_are_named(run, spark, executors_run, other_python, monkeypatch):
+    if other_python is None:
+        # As if the notebook had another one: Spark compares what it is told with what the executor has.
+        monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.99")
+        there = f"{sys.version_info.major}.{sys.version_info.minor}"
+    else:
+        python, there = other_python
+        executors_run(python)
+    with pytest.raises(ExecutorMismatch) as error:
+        run(wait_forever, env={**QUICK_ENV, "TFOS_TEST": "another look"})
+    ((host, what),) = error.value.problems.items()
+    assert host == "127.0.0.1"
+    assert f"runs Python {there}, the notebook runs" in what
+
+
+def test_executors_that_change_after_the_first_look_are_named_all_the_same(run, spark, executors_run, bare_python):
+    run(lambda: None).wait()
+    executors_run(bare_python)
+    with pytest.raises(ExecutorMismatch, match=r"\(127\.0\.0\.1: lacks pyarrow\)"):
+        run(wait_forever)
+
+
+def test_executors_without_that_python_are_named(run, spark, executors_run):
+    executors_run("/no/such/python")
+    with pytest.raises(ExecutorMismatch, match=r"127\.0\.0\.1: has no /no/such/python"):
+        run(wait_forever, env={**QUICK_ENV, "TFOS_TEST": "one more look"})
+
+
+# ---- the session --------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_is_stopped_under_a_cluster_ends_it(new_spark, standalone):
+    session = new_spark(standalone)
+    cluster = tfos_lab.run(wait_forever, spark=session, cluster_size=2, env=QUICK_ENV, grace_s=1.0)
+    family = Family.of(cluster)
+    session.stop()
+    with pytest.raises((NodeFailed, ClusterEnded)):
+        cluster.wait(timeout_s=60)
+    assert family.all_gone()
+    cluster.stop()
