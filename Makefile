@@ -13,7 +13,7 @@ endif
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-setup:  ## .venv with the locked dependencies, and Java for Spark
+setup:  ## .venv with the locked dependencies, the Lab extension, and Java for Spark
 	@.ci/setup
 
 demo: setup  ## train MNIST from the first notebook on local Spark and report
@@ -33,6 +33,7 @@ check: setup  ## lint, formatting, types and import layers, in seconds
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	cd extensions/jupyterlab && { [ ! -d node_modules ] || ../../.venv/bin/jlpm check; }
 
 format: setup  ## format the code, and mend what ruff can mend
 	.venv/bin/ruff check --fix
@@ -47,5 +48,6 @@ lock:  ## renew requirements.lock from pyproject.toml, keeping versions that sti
 
 clean:  ## remove .venv and everything that tools left behind
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-	  tests/artefacts runs metastore_db spark-warehouse artifacts
+	  tests/artefacts runs metastore_db spark-warehouse artifacts \
+	  $(addprefix extensions/jupyterlab/,node_modules lib labextension build.log .yarn)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,18 @@ from pathlib import Path
 
 from benchmarks.measure import Row
 
-SUITES = ("importing", "startup", "standalone", "failing", "memory", "training")
+SUITES = (
+    "importing",
+    "startup",
+    "standalone",
+    "failing",
+    "memory",
+    "training",
+    "log_stream",
+    "feed",
+    "inference",
+    "tfrecords",
+)
 RESULTS = Path(__file__).with_name("results.json")
 
 

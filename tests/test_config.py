@@ -52,13 +52,9 @@ def test_all_problems_are_reported_together():
         ({"cluster_size": "4"}, "cluster_size='4': a whole number is needed"),
         ({"num_ps": -1}, "num_ps=-1: cannot be negative"),
         ({"restarts": -1}, "restarts=-1: cannot be negative"),
-        ({"restarts": 2}, "restarts=2: starting again after a lost node is not built yet; use 0"),
         (
-            {"tensorboard": True},
-            (
-                "tensorboard: showing it in the notebook is not built yet; the chief's event files are in ctx.log_dir, "
-                "for tensorboard --logdir"
-            ),
+            {"restarts": 2, "local": "inline"},
+            "restarts=2: inline runs in this very process, which cannot start again",
         ),
         ({"gpus": -1}, "gpus=-1: a whole number of GPUs per node is needed"),
         ({"gpus": 0.5}, "gpus=0.5: a whole number of GPUs per node is needed"),

@@ -104,6 +104,7 @@ EXAMPLES = [
         TimeoutError,
         "after 2.5 s still running: chief:0, worker:0. The cluster goes on; wait again, or end it with stop().",
     ),
+    (errors.RecordError(reason="a-file was cut off"), ValueError, "a-file was cut off"),
     (errors.FeedError(reason="division by zero"), RuntimeError, "division by zero"),
     (errors.FeedTimeout(reason="no partition was stored for 5 s"), TimeoutError, "no partition was stored for 5 s"),
 ]

@@ -19,10 +19,15 @@ FROM_AGENT = [
     m.Reported(seat=0, step=None, total_steps=10, metrics={"loss": 0.5}, time_s=1.0),
     m.Ended(seat=0, outcome=m.Outcome(kind="returned", value=b"\x00\xff")),
     m.Drained(seat=0),
-    m.DatasetOpened(seat=0, opening=1, batch_size=32, remainder=None),
+    m.DatasetOpened(seat=0, opening=1, batch_size=32, remainder=None, shuffle=True),
     m.AttemptStored(seat=0, feed=0, partition=1, attempt="1.0.2", rows={0: 5, 1: 4}, size_bytes=9, shapes={"x": [2]}),
     m.FeedStopped(seat=0),
     m.RowsTaken(seat=0, rows=7, epoch=1),
+    m.FeedRead(seat=0, feed=2),
+    m.InferenceReady(seat=0, locations=["grpc+unix:///x"]),
+    m.SegmentRead(seat=0, path="/x"),
+    m.ExchangeTaken(seat=0, exchange=1),
+    m.ExchangeResults(seat=0, exchange=1, rows=2, data=b"\x00"),
 ]
 TO_AGENT = [
     m.Stop(grace_s=1.5, reason="why"),
@@ -35,9 +40,14 @@ TO_AGENT = [
     m.Commit(feed=0, partition=1, attempt="a", rows=3),
     m.FeedComplete(feed=0, rows=3),
     m.EpochPlan(feed=0, opening=0, steps=4),
+    m.PlanLater(feed=0, opening=1),
     m.FeedAborted(feed=0, reason="why"),
     m.FeedsEnded(),
     m.SegmentReady(feed=0, path="/x", rows=3, shapes={"x": []}),
+    m.InferenceOpen(schema="{}", token="t", tls=m.TlsIdentity(b"c", b"k")),
+    m.ExchangeRows(exchange=0, path="/x", rows=3, shapes={"x": [2]}),
+    m.ExchangeEnded(exchange=0),
+    m.ExchangeDropped(exchange=0),
 ]
 
 

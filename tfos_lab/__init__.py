@@ -18,6 +18,7 @@ from tfos_lab._version import __version__
 
 if TYPE_CHECKING:
     from tfos_lab.config import ClusterConfig
+    from tfos_lab.data.scoring import predict
     from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.registry import clusters
     from tfos_lab.engine.start import run
@@ -33,6 +34,7 @@ _HOMES = {
     "TfosError": "tfos_lab.errors",
     "clusters": "tfos_lab.engine.registry",
     "local_context": "tfos_lab.node.local_context",
+    "predict": "tfos_lab.data.scoring",
     "run": "tfos_lab.engine.start",
 }
 _ROOMS = ("data", "errors")
@@ -45,6 +47,7 @@ __all__ = [
     "__version__",
     "clusters",
     "local_context",
+    "predict",
     "run",
 ]
 

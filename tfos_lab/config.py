@@ -38,7 +38,9 @@ class ClusterConfig:
     local : str
         ``"auto"``, ``"processes"`` (this machine), ``"inline"`` (this very process) or ``"false"`` (insist on Spark).
     restarts : int
-        How often to start again after a lost node.
+        How often to start all nodes again after one of them was lost: killed, out of sight, or with its executor. They
+        are fed again what they had been fed. Keras' ``fit`` goes on after the last whole epoch with
+        ``ctx.callbacks()``; other functions find a folder for what they want to keep in ``ctx.backup_dir``.
     gpus : int or None
         GPUs per node; None means what Spark assigned.
     env : mapping of str to str
@@ -85,8 +87,8 @@ class ClusterConfig:
             problems.append(f"num_ps={self.num_ps}: cannot be negative")
         if self.restarts < 0:
             problems.append(f"restarts={self.restarts}: cannot be negative")
-        elif self.restarts:
-            problems.append(f"restarts={self.restarts}: starting again after a lost node is not built yet; use 0")
+        elif self.restarts and self.local == "inline":
+            problems.append(f"restarts={self.restarts}: inline runs in this very process, which cannot start again")
         training = self.cluster_size - self.num_ps - int(bool(self.eval_node))
         if self.cluster_size >= 1 and training < 1:
             taken = f"num_ps={self.num_ps}" + (" and eval_node" if self.eval_node else "")
@@ -112,11 +114,6 @@ class ClusterConfig:
                 problems.append(f"{name}={value!r}: a number of seconds is needed")
         if self.gpus is not None and (not _is_int(self.gpus) or self.gpus < 0):
             problems.append(f"gpus={self.gpus!r}: a whole number of GPUs per node is needed")
-        if self.tensorboard:
-            problems.append(
-                "tensorboard: showing it in the notebook is not built yet; the chief's event files are in ctx.log_dir, "
-                "for tensorboard --logdir"
-            )
         if not isinstance(self.name, str) or not self.name:
             problems.append(f"name={self.name!r}: a label is needed")
         return problems

@@ -13,6 +13,7 @@
     ├── WaitTimeout          (TimeoutError)    `wait(timeout_s=...)` ran out; the cluster goes on
     ├── FeedError            (RuntimeError)    rows could not be fed
     │   └── FeedTimeout      (TimeoutError)    the nodes took no rows for too long
+    ├── RecordError          (ValueError)      a TFRecord file or a row of one that cannot be read or written
     └── ResultNotSendable    (TypeError)       what a node returned cannot travel; with ResultTooLarge and
                                                ResultUnreadable (ValueError), in `tfos_lab.values`
 
@@ -257,6 +258,15 @@ class FeedError(TfosError, RuntimeError):
 
 class FeedTimeout(FeedError, TimeoutError):
     """The nodes took no rows for longer than ``feed_timeout``."""
+
+
+class RecordError(TfosError, ValueError):
+    """A TFRecord file that cannot be read, or a row that cannot become a record."""
+
+    reason: str
+
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(reason=reason)
 
 
 class ClusterInterrupted(KeyboardInterrupt):

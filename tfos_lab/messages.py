@@ -154,6 +154,7 @@ class DatasetOpened(Message, frozen=True):
     opening: int
     batch_size: int
     remainder: str | None
+    shuffle: bool = False
 
 
 class FeedReady(Message, frozen=True):
@@ -190,6 +191,86 @@ class RowsTaken(Message, frozen=True):
     epoch: int
 
 
+class BoardReady(Message, frozen=True):
+    """TensorBoard serves beside the node: streams to it can be opened."""
+
+    seat: int
+
+
+class BoardGone(Message, frozen=True):
+    """TensorBoard could not be started on the node, or has ended."""
+
+    seat: int
+    reason: str
+
+
+# ---- the tunnel to TensorBoard: both ways ---------------------------------------------------------------------------
+
+
+class TunnelData(Message, frozen=True):
+    """Bytes of one stream; ``offset`` counts those before them, so that a loss shows at once."""
+
+    seat: int
+    stream: int
+    offset: int
+    data: bytes
+
+
+class TunnelCredit(Message, frozen=True):
+    """So many bytes of the stream have been passed on: as many more may be sent."""
+
+    seat: int
+    stream: int
+    size: int
+
+
+class TunnelClosed(Message, frozen=True):
+    """The stream has ended, well or badly."""
+
+    seat: int
+    stream: int
+
+
+class FeedRead(Message, frozen=True):
+    """The node's function has taken the last row of a feed that is part of a stream."""
+
+    seat: int
+    feed: int
+
+
+class InferenceReady(Message, frozen=True):
+    """The node's endpoints for rows to infer from are open; ``locations`` as in `FeedReady`."""
+
+    seat: int
+    locations: list[str]
+
+
+# ---- child → agent --------------------------------------------------------------------------------------------------
+
+
+class SegmentRead(Message, frozen=True):
+    """The node's function has taken all rows of a segment, and the feed is read once only."""
+
+    seat: int
+    path: str
+
+
+class ExchangeTaken(Message, frozen=True):
+    """The child has taken one `ExchangeRows` in: there is room for more."""
+
+    seat: int
+    exchange: int
+
+
+class ExchangeResults(Message, frozen=True):
+    """What the node's function put as results for the next ``rows`` rows of an exchange: an Arrow IPC stream."""
+
+    seat: int
+    exchange: int
+    rows: int
+    data: bytes
+
+
 FromAgent = (
     Reserve
     | Beat
@@ -203,6 +284,16 @@ FromAgent = (
     | AttemptStored
     | FeedStopped
     | RowsTaken
+    | BoardReady
+    | BoardGone
+    | TunnelData
+    | TunnelCredit
+    | TunnelClosed
+    | FeedRead
+    | InferenceReady
+    | SegmentRead
+    | ExchangeTaken
+    | ExchangeResults
 )
 
 
@@ -224,10 +315,12 @@ class Release(Message, frozen=True):
     payload: bytes
     env: dict[str, str]
     log_dir: str
+    backup_dir: str = ""
     default_fs: str = ""
     working_dir: str = ""
     grace_s: float = 10.0
     restart: int = 0
+    tensorboard: bool = False
 
 
 class Stop(Message, frozen=True):
@@ -264,7 +357,8 @@ class FreeSlot(Message, frozen=True):
 class FeedOpen(Message, frozen=True):
     """A feed begins: open endpoints for its rows, a TLS one beside the unix socket if ``tls`` is given.
 
-    ``schema`` is the DataFrame's, as Spark writes it in JSON.
+    ``schema`` is the DataFrame's, as Spark writes it in JSON. A feed that is part of a ``stream`` is followed by the
+    next one without an end between them. The node's files of rows may take ``spool_bytes``; 0 leaves it to the node.
     """
 
     feed: int
@@ -273,6 +367,8 @@ class FeedOpen(Message, frozen=True):
     schema: str
     token: str
     tls: TlsIdentity | None = None
+    stream: bool = False
+    spool_bytes: int = 0
 
 
 class Commit(Message, frozen=True):
@@ -303,6 +399,16 @@ class EpochPlan(Message, frozen=True):
     steps: int
 
 
+class PlanLater(Message, frozen=True):
+    """The ``opening``-th dataset has been opened everywhere, but the feed is not complete: nobody knows its steps yet.
+
+    All lock-step nodes hear either this or the `EpochPlan` first, so that they agree on whether the length is known.
+    """
+
+    feed: int
+    opening: int
+
+
 class FeedAborted(Message, frozen=True):
     """The feed failed or was cancelled; what was not committed is dropped."""
 
@@ -314,6 +420,13 @@ class FeedsEnded(Message, frozen=True):
     """No further feed will come."""
 
 
+class TunnelOpen(Message, frozen=True):
+    """Open a stream to the node's TensorBoard; each side may send ``window`` bytes that are not yet passed on."""
+
+    stream: int
+    window: int
+
+
 class SegmentReady(Message, frozen=True):
     """Agent to child: ``rows`` committed rows lie in the Arrow IPC stream file at ``path``."""
 
@@ -321,6 +434,38 @@ class SegmentReady(Message, frozen=True):
     path: str
     rows: int
     shapes: dict[str, list[int]] = {}
+
+
+class InferenceOpen(Message, frozen=True):
+    """Rows will come that are to be answered with results; otherwise as `FeedOpen`."""
+
+    schema: str
+    token: str
+    tls: TlsIdentity | None = None
+
+
+# ---- agent → child: one exchange is one Spark task's, rows in and results out, in order ----
+
+
+class ExchangeRows(Message, frozen=True):
+    """The next ``rows`` rows of an exchange lie in the Arrow IPC file at ``path``, which the child removes."""
+
+    exchange: int
+    path: str
+    rows: int
+    shapes: dict[str, list[int]]
+
+
+class ExchangeEnded(Message, frozen=True):
+    """No further rows come in this exchange."""
+
+    exchange: int
+
+
+class ExchangeDropped(Message, frozen=True):
+    """Nobody waits for the results of this exchange any more."""
+
+    exchange: int
 
 
 ToAgent = (
@@ -335,9 +480,18 @@ ToAgent = (
     | Commit
     | FeedComplete
     | EpochPlan
+    | PlanLater
     | FeedAborted
     | FeedsEnded
     | SegmentReady
+    | TunnelOpen
+    | TunnelData
+    | TunnelCredit
+    | TunnelClosed
+    | InferenceOpen
+    | ExchangeRows
+    | ExchangeEnded
+    | ExchangeDropped
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -2,110 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import expect
 
-from tests.support.chromium import find_chromium
-from tests.support.fake_cluster import FakeCluster
-from tests.support.jupyter_rig import CHROMIUM_ARGS
-from tfos_lab.engine.events import LogText
-from tfos_lab.jupyter.dashboard import DashboardWidget, compose_module, encode_view
-from tfos_lab.jupyter.log_feed import LogFeed
+from tests.support.stage import Stage
 
 pytestmark = pytest.mark.browser
-
-expect.set_options(timeout=30_000)
-
-# A model as anywidget gives it, and the doors through which a test acts the kernel.
-_STAGE = """
-const dashboard = (() => { MODULE; return exported; })();
-const handlers = {};
-window.sent = [];
-window.traits = TRAITS;
-const model = {
-  get: (name) => window.traits[name],
-  send: (content) => window.sent.push(content),
-  on: (name, callback) => { (handlers[name] ??= []).push(callback); },
-  off: (name, callback) => { handlers[name] = (handlers[name] ?? []).filter((kept) => kept !== callback); },
-};
-window.say = (message) => { for (const handler of handlers["msg:custom"] ?? []) handler(message); };
-window.show = (view) => {
-  window.traits.view = view;
-  for (const handler of handlers["change:view"] ?? []) handler();
-};
-window.forget = dashboard.initialize({ model });
-window.leave = dashboard.render({ model, el: document.body });
-window.leftovers = () => Object.values(handlers).flat().length;
-"""
-
-
-class Stage:
-    """A bare page with the dashboard in it; the test acts the kernel."""
-
-    def __init__(self, page: Page, cluster: FakeCluster) -> None:
-        self.page = page
-        self.cluster = cluster
-        self.feed = LogFeed()
-        self.errors: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.set_content(f"<style>{DashboardWidget._css}</style>")
-        traits = {"view": self._view(), "display_key": "k", "blocking": True, "kernel_id": ""}
-        module = compose_module().replace("export default", "const exported =")
-        page.evaluate(_STAGE.replace("MODULE", module).replace("TRAITS", json.dumps(traits)))
-
-    def _view(self) -> dict[str, Any]:
-        view = self.cluster.view()
-        return encode_view(view, "/runs/1", view.started_s)
-
-    def change(self, node: str, **fields: object) -> None:
-        self.cluster.change(node, **fields)
-        self.show()
-
-    def show(self) -> None:
-        self.page.evaluate("(view) => window.show(view)", self._view())
-
-    def write(self, *texts: tuple[str, str]) -> None:
-        for node, text in texts:
-            self.feed.take_in(LogText(time_s=0.0, node=node, stream="stdout", text=text))
-        self.say({"kind": "log", **(self.feed.take_out() or {})})
-
-    def say(self, message: dict[str, Any]) -> None:
-        self.page.evaluate("(message) => window.say(message)", message)
-
-    @property
-    def panel(self):
-        return self.page.get_by_role("tabpanel")
-
-    def has_lines(self, *lines: str) -> None:
-        expect(self.panel).to_have_text("\n".join(lines), use_inner_text=True)
-
-    def tab(self, name: str):
-        return self.page.get_by_role("tab", name=name)
-
-    def row(self, node: str):
-        return self.page.get_by_role("row").filter(has=self.page.get_by_role("button", name=node, exact=True))
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(CHROMIUM_ARGS))
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def stage(chromium: Browser) -> Iterator[Stage]:
-    page = chromium.new_page(viewport={"width": 900, "height": 700})
-    made = Stage(page, FakeCluster())
-    yield made
-    assert made.errors == []
-    page.close()
 
 
 def test_a_row_changes_cell_by_cell(stage: Stage) -> None:

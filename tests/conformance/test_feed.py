@@ -91,6 +91,8 @@ def test_the_view_tells_how_many_rows_came_and_were_taken(fed):
     taken = {view.node: view.rows for view in fed.view.nodes}
     assert sum(taken.values()) == 2 * 101 + 1
     assert fed.view.feed.complete
+    assert fed.view.feed.total_partitions == fed.view.feed.partitions
+    assert 0 < fed.view.timings["feeding"] <= fed.view.timings["fed"] <= fed.view.timings["done"]
 
 
 def test_a_cluster_that_leaves_slots_free_is_fed_beside_its_tasks(run, frame):
@@ -169,3 +171,22 @@ def test_keras_fits_on_two_workers_that_end_with_the_same_weights(run, spark):
     losses = results["chief:0"][1]
     assert len(losses) == 3
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_feed_that_is_larger_than_the_spool_waits_for_its_readers(run, spark):
+    def count(args, ctx):
+        return sum(int(batch["sample_weight"].numpy().sum()) for batch in ctx.dataset(50))
+
+    rows = spark.range(0, 20_000, 1, 40).selectExpr("id as x", "cast(repeat('x', 100) as binary) as filler")
+    cluster = run(count, cluster_size=2)
+    cluster.train(rows, spool_bytes=200_000)  # of about 1.1 MB for each node
+    assert sum(cluster.wait(timeout_s=100).values()) == 20_000
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_feed_that_has_to_fit_and_does_not_says_so(run, frame):
+    cluster = run(make_reader(), 1)
+    with pytest.raises(FeedError, match=r"do not fit into the node's spool .* as they are read 2 times"):
+        cluster.train(frame(3000, 3000), epochs=2, spool_bytes=1000)
+    assert cluster.state == "failed"

@@ -286,7 +286,21 @@ def test_metrics_reach_the_notebook(run):
     cluster.wait()
     for view in cluster.nodes:
         assert (view.step, view.total_steps, view.metrics) == (2, 2, {"loss": 0.5})
+    table = cluster.metrics
+    assert {node: list(rows) for node, rows in table.groupby("node")["loss"]} == {
+        view.node: [1.0, 0.5] for view in cluster.nodes
+    }
+    assert list(table.loc[table["node"] == "chief:0", "step"]) == [1, 2]
+    assert table["time"].between(0, cluster.timings["done"]).all()
 
 
 def test_a_run_leaves_its_files_where_it_says(survey):
     assert Path(survey.cluster.run_dir).is_dir()
+
+
+@pytest.mark.back_ends("local-session", "standalone", "connect")
+def test_paths_are_those_of_sparks_own_file_system(run, spark):
+    def where(args, ctx):
+        return ctx.defaultFS, ctx.absolute_path("/data/x")
+
+    assert set(run(where).wait(timeout_s=100).values()) == {("file:///", "file:///data/x")}

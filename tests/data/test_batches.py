@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 from tfos_lab.data.batches import (
     count_rows,
+    in_multiples,
     join_rows,
     measure,
     pad_to,
@@ -430,3 +431,20 @@ def test_batches_of_no_rows_are_refused():
 def test_columns_of_unequal_length_are_named():
     with pytest.raises(FeedError, match="'x' 2, 'y' 3"):
         count_rows({"x": np.zeros(2), "y": np.zeros(3)})
+
+
+@given(
+    sizes=st.lists(st.one_of(st.none(), st.integers(0, 30)), max_size=12),
+    rows=st.integers(1, 8),
+    most=st.integers(1, 40),
+)
+def test_pieces_are_whole_multiples_and_hold_each_row_once(sizes, rows, most):
+    total = sum(size or 0 for size in sizes)
+    numbers = iter(range(total))
+    stream = [None if size is None else {"x": np.array([next(numbers) for _ in range(size)], int)} for size in sizes]
+    pieces = list(in_multiples(stream, rows, most))
+    assert pieces.count(None) == sizes.count(None)
+    lengths = [len(piece["x"]) for piece in pieces if piece is not None]
+    assert [x for piece in pieces if piece is not None for x in piece["x"]] == list(range(total))
+    assert all(length % rows == 0 and length <= max(rows, most) for length in lengths[:-1])
+    assert not lengths or lengths[-1] % rows == total % rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.events import Event
+from tfos_lab.engine.events import Event, LogText
 
 
 def events(*numbers):
@@ -90,3 +90,14 @@ def test_closing_the_bus_wakes_who_waits_and_leaves_what_is_there_to_be_taken():
     assert full.closed
     assert full.take(timeout_s=30.0) == events(1)
     assert full.take(timeout_s=30.0) == []
+
+
+def test_text_that_waits_is_bounded_in_its_size():
+    bus = Bus()
+    with bus.subscribe() as slow:
+        for number in range(40):
+            bus.publish(LogText(time_s=float(number), node="chief:0", stream="stdout", text="x" * 1_000_000))
+        assert slow.take_dropped() == 24
+        assert [event.time_s for event in slow.take()] == [float(number) for number in range(24, 40)]
+        publish(bus, 1)
+        assert slow.take_dropped() == 0

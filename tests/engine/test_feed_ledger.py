@@ -14,12 +14,16 @@ NOW_S = 50.0
 NAMES = {1: "chief:0", 2: "worker:0"}
 
 
+def opening(**fields):
+    return m.FeedOpen(**{"feed": -1, "epochs": 1, "remainder": "pad", "schema": "schema", "token": "token", **fields})
+
+
 class Books:
     """A ledger with one open feed, which remembers what the last step asked for."""
 
     def __init__(self, *, lock_step=True, remainder="pad", epochs=2):
         self.ledger = FeedLedger(NAMES, lock_step=lock_step)
-        self.asked = self.ledger.open("schema", epochs, remainder, "token")
+        self.asked = self.ledger.open(opening(epochs=epochs, remainder=remainder))
 
     def store(self, partition, attempt, rows, *, feed=0, **fields):
         self.asked = self.ledger.handle(
@@ -201,9 +205,22 @@ def test_each_opening_has_an_agreement_of_its_own():
     assert books.ledger.current.steps == {0: 4, 1: 2}
 
 
+def test_lock_step_nodes_hear_alike_that_the_length_is_not_known_yet():
+    books = Books().store(0, "a", {1: 20, 2: 20}).opens(1, 10)
+    assert books.asked == []
+    books.opens(2, 10)
+    assert set(books.sent(m.PlanLater)) == {1, 2}
+    assert books.job_done(40, 1).plans() == {1: 2, 2: 2}
+    assert not books.both_open(10, opening=1).sent(m.PlanLater)
+
+
+def test_without_lock_step_a_node_hears_for_itself_that_the_length_is_not_known_yet():
+    assert set(Books(lock_step=False).opens(2, 10).sent(m.PlanLater)) == {2}
+
+
 def test_a_second_feed_is_agreed_on_for_the_datasets_that_are_open():
     books = Books().both_open(10).complete(40, 40)
-    books.ledger.open("schema", 1, "pad", "token2")
+    books.ledger.open(opening())
     books.store(0, "b", {1: 11, 2: 10}, feed=1).job_done(21, 1, feed=1)
     assert {(plan.feed, plan.steps) for plan in books.sent(m.EpochPlan).values()} == {(1, 2)}
 
@@ -244,3 +261,16 @@ def test_the_node_that_wants_no_more_rows_is_remembered():
     books = Books()
     books.ledger.handle(m.FeedStopped(seat=2), NOW_S)
     assert books.ledger.stopped_by == "worker:0"
+
+
+# ---- what is shown ------------------------------------------------------------------------------------------------
+
+
+def test_what_spark_foresees_is_shown_and_decides_nothing():
+    books = Books().store(0, "a", {1: 30, 2: 20})
+    books.asked = books.ledger.foresee(0, 1, NOW_S)
+    shown = books.progress()
+    assert (shown.partitions, shown.total_partitions, shown.complete) == (1, 1, False)
+    assert shown.epochs == 2
+    assert books.store(1, "a", {1: 1}).job_done(51, 2).progress().total_partitions == 2
+    assert books.ledger.foresee(0, 9, NOW_S) == [], "a feed that is complete needs no forecast"

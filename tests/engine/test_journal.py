@@ -14,6 +14,14 @@ def state(name, time_s):
     return StateChanged(time_s=time_s, state=name)
 
 
+def fed(feed, time_s, *, complete):
+    return FeedProgressed(time_s=time_s, feed=feed, rows={}, partitions=1, size_bytes=1, complete=complete)
+
+
+def reported(step):
+    return MetricsReported(time_s=1.0, node="chief:0", step=step, total_steps=None, metrics={"loss": 1.0})
+
+
 def test_each_phase_has_its_seconds_since_the_call():
     journal = Journal(CALLED_S)
     journal.note(state("reserving", 100.2))
@@ -24,6 +32,45 @@ def test_each_phase_has_its_seconds_since_the_call():
     seconds = {phase: round(value, 3) for phase, value in journal.timings.items()}
     assert seconds == {"launched": 0.2, "reserved": 0.5, "released": 0.6, "running": 1.0, "done": 5.0}
     assert journal.ended_s == 105.0
+
+
+def test_imports_end_with_the_last_node_s_and_a_feed_with_its_last_row():
+    journal = Journal(CALLED_S)
+    for seconds in (101.0, 102.0):
+        journal.note(NodeChanged(time_s=seconds, node="worker:0", state="starting"))
+    journal.note(state("running", 102.5))
+    for feed, seconds, complete in [(0, 103.0, False), (0, 104.0, True), (0, 104.5, True)]:
+        journal.note(fed(feed, seconds, complete=complete))
+    assert journal.timings == {"imported": 2.0, "running": 2.5, "feeding": 3.0, "fed": 4.0}
+    journal.note(fed(1, 110.0, complete=False))
+    assert "fed" not in journal.timings
+    journal.note(fed(1, 112.0, complete=True))
+    assert journal.timings["fed"] == 12.0
+
+
+def test_metrics_can_be_read_on_from_where_one_was():
+    journal = Journal(CALLED_S)
+    assert journal.metrics_after(0) == ([], 0)
+    reports = [reported(step) for step in range(3)]
+    for report in reports[:2]:
+        journal.note(report)
+    assert journal.metrics_after(0) == (reports[:2], 2)
+    journal.note(reports[2])
+    assert journal.metrics_after(2) == ([reports[2]], 3)
+    assert journal.metrics_after(3) == ([], 3)
+
+
+def test_of_very_many_metrics_the_older_ones_are_thinned_out(monkeypatch):
+    monkeypatch.setattr("tfos_lab.engine.journal._MAX_METRICS", 100)
+    journal = Journal(CALLED_S)
+    for step in range(1000):
+        journal.note(reported(step))
+    kept = [report.step for report in journal.metrics]
+    assert len(kept) <= 100
+    assert kept[0] == 0
+    assert kept[-20:] == list(range(980, 1000))
+    assert kept == sorted(kept)
+    assert [report.step for report in journal.metrics_after(995)[0]] == list(range(995, 1000))
 
 
 def test_a_phase_is_timed_once_and_a_clock_that_goes_back_gives_no_negative_seconds():

@@ -31,7 +31,8 @@ class Play:
 
     def __init__(self, **options):
         self.seats = assign_seats(ClusterConfig(**options))
-        self.roster = Roster(self.seats, grace_s=GRACE_S)
+        may_restart = bool(options.get("restarts"))
+        self.roster = Roster(self.seats, grace_s=GRACE_S, may_restart=may_restart)
         self.now_s = 1000.0
         self.asked = []
 
@@ -304,6 +305,13 @@ def test_an_exit_says_how(outcome, words):
     assert words in play.roster.failure.message
 
 
+def test_news_that_come_late_do_not_set_a_node_back():
+    play = Play(cluster_size=1).all_run()
+    play.hear(m.Progressed(seat=0, state="starting", pid=77))
+    assert (play.roster.views[0].state, play.roster.views[0].pid) == ("running", 77)
+    assert play.roster.state == "running"
+
+
 def test_an_echo_waits_for_its_cause():
     play = Play(cluster_size=3).all_run().end(0, ECHO)
     assert play.roster.state == "running"
@@ -318,8 +326,42 @@ def test_an_echo_without_a_cause_is_the_cause_in_the_end():
     play.wait(CONSEQUENCE_PATIENCE_S / 2)
     assert play.roster.failure is None
     play.wait(CONSEQUENCE_PATIENCE_S)
-    assert play.roster.failure == Failure("chief:0", "UnavailableError", "Collective aborted")
+    assert play.roster.failure == Failure("chief:0", "UnavailableError", "Collective aborted", gone=True)
     assert play.sent(m.Stop) == [0, 1]
+
+
+@pytest.mark.parametrize("cause", ["killed", "lost", "echo"])
+def test_where_another_attempt_may_follow_a_node_that_is_gone_ends_only_this_one(cause):
+    play = Play(cluster_size=2, restarts=1).all_run()
+    if cause == "killed":
+        play.end(1, KILLED)
+    elif cause == "lost":
+        play.asked = play.roster.lose(1, "its executor is gone", play.now_s)
+    else:
+        play.end(1, ECHO).wait(2 * CONSEQUENCE_PATIENCE_S)
+    assert play.roster.state == "restarting"
+    assert 0 in play.sent(m.Stop)
+    play.end(0, m.Outcome(kind="stopped")).drain(*([0] if cause == "lost" else [1, 0]))
+    assert play.roster.state == "restarting"
+    assert Over() in play.asked
+
+
+def test_a_function_that_fails_would_fail_again():
+    play = Play(cluster_size=2, restarts=1).all_run().end(1, BOOM)
+    assert play.roster.state == "failed"
+
+
+def test_a_restart_can_be_stopped_before_and_after_the_nodes_have_left():
+    play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED)
+    play.roster.stop(play.now_s)
+    assert play.drain(0).roster.state == "stopped"
+
+    play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED).drain(0)
+    assert play.roster.stop(play.now_s) == []
+    assert play.roster.abandon(play.now_s) == [
+        Publish(StateChanged(time_s=play.now_s, state="stopped", reason=play.roster.reason))
+    ]
+    assert play.roster.abandon(play.now_s) == []
 
 
 def test_when_all_nodes_echo_the_last_one_is_not_waited_out():
@@ -413,6 +455,14 @@ def test_a_node_that_beats_is_not_lost():
     for _ in range(40):
         play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
     assert play.roster.state == "running"
+
+
+def test_a_driver_that_was_asleep_has_lost_nobody():
+    play = Play(cluster_size=2).all_run().wait(0.2).wait(3600.0)
+    assert play.roster.state == "running"
+    for _ in range(int(LOST_AFTER_S) + 1):
+        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
+    assert play.states()["worker:0"] == "lost"
 
 
 def test_a_node_that_never_came_is_missing_and_not_lost():

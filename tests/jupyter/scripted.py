@@ -11,7 +11,7 @@ from typing import Any
 
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.events import ClusterView, NodeView
-from tfos_lab.errors import ClusterEnded, WaitTimeout
+from tfos_lab.errors import ClusterEnded, NodeFailed, WaitTimeout
 
 _ids = itertools.count(1)
 
@@ -69,6 +69,20 @@ class ScriptedCluster:
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         return f"log of {node or 'all'}, last {tail}"
+
+    def note(self, text: str) -> None:
+        self.calls.append(("note", text))
+
+    def log_path(self, node: str) -> Path:
+        return self.run_dir / f"{node}.log"
+
+    def failure(self) -> Exception:
+        return NodeFailed(
+            node="worker:0", kind="ValueError", message="no", traceback="Cell In[1], line 2\nValueError: no"
+        )
+
+    def reports_after(self, count: int = 0) -> tuple[list[Any], int]:
+        return [], 0
 
     def wait_until_running(self, timeout_s: float | None = None) -> None:
         self.calls.append("wait_until_running")

@@ -99,6 +99,9 @@ def test_a_cell_that_cannot_feed_leaves_nothing_running(run: Any, scripted: Any,
     run("%%tfos name=b data=df columns=zz background\n1")
     join_background(clusters[1])
     assert clusters[1].ended
+    [(_, note)] = [call for call in clusters[1].calls if call[0] == "note"]
+    assert note.startswith("stopped: "), "nobody else would tell"
+    assert "column 'zz'" in note
 
 
 def test_an_interrupt_stops_the_nodes_with_little_grace(run: Any, scripted: Any) -> None:

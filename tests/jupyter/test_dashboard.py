@@ -15,6 +15,7 @@ import pytest
 from comm.base_comm import BaseComm
 
 from tests.support.fake_cluster import FakeCluster
+from tfos_lab.engine.events import MetricsReported
 from tfos_lab.jupyter import dashboard
 from tfos_lab.jupyter.dashboard import Dashboard, compose_module
 from tfos_lab.jupyter.log_text import plain_text
@@ -27,6 +28,7 @@ class Browser:
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
+        self.buffers: list[bytes] = []
         self.outputs: list[tuple[str, Any, str]] = []
         self.comms: list[BaseComm] = []
 
@@ -42,6 +44,7 @@ class Browser:
                 json.dumps(data, allow_nan=False)
                 if msg_type == "comm_msg":
                     browser.messages.append(data)
+                    browser.buffers += rest.get("buffers") or []
 
         made = RecordingComm(**options)
         self.comms.append(made)
@@ -162,6 +165,46 @@ def test_a_page_that_cannot_be_heard_gets_the_history_unasked(
         assert [history["page"] for history in browser.customs("history")] == [""]
 
 
+def report(cluster: FakeCluster, step: int, **metrics: float) -> None:
+    cluster.bus.publish(
+        MetricsReported(time_s=time.time(), node="chief:0", step=step, total_steps=None, metrics=metrics)
+    )
+
+
+def test_metrics_go_as_points_of_series(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
+    report(cluster, 1, loss=2.0)
+    wait_for(lambda: browser.customs("metrics"))
+    report(cluster, 2, loss=float("nan"))
+    wait_for(lambda: len(browser.customs("metrics")) == 2)
+    [[first], [second]] = [message["series"] for message in browser.customs("metrics")]
+    assert (first["metric"], first["node"], first["fresh"]) == ("loss", "chief:0", True)
+    assert second["points"][0][1:] == (2, None)
+    browser.send({"kind": "hello", "page": "late"})
+    [whole] = browser.customs("metrics")[-1]["series"]
+    assert [point[1] for point in whole["points"]] == [1, 2]
+
+
+def test_metrics_are_in_the_picture_that_stays(browser: Browser, cluster: FakeCluster) -> None:
+    made = Dashboard(cluster)
+    report(cluster, 1, loss=2.0)
+    made.close()
+    assert 'aria-label="loss: chief:0 2"' in browser.outputs[-1][1]["text/html"]
+    assert browser.customs("metrics"), "what came last is drawn before the end"
+
+
+def test_a_page_fetches_a_log_file_piece_by_piece(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
+    cluster.write("chief:0", "whole file\n")
+    browser.send({"kind": "fetch", "page": "p", "node": "chief:0", "offset": 6})
+    assert browser.customs("file") == [{"kind": "file", "page": "p", "node": "chief:0", "offset": 6, "size": 11}]
+    assert browser.buffers == [b"file\n"]
+
+
+@pytest.mark.parametrize("node", ["worker:9", "../../etc/passwd", ""])
+def test_only_logs_of_nodes_can_be_fetched(browser: Browser, shown: Dashboard, node: str) -> None:
+    browser.send({"kind": "fetch", "page": "p", "node": node, "offset": 0})
+    assert not browser.customs("file")
+
+
 def test_stop_reaches_the_cluster_from_any_thread_without_waiting(
     browser: Browser, cluster: FakeCluster, shown: Dashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +286,20 @@ def test_in_the_background_it_closes_itself(browser: Browser, cluster: FakeClust
     assert [kind for kind, _, _ in browser.outputs] == ["display", "update"]
     made.close()
     wait_for(lambda: not [thread for thread in threading.enumerate() if cluster.id in thread.name])
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_in_the_background_the_picture_says_why_it_failed(
+    browser: Browser, cluster: FakeCluster, *, blocking: bool
+) -> None:
+    made = Dashboard(cluster, blocking=blocking)
+    cluster.set_state("failed", "worker:0: ValueError: no")
+    wait_for(lambda: browser.views() and browser.views()[-1]["state"] == "failed")
+    made.close()
+    wait_for(lambda: browser.customs("end"))
+    bundle = browser.outputs[-1][1]
+    assert ("Cell In[1], line 2" in bundle["text/html"]) is not blocking, "a cell that waits raises it itself"
+    assert bundle["text/plain"].endswith("ValueError: no") is not blocking
 
 
 def test_an_error_in_one_update_does_not_end_the_others(

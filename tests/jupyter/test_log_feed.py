@@ -122,3 +122,36 @@ def test_a_page_that_comes_late_gets_the_last_lines_and_the_number_of_the_others
     assert texts(history)[-1] == ("worker:0", "quiet\n")
     assert history["open"]["worker:0"] == [("open", "")]
     assert history["seq"] == 101
+
+
+def test_of_a_flood_only_the_newest_text_is_read_and_the_rest_is_counted() -> None:
+    feed = LogFeed()
+    lines = [f"line {number:06d} \x1b[31mred\x1b[0m\n" for number in range(100_000)]
+    pieces = ["".join(lines[start : start + 1000]) for start in range(0, len(lines), 1000)]
+    quiet = LogText(time_s=0.0, node="worker:0", stream="stdout", text="quiet\n")
+    feed.take_in_all([quiet, *(LogText(time_s=0.0, node="chief:0", stream="stdout", text=text) for text in pieces)])
+    batch = feed.take_out()
+    [noisy] = [chunk for chunk in batch["chunks"] if chunk["node"] == "chief:0"]
+    assert plain_text(noisy["runs"]).endswith("line 099999 red\n")
+    assert plain_text(noisy["runs"]).startswith("line "), "it begins with a whole line"
+    assert noisy["note"] == f"{100_000 - noisy['lines']:,} lines dropped here"
+    assert ("worker:0", "quiet\n") in texts(batch)
+
+
+def test_a_line_of_a_hundred_megabytes_costs_no_more_than_its_beginning() -> None:
+    feed = LogFeed()
+    for _ in range(100):
+        feed.take_in_all([LogText(time_s=0.0, node="chief:0", stream="stdout", text="z" * 1_000_000)])
+        batch = feed.take_out()
+        assert batch is None or sum(len(text) for runs in batch["open"].values() for text, _ in runs) < 20_000
+    feed.take_in_all([LogText(time_s=0.0, node="chief:0", stream="stdout", text="\nnext\n")])
+    assert texts(feed.take_out())[-1][1].endswith("next\n")
+
+
+def test_what_was_skipped_without_a_line_to_show_is_told_with_the_next_one() -> None:
+    feed = LogFeed()
+    text = "x\n" * log_feed.MAX_READ + "y" * log_feed.MAX_READ
+    feed.take_in_all([LogText(time_s=0.0, node="chief:0", stream="stdout", text=text)])
+    feed.take_out()
+    write(feed, "chief:0", "\nz\n")
+    assert feed.take_out()["chunks"][0]["note"] == f"{log_feed.MAX_READ:,} lines dropped here"

@@ -81,7 +81,7 @@ def test_status_lists_the_clusters(run: Any, scripted: Any) -> None:
     run("%%tfos name=other background\n1")
     table = run("%tfos")
     lines = repr(table).splitlines()
-    assert lines[0].split() == ["name", "state", "nodes", "on", "time", "logs"]
+    assert lines[0].split() == ["name", "state", "nodes", "progress", "on", "time", "logs"]
     assert lines[1].split()[:3] == ["cluster", "✓", "done"]
     assert lines[2].split()[:3] == ["other", "●", "running"]
     assert "<td" in table._repr_html_()

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from tests.support.fake_cluster import FakeCluster
+from tfos_lab.engine.events import FeedProgressed
 from tfos_lab.jupyter import summary
 
 
@@ -81,6 +82,63 @@ def test_progress_is_known_only_with_a_total() -> None:
     assert summary.progress(dataclasses.replace(node, step=5)) is None
     assert summary.progress(dataclasses.replace(node, step=5, total_steps=20)) == 0.25
     assert summary.progress(dataclasses.replace(node, step=25, total_steps=20)) == 1.0
+
+
+def test_the_furthest_node_stands_for_the_cluster() -> None:
+    view = seen("running", "running", "running")
+    assert summary.furthest(view) == ""
+    ahead = dataclasses.replace(
+        view.nodes[1], step=12, total_steps=40, metrics={"accuracy": 0.9, "loss": 0.43, "lr": 1}
+    )
+    nodes = (dataclasses.replace(view.nodes[0], step=11, rows=99), ahead)
+    assert summary.furthest(dataclasses.replace(view, nodes=nodes)) == "12/40 · loss 0.43 · accuracy 0.9"
+    fed = dataclasses.replace(view.nodes[0], rows=1200)
+    assert summary.furthest(dataclasses.replace(view, nodes=(fed, view.nodes[1]))) == "1,200 rows"
+
+
+def test_rows_are_the_progress_where_no_steps_are_known() -> None:
+    view = seen("running", "running")
+    node = dataclasses.replace(view.nodes[0], rows=30)
+    feed = FeedProgressed(time_s=0, feed=0, rows={"chief:0": 30}, partitions=1, size_bytes=1, epochs=2)
+    assert summary.progress(node, feed) is None, "more rows may come"
+    whole = dataclasses.replace(feed, complete=True)
+    assert summary.progress(node, whole) == 0.5
+    assert summary.progress(dataclasses.replace(node, step=1, total_steps=10), whole) == 0.1
+    assert summary.progress(node, dataclasses.replace(whole, feed=1)) is None, "rows of earlier feeds count as well"
+    assert summary.progress_column(view) == "rows"
+
+
+def test_the_feed_is_told_in_one_line() -> None:
+    rows = {"chief:0": 1000, "worker:0": 797}
+    feed = FeedProgressed(time_s=0, feed=0, rows=rows, partitions=3, size_bytes=500_000, total_partitions=4)
+    view = dataclasses.replace(seen("running", "running"), feed=feed, timings={"feeding": 1.0})
+    assert summary.feed_line(view) == "1,797 rows fed · 3/4 partitions · 500 kB"
+    done = dataclasses.replace(feed, partitions=4, complete=True, epochs=3)
+    view = dataclasses.replace(view, feed=done, timings={"feeding": 1.0, "fed": 1.5})
+    assert summary.feed_line(view) == (
+        "1,797 rows fed · 4/4 partitions · 500 kB in 0.50 s (3,590 rows/s, 1 MB/s) · 3 epochs"
+    )
+    again = dataclasses.replace(view, feed=dataclasses.replace(done, feed=2, epochs=1))
+    assert summary.feed_line(again) == "feed 3: 1,797 rows fed · 4/4 partitions · 500 kB", "the marks are not its own"
+    assert summary.feed_shares(done) == "chief:0 1,000 · worker:0 797"
+    many = dataclasses.replace(done, rows={f"worker:{number}": number for number in range(5, 25)})
+    assert summary.feed_shares(many) == "20 nodes with 5 to 24 rows"
+    even = dataclasses.replace(done, rows={f"worker:{number}": 7 for number in range(20)})
+    assert summary.feed_shares(even) == "20 nodes with 7 rows each"
+    assert summary.feed_line(seen("running", "running")) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (14_620_000, "14.6 MB"), (999_999, "1 MB"), (5e12, "5000 GB")],
+)
+def test_sizes_read_well(count: float, text: str) -> None:
+    assert summary.format_bytes(count) == text
+
+
+@pytest.mark.parametrize(("rate", "text"), [(0.1234, "0.123"), (45.67, "45.7"), (123.4, "123"), (45_678, "45,700")])
+def test_rates_read_well(rate: float, text: str) -> None:
+    assert summary.format_rate(rate) == text
 
 
 def test_a_node_s_failure_is_not_told_twice() -> None:

@@ -82,8 +82,8 @@ def map_fun(args, ctx):
 with spark_session(sys.argv[1], Path(sys.argv[2])) as spark:
     slotless, seated = [tfos_lab.run(map_fun, cluster_size=2, spark=spark, env=QUICK_ENV) for _ in range(2)]
     # What a feed does where no slot is free.
-    slotless._launcher._plan.free_slots()
-    slotless._launcher._thread.join()
+    slotless.attempt.launcher._plan.free_slots()
+    slotless.attempt.launcher._thread.join()
     clusters = [[cluster.id, [node.pid for node in cluster.nodes]] for cluster in (slotless, seated)]
     print(json.dumps(clusters), flush=True)
     threading.Event().wait()

@@ -59,7 +59,15 @@ class Node:
 
     def epoch(self, reading):
         """Return an epoch as ``[(numbers, real rows), …]``."""
-        return [(columns["x"].tolist(), rows) for columns, rows in self.reader.epoch(reading)]
+        batches = []
+        for item in self.reader.epoch(reading):
+            if item is not None:
+                numbers, rows = item[0]["x"].tolist(), item[1]
+                assert len(numbers) % reading.batch_size == 0
+                for start in range(0, len(numbers), reading.batch_size):
+                    batch = numbers[start : start + reading.batch_size]
+                    batches.append((batch, min(len(batch), max(0, rows - start))))
+        return batches
 
     def rows(self, reading):
         return [number for numbers, rows in self.epoch(reading) for number in numbers[:rows]]
@@ -224,6 +232,15 @@ def test_columns_are_known_when_the_first_rows_have_come(node):
     thread.join(PATIENCE_S)
     ((spec,),) = results
     assert (spec.name, spec.tf_dtype, spec.shape) == ("x", "int64", ())
+
+
+def test_what_was_unknown_to_others_stays_unknown_here(node):
+    node.open_feed().segment([1])
+    reading = node.open(1)
+    node.reader.take(m.PlanLater(feed=0, opening=0))
+    node.complete(1).plan(1)
+    assert node.reader.known_steps(reading, PATIENCE_S) is None
+    assert node.reader.known_steps(node.open(1)) is None
 
 
 def test_steps_are_known_once_they_are_agreed_on(node):

@@ -111,3 +111,12 @@ def test_a_frame_that_never_ends_is_no_frame():
     with pytest.raises(ConnectionClosed):
         frames.receive()
     frames.close()
+
+
+def test_what_is_not_there_is_waited_for_only_when_asked(pair):
+    ours, theirs = pair
+    assert ours.available() == []
+    later = threading.Timer(0.05, theirs.send, [b"here"])
+    later.start()
+    assert ours.available(wait_s=60.0) == [(b"here", [])]
+    later.join()

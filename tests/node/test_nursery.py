@@ -79,7 +79,7 @@ class Nurseries:
 
 
 def replies(frames):
-    return [nursery_client.reply_decoder.decode(data) for data, _ in frames.available()]
+    return [nursery_client.reply_decoder.decode(data) for data, _ in frames.available(PATIENCE_S)]
 
 
 def whose(frames):

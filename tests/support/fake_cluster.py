@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from tfos_lab.config import ClusterConfig
 from tfos_lab.engine.bus import Bus
@@ -28,6 +29,8 @@ from tfos_lab.engine.events import (
     NodeView,
     StateChanged,
 )
+from tfos_lab.engine.journal import Journal
+from tfos_lab.errors import NodeFailed
 from tfos_lab.seats import assign_seats, chief_of
 
 ENDED = ("done", "failed", "stopped")
@@ -58,7 +61,8 @@ class FakeCluster:
     ) -> None:
         self.id = f"fake-{next(_ids)}-{time.time_ns() % 1_000_000}"
         self.name = name
-        self.bus = Bus()
+        self.journal = Journal(time.time())
+        self.bus = Bus(self.journal.note)
         self.run_dir = Path(run_dir or tempfile.mkdtemp(prefix="tfos-fake-"))
         self.stops = 0
         self.lines_written = 0
@@ -97,6 +101,21 @@ class FakeCluster:
         lines = "".join("".join(self._logs.get(name, [])) for name in names).splitlines(keepends=True)
         return "".join(lines[-tail:] if tail else lines)
 
+    def log_path(self, node: str) -> Path:
+        if node not in self.nodes:
+            raise KeyError(node)
+        path = self.run_dir / f"{node.replace(':', '-')}.log"
+        path.write_text(self.logs(node))
+        return path
+
+    def failure(self) -> Exception:
+        return NodeFailed(
+            node="worker:0", kind="ValueError", message="no", traceback="Cell In[1], line 2\nValueError: no"
+        )
+
+    def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
+        return self.journal.metrics_after(count)
+
     # What the stage manager uses.
 
     def start(self) -> FakeCluster:
@@ -132,6 +151,10 @@ class FakeCluster:
     def note(self, text: str) -> None:
         with self._lock:
             self._view = dataclasses.replace(self._view, notes=(*self._view.notes, text))
+
+    def alter(self, **fields: Any) -> None:
+        with self._lock:
+            self._view = dataclasses.replace(self._view, **fields)
 
     def change(self, node: str, **fields: object) -> None:
         now = time.time()
@@ -191,6 +214,7 @@ class FakeCluster:
         for node in self.nodes:
             self.change(node, state="importing")
         self._pause(0.3)
+        self.mark("imported")
         for node in self.nodes:
             self.change(node, state="running")
             self.write(node, f"\x1b[2m2026-01-01 12:00:00\x1b[0m {node} joins MultiWorkerMirroredStrategy\n", "stderr")
@@ -225,9 +249,28 @@ class FakeCluster:
             self.write(node, f"\nEpoch {step // 20 + 1}\n")
         if step % 7 == index:
             self.write(node, f"\nstep {step}: <script>document.title = 'owned'</script> is text\n")
+        if index == 0:
+            self._feed(step, now)
+
+    def _feed(self, step: int, now_s: float) -> None:
+        """Half of the steps long, rows come; each node reads its share twice."""
+        count = self._steps // 2 or 1
+        fed = min(step, count)
+        feed = FeedProgressed(
+            time_s=now_s,
+            feed=0,
+            rows=dict.fromkeys(self.nodes, fed * 64),
+            partitions=fed,
+            total_partitions=count,
+            size_bytes=fed * 1_200_000,
+            complete=step >= count,
+            epochs=2,
+        )
+        if step == 1:
+            self.mark("feeding")
+        if step == count:
+            self.mark("fed")
         with self._lock:
-            rows = dict.fromkeys(self.nodes, step * 64)
-            feed = FeedProgressed(time_s=now, feed=1, rows=rows, partitions=8, size_bytes=step * 200_000)
             self._view = dataclasses.replace(self._view, feed=feed)
 
     def _fail(self, failing: str) -> None:

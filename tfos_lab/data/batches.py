@@ -224,6 +224,48 @@ def rebatch(batches: Iterable[Mapping[str, Array]], rows: int) -> Iterator[Batch
         yield join_rows(held)
 
 
+def in_multiples(batches: Iterable[Mapping[str, Array] | None], rows: int, most: int) -> Iterator[Batch | None]:
+    """Cut a stream of batches of any size into pieces of whole multiples of ``rows`` rows, at most ``most`` rows each.
+
+    Rows keep their order; only the last piece may have fewer than ``rows`` of them. Fewer, larger pieces cost less than
+    `rebatch`, and almost all are views. None, by which a stream says that it has nothing yet, is passed on.
+
+    Examples
+    --------
+    >>> [batch["x"].tolist() for batch in in_multiples([{"x": np.arange(3)}, {"x": np.arange(3, 10)}], 2, 4)]
+    [[0, 1], [2, 3], [4, 5, 6, 7], [8, 9]]
+    """
+    held: list[Batch] = []
+    missing = rows
+    for batch in batches:
+        if batch is None:
+            yield None
+            continue
+        total, start = count_rows(batch), 0
+        if held:
+            start = min(total, missing)
+            held.append(slice_rows(batch, 0, start))
+            missing -= start
+            if not missing:
+                yield join_rows(held)
+                held, missing = [], rows
+        while total - start >= rows:
+            stop = start + min((total - start) // rows * rows, max(rows, most // rows * rows))
+            yield slice_rows(batch, start, stop)
+            start = stop
+        if start < total:
+            held.append(slice_rows(batch, start, total))
+            missing -= total - start
+    if held:
+        yield join_rows(held)
+
+
+def row_bytes(specs: Iterable[ColumnSpec]) -> int:
+    """Estimate the memory that a row takes; strings count as their references."""
+    sizes = (np.dtype(spec.dtype).itemsize * int(np.prod([size or 1 for size in spec.shape])) for spec in specs)
+    return max(1, sum(sizes))
+
+
 def _blank(shape: tuple[int, ...], dtype: str | np.dtype) -> Array:
     if np.dtype(dtype) == object:
         return np.full(shape, b"", object)

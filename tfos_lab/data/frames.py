@@ -30,11 +30,12 @@ def to_dataframe(table: pa.Table, spark: SparkSession | None = None, partitions:
     """
     if partitions is not None and partitions < 1:
         raise ConfigError([f"partitions={partitions}: at least one is needed"])
-    df = (spark or _active_session()).createDataFrame(table)
+    df = (spark or active_session()).createDataFrame(table)
     return df if partitions is None else df.repartition(partitions)
 
 
-def _active_session() -> SparkSession:
+def active_session() -> SparkSession:
+    """Return the active session; `NoSession` without one."""
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()

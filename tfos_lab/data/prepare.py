@@ -17,6 +17,7 @@ from tfos_lab.errors import ConfigError
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 Vectors = Literal["float64", "float32", "sparse"]
 
@@ -49,19 +50,51 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vec
     """
     if vectors not in ("float64", "float32", "sparse"):
         raise ConfigError([f"vectors={vectors!r}: use 'float64', 'float32' or 'sparse'"])
+    return df.select(*(_expression(field, vectors) for field in _chosen(df, columns)))
+
+
+def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFrame, list[int]]:
+    """Put what `prepare` would make beside the columns of ``df``, where it differs from what is there.
+
+    Parameters
+    ----------
+    df, columns
+        As for `prepare`.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        All columns of ``df``, in their order and first; as lazy as ``df``.
+    list of int
+        The positions in it of the columns that `prepare` would give.
+    """
+    own = [field.name for field in df.schema]
+    positions: list[int] = []
+    extra: list[Column] = []
+    for field in _chosen(df, columns):
+        if "path" not in field and udt_name(field["type"]) is None:
+            positions.append(own.index(field["name"]))
+        else:
+            positions.append(len(own) + len(extra))
+            extra.append(_expression(field, "float64").alias(f"tfos_lab_{len(extra)}"))
+    return (df.select("*", *extra) if extra else df), positions
+
+
+def _chosen(df: DataFrame, columns: Iterable[str] | None) -> list[dict[str, Any]]:
+    """Return the fields of the columns wanted; refuses those that are not there or cannot become tensors."""
     schema: dict[str, Any] = df.schema.jsonValue()
     wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
     fields = [*schema["fields"], *_struct_fields(schema["fields"], wanted or ())]
     chosen = select_columns([field["name"] for field in (fields if wanted else schema["fields"])], wanted)
     by_name = {field["name"]: field for field in fields}
     column_specs({"fields": [by_name[name] for name in chosen]})
-    return df.select(*(_expression(by_name[name], vectors) for name in chosen))
+    return [by_name[name] for name in chosen]
 
 
 def map_batches(
     df: DataFrame,
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    schema: str,
+    schema: str | StructType,
     *,
     barrier: bool = False,
 ) -> DataFrame:
@@ -76,7 +109,7 @@ def map_batches(
         Classic or Spark Connect.
     task : callable
         Maps an iterator of record batches to another, on the executors.
-    schema : str
+    schema : str or pyspark.sql.types.StructType
         Of the batches that it returns, such as ``"rows bigint"``.
     barrier : bool
         Whether all tasks run at once, as a barrier stage.

@@ -11,15 +11,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Self
 
-from tfos_lab.engine.events import Event
+from tfos_lab.engine.events import Event, LogText
+
+# Text that waits for one listener; a node can print faster than anyone can look.
+MAX_CHARS = 16_000_000
 
 
 class Subscription:
-    """One listener's bounded queue of events."""
+    """One listener's queue of events, bounded in their number and in their text."""
 
     def __init__(self, bus: Bus, capacity: int) -> None:
         self._bus = bus
         self._events: deque[Event] = deque()
+        self._chars = 0
         self._capacity = capacity
         self._ready = threading.Condition()
         self._dropped = 0
@@ -28,10 +32,12 @@ class Subscription:
     def offer(self, event: Event) -> None:
         """Take an event in, at the cost of the oldest one where the queue is full; for the bus."""
         with self._ready:
-            if len(self._events) >= self._capacity:
-                self._events.popleft()
+            size = _chars_of(event)
+            while self._events and (len(self._events) >= self._capacity or self._chars + size > MAX_CHARS):
+                self._pop()
                 self._dropped += 1
             self._events.append(event)
+            self._chars += size
             self._ready.notify()
 
     def take(self, timeout_s: float = 0.0, at_most: int = 10_000) -> list[Event]:
@@ -40,7 +46,12 @@ class Subscription:
             if not self._events and not self._closed and timeout_s > 0:
                 self._ready.wait(timeout_s)
             count = min(at_most, len(self._events))
-            return [self._events.popleft() for _ in range(count)]
+            return [self._pop() for _ in range(count)]
+
+    def _pop(self) -> Event:
+        event = self._events.popleft()
+        self._chars -= _chars_of(event)
+        return event
 
     def take_dropped(self) -> int:
         """Return how many events were lost since the last call."""
@@ -65,6 +76,10 @@ class Subscription:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _chars_of(event: Event) -> int:
+    return len(event.text) if isinstance(event, LogText) else 0
 
 
 class Bus:

@@ -1,7 +1,8 @@
 """A cluster, as its user holds it: wait for it, feed it, read what it says, stop it.
 
-The state lives in the roster (who is where) and the ledger (which rows count), which the server's thread alone changes;
-a launcher brings the nodes to life. This class is the door to the three, safe to use from any thread.
+The state lives in an attempt: the roster (who is where) and the ledger (which rows count), which the server's thread
+alone changes, and a launcher that brings the nodes to life. This class is the door to them, safe to use from any
+thread.
 """
 
 from __future__ import annotations
@@ -15,18 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.config import ClusterConfig
+from tfos_lab.engine import spark_session
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.events import ClusterView, Event, NodeView
+from tfos_lab.engine.events import ClusterView, Event, MetricsReported, NodeView
 from tfos_lab.engine.journal import Journal
 from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.results import Results
-from tfos_lab.engine.roster import Failure, Instruction, Roster
-from tfos_lab.engine.server import Server
+from tfos_lab.engine.roster import Failure, Publish
 from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed_ledger import FeedLedger
-    from tfos_lab.engine.launchers.base import Launcher
+    import matplotlib.figure
+    import pandas as pd
+
+    from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.engine.feed import FeedRequest
+    from tfos_lab.engine.inference import Inference
+    from tfos_lab.engine.presence import Presence
+    from tfos_lab.engine.stream import StreamFeed
     from tfos_lab.messages import TlsIdentity
 
 logger = logging.getLogger(__name__)
@@ -50,8 +58,10 @@ class Cluster:
         Folder on this machine that holds the nodes' whole logs.
     bus : Bus
         What happens, as it happens.
-    roster, ledger
-        Who is where; which rows count. Changed through `request` only.
+    attempt : Attempt
+        The nodes as they are now; another one after each restart.
+    fed : list of FeedRequest
+        What the nodes have been fed so far, for those of the next attempt.
     """
 
     def __init__(
@@ -61,14 +71,11 @@ class Cluster:
         config: ClusterConfig,
         run_dir: Path,
         called_s: float,
-        roster: Roster,
-        ledger: FeedLedger,
         journal: Journal,
         bus: Bus,
         logs: LogKeeper,
-        server: Server,
-        launcher: Launcher,
         spark: Any,
+        make_attempt: Callable[[Cluster, int], Attempt],
     ) -> None:
         self.id = cluster_id
         self.name = config.name
@@ -77,17 +84,23 @@ class Cluster:
         self.bus = bus
         self.spark = spark
         self._called_s = called_s
-        self.roster = roster
-        self.ledger = ledger
         self.feeding = threading.Lock()
+        self.fed: list[FeedRequest] = []
         self._journal = journal
         self._logs = logs
-        self._server = server
-        self._launcher = launcher
+        self._make_attempt = make_attempt
+        self._life = threading.RLock()
+        self._stopping = False
+        self._feed_ended = False
         self._results = Results(self._outcomes)
         self._launch_error: TfosError | None = None
         self._notes: list[str] = []
         self._tls: TlsIdentity | None = None
+        self._spark_ui = spark_session.ui_of(spark) if spark is not None else ""
+        self.presence: Presence | None = None
+        self._inference: Inference | None = None
+        self.streams: list[StreamFeed] = []
+        self.attempt = make_attempt(self, 0)
 
     def __repr__(self) -> str:
         view = self.view()
@@ -98,13 +111,14 @@ class Cluster:
 
     def view(self) -> ClusterView:
         """Return all that can be seen of the cluster now, as one value."""
-        with self._server.lock:
-            nodes, state, reason = self.roster.views, self.roster.state, self.roster.reason
+        attempt = self.attempt
+        with attempt.server.lock:
+            nodes, state, reason = attempt.roster.views, attempt.roster.state, attempt.roster.reason
         return ClusterView(
             cluster_id=self.id,
             name=self.name,
             state=state,
-            launcher=self._launcher.name,
+            launcher=attempt.launcher.name,
             started_s=self._called_s,
             ended_s=self._journal.ended_s,
             nodes=nodes,
@@ -112,6 +126,7 @@ class Cluster:
             feed=self._journal.feed,
             reason=str(self._launch_error or reason),
             notes=tuple(self._notes),
+            spark_ui=self._spark_ui,
         )
 
     @property
@@ -122,8 +137,7 @@ class Cluster:
     @property
     def state(self) -> str:
         """The state of the cluster as a whole; see `ClusterView`."""
-        with self._server.lock:
-            return self.roster.state
+        return self.attempt.state
 
     @property
     def ended(self) -> bool:
@@ -141,13 +155,45 @@ class Cluster:
         return dict(self._journal.timings)
 
     @property
+    def metrics(self) -> pd.DataFrame:
+        """What nodes have reported so far, as a table.
+
+        Columns: ``time`` (float64, seconds since the call), ``node`` (string), ``step`` (Int64, may be missing), and
+        one float64 column for each metric, NaN where a report did not hold it. Rows are in the order of arrival.
+        """
+        return metrics_frame(self._journal.metrics, self._called_s)
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Draw the metrics, one line for each node, and where the seconds went; returns matplotlib's Figure."""
+        return draw_cluster(self.view(), self._journal.metrics)
+
+    def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
+        """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
+        return self._journal.metrics_after(count)
+
+    @property
     def events(self) -> list[Event]:
         """What has happened, oldest first; log text is in `logs`."""
         return self._journal.events
 
+    @property
+    def tensorboard_url(self) -> str | None:
+        """Where the notebook's Jupyter server shows TensorBoard, also when the cluster has ended.
+
+        None without ``tensorboard=True``, and in a program that belongs to no Jupyter server.
+        """
+        return self.presence.tensorboard_url if self.presence is not None else None
+
+    def note_event(self, event: Event) -> None:
+        """Hear each event first; for the bus."""
+        self._journal.note(event)
+        if self.presence is not None:
+            self.presence.note(event)
+
     def _outcomes(self) -> dict[str, Any]:
-        with self._server.lock:
-            return self.roster.outcomes
+        attempt = self.attempt
+        with attempt.server.lock:
+            return attempt.roster.outcomes
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a node wrote, or all nodes with their names before each line.
@@ -166,48 +212,67 @@ class Cluster:
         """
         names = [view.node for view in self.nodes]
         if node is not None:
-            if node not in names:
-                raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
+            self.log_path(node)
             return self._logs.read(node, tail)
         return "\n".join(f"[{name}] {line}" for name in names for line in self._logs.read(name, tail).splitlines())
+
+    def log_path(self, node: str) -> Path:
+        """Return the file that holds the whole log of ``node``; it comes with the node's first words.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        """
+        names = [view.node for view in self.nodes]
+        if node not in names:
+            raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
+        return self._logs.path(node)
 
     def note(self, text: str) -> None:
         """Add a sentence that the cell shows beside the table."""
         self._notes.append(text)
 
-    def request(self, change: Callable[[float], list[Instruction]]) -> None:
-        """Have the server's thread make a change to roster or ledger; safe from any thread."""
-        self._server.request(change)
-
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
         """Bring the nodes to life; returns at once."""
-        self._server.start()
+        attempt = self.attempt
+        attempt.server.start()
         try:
-            self._launcher.launch()
+            attempt.launcher.launch()
         except BaseException as error:
             self.launch_failed(error if isinstance(error, TfosError) else None, str(error))
-            self._server.over.wait(STOP_EXTRA_S)
+            attempt.server.over.wait(STOP_EXTRA_S)
             raise
+        if self.config.restarts:
+            from tfos_lab.engine.restarts import Restarter
 
-    def launch_failed(self, error: TfosError | None, reason: str) -> None:
+            Restarter(self).start()
+
+    def next_attempt(self) -> Attempt | None:
+        """Make the attempt that follows a lost one and return it, or None if the user has stopped the cluster."""
+        with self._life:
+            lost = self.attempt
+            if self._stopping:
+                self._abandon(lost)
+                return None
+            number = lost.number + 1
+            self.note(f"restart {number} of {self.config.restarts}, as {lost.roster.reason}")
+            self.attempt = self._make_attempt(self, number)
+            return self.attempt
+
+    def _abandon(self, lost: Attempt) -> None:
+        with lost.server.lock:
+            for instruction in lost.roster.abandon(time.time()):
+                if isinstance(instruction, Publish):
+                    self.bus.publish(instruction.event)
+
+    def launch_failed(self, error: TfosError | None, reason: str, attempt: Attempt | None = None) -> None:
         """The launcher found out that the nodes cannot come (or that Spark took them away)."""
         if error is not None and self._launch_error is None:
             self._launch_error = error
-        self.request(lambda now_s: self.roster.fail(Failure("launcher", "LaunchFailed", reason), now_s))
-
-    def lose(self, seat: int, why: str) -> None:
-        """The launcher saw a node's agent go."""
-        self.request(lambda now_s: self.roster.lose(seat, why, now_s))
-
-    def lose_executor(self, executor: str, why: str) -> None:
-        """The launcher saw an executor go, and all nodes on it."""
-        seats = [seat for seat, view in enumerate(self.nodes) if view.executor == executor]
-        for seat in seats:
-            self.lose(seat, why)
-        if not seats:
-            self.launch_failed(None, why)
+        (attempt or self.attempt).fail(Failure("launcher", "LaunchFailed", reason))
 
     def wait_until_running(self, timeout_s: float | None = None) -> None:
         """Wait until all nodes run.
@@ -227,16 +292,22 @@ class Cluster:
         if self.state == "failed":
             self._raise_failure()
 
+    def wait_for_attempt(self, number: int) -> None:
+        """Wait until the nodes have been started again for the ``number``-th time, or the cluster has ended."""
+        while self.attempt.number < number and not self.ended:
+            time.sleep(WAIT_STEP_S)
+
     def _has_begun(self) -> bool:
         # Inline, the function runs while it is waited for: before that there is no more than a reservation.
-        begun: tuple[str, ...] = ("starting",) if self._launcher.name == "inline" else ()
+        begun: tuple[str, ...] = ("starting",) if self.attempt.launcher.name == "inline" else ()
         begun += ("running", "stopping", "done", "failed", "stopped")
-        return self._journal.wait_for(lambda: self.roster.state in begun, WAIT_STEP_S)
+        return self._journal.wait_for(lambda: self.attempt.roster.state in begun, WAIT_STEP_S)
 
     def _give_up_waiting(self, limit_s: float) -> None:
-        with self._server.lock:
-            missing, nodes = self.roster.missing, self.roster.views
-        hint = self._launcher.hint()
+        attempt = self.attempt
+        with attempt.server.lock:
+            missing, nodes = attempt.roster.missing, attempt.roster.views
+        hint = attempt.launcher.hint()
         self.stop(grace_s=0.0)
         if missing:
             raise ReservationTimeout(
@@ -265,9 +336,9 @@ class Cluster:
         self.end_feed()
         try:
             if not self.ended:
-                self._launcher.run_here()
+                self.attempt.launcher.run_here()
         except BaseException:
-            self._server.over.wait(LAST_WORDS_S)  # so that the cluster's state tells of it, too
+            self.attempt.server.over.wait(LAST_WORDS_S)  # so that the cluster's state tells of it, too
             raise
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._settled():
@@ -282,13 +353,15 @@ class Cluster:
 
     def _settled(self) -> bool:
         """Whether all that is to be known is known; waits one step."""
-        if self._server.over.wait(WAIT_STEP_S):
+        if self.attempt.server.over.wait(WAIT_STEP_S) and self.ended:
             return True
+        if self.state == "restarting":
+            time.sleep(WAIT_STEP_S)
         ended_s = self._journal.ended_s
         return self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
 
     def _raise_failure(self) -> None:
-        self._server.over.wait(LAST_WORDS_S)
+        self.attempt.server.over.wait(LAST_WORDS_S)
         error = self.failure()
         raise error
 
@@ -296,9 +369,10 @@ class Cluster:
         """Return the error that tells why the cluster failed."""
         if self._launch_error is not None:
             return self._launch_error
-        with self._server.lock:
-            failure = self.roster.failure
-            also, consequences = list(self.roster.also), dict(self.roster.consequences)
+        attempt = self.attempt
+        with attempt.server.lock:
+            failure = attempt.roster.failure
+            also, consequences = list(attempt.roster.also), dict(attempt.roster.consequences)
         if failure is None:
             return ClusterEnded(cluster=self.name, state=self.state, asked="tell a failure")
         tail = self._logs.read(failure.node, LOG_TAIL_LINES) if ":" in failure.node else ""
@@ -314,13 +388,17 @@ class Cluster:
 
     def stop(self, *, grace_s: float | None = None) -> None:
         """End all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread."""
-        self.request(lambda now_s: self.roster.stop(now_s, grace_s=grace_s))
+        with self._life:
+            self._stopping = True
+            attempt = self.attempt
+        attempt.server.request(lambda now_s: attempt.roster.stop(now_s, grace_s=grace_s))
         limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
-        self._launcher.cancel()
-        if not self._server.over.wait(limit_s):
+        attempt.launcher.cancel()
+        if not attempt.server.over.wait(limit_s):
             logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
-        self._launcher.close()
-        self._server.join(STOP_EXTRA_S)
+        attempt.launcher.close()
+        attempt.server.join(STOP_EXTRA_S)
+        self._abandon(attempt)
 
     def shutdown(self, timeout_s: float | None = None) -> None:
         """Let the nodes work to their end, wait for it, and give everything back; may be called twice.
@@ -351,32 +429,93 @@ class Cluster:
         columns: list[str] | None = None,
         remainder: str = "pad",
         timeout_s: float = 600.0,
-    ) -> None:
+        *,
+        spool_bytes: int | None = None,
+        checkpoint: str | None = None,
+    ) -> StreamFeed | None:
         """Feed a DataFrame (or RDD) to the nodes that train; returns when all rows have been stored with them.
 
         Parameters
         ----------
         data : pyspark.sql.DataFrame or pyspark.RDD
-            The rows. Each one reaches exactly one node, exactly once per epoch.
+            The rows. Each one reaches exactly one node, exactly once per epoch. Of a streaming DataFrame, all rows make
+            one epoch, which goes on until the stream or the cluster is stopped.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
         columns : list of str, optional
             Which columns; all by default.
         remainder : {"pad", "drop"}
-            What happens at the end of an epoch; see ``ctx.dataset``.
+            What happens at the end of an epoch; see ``ctx.dataset``. Of a stream, at the end of each micro-batch.
         timeout_s : float
             Seconds without any progress after which the feed fails.
+        spool_bytes : int, optional
+            How much disk the rows may take on each node; most of what is free by default. Rows that are read once wait
+            for room; rows that are read again, or shuffled, have to fit.
+        checkpoint : str, optional
+            Folder in which Spark keeps how far a stream has been read: another cluster that is given it goes on there.
+
+        Returns
+        -------
+        None or StreamFeed
+            For a stream, at once: a handle to stop it. `wait` waits for its end.
 
         Raises
         ------
+        ConfigError
+            For columns that are not there or cannot become tensors, and options that do not fit.
         FeedError
             If the rows cannot be fed; the cause is named, and the nodes are stopped.
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.engine.feed import feed_rows
+        from tfos_lab.engine.feed import FeedRequest, checked_frame, feed_rows
+        from tfos_lab.engine.stream import feed_stream
 
-        feed_rows(self, self._launcher, data, epochs=epochs, columns=columns, remainder=remainder, timeout_s=timeout_s)
+        frame = checked_frame(self, data, epochs=epochs, columns=columns, remainder=remainder, spool_bytes=spool_bytes)
+        if frame.isStreaming:
+            folder = checkpoint or str(self.run_dir / f"checkpoint-{len(self.streams)}")
+            stream: StreamFeed = feed_stream(self, frame, remainder=remainder, timeout_s=timeout_s, checkpoint=folder)
+            return stream
+        feed_rows(self, FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0))
+        return None
+
+    def inference(self, data: Any, columns: list[str] | None = None, *, schema: Any = None) -> Any:
+        """Have the nodes answer for the rows of a DataFrame: their functions read them and put results.
+
+        The function loops over ``ctx.dataset(batch_size)`` and calls ``ctx.put_results`` once per batch. Several
+        inferences may follow one another; the loops end with `wait` or `shutdown`.
+
+        Parameters
+        ----------
+        data : pyspark.sql.DataFrame or pyspark.RDD
+            The rows; also a streaming DataFrame.
+        columns : list of str, optional
+            Which of them the nodes see; all by default.
+        schema : str or pyspark.sql.types.StructType, optional
+            Names and types of the results, such as ``"prediction float"``. Without it, one row is sent to find out.
+
+        Returns
+        -------
+        pyspark.sql.DataFrame or pyspark.RDD
+            All columns of ``data`` and those of the results, in the order of the rows within each partition. It is
+            lazy: rows travel when it is used, as often as it is used, and the cluster has to live until then. For an
+            RDD, an RDD of the results.
+
+        Raises
+        ------
+        ConfigError
+            For columns that are not there or cannot become tensors, and where results cannot be found out.
+        FeedError
+            If the row that is sent to find out is not answered.
+        ClusterEnded, NodeFailed
+            If the nodes do not live.
+        """
+        from tfos_lab.engine.inference import Inference
+
+        with self._life:
+            if self._inference is None:
+                self._inference = Inference(self)
+        return self._inference.of(data, columns, schema)
 
     def tls_identity(self) -> TlsIdentity:
         """Return the certificate and key of this cluster's endpoints for rows, made when first asked for."""
@@ -388,5 +527,11 @@ class Cluster:
 
     def end_feed(self) -> None:
         """Tell the nodes that no further rows will come; what was fed can be read to its end."""
-        with contextlib.suppress(OSError):
-            self.request(lambda _now_s: self.ledger.end())
+        self._feed_ended = True
+        self.pass_on_end_of_feed(self.attempt)
+
+    def pass_on_end_of_feed(self, attempt: Attempt) -> None:
+        """Tell the nodes of an attempt, once they have been fed all there is."""
+        if self._feed_ended and attempt.caught_up and not any(stream.is_active for stream in self.streams):
+            with contextlib.suppress(OSError):
+                attempt.server.request(lambda _now_s: attempt.ledger.end())

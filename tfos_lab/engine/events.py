@@ -50,7 +50,10 @@ class MetricsReported(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class FeedProgressed(Event):
-    """Rows committed so far; ``complete`` once they add up to the whole DataFrame."""
+    """Rows committed so far; ``complete`` once they add up to the whole DataFrame.
+
+    ``total_partitions`` is known as soon as Spark tells, ``steps`` (of an epoch) once the nodes have agreed on them.
+    """
 
     feed: int
     rows: dict[str, int]
@@ -58,6 +61,8 @@ class FeedProgressed(Event):
     size_bytes: int
     complete: bool = False
     steps: int | None = None
+    epochs: int = 1
+    total_partitions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +95,9 @@ class NodeView:
 class ClusterView:
     """What a person sees of a cluster.
 
-    ``state`` is one of ``launching``, ``reserving``, ``starting``, ``running``, ``stopping``, ``done``, ``failed``,
-    ``stopped``. ``timings`` maps a phase to seconds since the call.
+    ``state`` is one of ``launching``, ``reserving``, ``starting``, ``running``, ``restarting``, ``stopping``, ``done``,
+    ``failed``, ``stopped``. ``timings`` maps a phase to seconds since the call. ``spark_ui`` is the address of Spark's
+    own pages, where there are any.
     """
 
     cluster_id: str
@@ -105,3 +111,4 @@ class ClusterView:
     feed: FeedProgressed | None = None
     reason: str = ""
     notes: tuple[str, ...] = ()
+    spark_ui: str = ""

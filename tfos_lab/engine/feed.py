@@ -5,10 +5,12 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tfos_lab import messages as m
 from tfos_lab.data.prepare import map_batches, prepare
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.roster import Failure
@@ -19,43 +21,85 @@ from tfos_lab.node.feed_plan import FeedPlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed_ledger import Feed
-    from tfos_lab.engine.launchers.base import Launcher
 
 _SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
+_FORESEE_S = 0.5
 _OPEN_TIMEOUT_S = 30.0
 _SETTLE_TIMEOUT_S = 2.0
 _CANCEL_TIMEOUT_S = 5.0
+_CAUSE_PATIENCE_S = 2.0
 
 
-def feed_rows(
-    cluster: Cluster,
-    launcher: Launcher,
-    data: Any,
-    *,
-    epochs: int,
-    columns: list[str] | None,
-    remainder: str,
-    timeout_s: float,
-) -> None:
-    """Feed ``data`` to all training nodes; see `Cluster.train`."""
-    frame = _checked_frame(cluster, data, epochs, columns, remainder)
-    cluster.wait_until_running()
-    if cluster.ended:
-        raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
+@dataclass(frozen=True)
+class FeedRequest:
+    """What the nodes are to be fed; kept, so that those of another attempt can be given it too."""
+
+    frame: DataFrame
+    epochs: int
+    remainder: str
+    timeout_s: float
+    spool_bytes: int = 0
+    stream: bool = False
+
+
+class AttemptLost(Exception):
+    """A node was lost in the middle of a feed, and the nodes are started again."""
+
+
+def feed_rows(cluster: Cluster, request: FeedRequest) -> None:
+    """Feed rows to all training nodes; see `Cluster.train`."""
+    known = False
+    while True:
+        cluster.wait_until_running()
+        attempt = cluster.attempt
+        try:
+            catch_up(cluster, attempt)
+            with cluster.feeding:
+                if not known:
+                    cluster.fed.append(request)
+                    known = True
+            catch_up(cluster, attempt)
+            return
+        except AttemptLost:
+            cluster.wait_for_attempt(attempt.number + 1)
+
+
+def catch_up(cluster: Cluster, attempt: Attempt) -> None:
+    """Give the nodes of an attempt all feeds of the cluster that they have not had.
+
+    Raises
+    ------
+    AttemptLost
+        If a node is lost meanwhile, and another attempt follows.
+    """
     with cluster.feeding:
-        FeedJob(cluster, launcher, frame, timeout_s).run(epochs, remainder)
+        while attempt.feeds < len(cluster.fed):
+            request = cluster.fed[attempt.feeds]
+            FeedJob(cluster, attempt, request).run()
+            attempt.feeds += 1
+        attempt.caught_up = True
+        cluster.pass_on_end_of_feed(attempt)
 
 
-def _checked_frame(cluster: Cluster, data: Any, epochs: int, columns: list[str] | None, remainder: str) -> DataFrame:
+def checked_frame(
+    cluster: Cluster, data: Any, *, epochs: int, columns: list[str] | None, remainder: str, spool_bytes: int | None
+) -> DataFrame:
     """Refuse what cannot be fed, before anything is started."""
     problems = []
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         problems.append(f"epochs={epochs!r}: a whole number, at least 1, is needed")
     if remainder not in ("pad", "drop"):
         problems.append(f"remainder={remainder!r}: use 'pad' or 'drop'")
+    if spool_bytes is not None and (
+        isinstance(spool_bytes, bool) or not isinstance(spool_bytes, int) or spool_bytes < 1
+    ):
+        problems.append(f"spool_bytes={spool_bytes!r}: a whole number of bytes is needed")
+    if getattr(data, "isStreaming", False) and epochs != 1:
+        problems.append(f"epochs={epochs}: a stream is read once; it has no end to begin again from")
     if not hasattr(data, "mapInArrow") and not hasattr(data, "mapPartitions"):
         problems.append(f"data={type(data).__name__}: a Spark DataFrame or RDD is needed (spark.createDataFrame)")
     if problems:
@@ -72,34 +116,38 @@ def _checked_frame(cluster: Cluster, data: Any, epochs: int, columns: list[str] 
 
 
 class FeedJob:
-    """One feed from its opening to its end."""
+    """One feed to the nodes of one attempt, from its opening to its end."""
 
-    def __init__(self, cluster: Cluster, launcher: Launcher, frame: DataFrame, timeout_s: float) -> None:
+    def __init__(self, cluster: Cluster, attempt: Attempt, request: FeedRequest) -> None:
         self._cluster = cluster
-        self._launcher = launcher
-        self._frame = frame
-        self._timeout_s = timeout_s
-        self._schema = frame.schema.json()
+        self._attempt = attempt
+        self._ledger = attempt.ledger
+        self._request = request
+        self._frame = request.frame
+        self._timeout_s = request.timeout_s
+        self._schema = request.frame.schema.json()
         self._token = secrets.token_hex(16)
         # Nodes on this machine are reached by unix sockets; executors may lie on several hosts.
-        self._tls = cluster.tls_identity() if launcher.name == "spark" else None
+        self._tls = cluster.tls_identity() if attempt.launcher.name == "spark" else None
         self._tag = f"tfos-feed-{cluster.id}-{secrets.token_hex(3)}"
+        self._foresee_s = 0.0
         self._rows: list[Any] | None = None
         self._error: Exception | None = None
 
-    def run(self, epochs: int, remainder: str) -> None:
-        """Feed, and wait until every row that Spark produced has been committed."""
-        feed = self._open(epochs, remainder)
+    def run(self) -> Feed:
+        """Feed, wait until every row that Spark produced has been committed, and return the feed's books."""
+        server = self._attempt.server
+        feed = self._open()
         try:
-            self._launcher.free_slots()
+            self._attempt.launcher.free_slots()
             self._run_job(feed)
             self._wait_until_complete(feed)
+            return feed
         except BaseException as error:
             reason = str(error) or type(error).__name__
-            self._cluster.request(lambda _now_s: self._cluster.ledger.abort(feed.number, reason))
+            server.request(lambda _now_s: self._ledger.abort(feed.number, reason))
             if isinstance(error, FeedError):
-                failure = Failure("feed", type(error).__name__, reason)
-                self._cluster.request(lambda now_s: self._cluster.roster.fail(failure, now_s))
+                self._attempt.fail(Failure("feed", type(error).__name__, reason))
                 self._settle()
             raise
 
@@ -109,11 +157,21 @@ class FeedJob:
         while not self._cluster.ended and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    def _open(self, epochs: int, remainder: str) -> Feed:
+    def _open(self) -> Feed:
         """Open every node's endpoint and wait for all of them."""
-        ledger = self._cluster.ledger
+        ledger, asked = self._ledger, self._request
         before = ledger.current
-        self._cluster.request(lambda _now_s: ledger.open(self._schema, epochs, remainder, self._token, self._tls))
+        opening = m.FeedOpen(
+            feed=-1,
+            epochs=asked.epochs,
+            remainder=asked.remainder,
+            schema=self._schema,
+            token=self._token,
+            tls=self._tls,
+            stream=asked.stream,
+            spool_bytes=asked.spool_bytes,
+        )
+        self._attempt.server.request(lambda _now_s: ledger.open(opening))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
             feed = ledger.current
@@ -127,7 +185,8 @@ class FeedJob:
         """Run Spark's job on a thread of its own, so that an interrupt or a failing node can cancel it."""
         thread = threading.Thread(target=self._collect, args=(feed,), name=f"tfos-feed-{self._cluster.id}", daemon=True)
         thread.start()
-        ledger = self._cluster.ledger
+        ledger, server = self._ledger, self._attempt.server
+        server.request(lambda now_s: ledger.foresee(feed.number, None, now_s))
         try:
             stopped = self._watch(thread, feed)
         except BaseException:
@@ -135,13 +194,21 @@ class FeedJob:
             raise
         if stopped:
             self._cancel(thread)
-            self._cluster.request(lambda now_s: ledger.cut(feed.number, now_s))
+            server.request(lambda now_s: ledger.cut(feed.number, now_s))
             return
         if self._error is not None:
+            self._look_for_a_cause()
             raise FeedError(reason=_reason(self._error)) from self._error
         rows = self._rows or []
         total, partitions = sum(row["rows"] for row in rows), len(rows)
-        self._cluster.request(lambda now_s: ledger.job_done(feed.number, total, partitions, now_s))
+        server.request(lambda now_s: ledger.job_done(feed.number, total, partitions, now_s))
+
+    def _look_for_a_cause(self) -> None:
+        """A node that is gone makes Spark's job fail, too, and the roster hears of it a moment later."""
+        deadline = time.monotonic() + _CAUSE_PATIENCE_S
+        while "Flight" in str(self._error) and time.monotonic() < deadline:
+            self._check_cluster()
+            time.sleep(0.02)
 
     def _watch(self, thread: threading.Thread, feed: Feed) -> bool:
         """Wait for the job; returns whether a node wants no more rows before its end."""
@@ -149,13 +216,22 @@ class FeedJob:
         while thread.is_alive():
             thread.join(_STEP_S)
             self._check_cluster()
-            if self._cluster.ledger.stopped_by is not None:
+            if self._ledger.stopped_by is not None:
                 return True
+            self._foresee(feed)
             now = (len(feed.committed), feed.size_bytes)
             if now != progress:
                 progress, progressed_s = now, time.monotonic()
             self._check_patience(time.monotonic() - progressed_s)
         return False
+
+    def _foresee(self, feed: Feed) -> None:
+        """Ask Spark now and then how many partitions there will be, for whoever looks on."""
+        if feed.foreseen_partitions is None and time.monotonic() >= self._foresee_s:
+            self._foresee_s = time.monotonic() + _FORESEE_S
+            count = spark_session.tasks_of(self._frame.sparkSession, self._tag)
+            if count is not None:
+                self._attempt.server.request(lambda now_s: self._ledger.foresee(feed.number, count, now_s))
 
     def _cancel(self, thread: threading.Thread) -> None:
         spark_session.cancel_tagged(self._frame.sparkSession, self._tag)
@@ -188,7 +264,7 @@ class FeedJob:
             if time.monotonic() > deadline:
                 raise FeedTimeout(reason=f"rows were stored but not committed within {self._timeout_s:g} s")
             time.sleep(0.005)
-        if feed.total_rows != feed.expected_rows and self._cluster.ledger.stopped_by is None:
+        if feed.total_rows != feed.expected_rows and self._ledger.stopped_by is None:
             raise FeedError(
                 reason=f"Spark produced {feed.expected_rows} rows, {feed.total_rows} were committed: "
                 "a fault of tfos_lab, please report it"
@@ -196,7 +272,9 @@ class FeedJob:
 
     def _check_cluster(self) -> None:
         """A node that has failed, or a cluster that has been stopped, ends the feed."""
-        state = self._cluster.state
+        state = self._attempt.state
+        if state == "restarting":
+            raise AttemptLost(self._attempt.roster.reason)
         if state == "failed":
             raise self._cluster.failure()
         if state in ("stopped", "stopping"):

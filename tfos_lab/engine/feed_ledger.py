@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tfos_lab import messages as m
 from tfos_lab.engine.events import FeedProgressed
 from tfos_lab.engine.roster import Instruction, Publish, SendTo
@@ -29,8 +31,15 @@ class Feed:
     size_bytes: int = 0
     expected_rows: int | None = None
     expected_partitions: int | None = None
+    foreseen_partitions: int | None = None
     steps: dict[int, int] = field(default_factory=dict)
+    read_by: set[int] = field(default_factory=set)
     state: str = "open"
+
+    @property
+    def total_partitions(self) -> int | None:
+        """How many partitions there will be, as far as Spark has said."""
+        return self.foreseen_partitions if self.expected_partitions is None else self.expected_partitions
 
     @property
     def total_rows(self) -> int:
@@ -56,6 +65,12 @@ class FeedLedger:
         self._feeds: list[Feed] = []
         self._ended = False
         self.stopped_by: str | None = None
+        self.answering: dict[int, list[str]] = {}
+
+    @property
+    def seats(self) -> list[int]:
+        """The nodes that are fed."""
+        return list(self._names)
 
     @property
     def current(self) -> Feed | None:
@@ -64,14 +79,19 @@ class FeedLedger:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def open(
-        self, schema: str, epochs: int, remainder: str, token: str, tls: m.TlsIdentity | None = None
-    ) -> list[Instruction]:
-        """Begin a feed: every training node opens an endpoint."""
-        feed = Feed(number=len(self._feeds), seats=list(self._names), remainder=remainder, epochs=epochs)
+    def open(self, opening: m.FeedOpen) -> list[Instruction]:
+        """Begin a feed: every training node opens an endpoint. The ledger gives the feed its number."""
+        number = len(self._feeds)
+        feed = Feed(number=number, seats=self.seats, remainder=opening.remainder, epochs=opening.epochs)
         self._feeds.append(feed)
-        opening = m.FeedOpen(feed=feed.number, epochs=epochs, remainder=remainder, schema=schema, token=token, tls=tls)
-        return [SendTo(seat, opening) for seat in feed.seats]
+        message = msgspec.structs.replace(opening, feed=number)
+        return [SendTo(seat, message) for seat in feed.seats]
+
+    def foresee(self, number: int, partitions: int | None, now_s: float) -> list[Instruction]:
+        """Spark's job has begun; it will produce so many partitions, if Spark says so. Only to be shown."""
+        feed = self._feeds[number]
+        feed.foreseen_partitions = partitions
+        return [self._progress(feed, now_s)] if feed.state == "open" else []
 
     def job_done(self, number: int, rows: int, partitions: int, now_s: float) -> list[Instruction]:
         """Spark's job is over: it produced this many rows and partitions."""
@@ -92,6 +112,11 @@ class FeedLedger:
         feed.state = "aborted"
         return [SendTo(seat, m.FeedAborted(feed=number, reason=reason)) for seat in feed.seats]
 
+    def open_inference(self, schema: str, token: str, tls: m.TlsIdentity | None) -> list[Instruction]:
+        """Rows will come that are to be answered; ``answering`` then tells where each node takes them."""
+        opening = m.InferenceOpen(schema=schema, token=token, tls=tls)
+        return [SendTo(seat, opening) for seat in self._names if seat not in self.answering]
+
     def end(self) -> list[Instruction]:
         """No further feed will come."""
         if self._ended:
@@ -106,11 +131,15 @@ class FeedLedger:
         match message:
             case m.FeedReady(seat=seat, feed=number, locations=locations):
                 self._feeds[number].locations[seat] = locations
+            case m.FeedRead(seat=seat, feed=number):
+                self._feeds[number].read_by.add(seat)
+            case m.InferenceReady(seat=seat, locations=locations):
+                self.answering[seat] = locations
             case m.AttemptStored():
                 return self._store(message, now_s)
             case m.DatasetOpened():
                 self._openings.setdefault(message.opening, {})[message.seat] = message
-                return [i for feed in self._feeds if feed.state == "complete" for i in self._plan(feed, now_s)]
+                return [i for feed in self._feeds for i in self._answer(feed, message, now_s)]
             case m.FeedStopped(seat=seat):
                 self.stopped_by = self._names.get(seat, str(seat))
         return []
@@ -166,6 +195,18 @@ class FeedLedger:
                 instructions += [*(SendTo(seat, plan) for seat in feed.seats), self._progress(feed, now_s)]
         return instructions
 
+    def _answer(self, feed: Feed, message: m.DatasetOpened, now_s: float) -> list[Instruction]:
+        """Tell whether the length of a dataset is known: the same to all nodes that wait for one another."""
+        if feed.state == "complete":
+            return self._plan(feed, now_s)
+        if feed.state != "open":
+            return []
+        opened = self._openings[message.opening]
+        asked = feed.seats if self._lock_step else [message.seat]
+        if not all(seat in opened for seat in asked):
+            return []
+        return [SendTo(seat, m.PlanLater(feed=feed.number, opening=message.opening)) for seat in asked]
+
     def _plan_alone(self, feed: Feed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
         """Nodes that do not wait for one another each read their own rows to the end."""
         return [
@@ -184,6 +225,8 @@ class FeedLedger:
                 size_bytes=feed.size_bytes,
                 complete=feed.state == "complete",
                 steps=feed.steps.get(0),
+                epochs=feed.epochs,
+                total_partitions=feed.total_partitions,
             )
         )
 

@@ -6,12 +6,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tfos_lab.engine.events import Event, FeedProgressed, LogText, MetricsReported, StateChanged
+from tfos_lab.engine.events import Event, FeedProgressed, LogText, MetricsReported, NodeChanged, StateChanged
 
 # The cluster's states, and the phase that each one completes.
 _PHASES = {"reserving": "launched", "starting": "reserved", "running": "running"}
 _FINAL = ("done", "failed", "stopped")
 _MAX_EVENTS = 10_000
+_MAX_METRICS = 200_000
 
 
 class Journal:
@@ -22,6 +23,8 @@ class Journal:
         self._changed = threading.Condition()
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._metrics: list[MetricsReported] = []
+        self._metrics_count = 0
+        self._last_import_s: float | None = None
         self.timings: dict[str, float] = {}
         self.feed: FeedProgressed | None = None
         self.ended_s: float | None = None
@@ -34,14 +37,32 @@ class Journal:
             self._events.append(event)
             if isinstance(event, StateChanged):
                 self._note_state(event)
+            elif isinstance(event, NodeChanged) and event.state == "starting":
+                self._last_import_s = event.time_s
             elif isinstance(event, FeedProgressed):
-                self.feed = event
+                self._note_feed(event)
             elif isinstance(event, MetricsReported):
-                self._metrics.append(event)
+                self._note_metrics(event)
             self._changed.notify_all()
+
+    def _note_feed(self, event: FeedProgressed) -> None:
+        self.feed = event
+        self._mark("feeding", event.time_s)
+        if event.complete:
+            self._mark("fed", event.time_s)
+        else:
+            self.timings.pop("fed", None)  # a further feed has begun
+
+    def _note_metrics(self, event: MetricsReported) -> None:
+        self._metrics.append(event)
+        self._metrics_count += 1
+        if len(self._metrics) > _MAX_METRICS:
+            del self._metrics[1 : _MAX_METRICS // 2 : 2]
 
     def _note_state(self, event: StateChanged) -> None:
         phase = _PHASES.get(event.state)
+        if event.state == "running" and self._last_import_s is not None:
+            self._mark("imported", self._last_import_s)
         if phase is not None:
             self._mark(phase, event.time_s)
         if event.state in _FINAL and self.ended_s is None:
@@ -64,9 +85,15 @@ class Journal:
 
     @property
     def metrics(self) -> list[MetricsReported]:
-        """All reported metrics, oldest first."""
+        """All reported metrics, oldest first; of very many, every second one of the older half gives way."""
         with self._changed:
             return list(self._metrics)
+
+    def metrics_after(self, count: int) -> tuple[list[MetricsReported], int]:
+        """Return the metrics that came after the first ``count`` ones, and how many there have been in all."""
+        with self._changed:
+            new = self._metrics_count - count
+            return (self._metrics[-new:] if new > 0 else []), self._metrics_count
 
     def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until ``predicate()`` holds after some event; returns whether it does."""

@@ -29,8 +29,11 @@ def clusters() -> list[Cluster]:
 
 
 def stop_all() -> None:
-    """Stop every cluster that still lives, at once."""
+    """Stop every cluster that still lives, at once, and let none be found any more."""
     for cluster in clusters():
-        if not cluster.ended:
-            with contextlib.suppress(Exception):  # the next one must still be stopped
+        with contextlib.suppress(Exception):  # the next one must still be stopped
+            if not cluster.ended:
                 cluster.stop(grace_s=0.0)
+        with contextlib.suppress(Exception):
+            if cluster.presence is not None:
+                cluster.presence.close()

@@ -13,12 +13,18 @@ from tfos_lab.engine.events import Event, MetricsReported, NodeChanged, NodeView
 from tfos_lab.seats import Seat, chief_of, cluster_spec
 
 LOST_AFTER_S = 15.0
+# Ticks come five times a second; a longer pause is the driver's own.
+AWAY_S = 3.0
 # An error that looks like the echo of a peer's end waits this long for a better explanation.
 CONSEQUENCE_PATIENCE_S = 1.2
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 
 OVER = ("done", "failed", "lost", "stopped")
+# How far a node can have come, in order.
+PROGRESS = ("waiting", "reserved", "importing", "starting", "running", "serving")
+# Nobody joins or leaves a cluster's work any more.
+ENDING = (*OVER, "stopping", "restarting")
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,16 @@ class Publish:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cluster failed, as far as the nodes said it."""
+    """Why a cluster failed, as far as the nodes said it.
+
+    ``gone`` says that a node was taken away, rather than that its function failed: another attempt may go well.
+    """
 
     node: str
     kind: str
     message: str
     traceback: str = ""
+    gone: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,18 +96,22 @@ class Roster:
         Who takes part.
     grace_s : float
         Seconds between SIGTERM and SIGKILL when nodes are ended.
+    may_restart : bool
+        Whether another attempt follows if a node is lost.
     """
 
-    def __init__(self, seats: list[Seat], *, grace_s: float) -> None:
+    def __init__(self, seats: list[Seat], *, grace_s: float, may_restart: bool = False) -> None:
         chief = chief_of(seats)
         self._nodes = [_Node(seat, is_chief=seat == chief) for seat in seats]
         self._grace_s = grace_s
+        self._may_restart = may_restart
         self._state = "launching"
         self._reason = ""
         self._suspect: tuple[Failure, float] | None = None
         self._ended_s: float | None = None
         self._finishing = False
         self._over = False
+        self._ticked_s: float | None = None
         self.failure: Failure | None = None
         self.also: list[str] = []
         self.consequences: dict[str, str] = {}
@@ -170,7 +184,7 @@ class Roster:
             gpus=tuple(message.gpus),
         )
         instructions = self._node_state(node, "reserved", now_s)
-        if self._state in OVER or self._state == "stopping":
+        if self._state in ENDING:
             return [*instructions, SendTo(message.seat, m.Stop(grace_s=0.0))]
         instructions += self._cluster_state("reserving", now_s)
         if not self.missing:
@@ -182,7 +196,9 @@ class Roster:
         if node.view.state in OVER:
             return []
         node.view = replace(node.view, pid=pid or node.view.pid)
-        instructions = self._node_state(node, state, now_s)
+        # The nursery's word that a child has been forked may come after the child's own first word.
+        is_late = PROGRESS.index(state) < PROGRESS.index(node.view.state)
+        instructions = [] if is_late else self._node_state(node, state, now_s)
         begun = ("running", "serving", *OVER)
         if self._state == "starting" and all(n.view.state in begun for n in self._nodes):
             instructions += self._cluster_state("running", now_s)
@@ -241,7 +257,8 @@ class Roster:
         self._suspect = None
         self._reason = f"{failure.node}: {failure.kind}: {_first_line(failure.message)}"
         self._ended_s = now_s
-        return [*self._cluster_state("failed", now_s), *self._stop_nodes(self._grace_s)]
+        state = "restarting" if self._may_restart and failure.gone else "failed"
+        return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s)]
 
     def _note_another(self, failure: Failure, *, consequence: bool) -> None:
         assert self.failure is not None
@@ -254,7 +271,7 @@ class Roster:
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
         awaited = [node for node in self._nodes if node.awaited]
-        if self._finishing or self._state in (*OVER, "stopping") or not awaited:
+        if self._finishing or self._state in ENDING or not awaited:
             return []
         if any(node.outcome is None or node.outcome.kind != "returned" for node in awaited):
             return []
@@ -267,7 +284,7 @@ class Roster:
             return []
         if self._finishing:
             return self._conclude("done", now_s)
-        if self._state in ("failed", "stopped"):
+        if self._state in ("failed", "stopped", "restarting"):
             return self._conclude(self._state, now_s)
         return self._conclude("stopped", now_s) if self._state == "stopping" else []
 
@@ -289,15 +306,20 @@ class Roster:
         instructions = [*self._cluster_state("stopping", now_s), *self._stop_nodes(grace_s)]
         return instructions + self._when_drained(now_s)
 
+    def abandon(self, now_s: float) -> list[Instruction]:
+        """No other attempt follows after all: the user has stopped the cluster between two of them."""
+        return self._cluster_state("stopped", now_s) if self._state == "restarting" else []
+
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
         """The launcher, the feed or the clock has found a cause to end the cluster."""
-        if self._state in OVER or self._over:
+        if self._state in (*OVER, "restarting") or self._over:
             return []
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
 
     def tick(self, now_s: float) -> list[Instruction]:
         """Notice what time alone tells: lost nodes, echoes without a better cause, nodes that will not drain."""
         instructions: list[Instruction] = []
+        self._forgive_own_absence(now_s)
         for node in self._nodes:
             silent_s = now_s - node.heard_s if node.heard_s is not None else 0.0
             if silent_s > LOST_AFTER_S and not node.drained and node.view.state != "lost":
@@ -309,6 +331,15 @@ class Roster:
             instructions += self._conclude("done" if self._finishing else _final(self._state), now_s)
         return instructions
 
+    def _forgive_own_absence(self, now_s: float) -> None:
+        """A driver that was away itself (a laptop asleep, a process stopped) could not hear anybody."""
+        away_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
+        self._ticked_s = now_s
+        if away_s > AWAY_S:
+            for node in self._nodes:
+                if node.heard_s is not None:
+                    node.heard_s += away_s
+
     def lose(self, seat: int, why: str, now_s: float) -> list[Instruction]:
         """A node has gone without a word: its agent, its executor or its host."""
         node = self._nodes[seat]
@@ -318,10 +349,10 @@ class Roster:
         instructions = self._node_state(node, "lost", now_s, detail=why)
         # Its agent may be alive and merely out of sight: then it is to leave.
         instructions += [SendTo(seat, m.Stop(grace_s=0.0)), SendTo(seat, m.Goodbye())]
-        if not was_over and self._state not in OVER and self._state != "stopping" and not self._finishing:
+        if not was_over and self._state not in ENDING and not self._finishing:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
-            failure = Failure(node.seat.node, "Lost", f"the node{place}{executor} is gone: {why}")
+            failure = Failure(node.seat.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
             instructions += self._fail(failure, now_s, consequence=False)
         return instructions + self._when_drained(now_s)
 
@@ -344,9 +375,11 @@ class Roster:
 
 
 def _failure_of(node: str, outcome: m.Outcome) -> Failure:
+    """Return what a node's end says of the cluster's: an echo, or a signal from outside, means that a node is gone."""
     if outcome.kind == "raised":
-        return Failure(node, outcome.error, outcome.message, outcome.traceback)
-    return Failure(node, "Exited", outcome.message or _exit_sentence(outcome.exit_code))
+        return Failure(node, outcome.error, outcome.message, outcome.traceback, gone=outcome.consequence)
+    sentence = outcome.message or _exit_sentence(outcome.exit_code)
+    return Failure(node, "Exited", sentence, gone=outcome.exit_code < 0)
 
 
 def _exit_sentence(code: int) -> str:
@@ -362,4 +395,4 @@ def _first_line(text: str) -> str:
 
 
 def _final(state: str) -> str:
-    return state if state in OVER else "stopped"
+    return state if state in (*OVER, "restarting") else "stopped"

@@ -16,6 +16,7 @@ from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.log_keeper import LogKeeper
 from tfos_lab.engine.roster import Failure, Instruction, Over, Publish, ReleaseAll, Roster, SendTo
+from tfos_lab.engine.tunnel import Tunnel
 from tfos_lab.wire import Listener
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class Server:
         bus: Bus,
         logs: LogKeeper,
         make_release: MakeRelease,
+        tunnel: Tunnel | None = None,
         on_over: Callable[[], None],
     ) -> None:
         self.address = listener.address
@@ -53,6 +55,7 @@ class Server:
         self._bus = bus
         self._logs = logs
         self._make_release = make_release
+        self._tunnel = tunnel
         self._on_over = on_over
         self._identities: dict[int, bytes] = {}
         self._log_sequences: dict[bytes, int] = {}
@@ -87,6 +90,8 @@ class Server:
                         self._carry_out(self._roster.tick(now_s))
         finally:
             self.over.set()
+            if self._tunnel is not None:
+                self._tunnel.close()
             self._logs.close()
             self._listener.close()
             self._on_over()
@@ -125,6 +130,8 @@ class Server:
         else:
             self._carry_out(self._roster.handle(message, now_s))
             self._carry_out(self._ledger.handle(message, now_s))
+            if self._tunnel is not None:
+                self._tunnel.handle(message)
 
     def _meet(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
         known = self._identities.get(message.seat)
@@ -135,6 +142,8 @@ class Server:
             self._listener.send(identity, m.encode(m.Goodbye()))
             return
         self._identities[message.seat] = identity
+        if self._tunnel is not None:
+            self._tunnel.handle(message)
         self._carry_out(self._roster.handle(message, now_s))
 
     def _keep_logs(self, identity: bytes, message: m.Logs) -> None:

@@ -1,83 +1,25 @@
-"""How tfos_lab itself comes to the executors: as a small archive inside the job, unpacked once per host.
-
-The executors run the very code that the notebook runs, whatever is or is not installed there.
-"""
+"""Work of tfos_lab as functions for Spark's `mapInArrow`, which bring its code along (see `tfos_lab.shipping`)."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import io
-import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tfos_lab.shipping import make_finder
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-# What nodes need: our lower rooms, and the pickling library that their functions were packed with.
-_ROOMS = ("data", "node", "values")
-_SKIP = ("__pycache__",)
-
-
-@functools.cache
-def code_archive() -> tuple[bytes, str]:
-    """Return the archive and its digest."""
-    import cloudpickle
-
-    import tfos_lab
-
-    root = Path(tfos_lab.__file__).parent
-    files = sorted([*root.glob("*.py"), *(path for room in _ROOMS for path in (root / room).rglob("*.py"))])
-    pickling = Path(cloudpickle.__file__).parent
-    files += sorted(pickling.rglob("*.py"))
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in files:
-            if not any(part in _SKIP for part in path.parts):
-                base = root.parent if path.is_relative_to(root) else pickling.parent
-                archive.writestr(zipfile.ZipInfo(str(path.relative_to(base))), path.read_bytes())
-    data = buffer.getvalue()
-    return data, hashlib.sha256(data).hexdigest()[:16]
 
 
 def make_task(work_module: str, work_name: str, *arguments: Any) -> Callable[[Iterator[pa.RecordBatch]], Any]:
     """Return a function for `mapInArrow` that unpacks tfos_lab on the executor and calls a function of it there.
 
-    The work is called as ``work(task_context, batches, *arguments)`` and yields Arrow record batches.
+    The work is called as ``work(batches, *arguments)`` and yields Arrow record batches.
     """
-    archive, digest = code_archive()
+    find = make_finder()
 
     # Spark pickles this function by value: it may mention nothing of ours.
     def task(batches: Any) -> Any:
-        import importlib
-        import io
-        import os
-        import shutil
-        import sys
-        import tempfile
-        import zipfile
-        from pathlib import Path
-
-        base = Path(tempfile.gettempdir()) / f"tfos_lab-{os.getuid()}"
-        base.mkdir(mode=0o700, exist_ok=True)
-        owned = base.lstat()
-        if owned.st_uid != os.getuid() or owned.st_mode & 0o077:
-            raise PermissionError(f"tfos_lab: {base} can be opened by others; remove it, or set TMPDIR")
-        folder = base / f"code-{digest}"
-        if not folder.is_dir():
-            partial = Path(tempfile.mkdtemp(dir=base))
-            zipfile.ZipFile(io.BytesIO(archive)).extractall(partial)
-            try:
-                partial.rename(folder)
-            except OSError:
-                shutil.rmtree(partial)  # another task of this host was quicker
-        loaded = sys.modules.get("tfos_lab")
-        if loaded is None or not (loaded.__file__ or "").startswith(str(folder)):
-            for name in [name for name in sys.modules if name.partition(".")[0] == "tfos_lab"]:
-                del sys.modules[name]
-            sys.path.insert(0, str(folder))
-        yield from getattr(importlib.import_module(work_module), work_name)(batches, *arguments)
+        yield from find(work_module, work_name)(batches, *arguments)
 
     return task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -81,6 +82,29 @@ def is_local(spark: SparkSession) -> bool:
     """Whether executors are threads of one JVM on one machine; ``local-cluster`` is a real cluster."""
     master = master_of(spark)
     return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def use_this_python(spark: SparkSession) -> None:
+    """Have a session on this machine run its tasks with this very Python, unless the user chose another.
+
+    By default Spark takes the first ``python3`` of the PATH, which a notebook's kernel seldom is.
+    """
+    if (
+        is_connect(spark)
+        or not is_local(spark)
+        or "PYSPARK_PYTHON" in os.environ
+        or conf(spark, "spark.pyspark.python")
+    ):
+        return
+    spark.sparkContext.pythonExec = sys.executable
+
+
+def default_fs(spark: SparkSession) -> str:
+    """Return the file system that paths without a scheme are on, such as ``"hdfs://namenode:8020"``."""
+    if is_connect(spark):
+        return conf(spark, "spark.hadoop.fs.defaultFS", "file:///")
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public way to it
+    return str(configuration.get("fs.defaultFS", "file:///"))
 
 
 def owner_of(spark: SparkSession) -> str:
@@ -188,6 +212,24 @@ def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
         with contextlib.suppress(Exception):  # the session may be gone by now
             context.removeJobTag(tag)
             context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def tasks_of(spark: SparkSession, tag: str) -> int | None:
+    """Return how many tasks the last stage of a tag's newest job has; None where Spark does not tell (yet)."""
+    with contextlib.suppress(Exception):  # nothing depends on it
+        if not is_connect(spark):
+            tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - tags have no Python name
+            stage = max(tracker.getJobInfo(max(tracker.getJobIdsForTag(tag))).get().stageIds())
+            return int(tracker.getStageInfo(stage).get().numTasks())
+    return None
+
+
+def ui_of(spark: SparkSession) -> str:
+    """Return the address of Spark's own pages, or nothing where there are none or Spark does not tell."""
+    with contextlib.suppress(Exception):  # nothing depends on it
+        if not is_connect(spark):
+            return spark.sparkContext.uiWebUrl or ""
+    return ""
 
 
 def cancel_tagged(spark: SparkSession, tag: str) -> None:

@@ -11,20 +11,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab import messages as m
 from tfos_lab.config import ClusterConfig
 from tfos_lab.engine import registry, spark_session
+from tfos_lab.engine.attempt import Attempt
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.journal import Journal
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.log_keeper import LogKeeper
-from tfos_lab.engine.roster import Roster, SendTo
+from tfos_lab.engine.presence import open_presence
+from tfos_lab.engine.releases import ReleaseMaker
+from tfos_lab.engine.roster import Roster
 from tfos_lab.engine.server import Server
+from tfos_lab.engine.tunnel import Tunnel
 from tfos_lab.errors import NoSession
 from tfos_lab.payload import pack
-from tfos_lab.seats import Seat, assign_seats, chief_of
+from tfos_lab.seats import assign_seats, chief_of
 from tfos_lab.wire import Listener
 
 if TYPE_CHECKING:
@@ -113,57 +116,70 @@ def start_cluster(
     """Begin to start a cluster and return it at once; see `run`, which also waits until its nodes run."""
     called_s = time.time()
     session, launcher_name = choose_launcher(config, spark)
+    if session is not None:
+        spark_session.use_this_python(session)
     inline = launcher_name == "inline"
     seats = assign_seats(ClusterConfig(name=config.name) if inline else config)
     payload = b"" if inline else pack(map_fun, args)
     run_dir = _make_run_dir(config.name)
     hosts = spark_session.driver_hosts(session) if launcher_name == "spark" and session else ("127.0.0.1", "127.0.0.1")
 
-    roster = Roster(seats, grace_s=config.grace_s)
-    ledger = FeedLedger({s.index: s.node for s in seats if s.trains}, lock_step=config.num_ps == 0)
     journal = Journal(called_s)
-    bus = Bus(journal.note)
+    bus = Bus(lambda event: cluster.note_event(event))  # noqa: PLW0108 - it is made below
     logs = LogKeeper(run_dir)
-    listener = Listener(*hosts)
-    release = _ReleaseMaker(run_dir, config, seats, payload, journal)
-    launcher: Launcher
-    server = Server(
-        cluster_id=run_dir.name,
-        listener=listener,
-        roster=roster,
-        ledger=ledger,
-        bus=bus,
-        logs=logs,
-        make_release=release,
-        on_over=lambda: launcher.close(),  # noqa: PLW0108 - it is made below
-    )
-    plan = LaunchPlan(
-        cluster_id=run_dir.name,
-        config=config,
-        seats=seats,
-        driver=server.address,
-        fail=lambda *words: cluster.launch_failed(*words),  # noqa: PLW0108 - it is made below
-        lose=lambda *words: cluster.lose(*words),  # noqa: PLW0108
-        lose_executor=lambda *words: cluster.lose_executor(*words),  # noqa: PLW0108
-        free_slots=lambda: cluster.request(lambda _now_s: [SendTo(seat.index, m.FreeSlot()) for seat in seats]),
-    )
-    launcher = _make_launcher(launcher_name, plan, session, (map_fun, args))
+    default_fs = spark_session.default_fs(session) if session is not None else ""
+
+    def note_release() -> None:
+        journal.mark_released(time.time())
+
+    def make_attempt(cluster: Cluster, number: int) -> Attempt:
+        """Make the nodes' state and launcher, with keys of their own."""
+        roster = Roster(seats, grace_s=config.grace_s, may_restart=number < config.restarts)
+        ledger = FeedLedger({s.index: s.node for s in seats if s.trains}, lock_step=config.num_ps == 0)
+        tunnel: Tunnel | None = None
+        if config.tensorboard and not inline:
+            tunnel = Tunnel(chief_of(seats).index, lambda change: server.request(change))  # noqa: PLW0108 - made below
+        server = Server(
+            cluster_id=run_dir.name,
+            listener=Listener(*hosts),
+            roster=roster,
+            ledger=ledger,
+            bus=bus,
+            logs=logs,
+            make_release=ReleaseMaker(
+                run_dir, config, seats, payload, restart=number, default_fs=default_fs, note=note_release
+            ),
+            tunnel=tunnel,
+            on_over=lambda: attempt.launcher.close(),  # noqa: PLW0108 - it is made below
+        )
+        attempt = Attempt(number, roster, ledger, server, tunnel)
+        plan = LaunchPlan(
+            cluster_id=run_dir.name,
+            config=config,
+            seats=seats,
+            driver=server.address,
+            fail=lambda error, reason: cluster.launch_failed(error, reason, attempt),
+            lose=attempt.lose,
+            lose_executor=attempt.lose_executor,
+            free_slots=attempt.free_slots,
+        )
+        attempt.launcher = _make_launcher(launcher_name, plan, session, (map_fun, args))
+        return attempt
+
     cluster = Cluster(
         cluster_id=run_dir.name,
         config=config,
         run_dir=run_dir,
         called_s=called_s,
-        roster=roster,
-        ledger=ledger,
         journal=journal,
         bus=bus,
         logs=logs,
-        server=server,
-        launcher=launcher,
         spark=session,
+        make_attempt=make_attempt,
     )
     if inline and config.cluster_size > 1:
         cluster.note(f"inline runs one node instead of {config.cluster_size}")
+    cluster.presence = open_presence(cluster, config.log_dir or str(run_dir / "events"))
     registry.register(cluster)
     cluster.launch()
     return cluster
@@ -204,36 +220,6 @@ def _make_launcher(name: str, plan: LaunchPlan, spark: SparkSession | None, call
 
     assert spark is not None
     return SparkLauncher(plan, spark)
-
-
-class _ReleaseMaker:
-    """Says to each seat who it is, once all addresses are known."""
-
-    def __init__(
-        self, run_dir: Path, config: ClusterConfig, seats: list[Seat], payload: bytes, journal: Journal
-    ) -> None:
-        self._run_dir = run_dir
-        self._config = config
-        self._seats = seats
-        self._payload = payload
-        self._journal = journal
-        self._chief = chief_of(seats)
-
-    def __call__(self, index: int, spec: dict[str, list[str]]) -> m.Release:
-        seat = self._seats[index]
-        self._journal.mark_released(time.time())
-        return m.Release(
-            cluster_id=self._run_dir.name,
-            seat=index,
-            cluster_spec=spec,
-            job_name=seat.job_name,
-            task_index=seat.task_index,
-            is_chief=seat == self._chief,
-            payload=self._payload,
-            env={},
-            log_dir=self._config.log_dir or str(self._run_dir / "events"),
-            grace_s=self._config.grace_s,
-        )
 
 
 def _make_run_dir(name: str) -> Path:

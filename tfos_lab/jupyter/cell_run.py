@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 import threading
 import time
@@ -11,10 +10,9 @@ from typing import Any
 
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
+from tfos_lab.jupyter.board_view import show_board
 from tfos_lab.jupyter.display import Display, open_display
 from tfos_lab.jupyter.options import CellOptions
-
-logger = logging.getLogger(__name__)
 
 # Short, so that ■ and the display are quick.
 STEP_S = 0.05
@@ -46,6 +44,8 @@ def run_cell(shell: Any, map_fun: Any, options: CellOptions) -> Any:
     cluster = start_cluster(map_fun, options.args, spark=find_session(shell, options), config=options.config())
     shell.user_ns[options.name] = cluster
     display = _open_display(cluster, options)
+    if options.tensorboard:
+        show_board(cluster)
     if options.background:
         _go_on_in_background(cluster, options)
         return None
@@ -197,7 +197,7 @@ def _go_on_in_background(cluster: Any, options: CellOptions) -> None:
                 cluster.wait()  # without data the user may still feed from another cell
         except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display tell what the engine knows
             if not cluster.ended:
-                logger.error("cluster %s is stopped: %s", cluster.name, error)  # noqa: TRY400 - not ours to trace
+                cluster.note(f"stopped: {error}")  # a print would go to whichever cell runs
                 cluster.stop()
 
     threading.Thread(target=go_on, name=f"tfos-cell-{cluster.id}", daemon=True).start()

@@ -1,4 +1,4 @@
-"""What ``%tfos`` can do: show the clusters of this notebook, stop them, read their logs, write a cell as a script."""
+"""What ``%tfos`` can do: show the clusters of this notebook and their TensorBoard, stop them, read their logs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tfos_lab.engine.doctor import examine, render_text
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.board_view import BoardView, view_cluster, view_folder
 from tfos_lab.jupyter.export import FinishedCell, export
 from tfos_lab.jupyter.option_values import nearest
 from tfos_lab.jupyter.options import BY_NAME
@@ -37,6 +38,7 @@ class Commands:
             "status": self._status,
             "stop": self._stop,
             "logs": self._logs,
+            "tensorboard": self._tensorboard,
             "export": self._export,
             "warm": self._warm,
             "doctor": self._doctor,
@@ -59,6 +61,8 @@ class Commands:
             return self._commands
         if finished[0] == "stop" and len(finished) == 1:
             return [*_names(live=True), "all"]
+        if finished[0] == "tensorboard" and len(finished) == 1:
+            return _names()
         if finished[0] == "logs":
             named = [cluster for cluster in clusters() if cluster.name == finished[-1]]
             nodes = [node.node for cluster in named or clusters()[-1:] for node in cluster.nodes]
@@ -109,6 +113,15 @@ class Commands:
             raise ConfigError([f"the cluster '{cluster.name}' has no node {node!r}; there are {', '.join(nodes)}"])
         text = cluster.logs(node, tail=LOG_LINES).rstrip() or "nothing was written"
         print(f"{text}\n(the last {LOG_LINES} lines at most; all of them are in {cluster.run_dir})")  # noqa: T201
+
+    def _tensorboard(self, words: list[str]) -> BoardView:
+        _expect(words, "tensorboard [name|folder]", at_most=1)
+        found = [cluster for cluster in clusters() if not words or cluster.name == words[0]]
+        if found:
+            return view_cluster(found[-1])
+        if not words:
+            raise ConfigError(["no cluster has run yet: name a folder with event files, %tfos tensorboard FOLDER"])
+        return view_folder(words[0])
 
     def _export(self, words: list[str]) -> None:
         _expect(words, "export FILE.py", at_most=1)

@@ -1,7 +1,8 @@
 """The live output of a cell: a widget that draws the cluster, and the thread that feeds it.
 
-The state of the cluster travels as the trait ``view``; log text travels as custom messages, about ten a second. When
-the cell ends, the output is replaced by the static bundle: a saved notebook never asks for the widget.
+The state of the cluster travels as the trait ``view``; log text and points of metrics travel as custom messages, ten
+and two a second. When the cell ends, the output is replaced by the static bundle: a saved notebook never asks for the
+widget.
 
 What the two sides say to each other (``static/dashboard.js`` is the other side):
 
@@ -10,14 +11,18 @@ to         kind      content
 ========== ========= ==================================================================================================
 front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
 front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
+front end  metrics   ``series``: new points of the metrics' lines, or whole lines that are ``fresh``
+front end  file      a piece of a node's log as a buffer; ``page``, ``node``, ``offset``, ``size`` of the whole file
 front end  end       ``bundle`` to put in the place of the widget ``model``
 kernel     hello     ``page``: a page has loaded; it gets the history, or the end
+kernel     fetch     ``page`` wants the piece of the log of ``node`` that begins at ``offset``
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import re
@@ -34,9 +39,14 @@ import traitlets
 from IPython.display import display, update_display
 
 from tfos_lab.engine.events import ClusterView, NodeView
+from tfos_lab.engine.phases import spans_of
 from tfos_lab.jupyter import summary
 from tfos_lab.jupyter.display import Display, WatchedCluster, current_kernel
+from tfos_lab.jupyter.errors_view import render_error
 from tfos_lab.jupyter.log_feed import LogFeed
+from tfos_lab.jupyter.log_files import read_piece
+from tfos_lab.jupyter.pace import Pace
+from tfos_lab.jupyter.series import SeriesBook
 from tfos_lab.jupyter.static_bundle import make_bundle, style_sheet
 
 logger = logging.getLogger(__name__)
@@ -45,6 +55,7 @@ LOG_PERIOD_S = 0.1
 
 # The view is looked at once in so many periods.
 VIEW_EVERY = 2
+METRICS_EVERY = 5
 
 # A page that has not said hello within so many periods cannot be heard (older ipykernel, busy cell): it gets the
 # history unasked.
@@ -60,7 +71,12 @@ _MODULES = (
     "stop.js",
     "ending.js",
     "header.js",
+    "timeline.js",
     "table.js",
+    "plot.js",
+    "charts.js",
+    "fold.js",
+    "download.js",
     "logs.js",
     "dashboard.js",
 )
@@ -124,6 +140,9 @@ class Dashboard(Display):
         self._id = f"tfos-{cluster.id}-{next(_display_numbers)}"
         self._subscription = cluster.bus.subscribe()
         self._feed = LogFeed()
+        self._pace = Pace()
+        self._metrics = SeriesBook(cluster.view().started_s)
+        self._reports_seen = 0
         self._sending = threading.Lock()
         self._closing = threading.Event()
         self._closed = threading.Lock()
@@ -152,7 +171,7 @@ class Dashboard(Display):
     def _finish_pump(self) -> None:
         if self._pump is not threading.current_thread():
             self._pump.join(timeout=5.0)
-        self._update(with_view=True)
+        self._update(with_view=True, with_metrics=True)
         self._subscription.close()
         if self._stopper is not None:
             self._stopper.join(timeout=1.0)
@@ -172,10 +191,16 @@ class Dashboard(Display):
         return widget
 
     def _encode(self, view: ClusterView) -> dict[str, Any]:
-        return encode_view(view, str(self._cluster.run_dir), time.time())
+        now_s = time.time()
+        self._pace.note(view, now_s)
+        return encode_view(view, str(self._cluster.run_dir), now_s, self._pace)
 
     def _bundle(self) -> dict[str, str]:
-        return make_bundle(self._cluster.view(), self._read_tail, self._cluster.run_dir)
+        reports, _ = self._cluster.reports_after(0)
+        view = self._cluster.view()
+        # A cell that waits raises the error itself.
+        error = "" if self._blocking or view.state != "failed" else "\n".join(render_error(self._cluster.failure()))
+        return make_bundle(view, self._read_tail, self._cluster.run_dir, reports, error)
 
     def _read_tail(self, node: str, lines: int) -> str:
         return self._cluster.logs(node, tail=lines)
@@ -186,23 +211,24 @@ class Dashboard(Display):
         for beat in itertools.count(1):
             if self._closing.wait(LOG_PERIOD_S):
                 return
-            self._update(with_view=beat % VIEW_EVERY == 0)
+            self._update(with_view=beat % VIEW_EVERY == 0, with_metrics=beat % METRICS_EVERY == 0)
             if beat == DEAF_AFTER and not self._greeted:
                 self._send_history("")
             if not self._blocking and self._shown.get("state") in summary.ENDED_STATES:
                 self.close()
 
-    def _update(self, *, with_view: bool) -> None:
+    def _update(self, *, with_view: bool, with_metrics: bool) -> None:
         try:
             self._send_logs()
             if with_view:
                 self._send_view()
+            if with_metrics:
+                self._send_metrics()
         except Exception:
             logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
 
     def _send_logs(self) -> None:
-        for event in self._subscription.take():
-            self._feed.take_in(event)
+        self._feed.take_in_all(self._subscription.take())
         self._feed.lost_events(self._subscription.take_dropped())
         with self._sending:
             batch = self._feed.take_out()
@@ -216,9 +242,24 @@ class Dashboard(Display):
             self._shown = encoded
             self._widget.view = {**encoded, "now_s": now_s}
 
+    def _send_metrics(self) -> None:
+        reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
+        with self._sending:
+            self._metrics.add(reports)
+            series = self._metrics.take()
+            if series:
+                self._widget.send({"kind": "metrics", "series": series})
+
     def _send_history(self, page: str) -> None:
         with self._sending:
             self._widget.send({"kind": "history", "page": page, **self._feed.history()})
+            self._widget.send({"kind": "metrics", "series": self._metrics.history()})
+
+    def _send_piece(self, page: str, node: str, offset: int) -> None:
+        with contextlib.suppress(KeyError):  # no node of ours
+            data, size = read_piece(self._cluster.log_path(node), offset)
+            piece = {"kind": "file", "page": page, "node": node, "offset": offset, "size": size}
+            self._widget.send(piece, [data])
 
     def _send_end(self, bundle: dict[str, str]) -> None:
         self._widget.send({"kind": "end", "model": self._widget.model_id, "bundle": bundle})
@@ -233,6 +274,8 @@ class Dashboard(Display):
                     self._send_history(page)
                 else:
                     self._send_end(self._ending)
+            case {"kind": "fetch", "page": str(page), "node": str(node), "offset": int(offset)}:
+                self._send_piece(page, node, offset)
             case {"kind": "stop"}:
                 self._stop_cluster()
 
@@ -250,9 +293,9 @@ class Dashboard(Display):
             logger.exception("cluster %s could not be stopped", self._cluster.id)
 
 
-def encode_view(view: ClusterView, run_dir: str, now_s: float) -> dict[str, Any]:
+def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None = None) -> dict[str, Any]:
     """Return the view as the front end takes it: words and numbers are made here, times are the kernel's clock."""
-    columns = summary.node_columns(view)
+    columns = summary.node_columns(view, pace)
     broken = dict(summary.broken_nodes(view))
     return {
         "id": view.cluster_id,
@@ -261,26 +304,43 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float) -> dict[str, Any]
         "reason": view.reason,
         "notes": list(view.notes),
         "headline": summary.headline(view),
-        "phases": summary.phase_line(view),
+        "spans": [
+            {"name": span.name, "start_s": span.start_s, "end_s": None if span.open else span.end_s, "lane": span.lane}
+            for span in spans_of(view, now_s)
+        ],
+        "feed": _encode_feed(view, pace),
+        "spark_ui": view.spark_ui,
         "started_s": view.started_s,
         "ended_s": view.ended_s,
         "now_s": now_s,
         "run_dir": run_dir,
+        "bar": summary.progress_column(view),
         "columns": [
             {"key": column.key, "title": column.title, "numeric": column.numeric, "rank": column.rank}
             for column in columns
         ],
-        "rows": [{**_encode_node(node, columns), "broken": broken.get(node.node, "")} for node in view.nodes],
+        "rows": [{**_encode_node(node, view, columns), "broken": broken.get(node.node, "")} for node in view.nodes],
     }
 
 
-def _encode_node(node: NodeView, columns: list[summary.Column]) -> dict[str, Any]:
+def _encode_feed(view: ClusterView, pace: Pace | None) -> dict[str, Any] | None:
+    if view.feed is None:
+        return None
+    return {
+        "line": summary.feed_line(view, pace),
+        "shares": summary.feed_shares(view.feed),
+        "progress": summary.feed_progress(view.feed),
+        "complete": view.feed.complete,
+    }
+
+
+def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column]) -> dict[str, Any]:
     return {
         "node": node.node,
         "state": node.state,
         "detail": node.detail,
         "cells": {column.key: column.text(node) for column in columns},
-        "progress": summary.progress(node),
+        "progress": summary.progress(node, view.feed),
         "beat_s": node.last_beat_s,
     }
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.events import ClusterView
+from tfos_lab.engine.events import ClusterView, MetricsReported
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,15 @@ class WatchedCluster(Protocol):
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return the (last lines of the) log of a node as text."""
+
+    def log_path(self, node: str) -> Path:
+        """Return where the whole log of a node is; raises ``KeyError`` for what is no node."""
+
+    def failure(self) -> Exception:
+        """Return the error that tells why the cluster failed."""
+
+    def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
+        """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
 
 
 class Display(ABC):

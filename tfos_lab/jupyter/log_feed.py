@@ -7,6 +7,7 @@ whole.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from tfos_lab.jupyter.log_text import LineBuffer, Run, count_lines, last_lines, 
 MAX_NODE_LINES = 2_000
 MAX_LINES = 8_000
 MAX_CHARS = 800_000
+
+# So much text is made fit to show between two batches, in characters; of more, the oldest is skipped unread.
+MAX_READ = 400_000
 
 # Chunks of several nodes stay in the order of arrival up to so many; a fuller batch is sorted by node.
 MAX_CHUNKS = 24
@@ -94,10 +98,33 @@ class LogFeed:
         self._touched: dict[str, str] = {}
         self._open: dict[str, list[Run]] = {}
         self._lost_events = 0
+        self._skipped: dict[str, int] = {}
         self._seq = 0
         self._history: deque[Chunk] = deque()
         self._history_lines = 0
         self._forgotten: dict[str, int] = {}
+
+    def take_in_all(self, events: Iterable[Event]) -> None:
+        """Take events in; of a flood only the newest text, so that reading it costs little whatever a node prints."""
+        texts = [event for event in events if isinstance(event, LogText)]
+        sizes: dict[str, int] = {}
+        for event in texts:
+            sizes[event.node] = sizes.get(event.node, 0) + len(event.text)
+        excess = {node: size - MAX_READ // len(sizes) for node, size in sizes.items()}
+        for event in texts:
+            if excess[event.node] > 0:
+                excess[event.node] -= self._skip(event, excess[event.node])
+            else:
+                self.take_in(event)
+
+    def _skip(self, event: LogText, at_least: int) -> int:
+        """Leave out the beginning of a text, up to the end of a line; return how many characters."""
+        end = event.text.find("\n", at_least) + 1 or len(event.text)
+        self._skipped[event.node] = self._skipped.get(event.node, 0) + event.text.count("\n", 0, end)
+        # Whatever was open has ended somewhere in what is left out.
+        self._buffers[event.node, event.stream] = LineBuffer()
+        self.take_in(dataclasses.replace(event, text=event.text[end:]))
+        return end
 
     def take_in(self, event: Event) -> None:
         """Take one event in; only text matters here."""
@@ -147,9 +174,10 @@ class LogFeed:
         if len(chunks) > MAX_CHUNKS:
             chunks = _join_neighbours(chunk for batch in self._batch.values() for chunk in batch.chunks)
         for node, batch in self._batch.items():
-            if batch.dropped:
+            dropped = batch.dropped + self._skipped.pop(node, 0)
+            if dropped:
                 first = next(chunk for chunk in chunks if chunk["node"] == node)
-                first["note"] = f"{batch.dropped:,} lines dropped here"
+                first["note"] = f"{dropped:,} lines dropped here"
         if self._lost_events and chunks:
             lost = f"{self._lost_events:,} pieces of text dropped here"
             chunks[0]["note"] = "; ".join(note for note in (lost, chunks[0]["note"]) if note)

@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 
 from tfos_lab import sources
 from tfos_lab.engine.warm import warm_in_background
-from tfos_lab.jupyter import errors_view
+from tfos_lab.jupyter import errors_view, warnings_view
 from tfos_lab.jupyter.cell import make_map_fun
 from tfos_lab.jupyter.cell_run import run_cell
 from tfos_lab.jupyter.cell_text import make_labeller
@@ -36,7 +36,8 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
     model.fit(ctx.dataset(64, label='label'), callbacks=ctx.callbacks())
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
-``%tfos export FILE.py`` (the last cell as a script for spark-submit), ``%tfos warm``, ``%tfos doctor`` (is all there?).
+``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py`` (the last cell as a script for
+spark-submit), ``%tfos warm``, ``%tfos doctor`` (is all there?).
 """
 
 
@@ -78,6 +79,7 @@ def load_ipython_extension(shell: Any) -> None:
     shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete))
     sources.add_labeller(make_labeller(shell))
     errors_view.install(shell)
+    warnings_view.install()
     warm_in_background()
 
 
@@ -86,6 +88,7 @@ def unload_ipython_extension(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("tfos", None)
     _remove_matchers(shell)
+    warnings_view.remove()
 
 
 def _remove_matchers(shell: Any) -> None:

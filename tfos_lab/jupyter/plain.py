@@ -82,7 +82,12 @@ class PlainDisplay(Display):
             return
         from IPython.display import display
 
-        bundle = make_bundle(view, lambda node, lines: self._cluster.logs(node, tail=lines), self._cluster.run_dir)
+        bundle = make_bundle(
+            view,
+            lambda node, lines: self._cluster.logs(node, tail=lines),
+            self._cluster.run_dir,
+            self._cluster.reports_after(0)[0],
+        )
         display(bundle, raw=True)  # type: ignore[no-untyped-call]
 
     def _write(self, lines: list[str]) -> None:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import html
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from tfos_lab.engine.events import ClusterView, NodeView
+from tfos_lab.engine.events import ClusterView, MetricsReported, NodeView
+from tfos_lab.engine.phases import Span, spans_of
 from tfos_lab.jupyter import summary
 from tfos_lab.jupyter.log_text import count_lines, html_text, last_lines, plain_text, render_log
+from tfos_lab.jupyter.metric_charts import render_charts
+from tfos_lab.jupyter.series import all_series
 
 TailReader = Callable[[str, int], str]
 
@@ -29,7 +32,13 @@ _MAX_LINE_CHARS = 1_000
 STYLE_SHEETS = ("theme.css", "summary.css")
 
 
-def make_bundle(view: ClusterView, read_tail: TailReader, run_dir: str | Path | None = None) -> dict[str, str]:
+def make_bundle(
+    view: ClusterView,
+    read_tail: TailReader,
+    run_dir: str | Path | None = None,
+    reports: Sequence[MetricsReported] = (),
+    error: str = "",
+) -> dict[str, str]:
     """Return the MIME bundle that replaces the live dashboard.
 
     Parameters
@@ -40,6 +49,10 @@ def make_bundle(view: ClusterView, read_tail: TailReader, run_dir: str | Path | 
         ``read_tail(node, lines)`` returns the last lines of a node's log as text.
     run_dir : path, optional
         Where the whole logs are; named in the output.
+    reports : list of MetricsReported
+        What nodes have reported; drawn as charts.
+    error : str
+        Why the cluster failed, as a traceback, where the cell itself does not raise it.
 
     Returns
     -------
@@ -47,20 +60,29 @@ def make_bundle(view: ClusterView, read_tail: TailReader, run_dir: str | Path | 
         ``text/html`` and ``text/plain``; never a widget, which a reopened notebook could not find.
     """
     return {
-        "text/html": render_html(view, read_tail, run_dir),
-        "text/plain": render_text(view, run_dir),
+        "text/html": render_html(view, read_tail, run_dir, reports, error),
+        "text/plain": "\n".join([render_text(view, run_dir), *([_plain_error(error)] if error else [])]),
     }
 
 
-def render_html(view: ClusterView, read_tail: TailReader, run_dir: str | Path | None = None) -> str:
+def render_html(
+    view: ClusterView,
+    read_tail: TailReader,
+    run_dir: str | Path | None = None,
+    reports: Sequence[MetricsReported] = (),
+    error: str = "",
+) -> str:
     """Return the cluster as one self-contained ``<div>``."""
     parts = [
         f"<style>{style_sheet(*STYLE_SHEETS)}</style>",
         f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
         _header(view),
-        _phases(view),
         _notes(view),
+        _timeline(view),
+        _feed(view),
         _table(view),
+        render_charts(all_series(reports, view.started_s), [node.node for node in view.nodes]),
+        _error(error),
         *_tails(view, read_tail),
         _where(run_dir),
         "</div>",
@@ -77,6 +99,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         _headline_text(view),
         *([view.reason] if view.reason else []),
         *([summary.phase_line(view)] if view.timings else []),
+        *([summary.feed_line(view)] if view.feed else []),
         *view.notes,
         *_aligned(rows, [column.numeric for column in columns]),
         *(f"{node}: {detail}" for node, detail in summary.broken_nodes(view)),
@@ -115,8 +138,36 @@ def _state(state: str) -> str:
     return f'<span class="tfos-state" data-state="{word}"><span aria-hidden="true">{sign}</span> {word}</span>'
 
 
-def _phases(view: ClusterView) -> str:
-    return f'<div class="tfos-phases">{_escape(summary.phase_line(view))}</div>' if view.timings else ""
+def _timeline(view: ClusterView) -> str:
+    if not view.timings:
+        return ""
+    spans = spans_of(view)
+    whole_s = max(span.end_s for span in spans) or 1.0
+    lanes = 1 + max(span.lane for span in spans)
+    bars = "".join(_bar(span, whole_s) for span in spans)
+    legend = " ".join(
+        f'<span data-span="{span.name}">{span.name} {summary.format_seconds(span.end_s - span.start_s)}</span>'
+        for span in spans
+    )
+    return (
+        f'<div class="tfos-timeline" data-lanes="{lanes}" aria-hidden="true">{bars}</div>'
+        f'<div class="tfos-phases">{legend}</div>'
+    )
+
+
+def _bar(span: Span, whole_s: float) -> str:
+    left, width = 100 * span.start_s / whole_s, 100 * (span.end_s - span.start_s) / whole_s
+    place = f"left:{left:.2f}%;width:{width:.2f}%"
+    return f'<span class="tfos-span" data-span="{span.name}" data-lane="{span.lane}" style="{place}"></span>'
+
+
+def _feed(view: ClusterView) -> str:
+    if view.feed is None:
+        return ""
+    line, shares = summary.feed_line(view), summary.feed_shares(view.feed)
+    return (
+        f'<div class="tfos-feed"><span>{_escape(line)}</span> <span class="tfos-facts">{_escape(shares)}</span></div>'
+    )
 
 
 def _notes(view: ClusterView) -> str:
@@ -128,16 +179,16 @@ def _table(view: ClusterView) -> str:
     columns = summary.node_columns(view)
     head = "".join(f'<th scope="col"{_column_class(column)}>{_escape(column.title)}</th>' for column in columns)
     details = dict(summary.broken_nodes(view))
-    body = "".join(_row(node, columns, details.get(node.node, "")) for node in view.nodes)
+    body = "".join(_row(node, index, columns, details.get(node.node, "")) for index, node in enumerate(view.nodes))
     return (
         '<div class="tfos-table-box"><table class="tfos-table">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _row(node: NodeView, columns: list[summary.Column], detail: str) -> str:
+def _row(node: NodeView, index: int, columns: list[summary.Column], detail: str) -> str:
     cells = "".join(_cell(node, column) for column in columns)
-    row = f"<tr>{cells}</tr>"
+    row = f'<tr class="tfos-hue{index % 7}">{cells}</tr>'
     if detail:
         row += f'<tr class="tfos-detail"><td colspan="{len(columns)}">{_escape(detail)}</td></tr>'
     return row
@@ -145,7 +196,8 @@ def _row(node: NodeView, columns: list[summary.Column], detail: str) -> str:
 
 def _cell(node: NodeView, column: summary.Column) -> str:
     if column.key == "node":
-        return f'<th scope="row"{_column_class(column)}>{_escape(node.node)}</th>'
+        mark = '<span class="tfos-mark" aria-hidden="true"></span>'
+        return f'<th scope="row"{_column_class(column)}>{mark}{_escape(node.node)}</th>'
     text = _state(node.state) if column.key == "state" else _escape(column.text(node))
     return f"<td{_column_class(column)}>{text}</td>"
 
@@ -174,6 +226,19 @@ def _tail(node: NodeView, read_tail: TailReader, lines: int) -> str:
         f'<details class="tfos-tail" data-state="{_escape(node.state)}"><summary>{_escape(node.node)} '
         f'<span class="tfos-facts">{label}</span></summary><pre class="tfos-log">{html_text(runs)}</pre></details>'
     )
+
+
+def _error(text: str) -> str:
+    if not text:
+        return ""
+    return (
+        '<details class="tfos-tail" data-state="failed" open><summary>Why it failed</summary>'
+        f'<pre class="tfos-log">{html_text(render_log(text, _MAX_LINE_CHARS))}</pre></details>'
+    )
+
+
+def _plain_error(text: str) -> str:
+    return plain_text(render_log(text)).rstrip()
 
 
 def _where(run_dir: str | Path | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfos_lab.jupyter import summary
 
-_COLUMNS = ("name", "state", "nodes", "on", "time", "logs")
+_COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")
 
 
 class StatusTable:
@@ -43,6 +43,7 @@ def _row(cluster: Any, now_s: float) -> tuple[str, ...]:
         view.name,
         f"{summary.STATE_SIGNS.get(view.state, '·')} {view.state}",
         summary.headline(view),
+        summary.furthest(view),
         view.launcher,
         summary.format_seconds(summary.elapsed_s(view, now_s)),
         str(cluster.run_dir),

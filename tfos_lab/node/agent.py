@@ -26,6 +26,7 @@ from tfos_lab.node.feed_store import FeedStore
 from tfos_lab.node.frames import FrameSocket
 from tfos_lab.node.log_spool import LogSpool
 from tfos_lab.node.processes import open_pidfd, set_process_name
+from tfos_lab.node.tunnel import Tunnel
 from tfos_lab.wire import Link, address_towards
 
 PollKey = zmq.Socket[bytes] | int
@@ -74,6 +75,7 @@ class Agent:
         self._guardian = open_pidfd(spec.guardian)
         self._poller = zmq.Poller()
         self._callbacks: dict[PollKey, Callable[[], None]] = {}
+        self._tunnel = Tunnel(spec.seat, self._send, self)
         self._leaving = False
         self._ended = False
         self._finished = False
@@ -133,8 +135,17 @@ class Agent:
         if self._logs.has_unread and now - self._last_log >= LOG_INTERVAL_S:
             self._last_log = now
             self._send_logs()
+        self._tunnel.flush()
         if self._finished:
             self._drain()
+
+    def watch(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back whenever ``fd`` can be read; for the tunnel."""
+        self._watch(fd, callback)
+
+    def unwatch(self, fd: int) -> None:
+        """Call back no more."""
+        self._unwatch(fd)
 
     def _watch(self, source: Pollable, callback: Callable[[], None]) -> None:
         key = _poll_key(source)
@@ -172,6 +183,8 @@ class Agent:
                 self._free_slot()
             case m.LogCredit(sequence=sequence):
                 self._log_acked = max(self._log_acked, sequence)
+            case m.TunnelOpen() | m.TunnelData() | m.TunnelCredit() | m.TunnelClosed():
+                self._tunnel.obey(message)
             case _:
                 self._feeds.obey(message)
 
@@ -192,6 +205,9 @@ class Agent:
     def _release(self, release: m.Release) -> None:
         if self._child is not None or self._ended:
             return
+        if release.tensorboard:
+            spec = self._spec
+            self._tunnel.start((spec.owner, "plain", {}, spec.environ, spec.guardian), release.log_dir, spec.cwd)
         try:
             self._child = ChildLink.spawn(self._spec, release, self._nursery(), self._scratch)
         except OSError as error:
@@ -222,7 +238,7 @@ class Agent:
                 continue  # the user's code has written to a descriptor that is not its own
             if isinstance(message, m.Ended):
                 self._end(message.outcome)
-            else:
+            elif self._feeds.hear_child(message):
                 self._link.send(data)
         if not open_:
             self._unwatch(self._child.control)
@@ -319,6 +335,7 @@ class Agent:
         """End the child at once and give everything back."""
         if self._child is not None:
             self._child.close()
+        self._tunnel.close()
         self._feeds.close()
         self._logs.close()
         self._port.close()

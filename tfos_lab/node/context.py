@@ -44,6 +44,10 @@ class NodeContext:
         Indices of the GPUs of this node; empty where there are none or all are visible.
     log_dir : str
         Where event files go; shared by all nodes where the file system is.
+    restart : int
+        How often the nodes have been started again after a lost one; 0 in the first attempt.
+    backup_dir : str
+        Where to keep what a restart goes on from, shared by all nodes; empty unless ``restarts`` is given.
     args : object
         What was passed as ``args``.
     """
@@ -71,6 +75,7 @@ class NodeContext:
         self.defaultFS = release.default_fs or "file://"
         self.working_dir = release.working_dir or str(Path.cwd())
         self.restart = release.restart
+        self.backup_dir = release.backup_dir
 
     def __repr__(self) -> str:
         return f"<{self.node} of {sum(map(len, self.cluster_spec.values()))} nodes>"
@@ -165,6 +170,29 @@ class NodeContext:
         """Take no more rows: the feed ends early, on all nodes, and Spark's remaining partitions are skipped."""
         self._feed.stop()
 
+    def put_results(self, batch: Any) -> None:
+        """Give the results for the oldest batch of an inference that has none yet; see `Cluster.inference`.
+
+        Parameters
+        ----------
+        batch : array-like, or mapping of str to array-like
+            One result per row of the batch: an array or tensor of shape ``(rows, …)`` becomes the column
+            ``prediction``, a dict several columns. Results for rows that only fill up are left out, so it may have
+            ``batch_size`` rows as well.
+
+        Raises
+        ------
+        FeedError
+            For another number of results than rows, or more batches of results than batches of rows.
+
+        Examples
+        --------
+        >>> def infer(args, ctx):
+        ...     for batch in ctx.dataset(64):
+        ...         ctx.put_results({"double": 2 * batch["x"]})
+        """
+        self._feed.answers.put(batch)
+
     def report(self, step: int | None = None, *, total_steps: int | None = None, **metrics: float) -> None:
         """Show progress and metrics in the notebook.
 
@@ -190,7 +218,11 @@ class NodeContext:
         )
 
     def callbacks(self) -> list[Any]:
-        """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief."""
+        """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief.
+
+        Where the cluster may be started again (``restarts``), also a backup of the training after each epoch, from
+        which ``fit`` then goes on.
+        """
         from tfos_lab.node.keras_callbacks import make_callbacks
 
         return make_callbacks(self)

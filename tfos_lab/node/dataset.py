@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfos_lab.data.batches import count_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from tfos_lab.node.feed_reader import FeedReader
 
 WEIGHT_KEY = "sample_weight"
-# If the feed is complete already, its number of steps arrives within this time, and `fit` can show a total.
-_PLAN_PATIENCE_S = 0.5
+# All nodes that train have opened their dataset by then, unless the user's function opens it on some of them only.
+_PLAN_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,16 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     layout = _Layout(specs, request)
     reading = feed.open(request.batch_size, request.remainder, shuffle=request.shuffle, seed=request.seed)
 
-    def batches() -> Iterator[Any]:
-        for columns, rows in feed.epoch(reading):
-            yield layout.arrange(columns, rows)
+    # An iterator that TensorFlow throws away waits for its generator: one that has nothing says so now and then.
+    def pieces() -> Iterator[Any]:
+        for item in feed.epoch(reading):
+            yield (layout.nothing(), False) if item is None else (layout.arrange(*item), True)
 
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=layout.signature())
+    signature = (layout.signature(), tf.TensorSpec((), tf.bool))
+    dataset = tf.data.Dataset.from_generator(pieces, output_signature=signature)
+    dataset = dataset.filter(lambda _element, is_there: is_there).map(lambda element, _is_there: element)
+    # Pieces hold several batches: crossing from Python to TensorFlow costs more than cutting them there.
+    dataset = dataset.rebatch(request.batch_size, drop_remainder=True)
     steps = feed.known_steps(reading, _PLAN_PATIENCE_S)
     if steps is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
@@ -74,7 +80,6 @@ class _Layout:
 
     def __init__(self, specs: Sequence[ColumnSpec], request: DatasetRequest) -> None:
         self._by_name = {spec.name: spec for spec in specs}
-        self._batch_size = request.batch_size
         self._label = request.label
         self._weight = request.weight
         named = [name for name in (request.label, request.weight) if name is not None]
@@ -85,24 +90,29 @@ class _Layout:
             raise ConfigError([f"no feature column is left beside {', '.join(named)}"])
 
     def signature(self) -> Any:
-        """Return the element's `tf.TensorSpec`, with the batch as first dimension."""
+        """Return the `tf.TensorSpec` of several batches, whose rows are the first dimension."""
         import tensorflow as tf
 
         tensors = {
-            name: tf.TensorSpec((self._batch_size, *spec.shape), getattr(tf, spec.tf_dtype), name=name)
+            name: tf.TensorSpec((None, *spec.shape), getattr(tf, spec.tf_dtype), name=name)
             for name, spec in self._by_name.items()
         }
-        weights = tf.TensorSpec((self._batch_size,), tf.float32, name=WEIGHT_KEY)
+        weights = tf.TensorSpec((None,), tf.float32, name=WEIGHT_KEY)
         return self._shape_up(tensors, weights)
 
     def arrange(self, columns: dict[str, np.ndarray], rows: int) -> Any:
-        """Return the element of a batch of which ``rows`` rows count."""
+        """Return the element of columns of which the first ``rows`` rows count."""
         if self._weight is None:
-            weights = np.ones(self._batch_size, np.float32)
+            weights = np.ones(count_rows(columns), np.float32)
         else:
             weights = columns[self._weight].astype(np.float32)
         weights[rows:] = 0.0
         return self._shape_up(columns, weights)
+
+    def nothing(self) -> Any:
+        """Return an element that stands for none."""
+        specs = [replace(spec, shape=tuple(size or 0 for size in spec.shape)) for spec in self._by_name.values()]
+        return self.arrange(zeros(specs, 0), 0)
 
     def _shape_up(self, columns: dict[str, Any], weights: Any) -> Any:
         features = {name: columns[name] for name in self._features}

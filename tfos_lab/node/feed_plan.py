@@ -8,9 +8,14 @@ from typing import Any
 
 import msgspec
 
+# An action that only shows that somebody is there.
+PRESENT = "present"
 # The name in the feed's certificate; hosts are known by address only.
 TLS_NAME = "tfos-lab"
 _UNIX = "grpc+unix://"
+# gRPC would wait for ever for a node that has gone, and begin a call anew that the node has never answered.
+_NO_RETRIES = [("grpc.enable_retries", 0)]
+_PRESENT_TIMEOUT_S = 20.0
 
 
 class FeedPlan(msgspec.Struct, frozen=True):
@@ -31,7 +36,16 @@ def connect(locations: list[str], certificate: bytes) -> Any:
         if not location.startswith(_UNIX):
             # Rows go straight to the node, whatever proxy this host uses for the world outside.
             os.environ["no_grpc_proxy"] = location.removeprefix("grpc+tls://").rpartition(":")[0].strip("[]")  # noqa: SIM112
-            return flight.connect(location, tls_root_certs=certificate, override_hostname=TLS_NAME)
-        if Path(location.removeprefix(_UNIX)).exists():
-            return flight.connect(location)
+            security = {"tls_root_certs": certificate, "override_hostname": TLS_NAME}
+        elif Path(location.removeprefix(_UNIX)).exists():
+            security = {}
+        else:
+            continue
+        client = flight.connect(location, generic_options=_NO_RETRIES, **security)
+        try:
+            list(client.do_action(PRESENT, flight.FlightCallOptions(timeout=_PRESENT_TIMEOUT_S)))
+        except flight.FlightError as error:
+            client.close()
+            raise ConnectionError(f"tfos_lab: the node at {location} does not answer") from error
+        return client
     raise ConnectionError(f"tfos_lab: no way to the node from this host; it listens at {', '.join(locations)}")

@@ -1,55 +1,34 @@
-"""The child's part of a feed: knows which rows are here, how many steps to take, and reads them epoch by epoch."""
+"""The child's part of a feed: knows which rows are here, how many steps to take, and reads them epoch by epoch.
+
+What an inference asks about comes as a feed, too: one that is read as long as the cluster lives (`answers`).
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from tfos_lab import messages as m
+from tfos_lab.data.batches import count_rows, in_multiples, pad_to, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
+from tfos_lab.node.answers import Answers
+from tfos_lab.node.feeds import Feed, Reading
 from tfos_lab.node.segments import read_in_order, read_shuffled
 
 Columns = dict[str, np.ndarray]
 
 _REPORT_INTERVAL_S = 0.25
 _WAIT_STEP_S = 1.0
-
-
-@dataclass
-class Feed:
-    """One feed, as far as it has come to this node."""
-
-    number: int
-    epochs: int
-    remainder: str
-    specs: tuple[ColumnSpec, ...]
-    segments: list[tuple[str, int]] = field(default_factory=list)
-    resolved: bool = False
-    rows: int | None = None
-    steps: dict[int, int] = field(default_factory=dict)
-    aborted: str | None = None
-    epochs_read: int = 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether all rows have come."""
-        return self.rows is not None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How one dataset reads: its number, and what was asked of ``ctx.dataset``."""
-
-    opening: int
-    batch_size: int
-    remainder: str | None
-    shuffle: bool
-    seed: int | None
+# So long may it take until an iterator that is waited with can be thrown away.
+_IDLE_S = 0.2
 
 
 class FeedReader:
@@ -60,7 +39,9 @@ class FeedReader:
         self._say = say
         self._changed = threading.Condition()
         self._feeds: list[Feed] = []
+        self._serving: Feed | None = None
         self._ended = False
+        self.answers = Answers(seat, say, self._changed)
         self._openings = 0
         self._rows_taken = 0
         self._reported_s = 0.0
@@ -68,30 +49,47 @@ class FeedReader:
     # ---- what comes -------------------------------------------------------------------------------------------------
 
     def take(self, message: m.ToAgent) -> None:
-        """Take in what the driver or the agent says about feeds."""
+        """Take in what the driver or the agent says about rows."""
         with self._changed:
             match message:
-                case m.FeedOpen():
-                    specs = column_specs(message.schema)
-                    self._feeds.append(Feed(message.feed, message.epochs, message.remainder, specs))
-                case m.SegmentReady():
-                    self._add_segment(self._feeds[message.feed], message)
-                case m.FeedComplete(feed=number, rows=rows):
-                    self._feeds[number].rows = rows
-                case m.EpochPlan(feed=number, opening=opening, steps=steps):
-                    self._feeds[number].steps[opening] = steps
-                case m.FeedAborted(feed=number, reason=reason):
-                    self._feeds[number].aborted = reason
+                case m.InferenceOpen(schema=schema):
+                    self._serving = self._serving or Feed(-1, 1, "pad", column_specs(schema), serving=True)
+                case m.ExchangeRows() | m.ExchangeEnded() | m.ExchangeDropped():
+                    if isinstance(message, m.ExchangeRows):
+                        self._resolve(self._serving, message.shapes)
+                    self.answers.take(message)
                 case m.FeedsEnded():
                     self._ended = True
+                case _:
+                    self._take_feed(message)
             self._changed.notify_all()
 
+    def _take_feed(self, message: m.ToAgent) -> None:
+        match message:
+            case m.FeedOpen():
+                specs = column_specs(message.schema)
+                feed = Feed(message.feed, message.epochs, message.remainder, specs, stream=message.stream)
+                self._feeds.append(feed)
+            case m.SegmentReady():
+                self._add_segment(self._feeds[message.feed], message)
+            case m.FeedComplete(feed=number, rows=rows):
+                self._feeds[number].rows = rows
+            case m.EpochPlan(feed=number, opening=opening, steps=steps):
+                self._feeds[number].steps[opening] = steps
+            case m.PlanLater(feed=number, opening=opening):
+                self._feeds[number].unknown.add(opening)
+            case m.FeedAborted(feed=number, reason=reason):
+                self._feeds[number].aborted = reason
+
     def _add_segment(self, feed: Feed, message: m.SegmentReady) -> None:
-        if message.shapes and not feed.resolved:
-            feed.resolved = True
-            feed.specs = tuple(replace(spec, shape=tuple(message.shapes[spec.name])) for spec in feed.specs)
+        self._resolve(feed, message.shapes)
         if message.rows:
             feed.segments.append((message.path, message.rows))
+
+    def _resolve(self, feed: Feed | None, shapes: dict[str, list[int]]) -> None:
+        if feed is not None and shapes and not feed.resolved:
+            feed.resolved = True
+            feed.specs = tuple(replace(spec, shape=tuple(shapes[spec.name])) for spec in feed.specs)
 
     # ---- what can be asked ------------------------------------------------------------------------------------------
 
@@ -104,75 +102,145 @@ class FeedReader:
         """Tell the driver that a dataset is read with this batch size."""
         with self._changed:
             opening, self._openings = self._openings, self._openings + 1
-        self._say(m.DatasetOpened(seat=self._seat, opening=opening, batch_size=batch_size, remainder=remainder))
+        self._say(
+            m.DatasetOpened(
+                seat=self._seat, opening=opening, batch_size=batch_size, remainder=remainder, shuffle=shuffle
+            )
+        )
         return Reading(opening, batch_size, remainder, shuffle, seed)
 
     def specs(self) -> tuple[ColumnSpec, ...]:
         """Return what the columns become, with their shapes; waits for the first rows."""
         feed = self._next_feed()
-        self._wait(feed, lambda: feed.resolved or feed.complete)
+        self._wait(feed, lambda: feed.resolved or feed.complete or (feed.serving and self._ended))
         return feed.specs
 
     def known_steps(self, reading: Reading, patience_s: float = 0.0) -> int | None:
-        """Return the steps of the coming epoch if they are known by now, else None."""
-        feed = self._next_feed()
+        """Return the steps of the coming epoch if they are known by now, else None: the same on all lock-step nodes.
+
+        The driver answers once all of them have opened their dataset; ``patience_s`` is for those that never do.
+        """
+        feed, opening = self._next_feed(), reading.opening
+        if feed.serving or feed.stream:
+            return None
         with self._changed:
-            self._changed.wait_for(lambda: reading.opening in feed.steps, patience_s)
-            return feed.steps.get(reading.opening)
+            self._changed.wait_for(
+                lambda: opening in feed.steps or opening in feed.unknown or feed.aborted is not None, patience_s
+            )
+            return None if opening in feed.unknown else feed.steps.get(opening)
 
     def _next_feed(self) -> Feed:
-        """Return the feed that the next epoch reads.
+        """Return the feed that the next epoch reads; waits for it."""
+        while (feed := self._find_feed(_WAIT_STEP_S)) is None:
+            pass
+        return feed
+
+    def _find_feed(self, timeout_s: float) -> Feed | None:
+        """Return the feed that the next epoch reads, or None if there is none within this time.
 
         A feed is read ``epochs`` times before the next one; the last one may be read again and again once the driver
         has said that no other will come.
         """
+        with self._changed:
+            for wait_s in (timeout_s, 0.0):
+                unread = [feed for feed in self._feeds if feed.epochs_read < feed.epochs and feed.aborted is None]
+                if unread:
+                    return unread[0]
+                if self._serving is not None:
+                    return self._serving
+                if self._ended:
+                    return self._last_feed()
+                self._changed.wait(wait_s)
+            return None
+
+    def _last_feed(self) -> Feed:
+        if not self._feeds:
+            raise FeedError(reason="this cluster is fed no rows: give the cell data=..., or call cluster.train(df)")
+        if self._feeds[-1].aborted is not None:
+            raise FeedError(reason=self._feeds[-1].aborted)
+        return self._feeds[-1]
+
+    def _wait(self, feed: Feed, predicate: Callable[[], bool]) -> None:
+        while not self._holds(feed, predicate, _WAIT_STEP_S):
+            pass
+
+    def _holds(self, feed: Feed, predicate: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether the predicate holds within this time; raises if the feed has failed."""
+        with self._changed:
+            holds = self._changed.wait_for(lambda: predicate() or feed.aborted is not None, timeout_s)
+            if holds and not predicate():
+                raise FeedError(reason=str(feed.aborted))
+            return holds
+
+    # ---- reading ----------------------------------------------------------------------------------------------------
+
+    def epoch(self, reading: Reading) -> Iterator[tuple[Columns, int] | None]:
+        """Yield one epoch as ``(columns, real rows)``, and None now and then while there is nothing.
+
+        Columns have ``batch_size`` rows or a multiple of it; in the last ones only the first ``real rows`` count, the
+        others are zeros. A stream is one epoch, and so are all inferences.
+
+        Whoever iterates may have lost interest while this waits: None is the occasion to notice.
+        """
+        while (feed := self._find_feed(_IDLE_S)) is None:
+            yield None
+        if feed.serving:
+            yield from self._serve(feed, reading)
+            return
+        yield from self._read(feed, reading)
+        while feed.stream:
+            self._say(m.FeedRead(seat=self._seat, feed=feed.number))
+            following = yield from self._next_of_stream()
+            if following is None:
+                return
+            feed = following
+            yield from self._read(feed, reading)
+
+    def _next_of_stream(self) -> Generator[None, None, Feed | None]:
+        """Wait for the next feed of a stream; None if there is none."""
         while True:
             with self._changed:
                 unread = [feed for feed in self._feeds if feed.epochs_read < feed.epochs and feed.aborted is None]
                 if unread:
-                    return unread[0]
+                    return unread[0] if unread[0].stream else None
                 if self._ended:
-                    if not self._feeds:
-                        raise FeedError(
-                            reason="this cluster is fed no rows: give the cell data=..., or call cluster.train(df)"
-                        )
-                    if self._feeds[-1].aborted is not None:
-                        raise FeedError(reason=self._feeds[-1].aborted)
-                    return self._feeds[-1]
-                self._changed.wait(_WAIT_STEP_S)
+                    return None
+                self._changed.wait(_IDLE_S)
+            yield None
 
-    def _wait(self, feed: Feed, predicate: Callable[[], bool]) -> None:
-        with self._changed:
-            while not predicate():
-                if feed.aborted is not None:
-                    raise FeedError(reason=feed.aborted)
-                self._changed.wait(_WAIT_STEP_S)
+    def _serve(self, feed: Feed, reading: Reading) -> Iterator[tuple[Columns, int] | None]:
+        for item in self.answers.batches(feed.specs, reading.batch_size, lambda: self._ended):
+            if item is None:
+                yield None
+                continue
+            batch, rows = item
+            self._count(rows)
+            yield pad_to(batch, reading.batch_size), rows
 
-    # ---- reading ----------------------------------------------------------------------------------------------------
-
-    def epoch(self, reading: Reading) -> Iterator[tuple[Columns, int]]:
-        """Yield one epoch as ``(columns, real rows)``.
-
-        Columns have ``batch_size`` rows, unless all nodes read their rows to the end alone; in the last batches only
-        the first ``real rows`` count, the others are zeros.
-        """
-        from tfos_lab.data.batches import count_rows, pad_to, rebatch, slice_rows, zeros
-
-        feed = self._next_feed()
+    def _read(self, feed: Feed, reading: Reading) -> Iterator[tuple[Columns, int] | None]:
         remainder = reading.remainder or feed.remainder
+
+        def is_planned() -> bool:
+            return reading.opening in feed.steps
+
         if remainder == "drop" or reading.shuffle:
-            self._wait(feed, lambda: reading.opening in feed.steps)
+            yield from self._until(feed, is_planned)
         step = 0
-        for batch in rebatch(self._batches(feed, reading), reading.batch_size):
+        for batch in in_multiples(self._batches(feed, reading), reading.batch_size, reading.rows_at_once(feed)):
+            if batch is None:
+                yield None
+                continue
             rows = count_rows(batch)
             if rows < reading.batch_size or remainder == "drop":
-                self._wait(feed, lambda: reading.opening in feed.steps)
-                if step >= feed.steps[reading.opening]:
+                yield from self._until(feed, is_planned)
+                rows = min(rows, (feed.steps[reading.opening] - step) * reading.batch_size)
+                if not rows:
                     break
-            step += 1
+            steps = math.ceil(rows / reading.batch_size)
+            step += steps
             self._mark(feed, reading, step, rows)
-            yield pad_to(slice_rows(batch, 0, rows), reading.batch_size), rows
-        self._wait(feed, lambda: reading.opening in feed.steps)
+            yield pad_to(slice_rows(batch, 0, rows), steps * reading.batch_size), rows
+        yield from self._until(feed, is_planned)
         while step < feed.steps[reading.opening]:
             step += 1
             self._mark(feed, reading, step, 0)
@@ -180,37 +248,52 @@ class FeedReader:
         if feed.steps[reading.opening] == 0:
             feed.epochs_read += 1
 
-    def _batches(self, feed: Feed, reading: Reading) -> Iterator[Columns]:
+    def _until(self, feed: Feed, predicate: Callable[[], bool]) -> Iterator[None]:
+        """Yield None now and then until the predicate holds."""
+        while not self._holds(feed, predicate, _IDLE_S):
+            yield None
+
+    def _batches(self, feed: Feed, reading: Reading) -> Iterator[Columns | None]:
         if reading.shuffle:
             seed = None if reading.seed is None else [reading.seed, self._seat, feed.epochs_read]
-            yield from read_shuffled(feed.segments, feed.specs, reading.batch_size, np.random.default_rng(seed))
+            rows = reading.rows_at_once(feed)
+            yield from read_shuffled(feed.segments, feed.specs, rows, np.random.default_rng(seed))
             return
         index = 0
         while True:
-            self._wait_for_segment(feed, index)
+            yield from self._until(feed, functools.partial(feed.has_come, index))
             if index >= len(feed.segments):
                 return
-            yield from read_in_order(feed.segments[index][0], feed.specs)
+            path, _ = feed.segments[index]
+            if not Path(path).exists():
+                raise FeedError(
+                    reason="the rows cannot be read again, as the node's spool needed the room: say how often they are "
+                    "read with epochs=..., or raise spool_bytes"
+                )
+            yield from read_in_order(path, feed.specs)
+            if feed.epochs_read >= feed.epochs - 1:
+                self._say(m.SegmentRead(seat=self._seat, path=path))
             index += 1
-
-    def _wait_for_segment(self, feed: Feed, index: int) -> None:
-        self._wait(feed, lambda: index < len(feed.segments) or feed.complete)
 
     def _mark(self, feed: Feed, reading: Reading, step: int, rows: int) -> None:
         """Count rows and, with the last step, the epoch."""
         with self._changed:
-            self._rows_taken += rows
             last = step == feed.steps.get(reading.opening)
             if last:
                 feed.epochs_read += 1
-        if last or time.monotonic() - self._reported_s > _REPORT_INTERVAL_S:
+        self._count(rows, report=last)
+
+    def _count(self, rows: int, *, report: bool = False) -> None:
+        with self._changed:
+            self._rows_taken += rows
+        if report or time.monotonic() - self._reported_s > _REPORT_INTERVAL_S:
             self.flush()
 
     def flush(self) -> None:
         """Tell the driver how many rows have been taken."""
-        if self._feeds:
+        if self._feeds or self._serving:
             self._reported_s = time.monotonic()
-            epoch = max(feed.epochs_read for feed in self._feeds)
+            epoch = max((feed.epochs_read for feed in self._feeds), default=0)
             self._say(m.RowsTaken(seat=self._seat, rows=self._rows_taken, epoch=epoch))
 
     def stop(self) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab import messages as m
+from tfos_lab.node.endpoints import Endpoints
+from tfos_lab.node.spool import Spool
 
 if TYPE_CHECKING:
+    from tfos_lab.node.exchanges import Exchanges
     from tfos_lab.node.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 
 
 class FeedStore:
-    """One node's segments and its endpoint.
+    """One node's rows: segments of its feeds, and exchanges of its inferences.
 
     Flight's threads only append to a queue; everything else happens in the agent's loop, which calls `pump` when
     `fileno` is readable.
@@ -32,17 +34,15 @@ class FeedStore:
         send_to_child: Callable[[m.ToAgent], None],
     ) -> None:
         self._seat = seat
-        self._host = host
-        self._spool = scratch / "spool"
-        self._socket = scratch / "feed"
         self._send = send
         self._send_to_child = send_to_child
-        self._endpoints: list[FlightEndpoint] = []
-        self._locations: list[str] = []
-        self._serving: list[threading.Thread] = []
+        self._spool = Spool(scratch / "spool")
+        self._endpoints = Endpoints(host, scratch / "feed", self._make_endpoint)
+        self._exchanges: Exchanges | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._news: deque[Callable[[], None]] = deque()
         self._stored: dict[tuple[int, int, str], Path] = {}
+        self._streamed: dict[int, list[Path]] = {}
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `pump` has something to do."""
@@ -63,48 +63,44 @@ class FeedStore:
     # ---- the driver's words -----------------------------------------------------------------------------------------
 
     def obey(self, message: m.ToAgent) -> None:
-        """Take in what the driver says about feeds; the child hears what concerns it."""
+        """Take in what the driver says about rows; the child hears what concerns it."""
         match message:
             case m.FeedOpen():
-                self._open(message)
+                self._spool.open(message.spool_bytes, epochs=message.epochs)
+                locations = self._endpoints.open(message.token, message.tls)
+                if message.stream:
+                    self._streamed[message.feed] = []
+                self._send(m.FeedReady(seat=self._seat, feed=message.feed, locations=locations))
+                self._send_to_child(message)
+            case m.InferenceOpen():
+                self._spool.folder.mkdir(mode=0o700, exist_ok=True)
+                # A lazy DataFrame may be computed at any time.
+                locations = self._endpoints.open(message.token, message.tls, lasting=True)
+                self._send(m.InferenceReady(seat=self._seat, locations=locations))
                 self._send_to_child(message)
             case m.Commit():
                 self._commit(message)
             case m.FeedComplete(feed=feed) | m.FeedAborted(feed=feed):
                 self._drop_uncommitted(feed)
                 self._send_to_child(message)
-            case m.EpochPlan() | m.FeedsEnded():
+            case m.EpochPlan() | m.PlanLater() | m.FeedsEnded():
                 self._send_to_child(message)
 
-    def _open(self, message: m.FeedOpen) -> None:
-        if not self._endpoints:
-            self._spool.mkdir(mode=0o700)
-            self._locations.append(f"grpc+unix://{self._socket}")
-            self._serve(self._locations[0], None)
-            if message.tls is not None:
-                host = f"[{self._host}]" if ":" in self._host else self._host
-                endpoint = self._serve(f"grpc+tls://{host}:0", message.tls)
-                self._locations.append(f"grpc+tls://{host}:{endpoint.port}")
-        for endpoint in self._endpoints:
-            endpoint.token = message.token
-        self._send(m.FeedReady(seat=self._seat, feed=message.feed, locations=self._locations))
-
-    def _serve(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
-        # Imported here: an agent whose nursery has not preloaded it pays only when it is fed.
+    def _make_endpoint(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
+        # Imported here: an agent whose nursery has not preloaded it pays only when rows come.
+        from tfos_lab.node.exchanges import Exchanges
         from tfos_lab.node.flight_endpoint import FlightEndpoint
 
-        endpoint = FlightEndpoint(
+        if self._exchanges is None:
+            self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child)
+        return FlightEndpoint(
             location,
             tls,
             self._spool,
-            lambda ticket, path, _rows: self._post(lambda: self._remember(ticket, path)),
-            lambda ticket: self._post(lambda: self._ask_to_commit(ticket)),
+            on_stored=lambda ticket, path: self._post(lambda: self._remember(ticket, path)),
+            on_commit=lambda ticket: self._post(lambda: self._ask_to_commit(ticket)),
+            on_exchange=self._exchanges.serve,
         )
-        thread = threading.Thread(target=endpoint.serve, name="tfos-flight", daemon=True)
-        thread.start()
-        self._endpoints.append(endpoint)
-        self._serving.append(thread)
-        return endpoint
 
     def _remember(self, ticket: PutTicket, path: Path) -> None:
         self._stored[ticket.feed, ticket.partition, ticket.attempt] = path
@@ -127,9 +123,9 @@ class FeedStore:
         self.pump()
         path = self._stored.pop((message.feed, message.partition, message.attempt), None)
         for key in [key for key in self._stored if key[:2] == (message.feed, message.partition)]:
-            self._stored.pop(key).unlink(missing_ok=True)
-        if message.rows == 0 and path is not None:
-            path.unlink(missing_ok=True)
+            self._spool.remove(self._stored.pop(key))
+        if path is not None:
+            self._keep(message, path)
         segment = m.SegmentReady(
             feed=message.feed,
             path=str(path) if path is not None and message.rows else "",
@@ -138,14 +134,41 @@ class FeedStore:
         )
         self._send_to_child(segment)
 
+    def _keep(self, message: m.Commit, path: Path) -> None:
+        if not message.rows:
+            self._spool.remove(path)
+            return
+        self._spool.committed(path)
+        if message.feed in self._streamed:
+            self._streamed[message.feed].append(path)
+
     def _drop_uncommitted(self, feed: int) -> None:
         for key in [key for key in self._stored if key[0] == feed]:
-            self._stored.pop(key).unlink(missing_ok=True)
+            self._spool.remove(self._stored.pop(key))
+
+    # ---- the child's words ------------------------------------------------------------------------------------------
+
+    def hear_child(self, message: m.FromAgent) -> bool:
+        """Take in what the child says about rows; returns whether the driver needs to hear it, too."""
+        match message:
+            case m.SegmentRead(path=path):
+                self._spool.was_read(Path(path))
+                return False
+            case m.ExchangeTaken() | m.ExchangeResults():
+                if self._exchanges is not None:
+                    self._exchanges.hear_child(message)
+                return False
+            case m.DatasetOpened(shuffle=True):
+                self._spool.shuffles()
+            case m.FeedRead(feed=feed):
+                for segment in self._streamed.pop(feed, []):
+                    self._spool.remove(segment)
+        return True
 
     def close(self) -> None:
-        """End the endpoint; the agent removes the spool with its scratch folder."""
-        for endpoint in self._endpoints:
-            endpoint.shutdown()
-        for thread in self._serving:
-            thread.join(5.0)
+        """End the endpoints; the agent removes the spool with its scratch folder."""
+        self._spool.close()
+        if self._exchanges is not None:
+            self._exchanges.close()
+        self._endpoints.close()
         os.close(self._wake)

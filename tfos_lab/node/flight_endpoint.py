@@ -1,6 +1,7 @@
-"""The node's endpoint for rows: an Arrow Flight server that writes what feed tasks send into the spool.
+"""The node's endpoint for rows: an Arrow Flight server.
 
-Rows of one attempt of one Spark partition go into one Arrow IPC file; they count when the driver commits the attempt.
+What feed tasks send goes into the spool: the rows of one attempt of one Spark partition into one Arrow IPC file, which
+counts when the driver commits the attempt. What inference tasks send is answered on the spot.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from tfos_lab.data.schema import ColumnSpec, column_specs
+from tfos_lab.errors import TfosError
 from tfos_lab.messages import TlsIdentity
+from tfos_lab.node.feed_plan import PRESENT
+from tfos_lab.node.spool import Spool
 
 
 class PutTicket(msgspec.Struct, frozen=True):
@@ -38,8 +43,17 @@ class CommitTicket(msgspec.Struct, frozen=True):
     shapes: dict[str, list[int]]
 
 
+class ExchangeTicket(msgspec.Struct, frozen=True):
+    """What stands over the rows of an inference task; ``schema`` is that of their DataFrame, as Spark writes it."""
+
+    token: str
+    schema: str
+
+
 class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
-    """Takes rows by `do_put` and commits by `do_action`, from whoever holds the feed's token.
+    """Takes rows by `do_put`, commits by `do_action`, and rows to be answered by `do_exchange`.
+
+    Only from those who hold one of its ``tokens``.
 
     Parameters
     ----------
@@ -47,54 +61,76 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         ``grpc+unix://...`` in a folder that only the user can open, or ``grpc+tls://host:0``.
     tls : TlsIdentity or None
         For the latter.
-    spool : pathlib.Path
-        Folder for the segments.
+    spool : Spool
+        Where segments go.
     on_stored : callable
         Called with ``(ticket, path, rows)`` when an attempt's rows lie on this node; on a Flight thread.
     on_commit : callable
         Called with the `CommitTicket`; on a Flight thread.
+    on_exchange : callable
+        Called with ``(specs, reader, writer)``; on a Flight thread, until all rows are answered.
     """
 
     def __init__(
         self,
         location: str,
         tls: TlsIdentity | None,
-        spool: Path,
-        on_stored: Callable[[PutTicket, Path, int], None],
+        spool: Spool,
+        *,
+        on_stored: Callable[[PutTicket, Path], None],
         on_commit: Callable[[CommitTicket], None],
+        on_exchange: Callable[[tuple[ColumnSpec, ...], Any, Any], None],
     ) -> None:
         super().__init__(location, tls_certificates=[(tls.certificate, tls.key)] if tls else None)
         self._spool = spool
         self._on_stored = on_stored
         self._on_commit = on_commit
-        self.token = ""
+        self._on_exchange = on_exchange
+        self.tokens: set[str] = set()
 
     def do_put(self, _context: Any, descriptor: Any, reader: Any, _writer: Any) -> None:
         """Write one attempt's rows into a segment of their own."""
         ticket = msgspec.msgpack.decode(descriptor.command, type=PutTicket)
         self._check(ticket.token)
-        path = self._spool / f"{ticket.feed}-{ticket.partition}-{ticket.attempt}.arrow"
-        rows = 0
+        path = self._spool.folder / f"{ticket.feed}-{ticket.partition}-{ticket.attempt}.arrow"
         try:
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, reader.schema) as segment:
                 for chunk in reader:
+                    self._spool.make_room(path, chunk.data.nbytes)
                     segment.write_batch(chunk.data)
-                    rows += chunk.data.num_rows
         except BaseException as error:
-            path.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.errno is not None:
-                message = f"the node's spool in {self._spool} cannot be written: {error.strerror}"
-                raise flight.FlightServerError(f"tfos_lab: {message}") from error
-            raise
-        self._on_stored(ticket, path, rows)
+            self._spool.remove(path)
+            raise _explained(error, self._spool.folder) from error
+        self._on_stored(ticket, path)
+
+    def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Answer a task's rows with what the node's function puts as results."""
+        ticket = msgspec.msgpack.decode(descriptor.command, type=ExchangeTicket)
+        self._check(ticket.token)
+        try:
+            self._on_exchange(column_specs(ticket.schema), reader, writer)
+        except Exception as error:
+            raise _explained(error, self._spool.folder) from error
 
     def do_action(self, _context: Any, action: Any) -> list[Any]:
-        """Pass a commit on."""
+        """Pass a commit on, or just be there."""
+        if action.type == PRESENT:
+            return []
         ticket = msgspec.msgpack.decode(action.body.to_pybytes(), type=CommitTicket)
         self._check(ticket.token)
         self._on_commit(ticket)
         return []
 
     def _check(self, token: str) -> None:
-        if not self.token or not hmac.compare_digest(token, self.token):
+        if not any(hmac.compare_digest(token, known) for known in self.tokens):
             raise flight.FlightUnauthenticatedError("this feed's token is needed")
+
+
+def _explained(error: BaseException, folder: Path) -> BaseException:
+    """Return the error as the other side is to read it: its own words reach the user marked as ours."""
+    if isinstance(error, OSError) and error.errno is not None and not isinstance(error, TfosError):
+        message = f"the node's spool in {folder} cannot be written: {error.strerror}"
+        error = flight.FlightServerError(f"tfos_lab: {message}")
+    elif isinstance(error, TfosError):
+        error = flight.FlightServerError(f"tfos_lab: {error}")
+    return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from typing import Self
@@ -48,9 +49,12 @@ class FrameSocket:
                 return frame
             self._read_some()
 
-    def available(self) -> list[tuple[bytes, list[int]]]:
-        """Read once (the socket is readable) and return the frames that are now whole."""
-        self._read_some()
+    def available(self, wait_s: float = 0.0) -> list[tuple[bytes, list[int]]]:
+        """Read what is there, or comes within ``wait_s`` seconds, and return the frames that are now whole."""
+        poller = select.poll()
+        poller.register(self._sock, select.POLLIN)
+        if poller.poll(wait_s * 1000):
+            self._read_some()
         frames = []
         while (frame := self._next_frame()) is not None:
             frames.append(frame)

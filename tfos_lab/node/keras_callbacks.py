@@ -1,4 +1,4 @@
-"""Keras callbacks that a node offers: progress and metrics to the notebook, TensorBoard on the chief."""
+"""Keras callbacks that a node offers: progress and metrics, TensorBoard on the chief, a backup to go on from."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ def make_callbacks(context: NodeContext) -> list[Any]:
     """Return callbacks for ``model.fit``, made for the Keras that is in use."""
     keras = _keras()
     callbacks: list[Any] = [_progress_callback(keras, context)]
+    if context.backup_dir:
+        callbacks.insert(0, _backup_callback(keras, context))
     if context.is_chief:
         folder = Path(context.log_dir) / context.node.replace(":", "-")
         callbacks.append(keras.callbacks.TensorBoard(log_dir=str(folder)))
@@ -31,6 +33,22 @@ def _keras() -> Any:
     return keras
 
 
+def _backup_callback(keras: Any, context: NodeContext) -> Any:
+    """Return a callback that keeps the training's state after each epoch, and restores it after a restart."""
+    if keras.__name__ == "tf_keras":
+        return keras.callbacks.BackupAndRestore(context.backup_dir)  # it knows of chief and workers
+
+    class Backup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
+        """Kept by the chief and read by all, so that all begin with the same epoch."""
+
+        def _save_model(self) -> None:
+            if context.is_chief:
+                super()._save_model()
+
+    # The one before is kept too: the chief may be lost while it writes.
+    return Backup(context.backup_dir, double_checkpoint=True, delete_checkpoint=context.is_chief)
+
+
 def _progress_callback(keras: Any, context: NodeContext) -> Any:
     """Return a callback that reports steps (at most five times a second) and each epoch's metrics."""
 
@@ -38,7 +56,8 @@ def _progress_callback(keras: Any, context: NodeContext) -> Any:
         """Tells the notebook where training stands."""
 
         def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
-            self.step = 0
+            # After a restart the backup has said which epoch to begin with.
+            self.step = (getattr(self.model, "_initial_epoch", None) or 0) * (self.params.get("steps") or 0)
             self.reported_at = 0.0
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so

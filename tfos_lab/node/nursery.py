@@ -33,7 +33,7 @@ from tfos_lab.node.processes import die_with_parent, open_pidfd, reset_signals, 
 from tfos_lab.node.requests import ExitedReply, FailedReply, KeepRequest, NurseryRequest, SpawnedReply, SpawnRequest
 
 IDLE_S = 600.0
-_TARGETS = {"agent": "tfos_lab.node.agent", "child": "tfos_lab.node.child"}
+_TARGETS = {"agent": "tfos_lab.node.agent", "child": "tfos_lab.node.child", "board": "tfos_lab.node.board"}
 _decoder = msgspec.msgpack.Decoder(NurseryRequest)
 
 # What a forked process runs: (body of the request, the descriptors that came with it) → exit code.
@@ -271,7 +271,7 @@ def main() -> None:
 
 
 def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
-    if request.target == "child":
+    if request.target in ("child", "board"):
         die_with_parent(parent)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)

@@ -6,7 +6,7 @@ import msgspec
 
 
 class SpawnRequest(msgspec.Struct, tag=True, frozen=True):
-    """Fork a process that runs ``target`` (``"agent"`` or ``"child"``); an empty target only warms the nursery.
+    """Fork a process that runs ``target``: ``"agent"``, ``"child"`` or ``"board"``; "" only warms the nursery.
 
     The process is ended when the asking connection closes. ``guardian`` is a pid without which the nursery has no
     reason to live.
@@ -55,3 +55,11 @@ class ChildSpec(msgspec.Struct, frozen=True):
     environ: dict[str, str]
     cwd: str
     sys_path: list[str]
+
+
+class BoardSpec(msgspec.Struct, frozen=True):
+    """What a TensorBoard process must know: whose event files it shows, and the unix socket that it is to listen on."""
+
+    log_dir: str
+    socket: str
+    cwd: str

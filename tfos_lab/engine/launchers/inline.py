@@ -157,7 +157,8 @@ class _InlineAgent:
     def _relay(self) -> bool:
         try:
             for data, _ in self._control.available():
-                self._link.send(data)
+                if self._feeds.hear_child(m.decode_from_agent(data)):
+                    self._link.send(data)
         except (ConnectionClosed, OSError):
             return False
         return True

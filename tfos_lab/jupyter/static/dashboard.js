@@ -3,6 +3,7 @@
 // The state of the cluster is the trait `view`, so that a page that comes later has it at once. Log text comes as
 // custom messages, which are never saved into the notebook.
 
+import { Charts } from "./charts.js";
 import { element, setAttribute } from "./dom.js";
 import { replaceOutput } from "./ending.js";
 import { Header } from "./header.js";
@@ -26,8 +27,10 @@ function initialize({ model }) {
   const key = model.get("display_key");
   const page = Math.random().toString(36).slice(2);
   const viewChanged = () => store.setView(model.get("view"));
-  const messageCame = (/** @type {any} */ message) => {
+  const messageCame = (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
     if (message?.kind === "log") store.addLogs(message);
+    else if (message?.kind === "metrics") store.addMetrics(message);
+    else if (message?.kind === "file") store.takeFile(message, buffers);
     else if (message?.kind === "history" && isForUs(message, page, store)) store.replaceLogs(message);
     else if (message?.kind === "end") {
       replaceOutput(model, message.model, message.bundle);
@@ -61,11 +64,12 @@ function render({ model, el }) {
   const store = /** @type {Store} */ (stores.get(model.get("display_key")));
   viewCount += 1;
   const header = new Header(store, model);
-  const logs = new LogTabs(store, `tfos-${model.get("display_key")}-${viewCount}`);
+  const charts = new Charts(store);
+  const logs = new LogTabs(store, model, `tfos-${model.get("display_key")}-${viewCount}`);
   const table = new NodeTable(store, (node) => logs.select(node));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
   const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
-  root.append(header.el, table.el, logs.el);
+  root.append(header.el, table.el, charts.el, logs.el);
   const listener = {
     viewChanged: () => {
       setAttribute(root, "data-state", store.view.state);
@@ -73,11 +77,13 @@ function render({ model, el }) {
       table.update();
       logs.update();
     },
+    metricsChanged: () => charts.update(),
     logsAdded: (/** @type {Chunk[]} */ chunks) => logs.add(chunks),
     logsReplaced: () => logs.redraw(),
   };
   store.listeners.add(listener);
   listener.viewChanged();
+  charts.update();
   const clock = setInterval(() => {
     header.tick();
     table.tick();
@@ -87,6 +93,7 @@ function render({ model, el }) {
     clearInterval(clock);
     store.listeners.delete(listener);
     header.close();
+    charts.close();
     logs.close();
     root.remove();
   };

@@ -50,7 +50,7 @@ export function appendRuns(target, runs) {
   }
 }
 
-/** Shapes in a 14 × 14 box, by name. @type {Record<string, [string, Record<string, string>][]>} */
+/** Shapes in a 14 × 14 box, by name. @type {Record<string, ["circle" | "path" | "rect", Record<string, string>][]>} */
 const SHAPES = {
   waiting: [["circle", { cx: "7", cy: "7", r: "4.5", "stroke-dasharray": "2 2.7" }]],
   half: [
@@ -63,6 +63,9 @@ const SHAPES = {
   broken: [["path", { d: "M3.5 3.5l7 7m0-7l-7 7" }]],
   stopped: [["rect", { x: "3", y: "3", width: "8", height: "8", rx: "1", class: "tfos-solid" }]],
   down: [["path", { d: "M7 2v9M3.5 7.5L7 11l3.5-3.5" }]],
+  save: [["path", { d: "M7 1.5v7M4 6l3 3 3-3M2 11v1.5h10V11" }]],
+  fold: [["path", { d: "M2 3.5h10M2 7h10M2 10.5h5" }]],
+  away: [["path", { d: "M6 3H3v8h8V8M8.5 2H12v3.5M12 2L6.5 7.5" }]],
 };
 
 /**
@@ -70,14 +73,20 @@ const SHAPES = {
  * @param {string} shape
  */
 export function icon(shape) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 14 14");
-  svg.setAttribute("class", "tfos-icon");
-  svg.setAttribute("aria-hidden", "true");
-  for (const [tag, attributes] of SHAPES[shape] ?? []) {
-    const part = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) part.setAttribute(name, value);
-    svg.append(part);
-  }
+  const svg = svgElement("svg", { viewBox: "0 0 14 14", class: "tfos-icon", "aria-hidden": "true" });
+  svg.append(...(SHAPES[shape] ?? []).map(([tag, attributes]) => svgElement(tag, attributes)));
   return svg;
+}
+
+/**
+ * Makes an element of a drawing.
+ * @template {keyof SVGElementTagNameMap} K
+ * @param {K} tag
+ * @param {Record<string, string>} [attributes]
+ * @returns {SVGElementTagNameMap[K]}
+ */
+export function svgElement(tag, attributes = {}) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
 }

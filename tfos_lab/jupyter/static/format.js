@@ -22,6 +22,37 @@ export function formatElapsed(seconds) {
 }
 
 /**
+ * A duration as the kernel writes it: "0.12 s", "12.3 s", "4:05".
+ * @param {number} seconds
+ */
+export function formatSeconds(seconds) {
+  if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
+  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
+  return formatElapsed(Math.round(seconds));
+}
+
+/**
+ * A metric with four significant digits, as the kernel writes it.
+ * @param {number} value
+ */
+export function formatMetric(value) {
+  const size = Math.abs(value);
+  if (value !== 0 && (size < 1e-4 || size >= 1e6)) return value.toExponential(3).replace(/e([+-])(\d)$/, "e$10$2");
+  if (size >= 1000) return Math.round(value).toLocaleString("en-US");
+  return String(Number(value.toPrecision(4)));
+}
+
+/** @param {number} bytes */
+export function formatBytes(bytes) {
+  let [size, unit] = [bytes, "B"];
+  for (const larger of ["kB", "MB", "GB"]) {
+    if (size < 999.5) break;
+    [size, unit] = [size / 1000, larger];
+  }
+  return `${unit === "B" || size >= 99.95 ? Math.round(size) : Number(size.toPrecision(3))} ${unit}`;
+}
+
+/**
  * @param {number} count
  * @param {string} one
  */

@@ -1,17 +1,20 @@
-// The line that says how the cluster is: state, name, nodes, time, Stop; below it phases, reason and notes.
+// The line that says how the cluster is: state, name, nodes, time, Stop; below it reason, notes, phases and the feed.
 
 import { element, icon, setAttribute, setText } from "./dom.js";
 import { ENDED, formatElapsed } from "./format.js";
 import { requestStop } from "./stop.js";
+import { Timeline } from "./timeline.js";
 
 /** After so long without an end, Stop may be pressed again: a second interrupt forces. */
 const FORCE_AFTER_MS = 4000;
 
+/** @type {Record<string, string>} */
 const STATE_SHAPES = {
   launching: "busy",
   reserving: "busy",
   starting: "busy",
   stopping: "busy",
+  restarting: "busy",
   running: "running",
   done: "done",
   failed: "broken",
@@ -35,7 +38,18 @@ export class Header {
     this.stopLabel = element("span");
     this.stop = element("button", { class: "tfos-button tfos-stop", type: "button" }, icon("stopped"), this.stopLabel);
     this.stop.addEventListener("click", () => this.requestStop());
-    this.phases = element("div", { class: "tfos-phases" });
+    this.sparkUi = element(
+      "a",
+      { class: "tfos-button tfos-away", target: "_blank", rel: "noopener noreferrer" },
+      icon("away"),
+      "Spark UI",
+    );
+    this.timeline = new Timeline(store);
+    this.feedBar = element("div", { class: "tfos-bar", role: "progressbar", "aria-label": "Progress of the feed" });
+    this.feedBar.append(element("div"));
+    this.feedLine = element("span");
+    this.feedShares = element("span", { class: "tfos-facts" });
+    this.feed = element("div", { class: "tfos-feed" }, this.feedBar, this.feedLine, this.feedShares);
     this.reason = element("div", { class: "tfos-reason" });
     this.notes = element("div");
     this.announcer = element("span", { class: "tfos-hidden", role: "status", "aria-live": "polite" });
@@ -48,11 +62,12 @@ export class Header {
         this.state,
         this.name,
         this.facts,
-        element("div", { class: "tfos-actions" }, this.stop),
+        element("div", { class: "tfos-actions" }, this.sparkUi, this.stop),
       ),
       this.reason,
-      this.phases,
       this.notes,
+      this.timeline.el,
+      this.feed,
       this.announcer,
     );
   }
@@ -60,23 +75,44 @@ export class Header {
   update() {
     const { view } = this.store;
     setText(this.name, view.name);
-    setText(this.phases, view.phases);
     setText(this.reason, view.reason);
     this.reason.hidden = !view.reason;
-    this.phases.hidden = !view.phases;
+    this.updateSparkUi(view.spark_ui);
+    this.updateFeed(view.feed);
     if (this.notes.childElementCount !== view.notes.length) {
       this.notes.replaceChildren(...view.notes.map((note) => element("div", { class: "tfos-note" }, note)));
     }
     this.updateState(view.state);
     this.updateStop();
+    this.timeline.update();
     this.tick();
   }
 
-  /** Once a second: the time since the call. */
+  /** @param {string} address */
+  updateSparkUi(address) {
+    this.sparkUi.hidden = !/^https?:/.test(address);
+    if (!this.sparkUi.hidden) setAttribute(this.sparkUi, "href", address);
+  }
+
+  /** @param {Feed | null} feed */
+  updateFeed(feed) {
+    this.feed.hidden = !feed;
+    if (!feed) return;
+    setText(this.feedLine, feed.line);
+    setText(this.feedShares, feed.shares);
+    this.feedBar.hidden = feed.progress === null;
+    const part = feed.progress ?? 0;
+    setAttribute(this.feedBar, "data-state", feed.complete ? "done" : "running");
+    setAttribute(this.feedBar, "aria-valuenow", String(Math.round(part * 100)));
+    /** @type {HTMLElement} */ (this.feedBar.firstElementChild).style.width = `${part * 100}%`;
+  }
+
+  /** Once a second: the time since the call, and what goes on. */
   tick() {
     const { view } = this.store;
     const seconds = (view.ended_s ?? this.store.nowS()) - view.started_s;
     setText(this.facts, `${view.headline} · ${formatElapsed(seconds)}`);
+    this.timeline.tick();
   }
 
   /** @param {string} state */

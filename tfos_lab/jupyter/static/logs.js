@@ -1,12 +1,20 @@
-// Logs: a tab for all nodes and one for each, a filter, and following the end. One text node for each batch.
+// Logs: a tab for all nodes and one for each, a filter, following the end, folding of repeats, and download. One text
+// node for each batch.
 
 import { appendRuns, element, icon, setAttribute, setText } from "./dom.js";
-import { plural } from "./format.js";
+import { Download, fileName, saveAs } from "./download.js";
+import { foldRuns, styledLines } from "./fold.js";
+import { formatBytes, plural } from "./format.js";
 
 const ALL = "all";
 
 /** More than this waiting for a frame (a hidden page draws none) is drawn afresh instead. */
 const MAX_WAITING = 400;
+
+/**
+ * @typedef {{text: string, count: number, line: HTMLElement, block: HTMLElement, chunk: Chunk}} Tail
+ *   the last line that was drawn, so that the next batch can go on counting it
+ */
 
 /** So near to the end counts as at the end, in pixels. */
 const NEAR_END_PX = 24;
@@ -14,11 +22,18 @@ const NEAR_END_PX = 24;
 export class LogTabs {
   /**
    * @param {Store} store
+   * @param {Model} model
    * @param {string} id unique in the page
    */
-  constructor(store, id) {
+  constructor(store, model, id) {
     this.store = store;
+    this.model = model;
     this.id = id;
+    this.fold = true;
+    /** @type {Tail | null} */
+    this.tail = null;
+    /** @type {Download | null} */
+    this.download = null;
     this.selected = "";
     this.shownNodes = "";
     this.follow = true;
@@ -42,8 +57,21 @@ export class LogTabs {
     });
     this.filter.addEventListener("input", () => this.setFilter(this.filter.value));
     this.count = element("span", { class: "tfos-count" });
-    this.followButton = element("button", { class: "tfos-button tfos-follow", type: "button" }, icon("down"), "Follow");
+    this.followButton = element("button", { class: "tfos-button tfos-toggle", type: "button" }, icon("down"), "Follow");
     this.followButton.addEventListener("click", () => this.setFollow(!this.follow));
+    this.foldButton = element(
+      "button",
+      { class: "tfos-button tfos-toggle", type: "button", title: "Show lines that repeat once, with a count" },
+      icon("fold"),
+      "Fold",
+    );
+    this.foldButton.addEventListener("click", () => this.setFold(!this.fold));
+    setAttribute(this.foldButton, "aria-pressed", "true");
+    this.saveLabel = element("span", {}, "Download");
+    this.saveButton = element("button", { class: "tfos-button", type: "button" }, icon("save"), this.saveLabel);
+    this.saveButton.addEventListener("click", () => void this.save());
+    this.saveNote = element("div", { class: "tfos-notice tfos-save-note", role: "note" });
+    this.saveNote.hidden = true;
     this.forgotten = element("div", { class: "tfos-notice" });
     this.lines = element("div");
     this.open = element("div", { class: "tfos-open" });
@@ -66,8 +94,17 @@ export class LogTabs {
         "div",
         { class: "tfos-log-head" },
         this.tabs,
-        element("div", { class: "tfos-tools" }, this.count, this.filter, this.followButton),
+        element(
+          "div",
+          { class: "tfos-tools" },
+          this.count,
+          this.filter,
+          this.foldButton,
+          this.followButton,
+          this.saveButton,
+        ),
       ),
+      this.saveNote,
       this.panel,
     );
     this.setFollow(true);
@@ -127,6 +164,7 @@ export class LogTabs {
   moveByKey(event) {
     const tabs = /** @type {HTMLElement[]} */ ([...this.tabs.children]);
     const at = tabs.indexOf(/** @type {HTMLElement} */ (event.target));
+    /** @type {Record<string, number>} */
     const moves = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 };
     const to = moves[event.key];
     if (to === undefined) return;
@@ -139,6 +177,13 @@ export class LogTabs {
   /** @param {string} text */
   setFilter(text) {
     this.filterText = text.trim().toLowerCase();
+    this.redraw();
+  }
+
+  /** @param {boolean} fold */
+  setFold(fold) {
+    this.fold = fold;
+    setAttribute(this.foldButton, "aria-pressed", String(fold));
     this.redraw();
   }
 
@@ -213,6 +258,7 @@ export class LogTabs {
     this.waiting = [];
     this.drawn.clear();
     this.lastNode = "";
+    this.tail = null;
     this.matches = 0;
     const page = document.createDocumentFragment();
     for (const chunk of this.store.chunks) this.drawChunk(chunk, page);
@@ -228,6 +274,7 @@ export class LogTabs {
       if (!chunk.gone) continue;
       block.remove();
       this.drawn.delete(chunk);
+      if (this.tail?.chunk === chunk) this.tail = null;
     }
   }
 
@@ -237,23 +284,67 @@ export class LogTabs {
    */
   drawChunk(chunk, page) {
     if (chunk.gone || (this.selected !== ALL && chunk.node !== this.selected)) return;
-    const block = element("div", { class: `tfos-chunk tfos-hue${this.hueOf(chunk.node)}` });
+    const block = element("div", { class: `tfos-chunk tfos-hue${this.store.hueOf(chunk.node)}` });
     if (chunk.note && !this.filterText) {
       block.append(element("div", { class: "tfos-notice" }, `${chunk.note}; ${this.wholeFile()}`));
     }
+    const noted = block.firstChild !== null;
     const matchesBefore = this.matches;
     const runs = this.filterText ? this.matchingRuns(chunk.runs) : chunk.runs;
     const lines = this.filterText ? this.matches - matchesBefore : chunk.lines;
-    if (this.selected === ALL && (runs.length || block.firstChild) && chunk.node !== this.lastNode) {
+    if (!runs.length && !noted) return;
+    if (this.selected === ALL && chunk.node !== this.lastNode) {
       block.prepend(element("span", { class: "tfos-who" }, chunk.node));
       this.lastNode = chunk.node;
+      this.tail = null;
     }
-    appendRuns(block, withoutLastNewline(runs));
-    if (!block.firstChild) return;
+    if (noted) this.tail = null;
+    const shown = this.fold ? this.drawFolded(chunk, runs, block) : lines;
+    if (!this.fold) appendRuns(block, withoutLastNewline(runs));
     // What is out of sight is not laid out; its height is known well enough from its lines.
-    block.style.setProperty("--tfos-lines", String(Math.max(1, lines)));
+    block.style.setProperty("--tfos-lines", String(Math.max(1, shown)));
     this.drawn.set(chunk, block);
     page.append(block);
+  }
+
+  /**
+   * Draws lines with their repeats folded; the line that the last batch ended with goes on being counted.
+   * @param {Chunk} chunk
+   * @param {Run[]} runs
+   * @param {HTMLElement} block
+   * @returns {number} how many lines are seen
+   */
+  drawFolded(chunk, runs, block) {
+    let shown = 0;
+    for (const piece of foldRuns(runs, this.tail?.text)) {
+      shown += piece.lines;
+      const [head, last] = piece.count > 1 || piece.again ? [[], piece.runs] : splitLastLine(piece.runs);
+      appendRuns(block, head);
+      const carried = piece.again && this.tail;
+      const line = carried ? this.takeTail(carried, block) : element("div", { class: "tfos-last" });
+      if (!carried) appendRuns(line, withoutLastNewline(last));
+      const count = piece.count + (carried ? carried.count : 0);
+      if (count > 1) showCount(line, count);
+      block.append(line);
+      this.tail = { text: piece.text, count, line, block, chunk };
+    }
+    return shown;
+  }
+
+  /**
+   * Takes the last line out of its block, and the block away if nothing is left of it.
+   * @param {Tail} tail
+   * @param {HTMLElement} block where the line goes on
+   */
+  takeTail({ line, block: old, chunk }, block) {
+    line.remove();
+    const who = old.firstElementChild?.classList.contains("tfos-who") ? old.firstElementChild : null;
+    if (old !== block && old.childNodes.length === (who ? 1 : 0)) {
+      if (who) block.prepend(who);
+      old.remove();
+      this.drawn.delete(chunk);
+    }
+    return line;
   }
 
   /** The unfinished lines: progress bars, prompts. In the All tab one for each node that has one. */
@@ -261,7 +352,7 @@ export class LogTabs {
     const blocks = [];
     for (const [node, runs] of this.store.open) {
       if (this.filterText || (this.selected !== ALL && node !== this.selected)) continue;
-      const block = element("div", { class: `tfos-chunk tfos-hue${this.hueOf(node)}` });
+      const block = element("div", { class: `tfos-chunk tfos-hue${this.store.hueOf(node)}` });
       if (this.selected === ALL) block.append(element("span", { class: "tfos-who" }, node));
       appendRuns(block, runs);
       blocks.push(block);
@@ -274,19 +365,9 @@ export class LogTabs {
    * @returns {Run[]} the lines that contain the filter's text, with their styles
    */
   matchingRuns(runs) {
-    /** @type {Run[]} */
-    const kept = [];
-    /** @type {Run[]} */
-    let line = [];
-    for (const [text, classes] of runs) {
-      for (const piece of text.split(/(?<=\n)/)) {
-        line.push([piece, classes]);
-        if (!piece.endsWith("\n")) continue;
-        if (this.isMatch(line)) kept.push(...line);
-        line = [];
-      }
-    }
-    return kept;
+    return styledLines(runs)
+      .filter((line) => this.isMatch(line))
+      .flat();
   }
 
   /** @param {Run[]} line */
@@ -297,17 +378,68 @@ export class LogTabs {
     return found;
   }
 
-  /** @param {string} node */
-  hueOf(node) {
-    return this.store.view.rows.findIndex((row) => row.node === node) % 7;
-  }
-
   wholeFile() {
     const { run_dir } = this.store.view;
     return run_dir ? `whole files in ${run_dir}` : "the files are whole";
   }
 
+  // ---- download -----------------------------------------------------------------------------------------------------
+
+  /** Saves the whole files of the tab's nodes; pressed again, it stops. */
+  async save() {
+    if (this.download) {
+      this.download.cancel();
+      return;
+    }
+    const { view } = this.store;
+    const nodes = this.selected === ALL ? view.rows.map((row) => row.node) : [this.selected];
+    const name = `${fileName([view.name, ...(nodes.length === 1 ? nodes : [])].join("-"))}.log`;
+    const download = new Download(this.model, `${this.id}-${Math.random()}`, nodes, (done, whole) =>
+      this.showSaving(done, whole),
+    );
+    this.download = download;
+    this.store.downloads.add(download);
+    this.showNote("");
+    setText(this.saveLabel, "Downloading…");
+    const file = await download.run();
+    this.store.downloads.delete(download);
+    this.download = null;
+    setText(this.saveLabel, "Download");
+    if (file) saveAs(file, name);
+    else if (!download.cancelled) this.saveKept(nodes, name);
+  }
+
+  /**
+   * @param {number} done
+   * @param {number} whole
+   */
+  showSaving(done, whole) {
+    if (whole > 4e6) setText(this.saveLabel, `${formatBytes(done)} of ${formatBytes(whole)}, press to cancel`);
+  }
+
+  /**
+   * The kernel is busy and cannot be heard: what this page holds is better than nothing.
+   * @param {string[]} nodes
+   * @param {string} name
+   */
+  saveKept(nodes, name) {
+    const chunks = this.store.chunks.filter((chunk) => nodes.includes(chunk.node));
+    const parts = chunks.map(({ node, runs }) => {
+      const text = runs.map(([piece]) => piece).join("");
+      return nodes.length > 1 ? text.replace(/^(?=.)/gm, `[${node}] `) : text;
+    });
+    saveAs(new Blob(parts, { type: "text/plain" }), name);
+    this.showNote(`The kernel is busy: the file holds only what this page keeps; ${this.wholeFile()}.`);
+  }
+
+  /** @param {string} text */
+  showNote(text) {
+    this.saveNote.hidden = !text;
+    setText(this.saveNote, text);
+  }
+
   close() {
+    this.download?.cancel();
     cancelAnimationFrame(this.frame);
     this.resizes.disconnect();
   }
@@ -324,4 +456,19 @@ function withoutLastNewline(runs) {
   const before = text.length > 1 ? text.at(-2) : runs.at(-2)?.[0].at(-1);
   if (before === undefined || before === "\n") return runs;
   return [...runs.slice(0, -1), [text.slice(0, -1), classes]];
+}
+
+/**
+ * Says how often a line came.
+ * @param {HTMLElement} line
+ * @param {number} count
+ */
+function showCount(line, count) {
+  let badge = line.querySelector(".tfos-times");
+  if (!badge) {
+    badge = element("span", { class: "tfos-times" });
+    line.append(" ", badge);
+  }
+  setText(badge, `× ${count.toLocaleString("en-US")}`);
+  setAttribute(badge, "title", `This line came ${count.toLocaleString("en-US")} times in a row`);
 }

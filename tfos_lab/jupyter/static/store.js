@@ -1,4 +1,5 @@
-// What the front end knows of one cluster: its view, the kernel's clock, and a bounded history of log text.
+// What the front end knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history
+// of log text.
 
 /**
  * @typedef {[text: string, classes: string]} Run
@@ -6,10 +7,16 @@
  * @typedef {{node: string, state: string, detail: string, broken: string, cells: Record<string, string>,
  *   progress: number | null, beat_s: number | null}} Row
  * @typedef {{key: string, title: string, numeric: boolean, rank: number}} Column
+ * @typedef {{name: string, start_s: number, end_s: number | null, lane: number}} Span
+ * @typedef {{line: string, shares: string, progress: number | null, complete: boolean}} Feed
  * @typedef {{id: string, name: string, state: string, reason: string, notes: string[], headline: string,
- *   phases: string, started_s: number, ended_s: number | null, now_s: number, run_dir: string,
- *   columns: Column[], rows: Row[]}} View
- * @typedef {{viewChanged?: () => void, logsAdded?: (chunks: Chunk[]) => void, logsReplaced?: () => void}} Listener
+ *   spans: Span[], feed: Feed | null, spark_ui: string, started_s: number, ended_s: number | null, now_s: number,
+ *   run_dir: string, bar: string, columns: Column[], rows: Row[]}} View
+ * @typedef {{metric: string, node: string, fresh: boolean, points: Point[], last: Point | null}} SeriesPoints
+ * @typedef {{version: number, kept: Map<string, Point[]>, nodes: Map<string, Point[]>}} Lines
+ *   of one metric: the points that stay, and those to draw, with the newest at their end
+ * @typedef {{viewChanged?: () => void, metricsChanged?: () => void, logsAdded?: (chunks: Chunk[]) => void,
+ *   logsReplaced?: () => void}} Listener
  */
 
 /** Lines kept in the browser: for one node, and for all nodes together. The files are whole. */
@@ -27,11 +34,15 @@ export class Store {
     /** @type {Map<string, number>} lines that were forgotten, by node */
     this.forgotten = new Map();
     this.stopRequested = false;
+    /** @type {Set<{take: (message: any, buffers: DataView[]) => void}>} */
+    this.downloads = new Set();
     /** @type {Map<string, Chunk[]>} */
     this.byNode = new Map();
     /** @type {Map<string, number>} */
     this.kept = new Map();
     this.goneChunks = 0;
+    /** @type {Map<string, Lines>} by metric */
+    this.series = new Map();
     this.firstSeq = 0;
     this.clockOffsetS = 0;
     /** @type {Set<Listener>} */
@@ -49,6 +60,44 @@ export class Store {
   /** The kernel's clock, in seconds since the epoch. */
   nowS() {
     return Date.now() / 1000 - this.clockOffsetS;
+  }
+
+  /**
+   * A node's place in the table.
+   * @param {string} node
+   */
+  placeOf(node) {
+    return Math.max(0, this.view.rows.findIndex((row) => row.node === node));
+  }
+
+  /**
+   * The number of a node's colour.
+   * @param {string} node
+   */
+  hueOf(node) {
+    return this.placeOf(node) % 7;
+  }
+
+  /** @param {{series: SeriesPoints[]}} message */
+  addMetrics({ series }) {
+    for (const { metric, node, fresh, points, last } of series) {
+      const lines = this.series.get(metric) ?? { version: 0, kept: new Map(), nodes: new Map() };
+      const kept = fresh ? points : [...(lines.kept.get(node) ?? []), ...points];
+      lines.kept.set(node, kept);
+      lines.nodes.set(node, last ? [...kept, last] : kept);
+      lines.version += 1;
+      this.series.set(metric, lines);
+    }
+    for (const listener of this.listeners) listener.metricsChanged?.();
+  }
+
+  /**
+   * A piece of a log file that a download has asked for.
+   * @param {any} message
+   * @param {DataView[]} buffers
+   */
+  takeFile(message, buffers) {
+    for (const download of this.downloads) download.take(message, buffers);
   }
 
   /** @param {{seq: number, chunks: Chunk[], open: Record<string, Run[]>}} message */

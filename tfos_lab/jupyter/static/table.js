@@ -3,6 +3,7 @@
 import { element, icon, setAttribute, setText } from "./dom.js";
 import { BEATING, ENDED, LATE_S, formatElapsed } from "./format.js";
 
+/** @type {Record<string, string>} */
 const NODE_SHAPES = {
   waiting: "waiting",
   reserved: "half",
@@ -45,7 +46,7 @@ export class NodeTable {
   update() {
     const { view } = this.store;
     setText(this.caption, `Nodes of ${view.name}`);
-    const columns = view.columns.map((column) => column.key).join();
+    const columns = [view.bar, ...view.columns.map((column) => column.key)].join();
     if (columns !== this.shownColumns || view.rows.length !== this.rows.size) {
       this.shownColumns = columns;
       this.rebuild();
@@ -105,7 +106,7 @@ export class NodeTable {
     if (!shown) return;
     for (const [key, cell] of shown.cells) {
       if (key === "state") this.updateState(shown, cell, row);
-      else if (key === "step") this.updateProgress(shown, cell, row);
+      else if (key === this.store.view.bar) this.updateProgress(shown, cell, row);
       else if (key !== "node") {
         setText(cell, row.cells[key] ?? "");
         setAttribute(cell, "title", row.cells[key] ?? "");
@@ -135,9 +136,10 @@ export class NodeTable {
    * @param {Row} row
    */
   updateProgress(shown, cell, row) {
+    const text = row.cells[this.store.view.bar] ?? "";
     if (row.progress === null) {
       shown.bar = null;
-      setText(cell, row.cells.step ?? "");
+      setText(cell, text);
       return;
     }
     if (!shown.bar) {
@@ -146,7 +148,7 @@ export class NodeTable {
       cell.replaceChildren(element("div", { class: "tfos-progress" }, shown.bar, element("span")));
     }
     const percent = Math.round(row.progress * 100);
-    setText(/** @type {Element} */ (cell.querySelector("span")), row.cells.step ?? "");
+    setText(/** @type {Element} */ (cell.querySelector("span")), text);
     setAttribute(shown.bar, "data-state", row.state);
     setAttribute(shown.bar, "aria-valuenow", String(percent));
     /** @type {HTMLElement} */ (shown.bar.firstElementChild).style.width = `${row.progress * 100}%`;

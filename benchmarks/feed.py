@@ -1,0 +1,156 @@
+"""Rows from a DataFrame to the nodes: first epochs beside a `mapInArrow` of nothing, later ones beside tf.data."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import tfos_lab
+from benchmarks.measure import Row, median, seconds_of
+from benchmarks.sessions import local_session
+from tfos_lab.data.prepare import prepare
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROUNDS = 3
+_ROWS = 40_000
+_PIXELS = 784
+_BATCH = 128
+_NARROW_ROWS = 10_000_000
+
+
+def measure() -> Iterator[Row]:
+    """Take turns, so that a machine whose speed drifts drifts for both."""
+    with tempfile.TemporaryDirectory() as folder, local_session() as spark:
+        for name, frame in _frames(spark, folder):
+            yield from _first_and_later_epochs(name, frame)
+        yield _narrow(spark)
+
+
+def _frames(spark: SparkSession, folder: str) -> Iterator[tuple[str, DataFrame]]:
+    """Yield the same rows, as large as MNIST's, in the forms that people have them in."""
+    from pyspark.ml.functions import array_to_vector
+
+    pixels = np.random.default_rng(0).integers(0, 256, (_ROWS, _PIXELS))
+    for name, kind in (("int array", pa.int32()), ("float array", pa.float32())):
+        column = pa.FixedSizeListArray.from_arrays(pa.array(pixels.ravel()).cast(kind), _PIXELS).cast(pa.list_(kind))
+        pq.write_table(pa.table({"x": column}), f"{folder}/{name}.parquet", row_group_size=5_000)
+        yield name, spark.read.parquet(f"{folder}/{name}.parquet").repartition(4).cache()
+    rows = pixels.astype(np.uint8)
+    pq.write_table(pa.table({"x": pa.array([row.tobytes() for row in rows])}), f"{folder}/bytes.parquet")
+    yield "bytes", spark.read.parquet(f"{folder}/bytes.parquet").repartition(4).cache()
+    floats = spark.read.parquet(f"{folder}/float array.parquet")
+    yield "vector", floats.select(array_to_vector("x").alias("x")).repartition(4).cache()
+
+
+def _first_and_later_epochs(name: str, frame: DataFrame) -> Iterator[Row]:
+    frame.count()  # fill the cache: what is measured is the way, not the source
+    _do_nothing(frame)
+    _feed(frame, name)
+    nothing, stored, first, later, memory = [], [], [], [], []
+    for _ in range(_ROUNDS):
+        nothing.append(_ROWS / seconds_of(lambda: _do_nothing(frame)))
+        stored.append(_ROWS / _feed_sleepers(frame))
+        result = _feed(frame, name)
+        first.append(_ROWS / result["first_s"])
+        later.append(result["later_rows_s"])
+        memory.append(result["memory_rows_s"])
+    frame.unpersist()
+    ours, theirs = median(stored), median(nothing)
+    yield Row(f"{name}: rows stored on 2 nodes", "rows/s", ours, theirs, "≥ 0.9 ×", ours >= 0.9 * theirs, _ROUNDS)
+    ours = median(first)
+    yield Row(f"{name}: first epoch, read meanwhile", "rows/s", ours, theirs, "≥ 0.9 ×", ours >= 0.9 * theirs, _ROUNDS)
+    ours, theirs = median(later), median(memory)
+    yield Row(
+        f"{name}: later epochs (tf.data in memory)", "rows/s", ours, theirs, "≥ 0.9 ×", ours >= 0.9 * theirs, _ROUNDS
+    )
+
+
+def _do_nothing(frame: DataFrame) -> None:
+    """Send all rows through Python and drop them: a `mapInArrow` that gives back what it gets."""
+    forms = prepare(frame)
+    forms.mapInArrow(lambda batches: batches, forms.schema).write.format("noop").mode("overwrite").save()
+
+
+def _feed(frame: DataFrame, name: str) -> dict[str, float]:
+    """Feed two nodes and let them read two epochs; the first one counts until the last row has been read."""
+    with tfos_lab.run(read, name, cluster_size=2, master_node=None) as cluster:
+        cluster.wait_until_running()
+        started = time.time()
+        cluster.train(frame, epochs=2)
+        results = cluster.wait()
+    return {
+        "first_s": max(result["first_end"] for result in results.values()) - started,
+        "later_rows_s": sum(result["later_rows_s"] for result in results.values()),
+        "memory_rows_s": sum(result["memory_rows_s"] for result in results.values()),
+    }
+
+
+def _feed_sleepers(frame: DataFrame) -> float:
+    """Return how long the rows take to two nodes that leave the machine to Spark meanwhile."""
+    with tfos_lab.run(sleep, cluster_size=2, master_node=None) as cluster:
+        cluster.wait_until_running()
+        return seconds_of(lambda: cluster.train(frame))
+
+
+def sleep(_args: object, ctx: Any) -> None:
+    """Take no rows."""
+    ctx.wait_for_training()
+
+
+def read(name: str, ctx: Any) -> dict[str, float]:
+    """Read two epochs, then the same rows from memory with tf.data; all three as a loop sees them."""
+    import time
+
+    import numpy as np
+    import tensorflow as tf
+
+    dataset = ctx.dataset(_BATCH)
+    kept = [batch["x"] for batch in dataset]
+    first_end = time.time()
+    started = time.perf_counter()
+    rows = sum(int(batch["x"].shape[0]) for batch in dataset)
+    later_s = time.perf_counter() - started
+    if name == "bytes":
+        everything = np.concatenate([batch.numpy() for batch in kept])
+    else:
+        everything = tf.concat(kept, axis=0).numpy()
+    del kept
+    # What a feed's batches have, too: the column and the weights.
+    source = {"x": everything, "sample_weight": np.ones(len(everything), np.float32)}
+    in_memory = tf.data.Dataset.from_tensor_slices(source).batch(_BATCH).prefetch(2)
+    started = time.perf_counter()
+    memory_rows = sum(int(batch["x"].shape[0]) for batch in in_memory)
+    memory_s = time.perf_counter() - started
+    return {"first_end": first_end, "later_rows_s": rows / later_s, "memory_rows_s": memory_rows / memory_s}
+
+
+def _narrow(spark: SparkSession) -> Row:
+    """Feed many rows of two numbers with a spool that holds a fraction of them, and watch the nodes' memory."""
+    rows = spark.range(_NARROW_ROWS, numPartitions=64).selectExpr("id as x", "cast(id as float) as y")
+    with tfos_lab.run(count, cluster_size=2, master_node=None) as cluster:
+        cluster.wait_until_running()
+        started = time.perf_counter()
+        cluster.train(rows, spool_bytes=32 << 20)
+        results = cluster.wait()
+        seconds = time.perf_counter() - started
+    fed = sum(rows for rows, _ in results.values())
+    peak_mb = max(peak for _, peak in results.values())
+    what = f"10^7 narrow rows, spool of 32 MB ({_NARROW_ROWS / seconds:,.0f} rows/s): memory that grew on a node"
+    return Row(what, "MB", peak_mb, None, "≤ 500 MB, all rows", peak_mb <= 500 and fed == _NARROW_ROWS, 1)
+
+
+def count(_args: object, ctx: Any) -> tuple[int, float]:
+    """Count the rows; returns them, and by how many MB this process grew."""
+    import resource
+
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    rows = sum(int(batch["sample_weight"].numpy().sum()) for batch in ctx.dataset(4096))
+    return rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024

@@ -1,0 +1,56 @@
+// Wires the parts to JupyterLab and Notebook 7.
+
+import {
+  ILabShell,
+  ILayoutRestorer,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin,
+} from "@jupyterlab/application";
+import { ICommandPalette, IThemeManager } from "@jupyterlab/apputils";
+import { INotebookTracker } from "@jupyterlab/notebook";
+
+import { ServerApi } from "./api";
+import { addBoardCommand, OPEN_BOARD } from "./board";
+import { addCellButton } from "./cell_button";
+import { clusterIcon } from "./icon";
+import { ClustersModel } from "./model";
+import { ClustersPanel } from "./panel";
+
+const SHOW_CLUSTERS = "tfos-lab:show-clusters";
+
+const plugin: JupyterFrontEndPlugin<void> = {
+  id: "tfos-lab:plugin",
+  description: "Clusters of all kernels, TensorBoard in a tab, and a button on cells that run on a cluster",
+  autoStart: true,
+  optional: [ILabShell, ILayoutRestorer, IThemeManager, INotebookTracker, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    labShell: ILabShell | null,
+    restorer: ILayoutRestorer | null,
+    themes: IThemeManager | null,
+    notebooks: INotebookTracker | null,
+    palette: ICommandPalette | null,
+  ) => {
+    const api = new ServerApi(app.serviceManager.serverSettings);
+    addBoardCommand(app, api, labShell, restorer, themes);
+    if (notebooks) addCellButton(app, notebooks);
+
+    const model = new ClustersModel(api);
+    const panel = new ClustersPanel(model, {
+      openBoard: ({ id, name }) => void app.commands.execute(OPEN_BOARD, { id, name }),
+    });
+    panel.id = "tfos-lab-clusters";
+    panel.title.icon = clusterIcon;
+    panel.title.caption = "Clusters";
+    app.shell.add(panel, "left", { rank: 310, type: "Clusters" });
+    restorer?.add(panel, panel.id);
+    app.commands.addCommand(SHOW_CLUSTERS, {
+      label: "Show Clusters",
+      execute: () => app.shell.activateById(panel.id),
+    });
+    palette?.addItem({ command: SHOW_CLUSTERS, category: "TensorFlow Clusters" });
+    model.start();
+  },
+};
+
+export default plugin;

@@ -1,0 +1,204 @@
+"""Parts of the dashboard in a bare page: charts, timeline, feed, folded repeats, downloads."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.stage import Stage
+from tfos_lab.engine.events import FeedProgressed, MetricsReported
+
+pytestmark = pytest.mark.browser
+
+# What is out of sight has no inner text.
+_TEXT_OF_CHUNKS = """(chunks) => chunks.flatMap((chunk) =>
+  [...chunk.childNodes].map((part) => part.nodeType === Node.TEXT_NODE ? part.data : part.textContent + "\\n"))"""
+
+
+def reported(node: str, step: int | None, time_s: float = 0.0, **metrics: float) -> MetricsReported:
+    return MetricsReported(time_s=time_s, node=node, step=step, total_steps=None, metrics=metrics)
+
+
+def chart(stage: Stage, metric: str):
+    return stage.page.locator(".tfos-chart").filter(has=stage.page.get_by_text(metric, exact=True))
+
+
+# ---- metrics ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_metric_is_a_chart_with_a_line_for_each_node(stage: Stage) -> None:
+    expect(stage.page.locator(".tfos-metrics")).to_be_hidden()
+    for step in range(5):
+        stage.report(*(reported(node, step, loss=1.0 / (step + 1), accuracy=step / 5) for node in ("chief:0", "ps:0")))
+    expect(stage.page.locator(".tfos-chart figcaption b")).to_have_text(["loss", "accuracy"])
+    expect(chart(stage, "loss").locator(".tfos-line path")).to_have_count(2)
+    expect(chart(stage, "loss").get_by_role("img")).to_have_attribute("aria-label", "loss: chief:0 0.2, ps:0 0.2")
+    expect(chart(stage, "loss").locator(".tfos-line path").first).to_have_attribute(
+        "d", re.compile(r"^M[^ML]+(L[^ML]+){4}$")
+    )
+
+
+def test_a_pointer_or_an_arrow_key_shows_the_values(stage: Stage) -> None:
+    stage.report(*(reported("chief:0", step, loss=10.0 - step) for step in range(11)))
+    stage.report(*(reported("worker:0", step, loss=20.0 - step) for step in range(11)))
+    svg, tip = chart(stage, "loss").get_by_role("img"), chart(stage, "loss").locator(".tfos-tip")
+    svg.hover()
+    expect(tip).to_contain_text(re.compile(r"step [45].*chief:0.*worker:0", re.DOTALL))
+    stage.page.mouse.move(0, 0)
+    expect(tip).to_be_hidden()
+    svg.focus()
+    stage.page.keyboard.press("End")
+    expect(tip).to_have_text("step 10chief:00worker:010")
+    stage.page.keyboard.press("ArrowLeft")
+    expect(tip).to_have_text("step 9chief:01worker:011")
+    stage.page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+
+def test_values_that_are_no_numbers_leave_a_gap(stage: Stage) -> None:
+    values = [1.0, 2.0, float("nan"), 2.0, 1.0, float("inf")]
+    stage.report(*(reported("chief:0", step, loss=value) for step, value in enumerate(values)))
+    expect(chart(stage, "loss").locator(".tfos-line path")).to_have_attribute(
+        "d", re.compile(r"^M\S+ \S+L[^M]+M[^M]+$")
+    )
+    chart(stage, "loss").get_by_role("img").focus()
+    stage.page.keyboard.press("End")
+    expect(chart(stage, "loss").locator(".tfos-tip")).to_contain_text("not finite")
+
+
+def test_without_steps_metrics_are_drawn_over_time(stage: Stage) -> None:
+    started_s = stage.cluster.view().started_s
+    stage.report(*(reported("chief:0", None, started_s + second, loss=second) for second in range(4)))
+    chart(stage, "loss").get_by_role("img").focus()
+    stage.page.keyboard.press("End")
+    expect(chart(stage, "loss").locator(".tfos-tip")).to_contain_text("3.00 s")
+
+
+# ---- phases, feed, progress ------------------------------------------------------------------------------------------
+
+
+def test_the_timeline_says_where_the_seconds_went(stage: Stage) -> None:
+    timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "running": 5.0, "feeding": 5.5, "fed": 7.0}
+    stage.alter(state="done", timings={**timings, "done": 10.0}, ended_s=stage.cluster.view().started_s + 10)
+    said = ["launch 0.50 s", "reserve 1.50 s", "release 0.10 s", "start 2.90 s", "run 5.00 s", "feed 1.50 s"]
+    expect(stage.page.locator(".tfos-phases span")).to_have_text(said)
+    widths = stage.page.locator(".tfos-span").evaluate_all("(all) => all.map((one) => parseFloat(one.style.width))")
+    assert widths == [5.0, 15.0, 1.0, 29.0, 50.0, 15.0]
+
+
+def test_a_phase_that_goes_on_grows(stage: Stage) -> None:
+    stage.alter(state="reserving", timings={"launched": 0.5})
+    expect(stage.page.locator(".tfos-phases span")).to_have_text(["launch 0.50 s", "reserve …"])
+
+
+def test_the_feed_has_a_bar_where_spark_tells_the_whole(stage: Stage) -> None:
+    feed = FeedProgressed(
+        time_s=0.0, feed=0, rows={"chief:0": 1000, "worker:0": 500}, partitions=3, size_bytes=1_500_000
+    )
+    stage.alter(feed=feed)
+    box = stage.page.locator(".tfos-feed")
+    expect(box).to_contain_text("1,500 rows fed · 3 partitions · 1.5 MB")
+    expect(box).to_contain_text("chief:0 1,000 · worker:0 500")
+    expect(box.locator(".tfos-bar")).to_be_hidden()
+    stage.alter(feed=dataclasses.replace(feed, total_partitions=4))
+    expect(box).to_contain_text("3/4 partitions")
+    expect(stage.page.get_by_role("progressbar", name="Progress of the feed")).to_have_attribute("aria-valuenow", "75")
+
+
+def test_without_steps_the_bar_of_a_node_is_that_of_its_rows(stage: Stage) -> None:
+    feed = FeedProgressed(
+        time_s=0.0, feed=0, rows={"chief:0": 500}, partitions=1, size_bytes=1, complete=True, epochs=2
+    )
+    stage.alter(feed=feed)
+    stage.change("chief:0", state="running", rows=250)
+    expect(stage.row("chief:0")).to_contain_text("250/1,000")
+    expect(stage.row("chief:0").get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
+
+
+def test_spark_s_own_pages_are_linked_where_there_are_any(stage: Stage) -> None:
+    link = stage.page.get_by_role("link", name="Spark UI")
+    expect(link).to_be_hidden()
+    stage.alter(spark_ui="javascript:alert(1)")
+    expect(link).to_be_hidden()
+    stage.alter(spark_ui="http://10.0.0.1:4040")
+    expect(link).to_have_attribute("href", "http://10.0.0.1:4040")
+    expect(link).to_have_attribute("rel", "noopener noreferrer")
+
+
+# ---- repeats ---------------------------------------------------------------------------------------------------------
+
+
+def test_repeats_are_folded_with_a_count_and_unfolded_at_will(stage: Stage) -> None:
+    stage.tab("chief:0").click()
+    stage.write(("chief:0", "one\nsame\nsame\n\x1b[31msame\x1b[0m\ntwo\n\n\nthree\n"))
+    stage.has_lines("one", "same × 3", "two", "", "", "three")
+    stage.page.get_by_role("button", name="Fold").click()
+    stage.has_lines("one", "same", "same", "same", "two", "", "", "three")
+
+
+def test_a_line_that_repeats_over_many_batches_is_counted_on(stage: Stage) -> None:
+    for _ in range(30):
+        stage.write(("chief:0", "waiting for data\n"))
+    expect(stage.panel.locator(".tfos-chunk")).to_have_text(["chief:0waiting for data × 30"])
+    stage.write(("chief:0", "waiting for data\ngo\n"), ("worker:0", "go\n"))
+    expect(stage.panel.locator(".tfos-chunk")).to_have_text(["chief:0waiting for data × 31go", "worker:0go"])
+    stage.tab("chief:0").click()
+    stage.has_lines("waiting for data × 31", "go")
+
+
+def test_counts_and_lines_add_up_whatever_repeats(stage: Stage) -> None:
+    stage.tab("chief:0").click()
+    written = 0
+    for batch in range(40):
+        lines = [f"line {number // (batch % 4 + 1)}" for number in range(50)] + ["end"] * (batch % 3)
+        written += len(lines)
+        stage.write(("chief:0", "".join(f"{line}\n" for line in lines)))
+    stage.write(("chief:0", "the last one\n"))
+    expect(stage.panel).to_contain_text("the last one")
+    chunks = stage.panel.locator(".tfos-chunk").evaluate_all(_TEXT_OF_CHUNKS)
+    lines = "".join(chunks).removesuffix("\n").split("\n")
+    counts = [int(match[1]) if (match := re.search(r" × (\d+)$", line)) else 1 for line in lines]
+    assert sum(counts) == written + 1
+
+
+# ---- download --------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_s_whole_file_is_fetched_piece_by_piece(stage: Stage, tmp_path: Path) -> None:
+    stage.tab("worker:1").click()
+    with stage.page.expect_download() as download:
+        stage.page.get_by_role("button", name="Download").click()
+        for piece, offset in [("first\n", 0), ("zweit\u00f6ns\n", 6), ("", 16)]:
+            asked = stage.heard_at("fetch", offset=offset)
+            assert asked["node"] == "worker:1"
+            stage.say({**asked, "kind": "file", "size": 17}, piece)
+    download.value.save_as(tmp_path / "log")
+    assert download.value.suggested_filename == "mnist-worker-1.log"
+    assert (tmp_path / "log").read_text() == "first\nzweit\u00f6ns\n"
+
+
+def test_all_nodes_files_come_as_one_with_their_names(stage: Stage, tmp_path: Path) -> None:
+    with stage.page.expect_download() as download:
+        stage.page.get_by_role("button", name="Download").click()
+        for node in stage.cluster.nodes:
+            asked = stage.heard_at("fetch", node=node)
+            stage.say({**asked, "kind": "file", "size": 3}, "hi\n")
+    download.value.save_as(tmp_path / "log")
+    said = [f"==> {node} <==\nhi\n" for node in stage.cluster.nodes]
+    assert (tmp_path / "log").read_text() == "\n".join(said)
+
+
+def test_a_kernel_that_cannot_be_heard_leaves_what_the_page_holds(stage: Stage, tmp_path: Path) -> None:
+    stage.write(("chief:0", "kept\n"), ("worker:0", "not asked for\n"))
+    stage.tab("chief:0").click()
+    stage.page.clock.install()
+    with stage.page.expect_download() as download:
+        stage.page.get_by_role("button", name="Download").click()
+        stage.page.clock.fast_forward(6000)
+    download.value.save_as(tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "kept\n"
+    expect(stage.page.get_by_role("note")).to_contain_text("whole files in /runs/1")

@@ -1,0 +1,158 @@
+"""TensorBoard under a cell, and JupyterLab's panel, in a real JupyterLab behind a path such as a hub gives it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import FrameLocator, Locator, expect
+
+from tests.support.jupyter_rig import REPOSITORY, JupyterRig, Notebook
+from tests.support.lab_extension import built_lab_extension
+
+pytestmark = pytest.mark.browser
+
+expect.set_options(timeout=60_000)
+
+BASE = "/user/alice/"
+TRAIN = """%%tfos cluster_size=2 name=mnist tensorboard local=processes env=QUICK_ENV
+if ctx.is_chief:
+    write_events(ctx.log_dir, loss=[1 / (i + 1) for i in range(30)],
+                 accuracy=[i / 30 for i in range(30)])
+ctx.report(step=1, loss=0.5)
+threading.Event().wait(600)"""
+
+CELLS = {
+    "load": """%load_ext tfos_lab
+import threading
+from tests.support.quick import QUICK_ENV
+from tests.support.unix_http import write_events""",
+    "train": TRAIN,
+    "plain": "1 + 1",
+    "again": "%tfos tensorboard mnist",
+    "nothing": "%tfos tensorboard nowhere",
+    "empty": "!mkdir -p empty\n%tfos tensorboard empty",
+}
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterRig]:
+    folder = tmp_path_factory.mktemp("jupyter")
+    shutil.copytree(REPOSITORY / "extensions/jupyter-config", folder / "etc/jupyter_server_config.d")
+    shutil.copytree(built_lab_extension(), folder / "share/labextensions/tfos-lab")
+    env = {"JUPYTER_CONFIG_PATH": str(folder / "etc"), "JUPYTER_PATH": str(folder / "share")}
+    with JupyterRig(folder, base_url=BASE, env=env) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def notebook(rig: JupyterRig) -> Notebook:
+    opened = rig.open_notebook("workbench.ipynb", list(CELLS.values()))
+    opened.run_cell(cell("load"))
+    opened.start_cell(cell("train"))
+    return opened
+
+
+def cell(name: str) -> int:
+    return list(CELLS).index(name)
+
+
+def panel(notebook: Notebook) -> Locator:
+    return notebook.page.locator("#tfos-lab-clusters")
+
+
+def board_below(notebook: Notebook, name: str) -> FrameLocator:
+    return notebook.output(cell(name)).frame_locator("iframe[title='TensorBoard of mnist']")
+
+
+def board_tab(notebook: Notebook) -> FrameLocator:
+    return notebook.page.frame_locator("#jp-main-dock-panel .jp-IFrame iframe")
+
+
+def status_of(url: str) -> int:
+    class Still(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: object) -> None:
+            return None
+
+    try:
+        return urllib.request.build_opener(Still).open(url, timeout=30).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_scalars_are_drawn_below_the_cell_that_blocks(notebook: Notebook) -> None:
+    board = board_below(notebook, "train")
+    expect(board.locator("card-view").first).to_be_visible()
+    expect(board.locator("body")).to_contain_text("accuracy")
+    expect(board.locator("line-chart").first).to_be_visible()
+    notebook.output(cell("train")).locator("iframe").scroll_into_view_if_needed()
+    notebook.page.wait_for_timeout(500)  # for the picture: the chart moves into place
+    notebook.screenshot("tensorboard-inline")
+
+
+def test_its_pages_cannot_act_as_the_user(notebook: Notebook, rig: JupyterRig) -> None:
+    [frame] = [frame for frame in notebook.page.frames if "/tfos-lab/tb/" in frame.url]
+    assert frame.evaluate("self.origin") == "null"
+    asked = "(url) => fetch(url, {credentials: 'include'}).then((answer) => answer.status, String)"
+    assert "TypeError" in frame.evaluate(asked, f"{BASE}api/contents")
+    assert frame.evaluate("() => { try { return parent.document.title; } catch (error) { return error.name; } }") == (
+        "SecurityError"
+    )
+    assert rig.token not in frame.url
+
+
+def test_who_is_not_logged_in_gets_nothing(notebook: Notebook, rig: JupyterRig) -> None:
+    [frame] = [frame for frame in notebook.page.frames if "/tfos-lab/tb/" in frame.url]
+    entry = re.sub(r"~.*", "", frame.url)
+    for url in (f"{rig.url}tfos-lab/clusters", entry, f"{entry}~00ff/", f"{entry}~00ff/data/runs"):
+        assert status_of(url) in (302, 403), url
+
+
+def test_the_button_is_on_cells_that_run_on_a_cluster_only(notebook: Notebook) -> None:
+    button = notebook.page.locator('.jp-cell-toolbar [data-command="tfos-lab:run-cell"]')
+    notebook.cell(cell("train")).locator(".jp-InputPrompt").click()
+    expect(button).to_be_visible()
+    notebook.cell(cell("plain")).locator(".jp-InputPrompt").click()
+    expect(button).to_be_hidden()
+
+
+def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook) -> None:
+    notebook.save()
+    notebook.page.get_by_role("tab", name="Clusters").click()
+    card = panel(notebook).locator(".tfos-lab-card")
+    expect(card).to_contain_text("mnist")
+    expect(card).to_contain_text("2/2 nodes")
+    card.get_by_role("button", name="TensorBoard of mnist").click()
+    expect(board_tab(notebook).locator("line-chart").first).to_be_visible()
+    notebook.page.wait_for_timeout(500)  # for the picture
+    notebook.screenshot("tensorboard-tab")
+    notebook.page.wait_for_timeout(2000)  # JupyterLab saves its layout some time after it has changed
+
+
+def test_the_panel_stops_a_cluster_after_a_reload_while_the_cell_blocks(notebook: Notebook) -> None:
+    notebook.page.reload()
+    expect(board_tab(notebook).locator("line-chart").first).to_be_attached()
+    card = panel(notebook).locator(".tfos-lab-card")
+    expect(card).to_contain_text("running")
+    notebook.screenshot("panel-running")
+    card.get_by_role("button", name="Stop mnist").click()
+    expect(card).to_have_count(0)
+    expect(panel(notebook).get_by_text("No cluster runs")).to_be_visible()
+    notebook.screenshot("panel-empty")
+
+
+def test_a_run_that_has_ended_is_shown_again(notebook: Notebook) -> None:
+    notebook.page.get_by_role("tab", name="workbench.ipynb").click()
+    notebook.wait_until_ready()
+    expect(board_below(notebook, "train").locator("line-chart").first).to_be_attached()
+    notebook.run_cell(cell("again"))
+    expect(board_below(notebook, "again").locator("card-view").first).to_be_visible()
+    notebook.run_cell(cell("nothing"))
+    expect(notebook.output(cell("nothing"))).to_contain_text("nowhere: there is no such cluster, and no such folder")
+    notebook.run_cell(cell("empty"))
+    expect(notebook.output(cell("empty"))).to_contain_text("There are no event files in")
+    assert notebook.errors == []

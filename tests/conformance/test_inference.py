@@ -1,0 +1,159 @@
+"""Inference: the nodes answer for the rows of a DataFrame, and the results stand beside the rows, in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NodeFailed
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+# Results are computed on the thread on which inline would answer.
+SOMEWHERE_ELSE = pytest.mark.back_ends("local-session", "standalone", "local-cluster", "connect")
+# No multiple of the batch size: each partition ends with a batch that has to be filled up.
+PARTITIONS = (45, 0, 1, 30)
+
+
+def double(args, ctx):
+    """Answer until there is nothing more to answer; returns how many rows there were."""
+    rows = 0
+    for batch in ctx.dataset(8):
+        rows += int(batch["sample_weight"].numpy().sum())
+        ctx.put_results({"double": 2 * batch["x"], "pair": [[int(x), -int(x)] for x in batch["x"]]})
+    return rows
+
+
+@pytest.fixture
+def answered(back_end, run, frame, once):
+    """Two inferences on one cluster that takes every slot, the first one computed twice."""
+
+    def infer():
+        from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+        cluster = run(double, cluster_size=back_end.seats)
+        df = frame(*PARTITIONS).select(
+            "x", F.concat(F.lit("row "), "x").alias("name"), F.spark_partition_id().alias("p")
+        )
+        lazy = cluster.inference(df, ["x"])
+        rows = lazy.collect()
+        again = lazy.agg(F.sum("double").alias("total")).collect()[0]["total"]
+        other = cluster.inference(df.filter("x < 5"), columns=["x"]).collect()
+        results = dict(cluster.wait(timeout_s=100))
+        with pytest.raises(Exception, match="the cluster has to live until then"):
+            lazy.collect()
+        return {"schema": lazy.schema, "rows": rows, "again": again, "other": other, "results": results}
+
+    return once("answered", infer)
+
+
+@SOMEWHERE_ELSE
+def test_every_row_has_its_results_beside_all_its_columns_in_order(answered):
+    count = sum(PARTITIONS)
+    assert answered.schema.names == ["x", "name", "p", "double", "pair"]
+    assert [(row.x, row.name, row.double, row.pair) for row in answered.rows] == [
+        (x, f"row {x}", 2 * x, [x, -x]) for x in range(count)
+    ]
+    assert [row.p for row in answered.rows] == sorted(row.p for row in answered.rows)
+
+
+@SOMEWHERE_ELSE
+def test_an_inference_can_be_computed_again_and_followed_by_another(answered):
+    count = sum(PARTITIONS)
+    assert answered.again == count * (count - 1)
+    assert [row.double for row in answered.other] == [0, 2, 4, 6, 8]
+
+
+@SOMEWHERE_ELSE
+def test_every_node_that_has_rows_near_it_takes_part(answered, back_end):
+    # One row was sent to find out what results are like.
+    assert sum(answered.results.values()) == 2 * sum(PARTITIONS) + 5 + 1
+    if back_end.name in {"local-session", "standalone"}:
+        assert sum(rows > 1 for rows in answered.results.values()) > 1
+
+
+@pytest.mark.back_ends("local-session", "standalone", "connect")
+def test_a_function_that_fails_fails_the_query_and_the_cluster(run, frame):
+    def fail_late(args, ctx):
+        for number, batch in enumerate(ctx.dataset(4)):
+            if number == 3:
+                raise ValueError("enough")
+            ctx.put_results(batch["x"])
+
+    cluster = run(fail_late)
+    lazy = cluster.inference(frame(40), schema="prediction bigint")
+    with pytest.raises(Exception, match=r"the node has ended|no node of cluster|ended the exchange"):
+        lazy.collect()
+    with pytest.raises(NodeFailed, match="enough"):
+        cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("inline-session")
+def test_inline_cannot_compute_and_answer_on_one_thread(run, frame):
+    with pytest.raises(ConfigError, match="inline answers on the very thread"):
+        run(double).inference(frame(3))
+
+
+@pytest.mark.back_ends("local-session")
+def test_what_cannot_be_answered_is_refused_in_a_sentence(run, frame):
+    cluster = run(double)
+    with pytest.raises(ConfigError, match="column 'y' is not in the data"):
+        cluster.inference(frame(3), ["y"])
+    with pytest.raises(ConfigError, match="data=list: a Spark DataFrame or RDD is needed"):
+        cluster.inference([1, 2])
+    with pytest.raises(ConfigError, match="there is no row to learn from what results are like"):
+        cluster.inference(frame(0))
+    assert cluster.state == "running"
+    df = frame(3)
+    with pytest.raises(ConfigError, match="have a column 'double' already"):
+        cluster.inference(df.select("x", (df.x + 1).alias("double")), ["x"])
+    with pytest.raises(ConfigError, match=r"answer for \(x: bigint\), these rows are \(z: double\)"):
+        cluster.inference(df.select(df.x.cast("double").alias("z")))
+    cluster.stop()
+    with pytest.raises(ClusterEnded):
+        cluster.inference(df)
+
+
+@pytest.mark.back_ends("local-session")
+def test_results_of_another_number_than_rows_are_refused_by_name(run, frame):
+    def put_one(args, ctx):
+        for _ in ctx.dataset(8):
+            ctx.put_results([1, 2, 3])
+
+    cluster = run(put_one)
+    with pytest.raises((FeedError, NodeFailed)):
+        cluster.inference(frame(5))
+    with pytest.raises(NodeFailed, match="put_results got 3 results for a batch of"):
+        cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("local-session")
+def test_vectors_go_in_as_arrays_and_stay_vectors_and_an_rdd_gives_an_rdd(run, spark):
+    from pyspark.ml.linalg import Vectors
+
+    def total(args, ctx):
+        for batch in ctx.dataset(4):
+            ctx.put_results(batch["v"].numpy().sum(axis=1))
+
+    rows = [(i, Vectors.dense([i, 1.0])) for i in range(10)]
+    df = spark.createDataFrame(rows, ["i", "v"])
+    cluster = run(total)
+    lazy = cluster.inference(df, ["v"])
+    assert lazy.columns == ["i", "v", "prediction"]
+    assert [(row.i, row.v, row.prediction) for row in lazy.collect()] == [(i, v, i + 1.0) for i, v in rows]
+    assert cluster.inference(df.rdd, ["v"]).collect() == [i + 1.0 for i in range(10)]
+
+
+@pytest.mark.back_ends("local-session", "standalone")
+def test_rows_can_be_learnt_from_and_then_answered_on_one_cluster(run, frame):
+    def learn_and_answer(args, ctx):
+        seen = sum(int(batch["x"].numpy().sum()) for batch in ctx.dataset(4))
+        for batch in ctx.dataset(4):
+            ctx.put_results({"sum": batch["x"] * 0 + seen})
+        return seen
+
+    cluster = run(learn_and_answer, cluster_size=2)
+    cluster.train(frame(8, 8))
+    sums = {row["sum"] for row in cluster.inference(frame(10, 10)).collect()}
+    learnt = set(cluster.wait(timeout_s=100).values())
+    assert sum(learnt) == sum(range(16))
+    assert sums <= learnt

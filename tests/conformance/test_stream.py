@@ -1,0 +1,97 @@
+"""A streaming DataFrame: fed until it is stopped, and gone on with by the next cluster, each row read exactly once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tfos_lab.errors import ConfigError, NodeFailed
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("local-session", "standalone")]
+
+PATIENCE_S = 60.0
+
+
+def collect(args, ctx):
+    """Return all rows of the stream, reporting how many there were so far."""
+    rows = []
+    for batch in ctx.dataset(4):
+        rows += [int(x) for x in batch["x"].numpy()[batch["sample_weight"].numpy() == 1.0]]
+        if args and len(rows) >= args:
+            ctx.stop_feed()
+            break
+    return rows
+
+
+@pytest.fixture
+def stream(spark, tmp_path):
+    """A function that adds rows to a stream of files, two files to a micro-batch, and the stream itself."""
+    folder = tmp_path / "files"
+
+    def add(*ranges):
+        for first, last in ranges:
+            spark.range(first, last, 1, 1).withColumnRenamed("id", "x").write.mode("append").json(str(folder))
+
+    add((0, 5))
+    frame = spark.readStream.schema("x long").option("maxFilesPerTrigger", 2).json(str(folder))
+    return frame, add
+
+
+def rows_of(results):
+    return sorted(row for rows in results.values() for row in rows)
+
+
+def taken(cluster):
+    return sum(node.rows for node in cluster.nodes)
+
+
+def wait_for_rows(cluster, count):
+    deadline = time.monotonic() + PATIENCE_S
+    while taken(cluster) < count:
+        assert time.monotonic() < deadline, f"{taken(cluster)} of {count} rows were read"
+        time.sleep(0.05)
+
+
+def test_a_stream_is_stopped_and_gone_on_with_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path):
+    rows, add = stream
+    add((5, 12), (12, 13), (13, 20))
+    checkpoint = str(tmp_path / "checkpoint")
+    first = run(collect)
+    feed = first.train(rows, checkpoint=checkpoint)
+    wait_for_rows(first, 6)
+    feed.stop()
+    add((20, 30))
+    read = rows_of(first.wait(timeout_s=PATIENCE_S))
+    assert not feed.is_active
+
+    second = run(collect)
+    feed = second.train(rows, checkpoint=checkpoint)
+    wait_for_rows(second, 30 - len(read))
+    feed.stop()
+    assert sorted([*read, *rows_of(second.wait(timeout_s=PATIENCE_S))]) == list(range(30))
+
+
+def test_a_stream_ends_when_the_nodes_want_no_more(run, frame, stream):
+    rows, _ = stream
+    cluster = run(collect, 1)
+    feed = cluster.train(rows)
+    assert rows_of(cluster.wait(timeout_s=PATIENCE_S))
+    assert not feed.is_active
+    feed.stop()
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_stream_that_fails_fails_the_cluster_with_its_cause(run, frame, stream):
+    rows, _ = stream
+    cluster = run(collect)
+    cluster.train(rows.selectExpr("if(x > 2, raise_error('no such digit'), x) as x"))
+    with pytest.raises(NodeFailed, match="no such digit"):
+        cluster.wait(timeout_s=PATIENCE_S)
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_stream_has_no_second_epoch(run, frame, stream):
+    rows, _ = stream
+    with pytest.raises(ConfigError, match="epochs=2: a stream is read once"):
+        run(collect).train(rows, epochs=2)

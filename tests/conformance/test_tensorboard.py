@@ -1,0 +1,40 @@
+"""TensorBoard of a run, where the chief is this process itself and where it is on an executor."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.back_ends("inline", "standalone")]
+
+
+def test_event_files_are_shown_while_the_nodes_live_and_afterwards(run, tmp_path, back_end):
+    looked = tmp_path / "looked"
+
+    def train(args, ctx):
+        if ctx.is_chief:
+            import sys
+            import types
+
+            # Without TensorFlow, whose import is not what is tested.
+            sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
+            args(ctx.log_dir, loss=[1.0, 0.5])
+        while ctx.num_workers > 1 and not looked.exists():
+            time.sleep(0.05)
+
+    cluster = run(train, write_events, tensorboard=True, log_dir=str(tmp_path / "events"))
+    try:
+        door = cluster.presence.tensorboard_socket
+        if not back_end.is_inline:
+            fetch_until(door, "/data/plugin/scalars/tags", b"loss")
+            assert cluster.attempt.tunnel.ready
+            assert len(fetch(door, "/index.js")[1]) > 1_000_000
+        looked.touch()
+        cluster.wait(timeout_s=PATIENCE_S)
+        fetch_until(door, "/data/plugin/scalars/tags", b"loss")
+    finally:
+        cluster.stop(grace_s=0.0)
+        cluster.presence.close()

@@ -1,0 +1,31 @@
+"""Errors as Spark words them, and what users read instead."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from tfos_lab.data.spark_errors import our_own_words
+from tfos_lab.errors import ConfigError, RecordError
+
+WORDING = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLSTATE: 38000\n\tat org.apache.spark'
+
+
+@pytest.mark.parametrize(
+    ("last_line", "kind", "message"),
+    [
+        ("tfos_lab.errors.RecordError: a-file was cut off", RecordError, "a-file was cut off$"),
+        ("tfos_lab.errors.ConfigError: no path; no schema", ConfigError, "no path; no schema$"),
+        (
+            "ModuleNotFoundError: No module named 'pyarrow.fs'",
+            ConfigError,
+            f"Python workers lack pyarrow: .*PYSPARK_PYTHON.* the notebook's is {re.escape(sys.executable)}",
+        ),
+        ("ValueError: something else", RuntimeError, "something else"),
+    ],
+)
+def test_the_cause_is_raised_and_not_its_wrapping(last_line, kind, message):
+    with pytest.raises(kind, match=message), our_own_words():
+        raise RuntimeError(WORDING.format(last_line))

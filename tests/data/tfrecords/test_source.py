@@ -1,0 +1,239 @@
+"""TFRecord files through a real Spark, classic and Connect, and with TensorFlow on the other side."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
+from tfos_lab.data.tfrecords.places import find_files
+from tfos_lab.errors import ConfigError, RecordError
+
+everywhere = pytest.mark.parametrize("spark_flavour", ["local", "connect"])
+
+
+def files_of(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "records"
+
+
+@pytest.fixture
+def frame(spark):
+    return spark.range(0, 100, 1, 2).selectExpr(
+        "id",
+        "cast(id as int) as label",
+        "cast(id / 4 as float) as x",
+        "transform(sequence(0, id % 3), i -> cast(i as double)) as ragged",
+        "if(id % 10 = 0, null, concat('né ', id)) as name",
+        "encode(cast(id as string), 'utf-8') as raw",
+        "id % 2 = 0 as even",
+    )
+
+
+def rows_of(df):
+    return sorted(df.collect(), key=lambda row: row["id"])
+
+
+@everywhere
+def test_a_dataframe_comes_back_with_its_types(spark, frame, folder):
+    write_tfrecords(frame, str(folder))
+    again = read_tfrecords(spark, str(folder), frame.schema)
+    assert [(field.name, field.dataType) for field in again.schema] == [(f.name, f.dataType) for f in frame.schema]
+    assert rows_of(again) == rows_of(frame)
+    assert "_SUCCESS" in files_of(folder)
+    assert len(files_of(folder)) == 3
+
+
+@everywhere
+def test_a_schema_is_inferred_as_tensorflowonspark_does(spark, frame, folder):
+    write_tfrecords(frame, str(folder))
+    inferred = read_tfrecords(spark, str(folder), binary_features=["raw"])
+    assert dict(inferred.dtypes) == {
+        "even": "bigint",
+        "id": "bigint",
+        "label": "bigint",
+        "name": "string",
+        "ragged": "array<float>",
+        "raw": "binary",
+        "x": "float",
+    }
+    assert rows_of(inferred.select("id", "name", "raw")) == rows_of(frame.select("id", "name", "raw"))
+
+
+def test_several_paths_are_read_as_one(spark, frame, tmp_path):
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    for path in paths:
+        write_tfrecords(frame.where("id < 3"), path)
+    assert read_tfrecords(spark, paths, "id long").count() == 6
+
+
+def test_append_adds_and_overwrite_replaces(spark, frame, folder):
+    few = frame.where("id < 10")
+    write_tfrecords(few, str(folder))
+    few.write.format("tfrecord").mode("append").save(str(folder))
+    assert read_tfrecords(spark, str(folder), "id long").count() == 20
+    with pytest.raises(ConfigError, match=r"is there already: use mode='overwrite' or mode='append'"):
+        write_tfrecords(few, str(folder))
+    write_tfrecords(few, str(folder), mode="overwrite")
+    assert rows_of(read_tfrecords(spark, str(folder), "id long")) == rows_of(few.select("id"))
+
+
+@everywhere
+def test_partitions_become_folders_and_come_back_as_columns(spark, frame, folder):
+    df = frame.selectExpr("id", "x", "if(id % 7 = 0, null, concat('a/', id % 2)) as part", "id % 3 as third")
+    write_tfrecords(df, str(folder), partition_by=["part", "third"], compression="gzip")
+    assert any(name.startswith("part=a%2F1/third=2/part-0") for name in files_of(folder))
+    again = read_tfrecords(spark, str(folder))
+    assert again.dtypes == [("id", "bigint"), ("x", "float"), ("part", "string"), ("third", "bigint")]
+    assert rows_of(again) == rows_of(df)
+
+
+def test_filters_on_folders_leave_out_whole_files(spark, frame, folder):
+    write_tfrecords(frame.selectExpr("id", "id % 3 as third"), str(folder), partition_by="third")
+    for path in folder.glob("third=[12]/part-*"):
+        path.write_bytes(b"damaged")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", True)
+    try:
+        df = read_tfrecords(spark, str(folder), "id long, third int")
+        for condition in ("third = 0 and id < 9", "third < 1 and id < 9", "third in (0, 7) and not id >= 9"):
+            assert [row["id"] for row in rows_of(df.where(condition))] == [0, 3, 6]
+        with pytest.raises(Exception, match=r"third=1/part-.* the record at byte 0"):
+            df.where("third != 2").collect()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_spark_s_own_partition_by_is_refused(frame, folder):
+    with pytest.raises(Exception, match=r"(?i)partitioning"):
+        frame.write.format("tfrecord").partitionBy("label").mode("append").save(str(folder))
+    assert not folder.exists()
+
+
+@everywhere
+def test_a_job_that_fails_leaves_nothing(spark, frame, folder):
+    broken = frame.selectExpr("id", "if(id = 99, raise_error('on purpose'), id) as x")
+    with pytest.raises(Exception, match="on purpose"):
+        write_tfrecords(broken, str(folder))
+    assert not folder.exists()
+    write_tfrecords(frame.where("id < 10"), str(folder))
+    before = files_of(folder)
+    with pytest.raises(Exception, match="on purpose"):
+        write_tfrecords(broken, str(folder), mode="overwrite")
+    assert files_of(folder) == before
+
+
+def test_types_without_a_feature_are_refused_all_at_once(spark, folder):
+    df = spark.range(1).selectExpr("id", "map('k', 1) as m", "array(array(1)) as deep")
+    with pytest.raises(ConfigError, match=r"column 'm' of type map<string,int> .*column 'deep' .* flatten"):
+        write_tfrecords(df, str(folder))
+
+
+def test_unknown_options_are_refused(spark, folder):
+    register_tfrecords(spark)
+    writer = spark.range(1).write.format("tfrecord").option("compresion", "gzip").mode("append")
+    with pytest.raises(Exception, match=r"no option 'compresion'; did you mean 'compression'"):
+        writer.save(str(folder))
+
+
+def test_vectors_become_lists_of_floats(spark, folder):
+    from pyspark.ml.linalg import Vectors
+
+    rows = [(0, Vectors.dense([1.0, 2.0, 0.0])), (1, Vectors.sparse(3, {1: 0.5})), (2, None)]
+    df = spark.createDataFrame(rows, ["id", "v"])
+    write_tfrecords(df, str(folder))
+    again = rows_of(read_tfrecords(spark, str(folder)))
+    assert [row["v"] for row in again] == [[1.0, 2.0, 0.0], [0.0, 0.5, 0.0], None]
+    vectors = rows_of(read_tfrecords(spark, str(folder), df.schema))
+    assert vectors[1]["v"].toArray().tolist() == [0.0, 0.5, 0.0]
+    assert vectors[2]["v"] is None
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_tensorflow_reads_what_we_write(frame, folder, compression):
+    import tensorflow as tf
+
+    write_tfrecords(frame, str(folder), compression=compression)
+    paths = [str(path) for path in sorted(folder.glob("part-*"))]
+    dataset = tf.data.TFRecordDataset(paths, compression_type="GZIP" if compression else "").batch(100)
+    features = {
+        "id": tf.io.FixedLenFeature([], tf.int64),
+        "x": tf.io.FixedLenFeature([], tf.float32),
+        "ragged": tf.io.RaggedFeature(tf.float32),
+        "name": tf.io.FixedLenFeature([], tf.string, "none"),
+    }
+    parsed = tf.io.parse_example(next(iter(dataset)), features)
+    rows = sorted(zip(*(parsed[name].numpy().tolist() for name in ("id", "x", "name")), strict=True))
+    assert rows == [(i, i / 4, b"none" if i % 10 == 0 else f"né {i}".encode()) for i in range(100)]
+    assert parsed["ragged"].to_list() == [[float(j) for j in range(i % 3 + 1)] for i in parsed["id"].numpy()]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+def test_we_read_what_tensorflow_writes(spark, folder, compression):
+    import tensorflow as tf
+
+    folder.mkdir()
+    for part in range(2):
+        with tf.io.TFRecordWriter(str(folder / f"data-{part}"), compression) as writer:
+            for i in range(5):
+                example = tf.train.Example()
+                example.features.feature["id"].int64_list.value.append(10 * part + i)
+                example.features.feature["words"].bytes_list.value.extend([b"w"] * i)
+                writer.write(example.SerializeToString())
+    df = read_tfrecords(spark, str(folder / "data-*"))
+    assert df.dtypes == [("id", "bigint"), ("words", "array<string>")]
+    assert [(row["id"], len(row["words"])) for row in rows_of(df)] == [
+        (10 * p + i, i) for p in (0, 1) for i in range(5)
+    ]
+
+
+def test_a_damaged_file_is_named_with_the_byte_in_sparks_error(spark, frame, folder):
+    write_tfrecords(frame.coalesce(1), str(folder))
+    (path,) = folder.glob("part-*")
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(Exception, match=rf"{path}: the record at byte \d+ cannot be read: the file ends"):
+        read_tfrecords(spark, str(folder), "id long").collect()
+    with pytest.raises(RecordError, match=rf"{path}: the record at byte \d+"):
+        read_tfrecords(spark, str(folder))
+
+
+def test_what_is_not_there_is_said(spark, tmp_path):
+    with pytest.raises(ConfigError, match="no such file or folder"):
+        read_tfrecords(spark, str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="no file has such a name"):
+        read_tfrecords(spark, str(tmp_path / "x-*"))
+    with pytest.raises(ConfigError, match="no records to infer a schema from"):
+        read_tfrecords(spark, str(tmp_path))
+
+
+def test_executors_and_driver_need_neither_tfos_lab_nor_the_crc_library(new_spark, tmp_path):
+    from tests.support.bare_python import make_bare_python
+
+    python = make_bare_python(tmp_path / "bare", hidden={"google_crc32c", "tensorflow"})
+    spark = new_spark("local-cluster[1,1,1500]", python=python)
+    df = spark.range(50).selectExpr("id", "transform(sequence(0, 30), i -> cast(i as float)) as x")
+    write_tfrecords(df, str(tmp_path / "records"), compression="gzip")
+    assert rows_of(read_tfrecords(spark, str(tmp_path / "records"))) == rows_of(df)
+
+
+def test_the_format_is_known_to_a_session_once_registered(spark, frame, folder):
+    register_tfrecords(spark)
+    frame.write.format("tfrecord").option("compression", "gzip").mode("overwrite").save(str(folder))
+    (first, *_) = sorted(folder.glob("part-*.tfrecord.gz"))
+    assert gzip.decompress(first.read_bytes())
+    assert spark.read.format("tfrecord").schema("id long").load(str(folder)).count() == 100
+    assert len(find_files(f"file:{folder}")[1]) == 2
+
+
+def test_spark_s_own_search_finds_the_format():
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    found = [module.name for module in iter_modules() if module.name.startswith("pyspark_tf")]
+    assert [import_module(name).DefaultSource.name() for name in found] == ["tfrecord"]

@@ -1,0 +1,282 @@
+"""Our routes in a real Jupyter server: who may come in, what is passed on, and what is left out."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import re
+import secrets
+import socket
+import socketserver
+import sys
+import threading
+import urllib.error
+import urllib.request
+from http.client import HTTPMessage
+from typing import ClassVar
+
+import msgspec
+import pytest
+
+from tests.support.daemon import Daemon
+from tfos_lab import beacons
+
+BASE = "/user/alice/"
+TOKEN = secrets.token_hex(8)
+PAGE = b"<html><head><title>TensorBoard</title></head></html>"
+
+
+class Node(http.server.BaseHTTPRequestHandler):
+    """A TensorBoard that has been taken over: it sends what it should not."""
+
+    heard: ClassVar[list[tuple[str, HTTPMessage]]] = []
+
+    def do_GET(self):
+        self.heard.append((self.path, self.headers))
+        self.send_response(302 if self.path == "/away" else 200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Set-Cookie", "_xsrf=stolen; Path=/")
+        self.send_header("Clear-Site-Data", '"cookies"')
+        self.send_header("Content-Security-Policy", "default-src *")
+        self.send_header("Location", "/user/alice/logout")
+        self.send_header("Content-Length", str(len(PAGE)))
+        self.end_headers()
+        self.wfile.write(PAGE)
+
+    do_POST = do_GET  # noqa: N815 - the base class' name
+
+    def address_string(self):
+        return "unix"
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def url(folder):
+    places = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "RUNTIME", "DATA")}
+    command = [
+        *(sys.executable, "-m", "jupyter_server", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"),
+        *("--ServerApp.allow_root=True", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.base_url={BASE}"),
+        "--ServerApp.jpserver_extensions={'tfos_lab.jupyter_server': True}",
+        "--ServerApp.allow_unauthenticated_access=False",  # as behind a hub: only what says so is open
+        f"--ServerApp.root_dir={folder}",
+    ]
+    environ = {**os.environ, **places, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with Daemon("jupyter server", command, log=folder / "log", env=environ) as server:
+        yield server.wait_for(rf"(http://127\.0\.0\.1:\d+{BASE})", timeout_s=120)[1]
+
+
+@pytest.fixture
+def node(short_path):
+    Node.heard.clear()
+    with socketserver.ThreadingUnixStreamServer(short_path("node"), Node) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address
+        server.shutdown()
+
+
+@pytest.fixture
+def short_path(tmp_path_factory):
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        yield lambda name: f"{place}/{name}"
+
+
+@pytest.fixture
+def light():
+    lit = []
+
+    def light(**changes):
+        beacon = beacons.Beacon(
+            id="mnist-1",
+            name="mnist",
+            state="running",
+            pid=os.getpid(),
+            born=beacons.birth_of(os.getpid()),
+            started_s=1.0,
+        )
+        lit.append(msgspec.structs.replace(beacon, **changes))
+        beacons.light(lit[-1])
+
+    yield light
+    for beacon in lit:
+        beacons.put_out(beacon.id)
+
+
+def ask(url, *, login=True, method="GET", headers=None):
+    """Return status, headers and body, following no redirection."""
+    headers = {**({"Authorization": f"token {TOKEN}"} if login else {}), **(headers or {})}
+    request = urllib.request.Request(url, method=method, headers=headers, data=b"" if method == "POST" else None)
+    try:
+        with urllib.request.build_opener(_Still).open(request, timeout=120) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+class _Still(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def ticket_url(url):
+    status, headers, _ = ask(f"{url}tfos-lab/tb/mnist-1/?darkMode=true")
+    assert status == 302
+    return url.removesuffix(BASE) + headers["Location"].partition("?")[0]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    "path",
+    ["clusters", "clusters/mnist-1/stop", "tb/mnist-1/", "tb/mnist-1", "tb/mnist-1/~00ff/", "tb/mnist-1/~00/x.js"],
+)
+def test_who_is_not_logged_in_gets_nothing(url, light, node, path, method):
+    light(tensorboard=node)
+    status, headers, body = ask(f"{url}tfos-lab/{path}", login=False, method=method)
+    assert status in (403, 405) or (status == 302 and "/login" in headers["Location"])
+    assert b"mnist" not in body
+    assert Node.heard == []
+
+
+def test_the_living_clusters_of_all_kernels_are_listed_without_their_sockets(url, light, node):
+    light(id="a", tensorboard=node, nodes=(beacons.BeaconNode("chief:0", "running", "host"),))
+    light(id="b", started_s=2.0, kernel_id="1234")
+    light(id="c", state="done", tensorboard=node)
+    status, _, body = ask(f"{url}tfos-lab/clusters")
+    assert status == 200
+    first, second = json.loads(body)["clusters"]
+    assert (first["id"], first["name"], first["tensorboard"]) == ("a", "mnist", True)
+    assert first["nodes"] == [{"node": "chief:0", "state": "running", "host": "host"}]
+    assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
+    assert node not in body.decode()
+
+
+def test_the_ticket_leads_to_tensorboard_which_sees_nothing_of_the_user(url, light, node):
+    light(tensorboard=node)
+    status, headers, _ = ask(f"{url}tfos-lab/tb/mnist-1/?darkMode=true")
+    assert status == 302
+    assert re.fullmatch(BASE + r"tfos-lab/tb/mnist-1/~[0-9a-f]{64}/\?darkMode=true", headers["Location"])
+    secret = {
+        "Cookie": "login=secret",
+        "X-XSRFToken": "secret",
+        "Referer": "http://secret/",
+        "Authorization": "token x",
+    }
+    status, _, _ = ask(f"{ticket_url(url)}data/runs?a=1", login=False, headers=secret)
+    assert status == 200
+    [(path, heard)] = Node.heard
+    assert path == "/data/runs?a=1"
+    assert not {"cookie", "authorization", "x-xsrftoken", "referer"} & {name.lower() for name in heard}
+    assert "secret" not in str(heard)
+
+
+@pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
+def test_what_a_node_sends_is_sandboxed_and_sets_no_cookies(url, light, node, accept):
+    light(tensorboard=node)
+    status, headers, body = ask(ticket_url(url), login=False, headers={"Accept": accept, "Origin": "null"})
+    assert status == 200
+    assert headers.get_all("Set-Cookie") is None
+    assert headers["Clear-Site-Data"] is None
+    assert headers["Location"] is None
+    [policy] = headers.get_all("Content-Security-Policy")
+    assert policy.startswith("sandbox allow-scripts")
+    assert "allow-same-origin" not in policy
+    assert "default-src *" not in policy
+    assert headers["Access-Control-Allow-Origin"] == "null"
+    assert b"<head><script>" in body
+
+
+def test_a_login_in_the_address_is_not_for_the_page(url, light, node):
+    light(tensorboard=node)
+    status, headers, _ = ask(f"{url}tfos-lab/tb/mnist-1/?token={TOKEN}&darkMode=true", login=False)
+    assert status == 302
+    assert headers["Location"].endswith("/?darkMode=true")
+
+
+def test_a_node_sends_nobody_elsewhere(url, light, node):
+    light(tensorboard=node)
+    status, headers, _ = ask(ticket_url(url) + "away", login=False)
+    assert (status, headers["Location"]) == (502, None)
+
+
+def test_a_sandboxed_page_may_ask_with_tensorboard_s_own_headers(url, light, node):
+    light(tensorboard=node)
+    asked = {
+        "Origin": "null",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "x-xsrf-protected",
+    }
+    status, headers, _ = ask(ticket_url(url) + "data", login=False, method="OPTIONS", headers=asked)
+    assert (status, headers["Access-Control-Allow-Origin"], headers["Access-Control-Allow-Headers"]) == (
+        204,
+        "null",
+        "*",
+    )
+    assert ask(ticket_url(url) + "data", login=False, method="POST", headers={"Origin": "null"})[0] == 200
+    assert ask(ticket_url(url) + "data", login=False, method="DELETE")[0] in (403, 405)
+
+
+def test_a_ticket_is_good_for_one_run_only(url, light, node):
+    light(tensorboard=node)
+    light(id="other", tensorboard=node)
+    elsewhere = ticket_url(url).replace("mnist-1", "other")
+    status, _, body = ask(elsewhere, login=False)
+    assert status == 403
+    assert b"open TensorBoard from the notebook again" in body
+    assert Node.heard == []
+
+
+def test_a_tensorboard_that_is_not_there_is_told_in_a_sentence(url, light, short_path):
+    light(tensorboard=short_path("nobody"))
+    status, _, body = ask(ticket_url(url), login=False)
+    assert status == 502
+    assert b"TensorBoard does not answer" in body
+    status, _, body = ask(f"{url}tfos-lab/tb/unknown/")
+    assert status == 404
+    assert b"the kernel that it belonged to has ended" in body
+
+
+def test_stop_goes_to_the_cluster_s_own_door(url, light, short_path):
+    heard = []
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(short_path("door"))
+        door.listen()
+
+        def answer():
+            visitor, _ = door.accept()
+            with visitor:
+                heard.append(visitor.recv(100))
+                visitor.sendall(b"stopping\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        light(control=short_path("door"))
+        status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
+        thread.join(30)
+    assert (status, json.loads(body)["state"], heard) == (202, "stopping", [b"stop\n"])
+
+
+def test_stop_says_what_is_wrong(url, light, short_path):
+    light(control=short_path("nobody"))
+    status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
+    assert (status, json.loads(body)["message"]) == (
+        502,
+        f"the process of the cluster (pid {os.getpid()}) does not answer",
+    )
+    status, _, body = ask(f"{url}tfos-lab/clusters/other/stop", method="POST")
+    assert (status, json.loads(body)["message"]) == (404, "no such cluster runs; it may just have ended")

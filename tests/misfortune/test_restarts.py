@@ -1,0 +1,107 @@
+"""A lost node, with `restarts`: all nodes start again, are fed again, and the user's call never knew."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.misfortune.conftest import Family, wait_forever
+from tfos_lab.errors import ClusterEnded, NodeFailed
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+def fail_once(args, ctx):
+    """Be killed in the first attempt, once the first rows have come."""
+    import os
+    import signal
+
+    rows = [row for batch in ctx.dataset(4) for row in batch["x"].numpy()[batch["sample_weight"].numpy() == 1]]
+    if ctx.restart == 0 and ctx.task_index == 0 and ctx.job_name == "worker":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if ctx.restart == 0:
+        ctx.wait_for_training()
+    print(f"attempt {ctx.restart}")  # noqa: T201
+    return sorted(int(row) for row in rows)
+
+
+def test_nodes_that_were_killed_start_again_and_are_fed_again(run):
+    cluster = run(wait_for_a_kill, restarts=2)
+    first = Family.of(cluster)
+    first.children[1].kill()
+    assert dict(cluster.wait(timeout_s=120)) == {"chief:0": 1, "worker:0": 1}
+    assert cluster.state == "done"
+    assert first.all_gone()
+    assert "restart 1 of 2, as worker:0: Exited: the process was killed" in " ".join(cluster.view().notes)
+    states = [event.state for event in cluster.events if hasattr(event, "state") and not hasattr(event, "node")]
+    assert states.count("restarting") == 1
+    assert states[-1] == "done"
+
+
+def wait_for_a_kill(args, ctx):
+    """Go on only in another attempt."""
+    import threading
+
+    if ctx.restart == 0:
+        threading.Event().wait()
+    return ctx.restart
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("spark_flavour", ["local", "standalone"])
+def test_rows_are_fed_again(run, spark):
+    cluster = run(fail_once, restarts=1, env={})
+    cluster.train(spark.range(40).withColumnRenamed("id", "x"))
+    results = cluster.wait(timeout_s=200)
+    assert sorted(row for rows in results.values() for row in rows) == list(range(40))
+    assert "attempt 1" in cluster.logs("chief:0")
+
+
+def learn(args, ctx):
+    """Train for four epochs; in the first attempt a worker is killed in the third of them."""
+    import os
+
+    import keras
+    import numpy as np
+
+    class Killed(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if ctx.restart == 0 and epoch == 2 and not ctx.is_chief:
+                os.kill(os.getpid(), 9)
+
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+    history = model.fit(x, y, batch_size=8, epochs=4, callbacks=[*ctx.callbacks(), Killed()], verbose=0)
+    return history.epoch, model.get_weights()
+
+
+@pytest.mark.tensorflow
+def test_keras_goes_on_after_the_last_whole_epoch_and_all_nodes_agree_on_it(run):
+    results = run(learn, restarts=1, env={}).wait(timeout_s=200)
+    (epochs, weights), (others_epochs, others_weights) = results.values()
+    assert epochs == others_epochs == [2, 3]
+    for one, other in zip(weights, others_weights, strict=True):
+        assert one.tolist() == other.tolist()
+
+
+def test_when_no_restart_is_left_the_cluster_fails_as_ever(run):
+    def die(args, ctx):
+        import os
+
+        os.kill(os.getpid(), 9)
+
+    with pytest.raises(NodeFailed) as caught:
+        run(die, restarts=1).wait(timeout_s=120)
+    assert caught.value.kind == "Exited"
+
+
+def test_what_is_stopped_does_not_start_again(run):
+    cluster = run(wait_forever, restarts=5)
+    family = Family.of(cluster)
+    family.children[0].kill()
+    cluster.stop(grace_s=0.0)
+    assert cluster.state == "stopped"
+    assert family.all_gone()
+    with pytest.raises(ClusterEnded):
+        cluster.wait(timeout_s=10)

@@ -1,0 +1,105 @@
+"""The dashboard's front end by itself: its modules in a bare page, with an acted model and an acted kernel."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.support.fake_cluster import FakeCluster
+from tfos_lab.engine.events import LogText, MetricsReported
+from tfos_lab.jupyter.dashboard import DashboardWidget, compose_module, encode_view
+from tfos_lab.jupyter.log_feed import LogFeed
+from tfos_lab.jupyter.series import SeriesBook
+
+# A model as anywidget gives it, and the doors through which a test acts the kernel.
+_STAGE = """
+const dashboard = (() => { MODULE; return exported; })();
+const handlers = {};
+window.sent = [];
+window.traits = TRAITS;
+const model = {
+  get: (name) => window.traits[name],
+  send: (content) => window.sent.push(content),
+  on: (name, callback) => { (handlers[name] ??= []).push(callback); },
+  off: (name, callback) => { handlers[name] = (handlers[name] ?? []).filter((kept) => kept !== callback); },
+};
+window.say = (message, text) => {
+  const buffers = text === undefined ? [] : [new DataView(new TextEncoder().encode(text).buffer)];
+  for (const handler of handlers["msg:custom"] ?? []) handler(message, buffers);
+};
+window.show = (view) => {
+  window.traits.view = view;
+  for (const handler of handlers["change:view"] ?? []) handler();
+};
+window.forget = dashboard.initialize({ model });
+window.leave = dashboard.render({ model, el: document.body });
+window.leftovers = () => Object.values(handlers).flat().length;
+"""
+
+
+class Stage:
+    """A bare page with the dashboard in it; the test acts the kernel."""
+
+    def __init__(self, page: Page, cluster: FakeCluster) -> None:
+        self.page = page
+        self.cluster = cluster
+        self.feed = LogFeed()
+        self.series = SeriesBook(cluster.view().started_s)
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.set_content(f"<style>{DashboardWidget._css}</style>")
+        traits = {"view": self._view(), "display_key": "k", "blocking": True, "kernel_id": ""}
+        module = compose_module().replace("export default", "const exported =")
+        page.evaluate(_STAGE.replace("MODULE", module).replace("TRAITS", json.dumps(traits)))
+
+    def _view(self) -> dict[str, Any]:
+        view = self.cluster.view()
+        return encode_view(view, "/runs/1", view.started_s)
+
+    def change(self, node: str, **fields: object) -> None:
+        self.cluster.change(node, **fields)
+        self.show()
+
+    def show(self) -> None:
+        self.page.evaluate("(view) => window.show(view)", self._view())
+
+    def write(self, *texts: tuple[str, str]) -> None:
+        for node, text in texts:
+            self.feed.take_in(LogText(time_s=0.0, node=node, stream="stdout", text=text))
+        self.say({"kind": "log", **(self.feed.take_out() or {})})
+
+    def report(self, *reports: MetricsReported) -> None:
+        self.series.add(reports)
+        self.say({"kind": "metrics", "series": self.series.take()})
+
+    def say(self, message: dict[str, Any], text: str | None = None) -> None:
+        """Act a message of the kernel; ``text`` goes as a buffer."""
+        self.page.evaluate("([message, text]) => window.say(message, text ?? undefined)", [message, text])
+
+    def alter(self, **fields: Any) -> None:
+        """Change what the cluster as a whole shows."""
+        self.cluster.alter(**fields)
+        self.show()
+
+    def heard_at(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Return the message with these fields that the page sends."""
+        handle = self.page.wait_for_function(
+            "(fields) => window.sent.find((one) => Object.entries(fields).every(([key, value]) => one[key] === value))",
+            arg={"kind": kind, **fields},
+        )
+        return dict(handle.json_value())
+
+    @property
+    def panel(self):
+        return self.page.get_by_role("tabpanel")
+
+    def has_lines(self, *lines: str) -> None:
+        expect(self.panel).to_have_text("\n".join(lines), use_inner_text=True)
+
+    def tab(self, name: str):
+        return self.page.get_by_role("tab", name=name)
+
+    def row(self, node: str):
+        return self.page.get_by_role("row").filter(has=self.page.get_by_role("button", name=node, exact=True))

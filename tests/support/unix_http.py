@@ -1,0 +1,56 @@
+"""HTTP over a unix socket, and event files without TensorFlow: what tests of TensorBoard need."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 30.0
+
+
+def fetch(path: str | Path, url: str) -> tuple[int, bytes]:
+    """Return status and body of one GET."""
+    connection = http.client.HTTPConnection("localhost", timeout=PATIENCE_S)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(PATIENCE_S)
+    connection.sock.connect(str(path))
+    try:
+        connection.request("GET", url)
+        response = connection.getresponse()
+        body = response.read()
+        return response.status, gzip.decompress(body) if response.getheader("Content-Encoding") == "gzip" else body
+    finally:
+        connection.close()
+
+
+def fetch_until(path: str | Path, url: str, wanted: bytes, *, status: int = 200) -> bytes:
+    """Ask again until the answer has that status and holds ``wanted``; return it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        answer = fetch(path, url)
+        if answer[0] == status and wanted in answer[1]:
+            return answer[1]
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.1)
+
+
+def write_events(folder: str | Path, **scalars: list[float]) -> None:
+    """Write an event file with these scalars."""
+    import sys
+    import types
+
+    sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer: Any = EventFileWriter(str(folder))
+    for name, values in scalars.items():
+        for step, value in enumerate(values):
+            summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+            writer.add_event(Event(step=step, wall_time=time.time(), summary=summary))
+    writer.close()

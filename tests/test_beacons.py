@@ -1,0 +1,106 @@
+"""Beacons: what is found is alive, the user's own, and what it says it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from tfos_lab import beacons
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    return tmp_path / "runtime"
+
+
+def beacon(**changes):
+    made = beacons.Beacon(
+        id="mnist-1", name="mnist", state="running", pid=os.getpid(), born=beacons.birth_of(os.getpid()), started_s=1.0
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def test_two_clusters_of_one_name_are_both_found_the_older_first(runtime):
+    beacons.light(beacon(id="b", started_s=2.0))
+    beacons.light(beacon(id="a", started_s=3.0))
+    assert [(found.id, found.name) for found in beacons.find_all()] == [("b", "mnist"), ("a", "mnist")]
+    assert beacons.find("a") == beacon(id="a", started_s=3.0)
+    assert (runtime / "tfos").stat().st_mode & 0o777 == 0o700
+    assert (runtime / "tfos" / "a.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_beacon_is_written_anew_and_put_out():
+    beacons.light(beacon())
+    beacons.light(beacon(state="done"))
+    [found] = beacons.find_all()
+    assert not found.lives
+    beacons.put_out("mnist-1")
+    beacons.put_out("mnist-1")
+    assert beacons.find_all() == []
+
+
+def test_the_beacon_of_a_dead_process_is_removed(runtime):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        beacons.light(beacon(pid=process.pid, born=beacons.birth_of(process.pid)))
+        assert beacons.find("mnist-1") is not None
+        process.kill()
+    assert beacons.find("mnist-1") is None
+    assert list((runtime / "tfos").iterdir()) == []
+
+
+def test_a_pid_that_was_given_out_again_is_another_process():
+    beacons.light(beacon(born="long ago"))
+    assert beacons.find_all() == []
+
+
+def test_names_of_any_language_are_found():
+    beacons.light(beacon(id="größe-数字-1"))
+    assert beacons.find("größe-数字-1") is not None
+
+
+def test_without_proc_a_process_is_there_or_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(beacons, "_PROC", tmp_path / "no proc")
+    beacons.light(beacon(born=beacons.birth_of(os.getpid())))
+    assert beacons.find("mnist-1") is not None
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    assert beacons.birth_of(process.pid) == ""
+
+
+@pytest.mark.parametrize("name", ["../jpserver-1", "a/b", "", ".", "x" * 300, "mnist-1\n"])
+def test_an_id_that_is_no_id_finds_nothing(runtime, name):
+    beacons.light(beacon())
+    assert beacons.find(name) is None
+
+
+def test_a_beacon_that_bears_another_s_name_is_none():
+    beacons.light(beacon())
+    (beacons.folder() / "mnist-1.json").rename(beacons.folder() / "other.json")
+    assert beacons.find_all() == []
+
+
+def test_a_folder_that_others_can_write_to_is_not_trusted(runtime):
+    beacons.light(beacon())
+    (runtime / "tfos").chmod(0o777)
+    assert beacons.find_all() == []
+    assert beacons.find("mnist-1") is None
+    with pytest.raises(PermissionError, match="can be opened by others"):
+        beacons.light(beacon())
+
+
+def test_a_kernel_knows_its_server(runtime, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "/run/kernel-1234-abcd.json"])
+    assert beacons.own_kernel_id() == "1234-abcd"
+    monkeypatch.setenv("JPY_PARENT_PID", "77")
+    assert beacons.own_server_url() == ""
+    runtime.mkdir(parents=True)
+    server = {"url": "http://127.0.0.1:8888/user/alice/", "base_url": "/user/alice/", "token": "t"}
+    (runtime / "jpserver-77.json").write_bytes(msgspec.json.encode(server))
+    assert beacons.own_server_url() == "http://127.0.0.1:8888/user/alice/"
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
+    assert beacons.own_server_url() == "/user/alice/"

@@ -1,0 +1,107 @@
+"""What there is to say of a model: where it comes from, what it takes and what it gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """Where a model comes from.
+
+    Parameters
+    ----------
+    path : str
+        A ``.keras`` or ``.h5`` file, or the folder of a SavedModel.
+    data : bytes
+        The whole ``.keras`` file, where it was sent along.
+    package : str
+        ``keras`` or ``tf_keras``.
+    signature : str
+        Which one of a SavedModel.
+    is_trusted : bool
+        Whether the model was alive in the notebook, so that code in it is the user's own.
+    """
+
+    path: str = ""
+    data: bytes = b""
+    package: str = "keras"
+    signature: str = "serving_default"
+    is_trusted: bool = False
+
+    @property
+    def is_keras(self) -> bool:
+        """Whether Keras loads it."""
+        return bool(self.data) or self.path.endswith((".keras", ".h5"))
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a model; None in the shape of a row is a length that the model leaves open."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+    @property
+    def size(self) -> int | None:
+        """How many values a row has, if the model says so."""
+        return None if None in self.shape else prod(size or 0 for size in self.shape)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a model takes and gives; both are empty for a model that does not tell (a subclassed one)."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @classmethod
+    def from_json(cls, text: str) -> Description:
+        """Read what `describe_task` wrote."""
+        tree = json.loads(text)
+        both = (tuple(Tensor(n, d, tuple(s)) for n, d, s in tree[side]) for side in ("inputs", "outputs"))
+        return cls(*both)
+
+    def to_json(self) -> str:
+        """Write it for the way to the driver."""
+        sides = {"inputs": self.inputs, "outputs": self.outputs}
+        return json.dumps({side: [[t.name, t.dtype, t.shape] for t in tensors] for side, tensors in sides.items()})
+
+
+def describe(model: Any) -> Description:
+    """Describe a live Keras model, or the signature of a SavedModel."""
+    if hasattr(model, "structured_outputs"):
+        given = model.structured_input_signature[1]
+        return Description(
+            tuple(_tensor(name, spec.dtype.name, spec.shape) for name, spec in given.items()),
+            tuple(_tensor(name, spec.dtype.name, spec.shape) for name, spec in model.structured_outputs.items()),
+        )
+    try:
+        inputs, outputs = list(model.inputs or ()), named_outputs(model, model.outputs or ())
+    except (AttributeError, ValueError):  # a model that has not been built
+        return Description((), ())
+    return Description(
+        tuple(_tensor(x.name.partition(":")[0], x.dtype, x.shape) for x in inputs),
+        tuple(_tensor(name, y.dtype, y.shape) for name, y in outputs.items()),
+    )
+
+
+def _tensor(name: str, dtype: Any, shape: Any) -> Tensor:
+    text = dtype if isinstance(dtype, str) else str(getattr(dtype, "name", dtype))
+    return Tensor(name, text, tuple(None if size is None else int(size) for size in tuple(shape)[1:]))
+
+
+def named_outputs(model: Any, outputs: Any) -> dict[str, Any]:
+    """Name a Keras model's outputs: as its dict does, by the layers that they come from, or by number."""
+    if isinstance(outputs, Mapping):
+        return dict(outputs)
+    values = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+    names = list(getattr(model, "output_names", None) or ())
+    if len(names) != len(values):
+        names = [f"output_{i}" for i in range(len(values))]
+    return dict(zip(names, values, strict=True))

@@ -1,0 +1,147 @@
+"""Arrow record batches as records: the bytes of one `tf.train.Example` for each row.
+
+A row's record is a chain of pieces: for each column the bytes that say which feature follows and how long it is, and
+then the values as they lie in memory (integers as varints). The first depend on a length only, so they are made once
+for each length; Arrow joins the pieces of all rows. Nothing here is done value by value, or row by row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute, types
+
+from tfos_lab.data.batches import to_numpy
+from tfos_lab.data.schema import ColumnSpec
+from tfos_lab.data.tfrecords.byte_columns import by_length, byte_column, offsets_of
+from tfos_lab.data.tfrecords.feature_types import Kind, kind_of
+from tfos_lab.data.tfrecords.varints import encode_varints, varint
+from tfos_lab.data.type_table import is_array, is_bytes, is_text, is_vector
+from tfos_lab.errors import RecordError
+
+Array = np.ndarray[Any, Any]
+
+# Field 1 of any of the messages, with a length: Example.features, Features.feature, a map's key, a list's values.
+_FIRST = b"\x0a"
+_SECOND = b"\x12"
+_EMPTY = pa.scalar(b"", pa.large_binary())
+
+
+def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
+    """Make a record of each row; its columns are of types that `feature_types` has a place for.
+
+    Raises
+    ------
+    RecordError
+        For a null inside an array, naming the column.
+    """
+    sizes = np.zeros(batch.num_rows, np.int64)
+    pieces: list[Any] = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        header, header_sizes, content = _feature(name, column)
+        present = np.ones(len(column), np.bool_) if content.null_count == 0 else ~_nulls(content)
+        sizes += np.where(present, header_sizes + np.diff(offsets_of(content)), 0)
+        # Where a row has no value, the header is left out as well.
+        pieces += [header if content.null_count == 0 else compute.if_else(pa.array(present), header, _EMPTY), content]
+    openings, _ = by_length(sizes, lambda size: _FIRST + varint(size))
+    if not batch.num_columns or isinstance(openings, pa.Scalar):
+        openings = pa.array([openings.as_py()] * batch.num_rows, pa.large_binary())
+    return compute.binary_join_element_wise(openings, *pieces, _EMPTY, null_handling="replace", null_replacement="")
+
+
+def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scalar, Array, pa.LargeBinaryArray]:
+    """Return a column's headers, their sizes, and the values' bytes, null where the row has no feature."""
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    leaves, row_offsets, present = _flatten(name, column)
+    kind = kind_of(column.type)
+    assert kind is not None
+    # One string's bytes follow its tag and length; an array's each have theirs among the values.
+    tagged = kind is not Kind.BYTES or not is_array(column.type)
+    data, offsets = _content(leaves, kind, tagged=tagged)
+    content = byte_column(data, offsets[row_offsets], present)
+    always = kind is Kind.BYTES
+    key = name.encode()
+    headers, sizes = by_length(
+        np.diff(offsets[row_offsets]),
+        lambda size: _header(key, kind, size, _FIRST + varint(size) if tagged and (size or always) else b""),
+    )
+    return headers, sizes, content
+
+
+def _header(key: bytes, kind: Kind, size: int, opening: bytes) -> bytes:
+    """Write all that stands before a feature's values: map entry, key, feature, list, and the list's own opening."""
+    size += len(opening)
+    feature = bytes([kind << 3 | 2]) + varint(size)
+    size += len(feature)
+    entry = _FIRST + varint(len(key)) + key + _SECOND + varint(size) + feature + opening
+    size += len(entry) - len(feature) - len(opening)
+    return _FIRST + varint(size) + entry
+
+
+def _flatten(name: str, column: pa.Array) -> tuple[pa.Array, Array, Array]:
+    """Return a column's values in one run, where each row begins in it, and which rows are not null."""
+    present = ~_nulls(column)
+    if is_vector(column.type):
+        return _flatten_vectors(name, column, present)
+    if not is_array(column.type):
+        return column, np.arange(len(column) + 1), present
+    lengths = compute.fill_null(compute.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    leaves = column.flatten()
+    if leaves.null_count:
+        raise RecordError(
+            reason=f"column '{name}' has {leaves.null_count} nulls inside its arrays, which a tf.train.Example cannot "
+            f"hold: replace them, as in F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
+        )
+    return leaves, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present
+
+
+def _flatten_vectors(name: str, column: pa.Array, present: Array) -> tuple[pa.Array, Array, Array]:
+    batch = pa.RecordBatch.from_arrays([column.drop_null()], [name])
+    dense = to_numpy(batch, [ColumnSpec(name, "vector", "float64", (None,))])[name]
+    lengths = np.where(present, dense.shape[1], 0)
+    return pa.array(dense.reshape(-1)), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present
+
+
+def _content(leaves: pa.Array, kind: Kind, *, tagged: bool) -> tuple[Any, Array]:
+    """Return the values' bytes, and where those of each value begin in them."""
+    match kind:
+        case Kind.FLOAT:
+            floats = np.ascontiguousarray(_numbers(leaves.cast(pa.float32())), "<f4")
+            return floats, np.arange(len(floats) + 1) * 4
+        case Kind.INT64:
+            return encode_varints(np.ascontiguousarray(_numbers(_integers(leaves))))
+        case _:
+            strings = _strings(leaves)
+            if not tagged:
+                openings, _ = by_length(np.diff(offsets_of(strings)), lambda size: _FIRST + varint(size))
+                strings = compute.binary_join_element_wise(openings, strings, _EMPTY)
+            return strings.buffers()[2] or b"", offsets_of(strings)
+
+
+def _integers(leaves: pa.Array) -> pa.Array:
+    if types.is_date32(leaves.type):
+        return leaves.view(pa.int32()).cast(pa.int64())
+    if types.is_timestamp(leaves.type):
+        return leaves.cast(pa.timestamp("us", leaves.type.tz)).view(pa.int64())
+    return leaves.cast(pa.int64())
+
+
+def _numbers(values: pa.Array) -> Array:
+    if values.null_count:
+        values = compute.fill_null(values, 0)
+    numbers: Array = values.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _strings(values: pa.Array) -> pa.LargeBinaryArray:
+    if not (is_text(values.type) or is_bytes(values.type)):
+        raise TypeError(f"no strings: {values.type}")
+    return values.cast(pa.large_binary())
+
+
+def _nulls(column: pa.Array) -> Array:
+    nulls: Array = column.is_null().to_numpy(zero_copy_only=False)
+    return nulls

@@ -1,0 +1,172 @@
+"""What Spark's reader does: finds the schema and the files on the driver, and reads files on the executors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tfos_lab.data.tfrecords.decode import count_values, decode
+from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, Kind, check_columns
+from tfos_lab.data.tfrecords.framing import Frames, read_frames
+from tfos_lab.data.tfrecords.options import ReadOptions
+from tfos_lab.data.tfrecords.parse import find_features
+from tfos_lab.data.tfrecords.partition_filters import can_use, passes
+from tfos_lab.data.tfrecords.places import Found, find_files, open_place, open_records
+from tfos_lab.errors import ConfigError, RecordError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+# Small files are read by one task together; larger ones by one each.
+_GROUP_BYTES = 16 << 20
+_BATCH_ROWS = 10_000
+_SAMPLED_FILES = 100
+_SPARK_TYPES = {Kind.BYTES: "string", Kind.FLOAT: "float", Kind.INT64: "long"}
+_INTEGER = re.compile(r"-?\d{1,18}")
+
+Group = list[tuple[str, str, dict[str, str | None]]]
+
+
+def infer_schema(options: dict[str, str]) -> StructType:
+    """Infer the schema of files from their first records.
+
+    A feature with one value in each record is a column of that type, others are arrays: of ``bigint``, ``float``, and
+    ``string`` or (where named so) ``binary``. Columns are ordered by name; those of partitions come last.
+    """
+    from pyspark.sql.types import StructType
+
+    read = ReadOptions.of(options)
+    places = [find_files(path) for path in read.paths]
+    features: dict[str, tuple[Kind, bool, str]] = {}
+    found = [(system, file) for system, files in places for file in files]
+    some = found if not read.sample else found[:: max(1, len(found) // _SAMPLED_FILES)]
+    for system, file in some:
+        left = max(1, read.sample // len(some)) if read.sample else None
+        with open_records(system, file.path) as stream:
+            for frames in read_frames(stream, file.path):
+                _look(frames, features)
+                left = None if left is None else left - len(frames)
+                if left is not None and left <= 0:
+                    break
+    if not features:
+        raise ConfigError([f"{', '.join(read.paths)}: no records to infer a schema from; give one"])
+    fields = [
+        _field(name, kind, is_list=is_list, is_binary=name in read.binary_features)
+        for name, (kind, is_list, _) in sorted(features.items())
+    ]
+    values: dict[str, list[str | None]] = {}
+    for _, file in found:
+        for name, value in file.partition.items():
+            values.setdefault(name, []).append(value)
+    fields = [field for field in fields if field["name"] not in values]
+    fields += [_named(name, _partition_type(of)) for name, of in values.items()]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def _look(frames: Frames, features: dict[str, tuple[Kind, bool, str]]) -> None:
+    frames, regions = find_features(frames)
+    for name, region in regions.items():
+        for number in sorted(set(region.kinds.tolist()) - {Kind.NONE}):
+            kind = Kind(number)
+            counts = count_values(frames, region, kind)
+            is_list = bool((counts[region.kinds == kind] != 1).any())
+            known, was_list, where = features.get(name, (kind, False, frames.path))
+            if known is not kind:
+                raise RecordError(
+                    reason=f"feature '{name}' holds {KIND_NAMES[known]} in {where} and {KIND_NAMES[kind]} in "
+                    f"{frames.path}: leave it out by a schema without it, or write the files anew"
+                )
+            features[name] = (kind, is_list or was_list, where)
+
+
+def _field(name: str, kind: Kind, *, is_list: bool, is_binary: bool) -> dict[str, Any]:
+    leaf: Any = "binary" if kind is Kind.BYTES and is_binary else _SPARK_TYPES[kind]
+    return _named(name, {"type": "array", "elementType": leaf, "containsNull": True} if is_list else leaf)
+
+
+def _named(name: str, spark_type: Any) -> dict[str, Any]:
+    return {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
+
+
+def _partition_type(values: Sequence[str | None]) -> str:
+    known = [value for value in values if value is not None]
+    return "long" if known and all(_INTEGER.fullmatch(value) for value in known) else "string"
+
+
+def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Filter] = ()) -> list[Group]:
+    """Say which files each task reads: lists of path, plain path, and values of partitions."""
+    check_columns(schema.json())
+    types = {field.name: field.type for field in _arrow_schema(schema)} if filters else {}
+    groups: list[Group] = []
+    for path in ReadOptions.of(options).paths:
+        _, files = find_files(path)
+        wanted = [file for file in files if passes(filters, _typed(file.partition, types))]
+        groups += [[(path, file.path, dict(file.partition)) for file in some] for some in _grouped(wanted)]
+    return groups
+
+
+def usable_filters(options: dict[str, str], filters: Sequence[Filter]) -> list[bool]:
+    """Say which filters `plan_read` can go by: those on the values of folders that all files have."""
+    partitions = [set(file.partition) for path in ReadOptions.of(options).paths for file in find_files(path)[1]]
+    columns = set.intersection(*partitions) if partitions else set()
+    return [can_use(condition, columns) for condition in filters]
+
+
+def _typed(partition: Mapping[str, str | None], types: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    return {
+        name: pa.scalar(value, pa.string()).cast(types.get(name, pa.string())).as_py()
+        for name, value in partition.items()
+    }
+
+
+def _grouped(files: Sequence[Found]) -> Iterator[list[Found]]:
+    group: list[Found] = []
+    size = 0
+    for file in files:
+        if group and size + file.size_bytes > _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(file)
+        size += file.size_bytes
+    if group:
+        yield group
+
+
+def read_group(schema: StructType, group: Group | None) -> Iterator[pa.RecordBatch]:
+    """Read the files of one task."""
+    target = _arrow_schema(schema)
+    for path, plain, partition in group or []:
+        system, _ = open_place(path)
+        stored = pa.schema([field for field in target if field.name not in partition])
+        with open_records(system, plain) as stream:
+            for frames in read_frames(stream, plain):
+                batch = _with_partition(decode(frames, stored), partition, target)
+                for first in range(0, batch.num_rows, _BATCH_ROWS):
+                    yield batch.slice(first, _BATCH_ROWS)
+
+
+def _with_partition(batch: pa.RecordBatch, partition: dict[str, str | None], target: pa.Schema) -> pa.RecordBatch:
+    if not any(field.name in partition for field in target):
+        return batch
+    columns = []
+    for field in target:
+        if field.name in partition:
+            value = pa.scalar(partition[field.name], pa.string()).cast(field.type)
+            columns.append(pa.repeat(value, batch.num_rows))
+        else:
+            columns.append(batch.column(field.name))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the very schema that Spark expects batches to have."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # Spark before 4.2
+        return to_arrow_schema(schema)

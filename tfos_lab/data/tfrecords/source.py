@@ -1,0 +1,146 @@
+"""The format ``tfrecord`` as a Python data source of Spark.
+
+Spark pickles the classes here by value, with tfos_lab's code as an archive (`tfos_lab.shipping`), because executors and
+the workers of a Spark Connect server need not have tfos_lab. So they only call: the work is done by `reading` and
+`writing`, imported wherever Spark calls.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.shipping import make_finder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, Filter
+    from pyspark.sql.types import StructType
+
+Find = Callable[[str, str], Any]
+
+FORMAT = "tfrecord"
+_READING = "tfos_lab.data.tfrecords.reading"
+_WRITING = "tfos_lab.data.tfrecords.writing"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.read.format("tfrecord")`` and ``df.write.format("tfrecord")`` known to a session.
+
+    `read_tfrecords` and `write_tfrecords` do so by themselves, and so does Spark itself where tfos_lab is installed
+    beside the driver (the package ``pyspark_tfrecord`` is for that).
+
+    Parameters
+    ----------
+    spark : pyspark.sql.SparkSession
+        Classic or Spark Connect.
+    """
+    spark.dataSource.register(source_class())
+
+
+@functools.cache
+def source_class() -> type[DataSource]:
+    """Make the class that Spark registers."""
+    from pyspark.sql.datasource import DataSource
+
+    find = make_finder()
+    make_reader, writer_class = _reader_maker(find), _writer_class(find)
+    name_of_format, reading, writing = FORMAT, _READING, _WRITING
+
+    class TFRecords(DataSource):
+        """The format itself."""
+
+        @classmethod
+        def name(cls) -> str:
+            return name_of_format
+
+        def schema(self) -> StructType:
+            schema: StructType = find(reading, "infer_schema")(dict(self.options))
+            return schema
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return make_reader(dict(self.options), schema)
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's own
+            job = find(writing, "start_write")(dict(self.options), schema, overwrite=overwrite)
+            return writer_class(vars(job))
+
+    return TFRecords
+
+
+def _reader_maker(find: Find) -> Callable[[dict[str, str], StructType], DataSourceReader]:
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+    reading = _READING
+
+    class Reader(DataSourceReader):
+        """Reads files."""
+
+        def __init__(self, options: dict[str, str], schema: StructType) -> None:
+            self._options = options
+            self._schema = schema
+            self._filters: list[Filter] = []
+
+        def partitions(self) -> list[InputPartition]:
+            groups = find(reading, "plan_read")(self._options, self._schema, self._filters)
+            return [InputPartition(group) for group in groups]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            batches: Iterator[pa.RecordBatch] = find(reading, "read_group")(self._schema, partition.value)
+            return batches
+
+    class FilteringReader(Reader):
+        """Takes filters, which Spark allows only where it was told to push them."""
+
+        def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+            usable = find(reading, "usable_filters")(self._options, filters)
+            self._filters = [condition for condition, use in zip(filters, usable, strict=True) if use]
+            return [condition for condition, use in zip(filters, usable, strict=True) if not use]
+
+    def make(options: dict[str, str], schema: StructType) -> DataSourceReader:
+        takes_filters = {name.lower(): value for name, value in options.items()}.get("pushfilters", "false")
+        return (FilteringReader if takes_filters.lower() == "true" else Reader)(options, schema)
+
+    return make
+
+
+def _writer_class(find: Find) -> Callable[[dict[str, Any]], DataSourceWriter]:
+    from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+    writing = _WRITING
+
+    class Written(WriterCommitMessage):
+        """The files of one task."""
+
+        def __init__(self, files: list[tuple[str, str]]) -> None:
+            self.files = files
+
+    class Writer(DataSourceArrowWriter):
+        """Writes files, and moves them into place."""
+
+        def __init__(self, job: dict[str, Any]) -> None:
+            self._job = job
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None
+            task, attempt = context.partitionId(), context.taskAttemptId()
+            return Written(find(writing, "write_task")(self._known(), iterator, task, attempt))
+
+        def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+            find(writing, "commit")(self._known(), self._files(messages))
+
+        def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+            find(writing, "abort")(self._known(), self._files(messages))
+
+        def _known(self) -> Any:
+            return find(writing, "WriteJob")(**self._job)
+
+        def _files(self, messages: list[WriterCommitMessage | None]) -> list[tuple[str, str]]:
+            return [file for message in messages for file in getattr(message, "files", ())]
+
+    return Writer

@@ -1,0 +1,149 @@
+"""What users call: a DataFrame as TFRecord files, and files as a DataFrame."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tfos_lab.data.frames import active_session
+from tfos_lab.data.spark_errors import our_own_words
+from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
+from tfos_lab.data.tfrecords.places import absolute, has_scheme
+from tfos_lab.data.tfrecords.source import FORMAT, register
+from tfos_lab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def write_tfrecords(
+    df: DataFrame,
+    path: str,
+    *,
+    mode: str = "error",
+    partition_by: str | Iterable[str] = (),
+    compression: str | None = None,
+) -> None:
+    """Write a DataFrame as TFRecord files of `tf.train.Example`s, one feature for each column.
+
+    The files appear when all are written, with ``_SUCCESS``; a job that fails leaves nothing behind.
+    ``tf.data.TFRecordDataset`` with ``tf.io.parse_example`` reads them, and so does `read_tfrecords`.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        Classic or Spark Connect. Which feature each type becomes, and which types have none, is written in
+        `tfos_lab.data.tfrecords.feature_types`; a null becomes no feature.
+    path : str
+        The folder: on the file system that Spark writes to by default, or with a scheme that pyarrow or fsspec opens on
+        the driver and the executors (file, hdfs, s3, gs, ...).
+    mode : str
+        Where the folder is there already: ``"error"``, ``"append"`` or ``"overwrite"``.
+    partition_by : str or iterable of str
+        Columns whose values become folders (``year=2024``) instead of features. Each task holds one file open for each
+        folder it meets, so repartition by these columns where there are many.
+    compression : str, optional
+        ``"gzip"``, or None.
+
+    Raises
+    ------
+    ConfigError
+        For options and columns that cannot work, before anything is computed.
+    RecordError
+        For rows that cannot become records.
+
+    Examples
+    --------
+    >>> write_tfrecords(df, "/data/train", mode="overwrite")  # doctest: +SKIP
+    """
+    columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    problems = []
+    if mode not in MODES:
+        problems.append(f"mode={mode!r}: use one of {', '.join(MODES)}")
+    if (compression or "none") not in COMPRESSIONS:
+        problems.append(f"compression={compression!r}: use one of {', '.join(COMPRESSIONS)}")
+    if problems:
+        raise ConfigError(problems)
+    register(df.sparkSession)
+    writer = df.write.format(FORMAT).option("mode", mode).option("compression", compression or "none")
+    with our_own_words():
+        writer.option("partitionBy", json.dumps(columns)).mode("overwrite" if mode == "overwrite" else "append").save(
+            _in_full(path, df.sparkSession)
+        )
+
+
+def read_tfrecords(
+    spark: SparkSession | None,
+    path: str | Iterable[str],
+    schema: StructType | str | None = None,
+    binary_features: Iterable[str] = (),
+    *,
+    sample: int | None = None,
+) -> DataFrame:
+    """Read TFRecord files of `tf.train.Example`s, plain or compressed by gzip, as a lazy DataFrame.
+
+    Parameters
+    ----------
+    spark : pyspark.sql.SparkSession or None
+        Classic or Spark Connect; None for the active session.
+    path : str or iterable of str
+        Files, folders, or patterns such as ``/data/train-*``; see `write_tfrecords`.
+    schema : pyspark.sql.types.StructType or str, optional
+        The columns wanted, such as ``"image array<float>, label int"``; features that it leaves out cost nothing. By
+        default it is inferred: a feature with one value in each record is a scalar, others are arrays; of ``bigint``,
+        ``float`` or ``string``.
+    binary_features : iterable of str
+        Features whose bytes are no text; inference makes them ``binary`` instead of ``string``.
+    sample : int, optional
+        How many records inference looks at, spread over the files; 0 for all of them. 100,000 by default.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        One row for each record; a feature that a record lacks is null. A damaged file fails the job that reads it, and
+        is named with the byte at which the bad record begins. Filters on columns that come from folders (``year=2024``)
+        leave out whole files where ``spark.sql.python.filterPushdown.enabled`` is on.
+
+    Raises
+    ------
+    ConfigError, RecordError
+        Where the files are not there, or no schema can be inferred from them.
+
+    Examples
+    --------
+    >>> df = read_tfrecords(spark, "/data/train", "image array<float>, label int")  # doctest: +SKIP
+    """
+    session = spark or active_session()
+    register(session)
+    paths = [_in_full(one, session) for one in ([path] if isinstance(path, str) else path)]
+    reader = session.read.format(FORMAT)
+    if schema is not None:
+        reader = reader.schema(schema)
+    names = [binary_features] if isinstance(binary_features, str) else list(binary_features)
+    if names:
+        reader = reader.option("binaryFeatures", json.dumps(names))
+    if sample is not None:
+        reader = reader.option("sample", sample)
+    if str(session.conf.get("spark.sql.python.filterPushdown.enabled", "false")).lower() == "true":
+        reader = reader.option("pushFilters", value=True)
+    with our_own_words():
+        df = reader.load(paths[0] if len(paths) == 1 else paths)
+        df.schema  # noqa: B018 - a Spark Connect session infers it now, and not within the user's next call
+    return df
+
+
+def _in_full(path: str, spark: SparkSession) -> str:
+    """Complete a path as Spark does: one without a scheme lies on the file system that Hadoop is set up for."""
+    if has_scheme(path):
+        return path
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        default = str(spark.conf.get("spark.hadoop.fs.defaultFS", "file:///"))
+    else:
+        default = str(spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS"))  # noqa: SLF001 - no other way
+    if default.startswith("file:"):
+        return absolute(path)
+    home = "" if path.startswith("/") else f"/user/{getpass.getuser()}/"
+    return f"{default.rstrip('/')}{home}{path}"

@@ -1,0 +1,182 @@
+"""What Spark's writer does: tasks write into a hidden folder; the driver moves the files into place or removes them.
+
+So a job that fails leaves nothing, and nobody reads the files of one that is not done. An attempt that Spark repeats
+writes a file of its own, and only that of the one which succeeded is moved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import socket
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import compute, fs
+
+from tfos_lab.data.schema import select_columns
+from tfos_lab.data.tfrecords.encode import encode
+from tfos_lab.data.tfrecords.feature_types import check_columns
+from tfos_lab.data.tfrecords.framing import frame
+from tfos_lab.data.tfrecords.options import WriteOptions
+from tfos_lab.data.tfrecords.places import absolute, open_place, partition_folder
+from tfos_lab.errors import ConfigError, RecordError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_SLICE_BYTES = 4 << 20
+_SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz"}
+_STAGING = "_temporary-"
+
+# A file that a task has written: where it is, and where it belongs below the job's folder.
+Written = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteJob:
+    """One write: what its tasks and its end must know."""
+
+    path: str
+    job_id: str
+    compression: str
+    partition_by: tuple[str, ...]
+    overwrite: bool
+    existed: bool
+
+
+def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
+    """Check on the driver, before a row is computed, whether the rows can be written."""
+    write = WriteOptions.of(options, overwrite=overwrite)
+    tree = schema.jsonValue()
+    names = [field["name"] for field in tree["fields"]]
+    if write.partition_by:
+        select_columns(names, write.partition_by)
+    kept = [field for field in tree["fields"] if field["name"] not in write.partition_by]
+    if not kept:
+        raise ConfigError([f"partition_by={', '.join(write.partition_by)}: leaves no column to write"])
+    check_columns({"fields": kept})
+    system, base = open_place(write.path)
+    info = system.get_file_info(base)
+    if info.type == fs.FileType.File:
+        raise ConfigError([f"path='{write.path}' is a file: name a folder"])
+    if write.mode == "error" and info.type != fs.FileType.NotFound:
+        raise ConfigError([f"path='{write.path}' is there already: use mode='overwrite' or mode='append'"])
+    job_id = uuid.uuid4().hex[:12]
+    # Made here and not by tasks: one that Spark is still to stop cannot write again after `abort`.
+    system.create_dir(f"{base}/{_STAGING}{job_id}", recursive=True)
+    return WriteJob(
+        path=absolute(write.path),
+        job_id=job_id,
+        compression=write.compression,
+        partition_by=write.partition_by,
+        overwrite=overwrite,
+        existed=info.type != fs.FileType.NotFound,
+    )
+
+
+def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, attempt: int) -> list[Written]:
+    """Write one task's rows into the hidden folder; a task without rows writes no file."""
+    system, base = open_place(job.path)
+    staging = f"{base}/{_STAGING}{job.job_id}"
+    outputs: dict[str, tuple[str, IO[bytes]]] = {}
+    with contextlib.ExitStack() as stack:
+        for batch in batches:
+            for folder, rows in _by_folder(batch, job.partition_by):
+                if folder not in outputs:
+                    staged = f"{staging}/{task}-{attempt}-{len(outputs)}"
+                    outputs[folder] = staged, stack.enter_context(_create(system, staged, job))
+                for part in _slices(rows):
+                    outputs[folder][1].write(frame(encode(part)))
+    name = f"part-{task:05d}-{job.job_id}{_SUFFIXES[job.compression]}"
+    return [(staged, f"{folder}/{name}" if folder else name) for folder, (staged, _) in outputs.items()]
+
+
+def commit(job: WriteJob, written: Sequence[Written]) -> None:
+    """Move all files into place; ``_SUCCESS`` says that all are there."""
+    system, base = open_place(job.path)
+    system.create_dir(base, recursive=True)
+    if job.overwrite:
+        _empty(system, base)
+    for folder in sorted({final.rpartition("/")[0] for _, final in written} - {""}):
+        system.create_dir(f"{base}/{folder}", recursive=True)
+    for staged, final in written:
+        system.move(staged, f"{base}/{final}")
+    _remove(system, f"{base}/{_STAGING}{job.job_id}")
+    with system.open_output_stream(f"{base}/_SUCCESS", compression=None):
+        pass
+
+
+def abort(job: WriteJob, written: Sequence[Written]) -> None:
+    """Remove everything that the job has written."""
+    system, base = open_place(job.path)
+    for _, final in written:
+        if system.get_file_info(f"{base}/{final}").type == fs.FileType.File:
+            system.delete_file(f"{base}/{final}")
+    _remove(system, f"{base}/{_STAGING}{job.job_id}")
+    is_ours = not job.existed and system.get_file_info(base).type == fs.FileType.Directory
+    if is_ours and not system.get_file_info(fs.FileSelector(base)):
+        system.delete_dir(base)
+
+
+def _empty(system: fs.FileSystem, base: str) -> None:
+    for info in system.get_file_info(fs.FileSelector(base)):
+        if info.type == fs.FileType.File:
+            system.delete_file(info.path)
+        elif not info.base_name.startswith(_STAGING):
+            system.delete_dir(info.path)
+
+
+def _remove(system: fs.FileSystem, folder: str) -> None:
+    if system.get_file_info(folder).type == fs.FileType.Directory:
+        system.delete_dir(folder)
+
+
+@contextlib.contextmanager
+def _create(system: fs.FileSystem, path: str, job: WriteJob) -> Iterator[IO[bytes]]:
+    try:
+        sink = system.open_output_stream(path, compression=None)
+    except FileNotFoundError as error:
+        reason = (
+            f"{job.path}: the folder that the driver made for this job is not to be seen on {socket.gethostname()}: "
+            "write to one that the driver and all executors share, or name the file system (hdfs://...)"
+        )
+        raise RecordError(reason=reason) from error
+    with sink:
+        if job.compression == "none":
+            yield sink
+            return
+        # Neither name nor time: the same rows are the same bytes.
+        with gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=6, mtime=0) as packed:
+            yield cast("IO[bytes]", packed)
+
+
+def _by_folder(batch: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Divide rows by the folders that they belong into."""
+    if not partition_by or not batch.num_rows:
+        yield from [("", batch)] if batch.num_rows else []
+        return
+    # One number for each combination of values that occurs.
+    which: Any = np.zeros(batch.num_rows, np.int64)
+    texts = []
+    for name in partition_by:
+        coded = compute.dictionary_encode(batch.column(name).cast(pa.string()), null_encoding="encode")
+        texts.append(coded.dictionary.take(coded.indices))
+        which = np.unique(which * len(coded.dictionary) + coded.indices.to_numpy(), return_inverse=True)[1]
+    rest = batch.drop_columns(list(partition_by))
+    order = np.argsort(which, kind="stable")
+    borders = np.flatnonzero(np.diff(which[order], prepend=-1))
+    for rows in np.split(order, borders[1:]):
+        values = {name: text[int(rows[0])].as_py() for name, text in zip(partition_by, texts, strict=True)}
+        yield partition_folder(values), rest.take(pa.array(rows))
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch so that what is made of a slice takes little memory, and stays far below Arrow's limits."""
+    rows = max(1, int(_SLICE_BYTES * batch.num_rows / max(batch.nbytes, 1)))
+    for first in range(0, batch.num_rows, rows):
+        yield batch.slice(first, rows)

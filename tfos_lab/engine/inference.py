@@ -1,0 +1,162 @@
+"""Lets a cluster's nodes answer for the rows of a DataFrame: opens them for it, and makes the DataFrame of results.
+
+Rows travel when Spark computes it: each task has its rows answered by a node on its host if there is one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tfos_lab.data.prepare import map_batches, prepare, widen
+from tfos_lab.engine import spark_session
+from tfos_lab.engine.shipping import make_task
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NoSession
+from tfos_lab.node.inference_task import InferencePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tfos_lab.engine.cluster import Cluster
+
+_OPEN_TIMEOUT_S = 30.0
+
+
+class Inference:
+    """What a cluster's nodes answer for: the same columns for all inferences of its life."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.Lock()
+        self._token = secrets.token_hex(16)
+        self._columns = ""
+        self._results = b""
+
+    def of(self, data: Any, columns: list[str] | None, schema: Any) -> Any:
+        """Return the results for ``data``; see `Cluster.inference`."""
+        if hasattr(data, "mapInArrow"):
+            return self._frame(data, columns, schema)[0]
+        if not hasattr(data, "mapPartitions"):
+            raise ConfigError(
+                [f"data={type(data).__name__}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"]
+            )
+        session = self._cluster.spark or spark_session.active_session()
+        if session is None:
+            raise NoSession(reason="an RDD is to be answered, but there is no SparkSession to read it with")
+        frame, results = self._frame(session.createDataFrame(data), columns, schema)
+        return frame.select(*(f"`{name}`" for name in results)).rdd.map(lambda row: row[0] if len(row) == 1 else row)
+
+    def _frame(self, df: DataFrame, columns: list[str] | None, schema: Any) -> tuple[DataFrame, list[str]]:
+        cluster = self._cluster
+        if cluster.attempt.launcher.name == "inline":
+            raise ConfigError(
+                ["inference: inline answers on the very thread that computes the results; use local='processes'"]
+            )
+        spark_session.require_alive(df.sparkSession)
+        asked = prepare(df, columns)
+        cluster.wait_until_running()
+        if cluster.ended:
+            raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="answer rows")
+        with self._lock:
+            plan, wide = self._plan(df, columns, asked)
+            cluster.attempt.launcher.free_slots()
+            wanted = self._wanted(wide, plan, schema)
+        return _results(df, wide, plan, wanted), list(wanted.names)
+
+    # ---- the nodes --------------------------------------------------------------------------------------------------
+
+    def _plan(self, df: DataFrame, columns: list[str] | None, asked: DataFrame) -> tuple[InferencePlan, DataFrame]:
+        """Open the nodes; return the tasks' plan, and the DataFrame that holds all that they need."""
+        described = ", ".join(f"{field.name}: {field.dataType.simpleString()}" for field in asked.schema)
+        if self._columns and described != self._columns:
+            first = f"the nodes of '{self._cluster.name}' answer for ({self._columns}), these rows are ({described})"
+            raise ConfigError([f"columns: {first}; choose with columns=[...], or start another cluster for them"])
+        self._columns = described
+        schema = asked.schema.json()
+        tls = self._cluster.tls_identity() if self._cluster.attempt.launcher.name == "spark" else None
+        wide, positions = widen(df, columns)
+        plan = InferencePlan(
+            cluster=self._cluster.name,
+            token=self._token,
+            locations=self._open(schema, tls),
+            certificate=tls.certificate if tls else b"",
+            schema=schema,
+            asked=positions,
+            names=asked.columns,
+            kept=len(df.columns),
+        )
+        return plan, wide
+
+    def _open(self, schema: str, tls: Any) -> dict[int, list[str]]:
+        attempt = self._cluster.attempt
+        ledger = attempt.ledger
+        attempt.server.request(lambda _now_s: ledger.open_inference(schema, self._token, tls))
+        deadline = time.monotonic() + _OPEN_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if len(ledger.answering) == len(ledger.seats):
+                return dict(ledger.answering)
+            if self._cluster.state == "failed":
+                raise self._cluster.failure()
+            time.sleep(0.005)
+        raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
+
+    # ---- what results are like --------------------------------------------------------------------------------------
+
+    def _wanted(self, wide: DataFrame, plan: InferencePlan, schema: Any) -> Any:
+        """Return the Arrow schema of the results: as asked, as before, or as one row tells."""
+        import pyarrow as pa
+
+        if schema is not None:
+            return _arrow_schema(schema)
+        if not self._results:
+            self._results = self._probe(wide, plan)
+        return pa.ipc.read_schema(pa.py_buffer(self._results))
+
+    def _probe(self, wide: DataFrame, plan: InferencePlan) -> bytes:
+        if wide.isStreaming:
+            raise ConfigError(["schema: of a streaming DataFrame it has to be said, such as schema='prediction float'"])
+        task = make_task("tfos_lab.node.inference_task", "probe_task", msgspec.msgpack.encode(plan))
+        tag = f"tfos-probe-{self._cluster.id}"
+        try:
+            with spark_session.tagged(wide.sparkSession, tag, f"tfos_lab: one row for '{self._cluster.name}'"):
+                rows = map_batches(wide.limit(1), task, "results binary").collect()
+        except Exception as error:
+            if self._cluster.state == "failed":
+                raise self._cluster.failure() from error
+            reason = spark_session.own_words_in(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
+            raise FeedError(reason=reason) from error
+        if not rows:
+            raise ConfigError(
+                ["schema: there is no row to learn from what results are like; say it, as in schema='prediction float'"]
+            )
+        return bytes(rows[0]["results"])
+
+
+def _results(df: DataFrame, wide: DataFrame, plan: InferencePlan, wanted: Any) -> DataFrame:
+    """Return the lazy DataFrame: the columns of ``df``, and the results."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructField, StructType
+
+    clash = [name for name in wanted.names if name in df.columns]
+    if clash:
+        raise ConfigError(
+            [f"put_results: the rows have a column '{clash[0]}' already; give the results another name, as in a dict"]
+        )
+    plan = msgspec.structs.replace(plan, results=wanted.serialize().to_pybytes())
+    fields = [*df.schema.fields, *from_arrow_schema(wanted).fields]
+    numbered = [StructField(f"c{i}", field.dataType, nullable=True) for i, field in enumerate(fields)]
+    task = make_task("tfos_lab.node.inference_task", "inference_task", msgspec.msgpack.encode(plan))
+    return map_batches(wide, task, StructType(numbered)).toDF(*df.columns, *wanted.names)
+
+
+def _arrow_schema(schema: Any) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, str):
+        schema = StructType.fromDDL(schema)
+    return to_arrow_schema(schema)

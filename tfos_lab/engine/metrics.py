@@ -1,0 +1,105 @@
+"""What nodes have reported, as a pandas table and as a matplotlib picture; both libraries are imported when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.engine.events import ClusterView, MetricsReported
+from tfos_lab.engine.phases import Span, spans_of
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas as pd
+
+FIRST_COLUMNS = ("time", "node", "step")
+
+_COLUMNS_OF_PLOTS = 2
+_PLOT_WIDTH, _PLOT_HEIGHT, _TIMELINE_HEIGHT = 4.6, 2.6, 1.5
+# Said by the steps already.
+UNPLOTTED = ("epoch",)
+
+
+def metrics_frame(reports: Sequence[MetricsReported], called_s: float) -> pd.DataFrame:
+    """Return the reports as a table; see `Cluster.metrics`."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {
+        "time": pd.Series([report.time_s - called_s for report in reports], dtype="float64"),
+        "node": pd.Series([report.node for report in reports], dtype="string"),
+        "step": pd.Series([report.step for report in reports], dtype="Int64"),
+    }
+    for name in metric_names(reports):
+        # A metric may have the name of one of ours.
+        column = f"{name}_" if name in FIRST_COLUMNS else name
+        values = [report.metrics.get(name, float("nan")) for report in reports]
+        columns[column] = pd.Series(values, dtype="float64")
+    return pd.DataFrame(columns)
+
+
+def metric_names(reports: Sequence[MetricsReported]) -> list[str]:
+    """Return the names of all metrics, in the order in which they first came."""
+    return list(dict.fromkeys(name for report in reports for name in report.metrics))
+
+
+def by_weight(names: Iterable[str]) -> list[str]:
+    """Return names of metrics as people want to read them: the loss first, those of validation last."""
+    return sorted(names, key=lambda name: (name.startswith("val_"), "loss" not in name))
+
+
+def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matplotlib.figure.Figure:
+    """Return one plot for each metric, one line for each node, above a timeline of the phases."""
+    import matplotlib.pyplot as plt
+
+    names = by_weight(metric_names(reports))
+    names = [name for name in names if name not in UNPLOTTED] or names
+    nodes = [node.node for node in view.nodes]
+    rows = -(-len(names) // _COLUMNS_OF_PLOTS)
+    figure = plt.figure(
+        figsize=(_PLOT_WIDTH * _COLUMNS_OF_PLOTS, _PLOT_HEIGHT * rows + _TIMELINE_HEIGHT), layout="constrained"
+    )
+    # Whoever has asked for it shows it; pyplot would do so a second time at the end of the cell.
+    plt.close(figure)
+    grid = figure.add_gridspec(rows + 1, _COLUMNS_OF_PLOTS, height_ratios=[*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT])
+    for index, name in enumerate(names):
+        axes = figure.add_subplot(grid[divmod(index, _COLUMNS_OF_PLOTS)])
+        _draw_metric(axes, name, nodes, reports, view.started_s)
+        if index == 0:
+            axes.legend(fontsize="small")
+    _draw_phases(figure.add_subplot(grid[rows, :]), spans_of(view))
+    figure.suptitle(f"{view.name}: {view.state}")
+    return figure
+
+
+def _draw_metric(
+    axes: Any, name: str, nodes: Sequence[str], reports: Sequence[MetricsReported], started_s: float
+) -> None:
+    own = [report for report in reports if name in report.metrics]
+    by_step = all(report.step is not None for report in own)
+    for number, node in enumerate(nodes):
+        points = [report for report in own if report.node == node]
+        places = [report.step if by_step else report.time_s - started_s for report in points]
+        values = [report.metrics[name] for report in points]
+        if points:
+            axes.plot(places, values, label=node, color=f"C{number % 10}", linewidth=1.2)
+    axes.set_title(name, fontsize="medium", loc="left")
+    axes.set_xlabel("step" if by_step else "seconds")
+    axes.grid(alpha=0.3)
+
+
+def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
+    lanes = sorted({span.lane for span in spans}, reverse=True)
+    for number, span in enumerate(spans):
+        row = lanes.index(span.lane)
+        seconds = span.end_s - span.start_s
+        label = f"{span.name} {seconds:.2f} s" if seconds < 10 else f"{span.name} {seconds:.0f} s"
+        axes.barh(row, seconds, left=span.start_s, height=0.75, color=f"C{number % 10}", alpha=0.75, label=label)
+    # Above the bars: most phases are too short to hold their names.
+    axes.legend(
+        fontsize="small", ncols=len(spans), loc="lower left", bbox_to_anchor=(0, 1), frameon=False,
+        handlelength=0.8, handletextpad=0.4, columnspacing=1.2, borderaxespad=0,
+    )  # fmt: skip
+    axes.set_yticks([])
+    axes.set_xlabel("seconds since the call")
+    for side in ("top", "left", "right"):
+        axes.spines[side].set_visible(False)

@@ -1,0 +1,69 @@
+"""Starts a cluster's nodes again when one of them was lost, and feeds the new ones what the old ones were fed.
+
+Only nodes that were taken away are a reason: killed, out of sight, or with their executor. A function that failed would
+fail again. What was learnt so far is the function's own to keep: `ctx.callbacks()` does it for Keras' ``fit``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from tfos_lab.engine.feed import AttemptLost, catch_up
+from tfos_lab.errors import NotEnoughSlots, TfosError
+
+if TYPE_CHECKING:
+    from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.engine.cluster import Cluster
+
+logger = logging.getLogger(__name__)
+
+# A lost executor's place is filled by a new one only after a while.
+_SLOTS_POLL_S = 1.0
+
+
+class Restarter(threading.Thread):
+    """Watches over one cluster (``tfos-restarts-<cluster>``); ends with it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(name=f"tfos-restarts-{cluster.id}", daemon=True)
+        self._cluster = cluster
+
+    def run(self) -> None:
+        """Begin another attempt whenever one ends with a lost node."""
+        while True:
+            lost = self._cluster.attempt
+            lost.server.over.wait()
+            if lost.state != "restarting":
+                return
+            lost.launcher.close()
+            attempt = self._cluster.next_attempt()
+            if attempt is None:
+                return
+            self._begin(attempt)
+
+    def _begin(self, attempt: Attempt) -> None:
+        try:
+            attempt.server.start()
+            self._launch(attempt)
+            self._cluster.wait_until_running()
+            catch_up(self._cluster, attempt)
+        except AttemptLost:
+            pass  # the next one will do it
+        except Exception as error:
+            if attempt.state not in ("stopping", "stopped"):
+                logger.exception("restart %d of cluster %s went wrong", attempt.number, self._cluster.id)
+            self._cluster.launch_failed(error if isinstance(error, TfosError) else None, str(error))
+
+    def _launch(self, attempt: Attempt) -> None:
+        deadline = time.monotonic() + self._cluster.config.reservation_timeout_s
+        while True:
+            try:
+                attempt.launcher.launch()
+                return
+            except NotEnoughSlots:
+                if time.monotonic() > deadline or self._cluster.ended:
+                    raise
+            time.sleep(_SLOTS_POLL_S)

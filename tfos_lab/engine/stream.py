@@ -1,0 +1,167 @@
+"""Feeds a streaming DataFrame to the nodes: each micro-batch is a feed, and is done when the nodes have read its rows.
+
+Spark writes a micro-batch into its checkpoint only then, so that a stream that is started again goes on with the first
+rows that nobody has read.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.engine import spark_session
+from tfos_lab.engine.feed import AttemptLost, FeedJob, FeedRequest
+from tfos_lab.engine.roster import OVER, Failure
+from tfos_lab.errors import ClusterEnded, ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.feed_ledger import Feed
+
+logger = logging.getLogger(__name__)
+
+_STEP_S = 0.05
+_COMMIT_TIMEOUT_S = 10.0
+
+
+class StreamFeed:
+    """A stream that is being fed; what `Cluster.train` returns for a streaming DataFrame.
+
+    Attributes
+    ----------
+    query : pyspark.sql.streaming.StreamingQuery
+        Spark's own view of it. End it with `stop`, which waits for the rows under way.
+    """
+
+    def __init__(self, cluster: Cluster, frame: DataFrame, remainder: str, timeout_s: float) -> None:
+        self._cluster = cluster
+        self._frame = frame
+        self._remainder = remainder
+        self._timeout_s = timeout_s
+        self._ending = threading.Event()
+        self._idle = threading.Condition()
+        self._busy = False
+        self._done_batch = -1
+        self.query: Any = None
+
+    def __repr__(self) -> str:
+        state = "active" if self.is_active else "ended"
+        return f"<stream to cluster {self._cluster.name!r}: {state}, micro-batch {self._done_batch}>"
+
+    def start(self, checkpoint: str) -> None:
+        """Begin; Spark calls from a thread of its own."""
+        writer = self._frame.writeStream.foreachBatch(self._feed).option("checkpointLocation", checkpoint)
+        self.query = writer.start()
+        threading.Thread(target=self._watch, name=f"tfos-stream-{self._cluster.id}", daemon=True).start()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether rows may still come."""
+        return self.query is None or bool(self.query.isActive)
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """Take no more rows: the micro-batch under way is read to its end first; may be called twice."""
+        self._ending.set()
+        deadline = time.monotonic() + timeout_s
+        with self._idle:
+            self._idle.wait_for(lambda: not self._busy, timeout_s)
+        while self.is_active and self._committed() < self._done_batch and time.monotonic() < deadline:
+            time.sleep(_STEP_S)
+        self.query.stop()
+
+    def _committed(self) -> int:
+        progress = self.query.lastProgress
+        return int(progress["batchId"]) if progress else -1
+
+    # ---- Spark's thread ---------------------------------------------------------------------------------------------
+
+    def _feed(self, rows: DataFrame, batch: int) -> None:
+        """Feed one micro-batch and wait until the nodes have read it."""
+        with self._idle:
+            if self._ending.is_set():
+                raise ClusterEnded(cluster=self._cluster.name, state="ending", asked="feed rows of a stream")
+            self._busy = True
+        try:
+            if batch > self._done_batch:
+                self._feed_rows(FeedRequest(rows, 1, self._remainder, self._timeout_s, stream=True))
+                self._done_batch = batch
+        finally:
+            with self._idle:
+                self._busy = False
+                self._idle.notify_all()
+
+    def _feed_rows(self, request: FeedRequest) -> None:
+        while True:
+            self._cluster.wait_until_running()
+            attempt = self._cluster.attempt
+            try:
+                with self._cluster.feeding:
+                    feed = FeedJob(self._cluster, attempt, request).run()
+                self._wait_until_read(attempt, feed)
+                return
+            except AttemptLost:
+                self._cluster.wait_for_attempt(attempt.number + 1)
+
+    def _wait_until_read(self, attempt: Attempt, feed: Feed) -> None:
+        while feed.total_rows and len(feed.read_by) < len(feed.seats):
+            if attempt.state == "restarting":
+                raise AttemptLost
+            if self._is_unwanted(attempt):
+                raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
+            time.sleep(_STEP_S)
+
+    def _is_unwanted(self, attempt: Attempt) -> bool:
+        """Whether the nodes want no more rows, or there are none that could."""
+        with attempt.server.lock:
+            nodes = [attempt.roster.views[seat].state for seat in attempt.ledger.seats]
+            stopped = attempt.ledger.stopped_by is not None
+        return stopped or self._cluster.ended or any(state in OVER for state in nodes)
+
+    # ---- the watcher ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """End the query when nobody wants its rows; fail the cluster when the query fails."""
+        while self.is_active:
+            attempt = self._cluster.attempt
+            if attempt.state != "restarting" and self._is_unwanted(attempt):
+                self._ending.set()
+                self.query.stop()
+            time.sleep(_STEP_S * 2)
+        self._cluster.pass_on_end_of_feed(self._cluster.attempt)
+        error = self.query.exception()
+        if error is not None and not self._ending.is_set():
+            reason = spark_session.own_words_in(error) or f"the stream failed: {spark_session.cause_of(error)}"
+            self._cluster.attempt.fail(Failure("feed", "FeedError", reason))
+
+
+def feed_stream(cluster: Cluster, frame: DataFrame, *, remainder: str, timeout_s: float, checkpoint: str) -> StreamFeed:
+    """Feed a streaming DataFrame; see `Cluster.train`."""
+    if spark_session.is_connect(frame.sparkSession):
+        raise ConfigError(["data: streaming DataFrames need a classic session; through Spark Connect, feed tables"])
+    cluster.wait_until_running()
+    if cluster.ended:
+        raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
+    stream = StreamFeed(cluster, frame, remainder, timeout_s)
+    cluster.streams.append(stream)
+    try:
+        stream.start(checkpoint)
+    except BaseException:
+        cluster.streams.remove(stream)
+        raise
+    return stream
+
+
+class _OwnEnding(logging.Filter):
+    """What we raise to end a micro-batch that nobody wants is no news: py4j would print a traceback of it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is news."""
+        return not (record.exc_info and isinstance(record.exc_info[1], ClusterEnded))
+
+
+logging.getLogger("py4j.clientserver").addFilter(_OwnEnding())

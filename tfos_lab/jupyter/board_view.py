@@ -1,0 +1,106 @@
+"""TensorBoard in the output of a cell: a frame where the Jupyter server can show it, a sentence everywhere else.
+
+The output is a sentence that a small script replaces by a frame, once it has asked the server for the page and got it.
+So a notebook that is opened later, exported or read where there is no Jupyter server shows the sentence: never a blank
+frame, and never another run's pages.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import json
+import os
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tfos_lab.engine.presence import show_folder
+from tfos_lab.errors import ConfigError
+
+_numbers = itertools.count(1)
+
+
+class BoardView:
+    """What a cell shows of TensorBoard.
+
+    Parameters
+    ----------
+    run_id : str
+        By which the Jupyter server knows the run.
+    name : str
+        How people call it.
+    folder : str
+        The event files.
+    """
+
+    def __init__(self, run_id: str, name: str, folder: str) -> None:
+        self.run_id = run_id
+        self.name = name
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"TensorBoard of {self.name}: %tfos tensorboard {self.folder}"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": self._html(), "text/plain": repr(self)}
+
+    def _html(self) -> str:
+        element = f"tfos-board-{os.getpid()}-{next(_numbers)}"
+        command = html.escape(f"%tfos tensorboard {self.folder}")
+        options = json.dumps({"element": element, "run": self.run_id, "name": self.name}).replace("<", "\\u003c")
+        return (
+            f'<div id="{element}" class="tfos-board">TensorBoard of <b>{html.escape(self.name)}</b>: '
+            f"<code>{command}</code> shows it here again.</div>"
+            f"<script>({_script()})({options})</script>"
+        )
+
+
+@cache
+def _script() -> str:
+    """Return the function that replaces the sentence by a frame."""
+    text = (resources.files("tfos_lab.jupyter") / "outputs" / "board_frame.js").read_text("utf-8")
+    return text[text.index("function ") :].strip()
+
+
+def show_board(cluster: Any) -> None:
+    """Show a cluster's TensorBoard in the output of the cell that runs, or say why it cannot be shown."""
+    from IPython.display import display
+
+    try:
+        view = view_cluster(cluster)
+    except ConfigError as error:
+        print(error)  # noqa: T201 - the cluster runs all the same
+        return
+    display(view)  # type: ignore[no-untyped-call]
+
+
+def view_cluster(cluster: Any) -> BoardView:
+    """Return the TensorBoard of a cluster of this notebook."""
+    presence = cluster.presence
+    if presence is None:
+        raise ConfigError([f"the cluster '{cluster.name}' cannot be shown: no socket could be made for it"])
+    if presence.tensorboard_socket is None:
+        return view_folder(presence.log_dir, cluster.name)
+    return BoardView(cluster.id, cluster.name, presence.log_dir)
+
+
+def view_folder(folder: str, name: str = "") -> BoardView:
+    """Return the TensorBoard of a folder.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder here, or it holds nothing.
+    """
+    if "://" not in folder:
+        path = Path(folder).expanduser().absolute()
+        if not path.is_dir():
+            raise ConfigError([f"{folder}: there is no such cluster, and no such folder on this machine"])
+        folder = str(path)
+    try:
+        presence = show_folder(folder)
+    except OSError as error:
+        raise ConfigError([f"TensorBoard cannot be shown: {error}"]) from error
+    return BoardView(presence.id, name or folder, folder)

@@ -1,0 +1,76 @@
+"""The clusters of all kernels: which live, and how to stop one while its kernel is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from tfos_lab import beacons
+
+_STOP_TIMEOUT_S = 10.0
+
+
+class ClustersHandler(APIHandler):
+    """``GET tfos-lab/clusters``: the clusters that live, oldest first."""
+
+    auth_resource = "kernels"
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """List them; times are seconds since the epoch."""
+        living = [_shown(beacon) for beacon in beacons.find_all() if beacon.lives]
+        self.set_header("Cache-Control", "no-store")
+        self.finish(msgspec.json.encode({"now_s": time.time(), "clusters": living}))
+
+
+class StopHandler(APIHandler):
+    """``POST tfos-lab/clusters/<id>/stop``: goes to the cluster's own thread, not to the kernel's busy one."""
+
+    auth_resource = "kernels"
+
+    @web.authenticated
+    @authorized
+    async def post(self, cluster_id: str) -> None:
+        """Ask the cluster to stop; it takes the time that its nodes need."""
+        beacon = beacons.find(cluster_id)
+        if beacon is None or not beacon.lives or not beacon.control:
+            raise web.HTTPError(404, "no such cluster runs; it may just have ended")
+        try:
+            await asyncio.wait_for(_ask_to_stop(beacon.control), _STOP_TIMEOUT_S)
+        except (OSError, EOFError) as error:
+            raise web.HTTPError(502, f"the process of the cluster (pid {beacon.pid}) does not answer") from error
+        self.set_status(202)
+        self.finish(msgspec.json.encode({"id": cluster_id, "state": "stopping"}))
+
+
+async def _ask_to_stop(path: str) -> None:
+    reader, writer = await asyncio.open_unix_connection(path)
+    try:
+        writer.write(b"stop\n")
+        if not await reader.readline():
+            raise EOFError
+    finally:
+        writer.close()
+
+
+def _shown(beacon: beacons.Beacon) -> dict[str, Any]:
+    """Return what the browser may know: no paths of sockets."""
+    return {
+        "id": beacon.id,
+        "name": beacon.name,
+        "state": beacon.state,
+        "launcher": beacon.launcher,
+        "started_s": beacon.started_s,
+        "kernel_id": beacon.kernel_id,
+        "pid": beacon.pid,
+        "run_dir": beacon.run_dir,
+        "nodes": [{"node": node.node, "state": node.state, "host": node.host} for node in beacon.nodes],
+        "tensorboard": bool(beacon.tensorboard),
+    }

@@ -1,0 +1,22 @@
+"""Which address is served by whom."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tfos_lab.jupyter_server.board_handlers import BoardEntryHandler, BoardHandler, Tickets
+from tfos_lab.jupyter_server.cluster_handlers import ClustersHandler, StopHandler
+from tfos_lab.jupyter_server.sandbox import protect
+
+
+def make_routes(base_url: str) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Return the routes below ``base_url``, as tornado takes them."""
+    root = re.escape(base_url.rstrip("/")) + "/tfos-lab"
+    tickets = Tickets()
+    return [
+        (rf"{root}/clusters", ClustersHandler, {}),
+        (rf"{root}/clusters/([^/]+)/stop", StopHandler, {}),
+        (rf"{root}/tb/([^/]+)/?", BoardEntryHandler, {"tickets": tickets}),
+        (rf"{root}/tb/([^/]+)/~([0-9a-f]+)(/.*)", BoardHandler, {"tickets": tickets, "rewrite_response": protect}),
+    ]

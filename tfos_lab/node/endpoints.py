@@ -1,0 +1,64 @@
+"""The places where a node takes rows: a unix socket for its own host, and TLS for others; opened when first needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfos_lab import messages as m
+
+if TYPE_CHECKING:
+    from tfos_lab.node.flight_endpoint import FlightEndpoint
+
+# Makes an endpoint for a location.
+MakeEndpoint = Callable[[str, m.TlsIdentity | None], "FlightEndpoint"]
+
+
+class Endpoints:
+    """One node's Flight servers, each on a thread of its own (``tfos-flight``)."""
+
+    def __init__(self, host: str, socket: Path, make: MakeEndpoint) -> None:
+        self._host = f"[{host}]" if ":" in host else host
+        self._socket = socket
+        self._make = make
+        self._endpoints: list[FlightEndpoint] = []
+        self._serving: list[threading.Thread] = []
+        self._locations: list[str] = []
+        self._lasting: set[str] = set()
+
+    def open(self, token: str, tls: m.TlsIdentity | None, *, lasting: bool = False) -> list[str]:
+        """Let in who holds ``token``: until the next one comes, or for good if it is a ``lasting`` one.
+
+        Returns
+        -------
+        list of str
+            Flight locations, the nearest first.
+        """
+        if not self._endpoints:
+            self._locations.append(f"grpc+unix://{self._socket}")
+            self._serve(self._locations[0], None)
+            if tls is not None:
+                endpoint = self._serve(f"grpc+tls://{self._host}:0", tls)
+                self._locations.append(f"grpc+tls://{self._host}:{endpoint.port}")
+        if lasting:
+            self._lasting.add(token)
+        for endpoint in self._endpoints:
+            endpoint.tokens = {*self._lasting, *(endpoint.tokens if lasting else {token})}
+        return list(self._locations)
+
+    def _serve(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
+        endpoint = self._make(location, tls)
+        thread = threading.Thread(target=endpoint.serve, name="tfos-flight", daemon=True)
+        thread.start()
+        self._endpoints.append(endpoint)
+        self._serving.append(thread)
+        return endpoint
+
+    def close(self) -> None:
+        """End the servers and wait for their threads."""
+        for endpoint in self._endpoints:
+            endpoint.shutdown()
+        for thread in self._serving:
+            thread.join(5.0)

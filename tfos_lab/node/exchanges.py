@@ -1,0 +1,148 @@
+"""The agent's part of an inference: carries rows from Spark tasks to the child, and its results back, in order.
+
+Each task has an exchange of its own. Rows lie in a file until the child takes them, a few files at a time, so that
+memory holds a bounded part of a partition, however large it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from tfos_lab import messages as m
+from tfos_lab.data.batches import measure
+from tfos_lab.data.schema import ColumnSpec
+
+# Files of rows that wait for the child, for each exchange.
+_FILES_AHEAD = 2
+_WAIT_STEP_S = 1.0
+
+
+class Exchange:
+    """One task's conversation, as its Flight thread and the agent's loop share it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.results: queue.SimpleQueue[m.ExchangeResults | None] = queue.SimpleQueue()
+        self.room = threading.Semaphore(_FILES_AHEAD)
+        self.rows_in = 0
+        self.all_in = False
+        self.error: BaseException | None = None
+
+
+class Exchanges:
+    """All exchanges of a node. Flight's threads call `serve`; the agent's loop calls the rest.
+
+    Parameters
+    ----------
+    spool : pathlib.Path
+        Folder for rows on their way.
+    post : callable
+        Has a function called by the agent's loop.
+    send_to_child : callable
+        For the agent's loop only.
+    """
+
+    def __init__(
+        self,
+        spool: Path,
+        post: Callable[[Callable[[], None]], None],
+        send_to_child: Callable[[m.ToAgent], None],
+    ) -> None:
+        self._spool = spool
+        self._post = post
+        self._send_to_child = send_to_child
+        self._numbers = itertools.count()
+        self._open: dict[int, Exchange] = {}
+        self._closed = False
+
+    # ---- Flight's threads -------------------------------------------------------------------------------------------
+
+    def serve(self, specs: tuple[ColumnSpec, ...], reader: Any, writer: Any) -> None:
+        """Take a task's rows until it has no more, and answer all of them."""
+        exchange = Exchange(next(self._numbers))
+        self._post(lambda: self._open.__setitem__(exchange.number, exchange))
+        feeder = threading.Thread(
+            target=self._take_rows, args=(exchange, specs, reader), name="tfos-exchange", daemon=True
+        )
+        feeder.start()
+        try:
+            self._answer(exchange, writer)
+        finally:
+            exchange.all_in = True
+            self._post(lambda: self._drop(exchange))
+
+    def _take_rows(self, exchange: Exchange, specs: tuple[ColumnSpec, ...], reader: Any) -> None:
+        try:
+            for index, chunk in enumerate(reader):
+                while not exchange.room.acquire(timeout=_WAIT_STEP_S):
+                    if exchange.all_in or self._closed:
+                        return
+                specs = measure(chunk.data, specs)
+                message = self._store(exchange, index, chunk.data, specs)
+                exchange.rows_in += message.rows
+                self._pass_on(message)
+        except BaseException as error:  # noqa: BLE001 - told by the thread that answers
+            exchange.error = error
+            exchange.results.put(None)
+            return
+        exchange.all_in = True
+        self._pass_on(m.ExchangeEnded(exchange=exchange.number))
+        exchange.results.put(None)
+
+    def _pass_on(self, message: m.ToAgent) -> None:
+        self._post(lambda: self._send_to_child(message))
+
+    def _store(self, exchange: Exchange, index: int, rows: Any, specs: tuple[ColumnSpec, ...]) -> m.ExchangeRows:
+        path = self._spool / f"exchange-{exchange.number}-{index}.arrow"
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as file:
+            file.write_batch(rows)
+        shapes = {spec.name: [size or 0 for size in spec.shape] for spec in specs}
+        return m.ExchangeRows(exchange=exchange.number, path=str(path), rows=rows.num_rows, shapes=shapes)
+
+    def _answer(self, exchange: Exchange, writer: Any) -> None:
+        answered, begun = 0, False
+        while not (exchange.all_in and answered == exchange.rows_in):
+            try:
+                message = exchange.results.get(timeout=_WAIT_STEP_S)
+            except queue.Empty:
+                if self._closed:
+                    raise flight.FlightServerError("tfos_lab: the node has ended before it gave all results") from None
+                continue
+            if exchange.error is not None:
+                raise exchange.error
+            if message is None:
+                continue
+            answered += message.rows
+            for batch in pa.ipc.open_stream(message.data):
+                if not begun:
+                    writer.begin(batch.schema)
+                    begun = True
+                writer.write_batch(batch)
+
+    # ---- the agent's loop -------------------------------------------------------------------------------------------
+
+    def hear_child(self, message: m.ExchangeTaken | m.ExchangeResults) -> None:
+        """Pass on what the child has done."""
+        exchange = self._open.get(message.exchange)
+        if exchange is None:
+            return
+        if isinstance(message, m.ExchangeTaken):
+            exchange.room.release()
+        else:
+            exchange.results.put(message)
+
+    def _drop(self, exchange: Exchange) -> None:
+        self._open.pop(exchange.number, None)
+        self._send_to_child(m.ExchangeDropped(exchange=exchange.number))
+
+    def close(self) -> None:
+        """Have every exchange end with an error."""
+        self._closed = True

@@ -1,0 +1,56 @@
+"""What a node's process knows of its feeds, and how it has been asked to read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tfos_lab.data.batches import row_bytes
+from tfos_lab.data.schema import ColumnSpec
+
+# What is handed over to TensorFlow at once, which costs the same for one batch as for many.
+_BYTES_AT_ONCE = 4 << 20
+_BATCHES_AT_ONCE = 64
+
+
+@dataclass
+class Feed:
+    """One feed, as far as it has come to this node."""
+
+    number: int
+    epochs: int
+    remainder: str
+    specs: tuple[ColumnSpec, ...]
+    segments: list[tuple[str, int]] = field(default_factory=list)
+    resolved: bool = False
+    rows: int | None = None
+    steps: dict[int, int] = field(default_factory=dict)
+    unknown: set[int] = field(default_factory=set)
+    aborted: str | None = None
+    epochs_read: int = 0
+    stream: bool = False
+    serving: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows have come."""
+        return self.rows is not None
+
+    def has_come(self, index: int) -> bool:
+        """Whether a segment is here, or will never be."""
+        return index < len(self.segments) or self.complete
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How one dataset reads: its number, and what was asked of ``ctx.dataset``."""
+
+    opening: int
+    batch_size: int
+    remainder: str | None
+    shuffle: bool
+    seed: int | None
+
+    def rows_at_once(self, feed: Feed) -> int:
+        """Return how many rows are handed over at once: several batches, unless they are large."""
+        batches = _BYTES_AT_ONCE // (row_bytes(feed.specs) * self.batch_size)
+        return self.batch_size * min(max(batches, 1), _BATCHES_AT_ONCE)

@@ -1,0 +1,192 @@
+"""Runs inside Spark tasks: has a partition's rows answered by a node, and yields them with their results, in order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tfos_lab.errors import FeedError
+from tfos_lab.node.feed_plan import connect
+from tfos_lab.node.flight_endpoint import ExchangeTicket
+
+_UNIX = "grpc+unix://"
+
+
+class InferencePlan(msgspec.Struct, frozen=True):
+    """Where the rows go, and what comes back.
+
+    ``asked`` are the positions of the columns that go to the nodes, and ``names`` theirs; the first ``kept`` columns
+    stay with the results. ``results`` is the Arrow schema of those, or empty while it has to be found out.
+    """
+
+    cluster: str
+    token: str
+    locations: dict[int, list[str]]
+    certificate: bytes
+    schema: str
+    asked: list[int]
+    names: list[str]
+    kept: int
+    results: bytes = b""
+
+
+def inference_task(batches: Any, encoded_plan: bytes) -> Any:
+    """The body of an inference task; yields record batches: what was kept, and results."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    plan = msgspec.msgpack.decode(encoded_plan, type=InferencePlan)
+    context = TaskContext.get()
+    wanted = pa.ipc.read_schema(pa.py_buffer(plan.results))
+    for rows, results in _Conversation(plan, context.partitionId() if context else 0).hold(batches):
+        columns = [*rows.columns[: plan.kept], *_as_wanted(results, wanted)]
+        yield pa.RecordBatch.from_arrays(columns, names=[f"c{i}" for i in range(len(columns))])
+
+
+def probe_task(batches: Any, encoded_plan: bytes) -> Any:
+    """The body of a task that finds out what the results are like; yields their encoded schema."""
+    import pyarrow as pa
+
+    plan = msgspec.msgpack.decode(encoded_plan, type=InferencePlan)
+    for _, results in _Conversation(plan, 0).hold(batches):
+        yield pa.RecordBatch.from_pydict({"results": [results.schema.serialize().to_pybytes()]})
+
+
+class _Conversation:
+    """One partition's exchange with one node."""
+
+    def __init__(self, plan: InferencePlan, partition: int) -> None:
+        self._plan = plan
+        self._partition = partition
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._held: deque[Any] = deque()
+        self._results: list[Any] = []
+        self._count = 0
+
+    def hold(self, batches: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield each batch of rows with its results, in order; sends further rows meanwhile."""
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return
+        client, writer, reader = self._begin(first)
+        try:
+            thread = threading.Thread(target=self._hear, args=(reader,), name="tfos-answers", daemon=True)
+            thread.start()
+            self._send(writer, first)
+            for batch in batches:
+                if batch.num_rows:
+                    self._send(writer, batch)
+                yield from self._ready(wait=False)
+            writer.done_writing()
+            yield from self._ready(wait=True)
+            thread.join()
+        except Exception as error:
+            raise self._explained(error) from error
+        finally:
+            client.close()
+
+    def _begin(self, first: Any) -> tuple[Any, Any, Any]:
+        from pyarrow import flight
+
+        plan = self._plan
+        ticket = ExchangeTicket(plan.token, plan.schema)
+        try:
+            client = connect(self._nearest(), plan.certificate)
+            descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
+            writer, reader = client.do_exchange(descriptor)
+            writer.begin(self._asked(first).schema)
+        except Exception as error:
+            raise self._explained(error) from error
+        return client, writer, reader
+
+    def _nearest(self) -> list[str]:
+        """Return the locations of one of the nodes on this host, or of any node where there is none."""
+        everywhere = [self._plan.locations[seat] for seat in sorted(self._plan.locations)]
+        here = [locations for locations in everywhere if Path(locations[0].removeprefix(_UNIX)).exists()]
+        chosen = here or everywhere
+        return chosen[self._partition % len(chosen)]
+
+    def _asked(self, batch: Any) -> Any:
+        import pyarrow as pa
+
+        return pa.RecordBatch.from_arrays([batch.column(i) for i in self._plan.asked], names=self._plan.names)
+
+    def _send(self, writer: Any, batch: Any) -> None:
+        self._held.append(batch)
+        writer.write_batch(self._asked(batch))
+
+    def _hear(self, reader: Any) -> None:
+        try:
+            for chunk in reader:
+                self._answers.put(chunk.data)
+            self._answers.put(None)
+        except Exception as error:  # noqa: BLE001 - raised by the thread that waits for answers
+            self._answers.put(error)
+
+    def _ready(self, *, wait: bool) -> Iterator[tuple[Any, Any]]:
+        """Yield the batches whose results are all there; wait for all of them, or for none."""
+        while self._held:
+            while self._count >= self._held[0].num_rows:
+                batch = self._held.popleft()
+                yield batch, self._take(batch.num_rows)
+                if not self._held:
+                    return
+            try:
+                answer = self._answers.get(block=wait)
+            except queue.Empty:
+                return
+            if isinstance(answer, Exception):
+                raise answer
+            if answer is None:
+                raise FeedError(reason="the node ended the exchange before it gave all results")
+            self._results.append(answer)
+            self._count += answer.num_rows
+
+    def _take(self, rows: int) -> Any:
+        """Cut the first so many results off."""
+        import pyarrow as pa
+
+        try:
+            table = pa.Table.from_batches(self._results)
+        except pa.ArrowInvalid as error:
+            raise FeedError(reason=f"put_results gave results of different types: {error}") from error
+        self._results = table.slice(rows).to_batches()
+        self._count -= rows
+        taken = table.slice(0, rows).combine_chunks().to_batches()
+        return taken[0]
+
+    def _explained(self, error: Exception) -> Exception:
+        """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
+        text = str(error)
+        if "tfos_lab:" in text and not isinstance(error, ConnectionError):
+            return FeedError(reason=text[text.index("tfos_lab:") + 10 :].splitlines()[0].partition(". Detail:")[0])
+        if isinstance(error, FeedError):
+            return error
+        return FeedError(
+            reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(df) are computed "
+            f"when they are used (collect, write), and the cluster has to live until then ({type(error).__name__})"
+        )
+
+
+def _as_wanted(results: Any, wanted: Any) -> list[Any]:
+    """Return the results' columns in the order and of the types that the DataFrame promises."""
+    missing = [name for name in wanted.names if name not in results.schema.names]
+    if missing:
+        has = ", ".join(results.schema.names)
+        raise FeedError(reason=f"put_results gave no '{missing[0]}' for some rows, only {has}")
+    columns = []
+    for field in wanted:
+        column = results.column(field.name)
+        try:
+            columns.append(column.cast(field.type))
+        except Exception as error:
+            raise FeedError(
+                reason=f"put_results gave {column.type} in '{field.name}', which does not become {field.type}: {error}"
+            ) from error
+    return columns
