@@ -7,7 +7,7 @@ import pytest
 from tfos_lab import messages as m
 from tfos_lab.engine.events import FeedProgressed
 from tfos_lab.engine.feed_ledger import FeedLedger
-from tfos_lab.engine.roster import Publish, SendTo
+from tfos_lab.engine.instructions import Publish, SendTo
 
 NOW_S = 50.0
 # Seat 0 is a parameter server: only nodes that train are fed.

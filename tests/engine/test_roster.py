@@ -7,17 +7,8 @@ import pytest
 from tfos_lab import messages as m
 from tfos_lab.config import ClusterConfig
 from tfos_lab.engine.events import MetricsReported, NodeChanged, StateChanged
-from tfos_lab.engine.roster import (
-    CONSEQUENCE_PATIENCE_S,
-    DRAIN_TIMEOUT_S,
-    LOST_AFTER_S,
-    Failure,
-    Over,
-    Publish,
-    ReleaseAll,
-    Roster,
-    SendTo,
-)
+from tfos_lab.engine.instructions import Failure, Over, Publish, ReleaseAll, SendTo
+from tfos_lab.engine.roster import CONSEQUENCE_PATIENCE_S, DRAIN_TIMEOUT_S, LOST_AFTER_S, Roster
 from tfos_lab.seats import assign_seats
 
 GRACE_S = 3.0

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from tfos_lab import messages as m
 from tfos_lab.engine.feed_ledger import FeedLedger
+from tfos_lab.engine.instructions import Failure, SendTo
 from tfos_lab.engine.launchers.base import Launcher
-from tfos_lab.engine.roster import Failure, Roster, SendTo
+from tfos_lab.engine.roster import Roster
 from tfos_lab.engine.server import Server
 from tfos_lab.engine.tunnel import Tunnel
 

@@ -19,11 +19,11 @@ from tfos_lab.config import ClusterConfig
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.events import ClusterView, Event, MetricsReported, NodeView
+from tfos_lab.engine.instructions import Failure, Publish
 from tfos_lab.engine.journal import Journal
 from tfos_lab.engine.log_keeper import LogKeeper
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.results import Results
-from tfos_lab.engine.roster import Failure, Publish
 from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.data.prepare import map_batches, prepare
 from tfos_lab.engine import spark_session
-from tfos_lab.engine.roster import Failure
+from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NoSession, TfosError
 from tfos_lab.node.feed_plan import FeedPlan

@@ -14,7 +14,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.engine.events import FeedProgressed
-from tfos_lab.engine.roster import Instruction, Publish, SendTo
+from tfos_lab.engine.instructions import Instruction, Publish, SendTo
 
 
 @dataclass

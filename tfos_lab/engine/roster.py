@@ -6,10 +6,11 @@ an argument. The server carries the instructions out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tfos_lab import messages as m
-from tfos_lab.engine.events import Event, MetricsReported, NodeChanged, NodeView, StateChanged
+from tfos_lab.engine.events import MetricsReported, NodeChanged, NodeView, StateChanged
+from tfos_lab.engine.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
 from tfos_lab.seats import Seat, chief_of, cluster_spec
 
 LOST_AFTER_S = 15.0
@@ -25,50 +26,6 @@ OVER = ("done", "failed", "lost", "stopped")
 PROGRESS = ("waiting", "reserved", "importing", "starting", "running", "serving")
 # Nobody joins or leaves a cluster's work any more.
 ENDING = (*OVER, "stopping", "restarting")
-
-
-@dataclass(frozen=True)
-class SendTo:
-    """Send ``message`` to the agent in ``seat``."""
-
-    seat: int
-    message: m.ToAgent
-
-
-@dataclass(frozen=True)
-class ReleaseAll:
-    """Everybody has reserved: release them with this cluster spec."""
-
-    spec: dict[str, list[str]]
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Tell the bus."""
-
-    event: Event
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a cluster failed, as far as the nodes said it.
-
-    ``gone`` says that a node was taken away, rather than that its function failed: another attempt may go well.
-    """
-
-    node: str
-    kind: str
-    message: str
-    traceback: str = ""
-    gone: bool = False
-
-
-@dataclass(frozen=True)
-class Over:
-    """Nothing more will come: the cluster has ended."""
-
-
-Instruction = SendTo | ReleaseAll | Publish | Over
 
 
 class _Node:

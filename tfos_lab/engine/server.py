@@ -14,8 +14,9 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.feed_ledger import FeedLedger
+from tfos_lab.engine.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
 from tfos_lab.engine.log_keeper import LogKeeper
-from tfos_lab.engine.roster import Failure, Instruction, Over, Publish, ReleaseAll, Roster, SendTo
+from tfos_lab.engine.roster import Roster
 from tfos_lab.engine.tunnel import Tunnel
 from tfos_lab.wire import Listener
 

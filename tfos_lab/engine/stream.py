@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed import AttemptLost, FeedJob, FeedRequest
-from tfos_lab.engine.roster import OVER, Failure
+from tfos_lab.engine.instructions import Failure
+from tfos_lab.engine.roster import OVER
 from tfos_lab.errors import ClusterEnded, ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 
 from tfos_lab import messages as m
-from tfos_lab.engine.roster import Instruction, SendTo
+from tfos_lab.engine.instructions import Instruction, SendTo
 
 WINDOW_BYTES = 1 << 18
 CHUNK_BYTES = 1 << 16
