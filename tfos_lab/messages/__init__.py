@@ -1,0 +1,80 @@
+"""The words that driver, agents and children say to one another, as typed structs in MessagePack.
+
+Three conversations use them: agent and driver (ZeroMQ), agent and child (a socket pair), and whoever asks a nursery
+for a process (a unix socket). What arrives is decoded against its type, and is never unpickled on the driver.
+
+Each topic is a module, and says at its end what of it agents say (children, through them), and what they are told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tfos_lab.messages import board, feed, inference, life, logs
+from tfos_lab.messages.board import BoardGone, BoardReady, TunnelClosed, TunnelCredit, TunnelData, TunnelOpen
+from tfos_lab.messages.feed import (
+    AttemptStored,
+    Commit,
+    DatasetOpened,
+    EpochPlan,
+    FeedAborted,
+    FeedComplete,
+    FeedOpen,
+    FeedRead,
+    FeedReady,
+    FeedsEnded,
+    FeedStopped,
+    PlanLater,
+    RowsTaken,
+    SegmentRead,
+    SegmentReady,
+)
+from tfos_lab.messages.inference import (
+    ExchangeDropped,
+    ExchangeEnded,
+    ExchangeResults,
+    ExchangeRows,
+    ExchangeTaken,
+    InferenceOpen,
+    InferenceReady,
+)
+from tfos_lab.messages.life import (
+    Alive,
+    Beat,
+    Drained,
+    Ended,
+    Finish,
+    FreeSlot,
+    Goodbye,
+    Progressed,
+    Release,
+    Reported,
+    Reserve,
+    Stop,
+)
+from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
+from tfos_lab.messages.parts import DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
+
+FromAgent = life.FromAgent | logs.FromAgent | feed.FromAgent | inference.FromAgent | board.FromAgent
+ToAgent = life.ToAgent | logs.ToAgent | feed.ToAgent | inference.ToAgent | board.ToAgent
+
+_encoder = msgspec.msgpack.Encoder()
+_from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+_to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
+
+
+def encode(message: Any) -> bytes:
+    """Return a message (or any struct) as MessagePack."""
+    return _encoder.encode(message)
+
+
+def decode_from_agent(data: bytes) -> FromAgent:
+    """Decode what an agent sent; raises ``msgspec.DecodeError`` for anything that is not one of its messages."""
+    return _from_agent.decode(data)
+
+
+def decode_to_agent(data: bytes) -> ToAgent:
+    """Decode what the driver sent; raises ``msgspec.DecodeError`` for anything that is not one of its messages."""
+    return _to_agent.decode(data)

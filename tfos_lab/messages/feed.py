@@ -1,0 +1,144 @@
+"""Rows on their way into a node, what each dataset does with them, and which of them count."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tfos_lab.messages.parts import Message, TlsIdentity
+
+
+class FeedOpen(Message, frozen=True):
+    """A feed begins: open endpoints for its rows, a TLS one beside the unix socket if ``tls`` is given.
+
+    ``schema`` is the DataFrame's, as Spark writes it in JSON. A feed that is part of a ``stream`` is followed by the
+    next one without an end between them. The node's files of rows may take ``spool_bytes``; 0 leaves it to the node.
+    """
+
+    feed: int
+    epochs: int
+    remainder: str
+    schema: str
+    token: str
+    tls: TlsIdentity | None = None
+    stream: bool = False
+    spool_bytes: int = 0
+
+
+class FeedReady(Message, frozen=True):
+    """The node's endpoints for rows are open; ``locations`` are Flight locations, the nearest first."""
+
+    seat: int
+    feed: int
+    locations: list[str]
+
+
+class AttemptStored(Message, frozen=True):
+    """A feed task has stored all its rows on the nodes and asks to commit; ``rows`` maps seat to rows."""
+
+    seat: int
+    feed: int
+    partition: int
+    attempt: str
+    rows: dict[int, int]
+    size_bytes: int
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+
+class Commit(Message, frozen=True):
+    """The attempt's rows count, and become visible; any other attempt of the partition is dropped.
+
+    ``shapes`` gives the inner shape of array columns, so that a node without rows knows them too.
+    """
+
+    feed: int
+    partition: int
+    attempt: str
+    rows: int
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+
+class FeedComplete(Message, frozen=True):
+    """All rows of the feed are committed: this node has ``rows`` of them."""
+
+    feed: int
+    rows: int
+
+
+class FeedAborted(Message, frozen=True):
+    """The feed failed or was cancelled; what was not committed is dropped."""
+
+    feed: int
+    reason: str
+
+
+class FeedsEnded(Message, frozen=True):
+    """No further feed will come."""
+
+
+class DatasetOpened(Message, frozen=True):
+    """The node's function asked for its ``opening``-th dataset: the steps of its epochs can now be agreed on."""
+
+    seat: int
+    opening: int
+    batch_size: int
+    remainder: str | None
+    shuffle: bool = False
+
+
+class EpochPlan(Message, frozen=True):
+    """All lock-step nodes take ``steps`` steps in each epoch that their ``opening``-th dataset reads of this feed."""
+
+    feed: int
+    opening: int
+    steps: int
+
+
+class PlanLater(Message, frozen=True):
+    """The ``opening``-th dataset has been opened everywhere, but the feed is not complete: nobody knows its steps yet.
+
+    All lock-step nodes hear either this or the `EpochPlan` first, so that they agree on whether the length is known.
+    """
+
+    feed: int
+    opening: int
+
+
+class SegmentReady(Message, frozen=True):
+    """Agent to child: ``rows`` committed rows lie in the Arrow IPC stream file at ``path``."""
+
+    feed: int
+    path: str
+    rows: int
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+
+class SegmentRead(Message, frozen=True):
+    """The node's function has taken all rows of a segment, and the feed is read once only."""
+
+    seat: int
+    path: str
+
+
+class RowsTaken(Message, frozen=True):
+    """How many real rows the node's function has taken so far, all epochs together."""
+
+    seat: int
+    rows: int
+    epoch: int
+
+
+class FeedRead(Message, frozen=True):
+    """The node's function has taken the last row of a feed that is part of a stream."""
+
+    seat: int
+    feed: int
+
+
+class FeedStopped(Message, frozen=True):
+    """The node's function wants no more rows."""
+
+    seat: int
+
+
+FromAgent = FeedReady | AttemptStored | DatasetOpened | SegmentRead | RowsTaken | FeedRead | FeedStopped
+ToAgent = FeedOpen | Commit | FeedComplete | FeedAborted | FeedsEnded | EpochPlan | PlanLater | SegmentReady

@@ -1,0 +1,71 @@
+"""What several conversations are made of."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, tag=True, frozen=True):
+    """Base of all messages; the wire carries the type's name with the fields."""
+
+
+class DriverAddress(msgspec.Struct, frozen=True):
+    """Where the driver listens, and the keys that open the door: made for one cluster, good for nothing else."""
+
+    endpoint: str
+    server_key: str
+    client_public_key: str
+    client_secret_key: str
+
+
+class LaunchSpec(msgspec.Struct, frozen=True):
+    """All that an agent needs to take its seat; everything else comes from the driver.
+
+    Attributes
+    ----------
+    owner, guardian
+        Whose nurseries to use, and the pid without which there is no reason to live (kernel, or executor's JVM).
+    extra_env
+        What the user asked for with ``env``; chooses the nursery.
+    environ, cwd, sys_path
+        What the child starts with.
+    gpus
+        Device indices for this node; None leaves what the environment says.
+    """
+
+    cluster_id: str
+    seat: int
+    node: str
+    driver: DriverAddress
+    owner: str
+    guardian: int
+    executor: str = ""
+    gpus: list[str] | None = None
+    extra_env: dict[str, str] = {}
+    environ: dict[str, str] = {}
+    cwd: str = "/"
+    sys_path: list[str] = []
+    driver_timeout_s: float = 60.0
+
+
+class TlsIdentity(msgspec.Struct, frozen=True):
+    """A self-signed certificate and its key, in PEM; made for one cluster."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a node ended.
+
+    ``kind`` is ``"returned"`` (``value`` holds the encoded result), ``"raised"`` (``error``, ``message``,
+    ``traceback``), ``"exited"`` (``exit_code``, negative for a signal), or ``"stopped"``.
+    """
+
+    kind: str
+    value: bytes = b""
+    error: str = ""
+    message: str = ""
+    traceback: str = ""
+    consequence: bool = False
+    exit_code: int = 0
