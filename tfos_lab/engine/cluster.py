@@ -7,7 +7,6 @@ thread.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -19,6 +18,7 @@ from tfos_lab.config import ClusterConfig
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.events import ClusterView, Event, MetricsReported, NodeView
+from tfos_lab.engine.feeding import Feeding, FeedRequest
 from tfos_lab.engine.instructions import Failure, Publish
 from tfos_lab.engine.journal import Journal
 from tfos_lab.engine.log_keeper import LogKeeper
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tfos_lab.engine.attempt import Attempt
-    from tfos_lab.engine.feed import FeedRequest
     from tfos_lab.engine.inference import Inference
     from tfos_lab.engine.presence import Presence
     from tfos_lab.engine.stream import StreamFeed
-    from tfos_lab.messages import TlsIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +58,8 @@ class Cluster:
         What happens, as it happens.
     attempt : Attempt
         The nodes as they are now; another one after each restart.
-    fed : list of FeedRequest
-        What the nodes have been fed so far, for those of the next attempt.
+    feeding : Feeding
+        What the nodes are fed.
     """
 
     def __init__(
@@ -84,22 +82,18 @@ class Cluster:
         self.bus = bus
         self.spark = spark
         self._called_s = called_s
-        self.feeding = threading.Lock()
-        self.fed: list[FeedRequest] = []
+        self.feeding = Feeding(self)
         self._journal = journal
         self._logs = logs
         self._make_attempt = make_attempt
         self._life = threading.RLock()
         self._stopping = False
-        self._feed_ended = False
         self._results = Results(self._outcomes)
         self._launch_error: TfosError | None = None
         self._notes: list[str] = []
-        self._tls: TlsIdentity | None = None
         self._spark_ui = spark_session.ui_of(spark) if spark is not None else ""
         self.presence: Presence | None = None
         self._inference: Inference | None = None
-        self.streams: list[StreamFeed] = []
         self.attempt = make_attempt(self, 0)
 
     def __repr__(self) -> str:
@@ -468,15 +462,15 @@ class Cluster:
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.engine.feed import FeedRequest, checked_frame, feed_rows
+        from tfos_lab.engine.feed import checked_frame
         from tfos_lab.engine.stream import feed_stream
 
         frame = checked_frame(self, data, epochs=epochs, columns=columns, remainder=remainder, spool_bytes=spool_bytes)
         if frame.isStreaming:
-            folder = checkpoint or str(self.run_dir / f"checkpoint-{len(self.streams)}")
+            folder = checkpoint or str(self.run_dir / f"checkpoint-{len(self.feeding.streams)}")
             stream: StreamFeed = feed_stream(self, frame, remainder=remainder, timeout_s=timeout_s, checkpoint=folder)
             return stream
-        feed_rows(self, FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0))
+        self.feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0))
         return None
 
     def inference(self, data: Any, columns: list[str] | None = None, *, schema: Any = None) -> Any:
@@ -517,21 +511,6 @@ class Cluster:
                 self._inference = Inference(self)
         return self._inference.of(data, columns, schema)
 
-    def tls_identity(self) -> TlsIdentity:
-        """Return the certificate and key of this cluster's endpoints for rows, made when first asked for."""
-        if self._tls is None:
-            from tfos_lab.engine.certificates import make_identity
-
-            self._tls = make_identity()
-        return self._tls
-
     def end_feed(self) -> None:
         """Tell the nodes that no further rows will come; what was fed can be read to its end."""
-        self._feed_ended = True
-        self.pass_on_end_of_feed(self.attempt)
-
-    def pass_on_end_of_feed(self, attempt: Attempt) -> None:
-        """Tell the nodes of an attempt, once they have been fed all there is."""
-        if self._feed_ended and attempt.caught_up and not any(stream.is_active for stream in self.streams):
-            with contextlib.suppress(OSError):
-                attempt.server.request(lambda _now_s: attempt.ledger.end())
+        self.feeding.end()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.data.prepare import map_batches, prepare
 from tfos_lab.engine import spark_session
+from tfos_lab.engine.feeding import AttemptLost
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NoSession, TfosError
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed_ledger import Feed
+    from tfos_lab.engine.feeding import FeedRequest
 
+NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
 _SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
 _FORESEE_S = 0.5
@@ -32,57 +34,6 @@ _OPEN_TIMEOUT_S = 30.0
 _SETTLE_TIMEOUT_S = 2.0
 _CANCEL_TIMEOUT_S = 5.0
 _CAUSE_PATIENCE_S = 2.0
-
-
-@dataclass(frozen=True)
-class FeedRequest:
-    """What the nodes are to be fed; kept, so that those of another attempt can be given it too."""
-
-    frame: DataFrame
-    epochs: int
-    remainder: str
-    timeout_s: float
-    spool_bytes: int = 0
-    stream: bool = False
-
-
-class AttemptLost(Exception):
-    """A node was lost in the middle of a feed, and the nodes are started again."""
-
-
-def feed_rows(cluster: Cluster, request: FeedRequest) -> None:
-    """Feed rows to all training nodes; see `Cluster.train`."""
-    known = False
-    while True:
-        cluster.wait_until_running()
-        attempt = cluster.attempt
-        try:
-            catch_up(cluster, attempt)
-            with cluster.feeding:
-                if not known:
-                    cluster.fed.append(request)
-                    known = True
-            catch_up(cluster, attempt)
-            return
-        except AttemptLost:
-            cluster.wait_for_attempt(attempt.number + 1)
-
-
-def catch_up(cluster: Cluster, attempt: Attempt) -> None:
-    """Give the nodes of an attempt all feeds of the cluster that they have not had.
-
-    Raises
-    ------
-    AttemptLost
-        If a node is lost meanwhile, and another attempt follows.
-    """
-    with cluster.feeding:
-        while attempt.feeds < len(cluster.fed):
-            request = cluster.fed[attempt.feeds]
-            FeedJob(cluster, attempt, request).run()
-            attempt.feeds += 1
-        attempt.caught_up = True
-        cluster.pass_on_end_of_feed(attempt)
 
 
 def checked_frame(
@@ -100,19 +51,40 @@ def checked_frame(
         problems.append(f"spool_bytes={spool_bytes!r}: a whole number of bytes is needed")
     if getattr(data, "isStreaming", False) and epochs != 1:
         problems.append(f"epochs={epochs}: a stream is read once; it has no end to begin again from")
-    if not hasattr(data, "mapInArrow") and not hasattr(data, "mapPartitions"):
-        problems.append(f"data={type(data).__name__}: a Spark DataFrame or RDD is needed (spark.createDataFrame)")
+    if not is_rows(data):
+        problems.append(NO_ROWS.format(type(data).__name__))
     if problems:
         raise ConfigError(problems)
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
+    return prepare(as_frame(cluster, data), columns)
+
+
+def as_frame(cluster: Cluster, data: Any) -> DataFrame:
+    """Return a DataFrame as it is, and an RDD as a DataFrame.
+
+    Raises
+    ------
+    ConfigError
+        For anything else.
+    NoSession
+        If there is no session, or a dead one.
+    """
+    if not is_rows(data):
+        raise ConfigError([NO_ROWS.format(type(data).__name__)])
+    frame: DataFrame = data
     if not hasattr(data, "mapInArrow"):
         session = cluster.spark or spark_session.active_session()
         if session is None:
-            raise NoSession(reason="an RDD is to be fed, but there is no SparkSession to read it with")
-        data = session.createDataFrame(data)
-    spark_session.require_alive(data.sparkSession)
-    return prepare(data, columns)
+            raise NoSession(reason="data is an RDD, but there is no SparkSession to read it with")
+        frame = session.createDataFrame(data)
+    spark_session.require_alive(frame.sparkSession)
+    return frame
+
+
+def is_rows(data: Any) -> bool:
+    """Whether this is a DataFrame, classic or Connect, or an RDD."""
+    return hasattr(data, "mapInArrow") or hasattr(data, "mapPartitions")
 
 
 class FeedJob:
@@ -127,8 +99,7 @@ class FeedJob:
         self._timeout_s = request.timeout_s
         self._schema = request.frame.schema.json()
         self._token = secrets.token_hex(16)
-        # Nodes on this machine are reached by unix sockets; executors may lie on several hosts.
-        self._tls = cluster.tls_identity() if attempt.launcher.name == "spark" else None
+        self._tls = cluster.feeding.tls_identity(attempt)
         self._tag = f"tfos-feed-{cluster.id}-{secrets.token_hex(3)}"
         self._foresee_s = 0.0
         self._rows: list[Any] | None = None

@@ -14,8 +14,9 @@ import msgspec
 
 from tfos_lab.data.prepare import map_batches, prepare, widen
 from tfos_lab.engine import spark_session
+from tfos_lab.engine.feed import as_frame
 from tfos_lab.engine.shipping import make_task
-from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NoSession
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout
 from tfos_lab.node.inference_task import InferencePlan
 
 if TYPE_CHECKING:
@@ -40,14 +41,7 @@ class Inference:
         """Return the results for ``data``; see `Cluster.inference`."""
         if hasattr(data, "mapInArrow"):
             return self._frame(data, columns, schema)[0]
-        if not hasattr(data, "mapPartitions"):
-            raise ConfigError(
-                [f"data={type(data).__name__}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"]
-            )
-        session = self._cluster.spark or spark_session.active_session()
-        if session is None:
-            raise NoSession(reason="an RDD is to be answered, but there is no SparkSession to read it with")
-        frame, results = self._frame(session.createDataFrame(data), columns, schema)
+        frame, results = self._frame(as_frame(self._cluster, data), columns, schema)
         return frame.select(*(f"`{name}`" for name in results)).rdd.map(lambda row: row[0] if len(row) == 1 else row)
 
     def _frame(self, df: DataFrame, columns: list[str] | None, schema: Any) -> tuple[DataFrame, list[str]]:
@@ -77,7 +71,7 @@ class Inference:
             raise ConfigError([f"columns: {first}; choose with columns=[...], or start another cluster for them"])
         self._columns = described
         schema = asked.schema.json()
-        tls = self._cluster.tls_identity() if self._cluster.attempt.launcher.name == "spark" else None
+        tls = self._cluster.feeding.tls_identity(self._cluster.attempt)
         wide, positions = widen(df, columns)
         plan = InferencePlan(
             cluster=self._cluster.name,

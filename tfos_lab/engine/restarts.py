@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from tfos_lab.engine.feed import AttemptLost, catch_up
+from tfos_lab.engine.feeding import AttemptLost
 from tfos_lab.errors import NotEnoughSlots, TfosError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Restarter(threading.Thread):
             attempt.server.start()
             self._launch(attempt)
             self._cluster.wait_until_running()
-            catch_up(self._cluster, attempt)
+            self._cluster.feeding.catch_up(attempt)
         except AttemptLost:
             pass  # the next one will do it
         except Exception as error:

@@ -12,7 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.engine import spark_session
-from tfos_lab.engine.feed import AttemptLost, FeedJob, FeedRequest
+from tfos_lab.engine.feed import FeedJob
+from tfos_lab.engine.feeding import AttemptLost, FeedRequest
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.roster import OVER
 from tfos_lab.errors import ClusterEnded, ConfigError
@@ -101,7 +102,7 @@ class StreamFeed:
             self._cluster.wait_until_running()
             attempt = self._cluster.attempt
             try:
-                with self._cluster.feeding:
+                with self._cluster.feeding.lock:
                     feed = FeedJob(self._cluster, attempt, request).run()
                 self._wait_until_read(attempt, feed)
                 return
@@ -133,7 +134,7 @@ class StreamFeed:
                 self._ending.set()
                 self.query.stop()
             time.sleep(_STEP_S * 2)
-        self._cluster.pass_on_end_of_feed(self._cluster.attempt)
+        self._cluster.feeding.pass_on_end(self._cluster.attempt)
         error = self.query.exception()
         if error is not None and not self._ending.is_set():
             reason = spark_session.own_words_in(error) or f"the stream failed: {spark_session.cause_of(error)}"
@@ -148,11 +149,11 @@ def feed_stream(cluster: Cluster, frame: DataFrame, *, remainder: str, timeout_s
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
     stream = StreamFeed(cluster, frame, remainder, timeout_s)
-    cluster.streams.append(stream)
+    cluster.feeding.streams.append(stream)
     try:
         stream.start(checkpoint)
     except BaseException:
-        cluster.streams.remove(stream)
+        cluster.feeding.streams.remove(stream)
         raise
     return stream
 

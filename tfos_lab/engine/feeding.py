@@ -1,0 +1,110 @@
+"""All that a cluster is fed in its life: one feed at a time, and all of them once more for nodes that start again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.stream import StreamFeed
+    from tfos_lab.messages import TlsIdentity
+
+
+@dataclass(frozen=True)
+class FeedRequest:
+    """What the nodes are to be fed; kept, so that those of another attempt can be given it too."""
+
+    frame: DataFrame
+    epochs: int
+    remainder: str
+    timeout_s: float
+    spool_bytes: int = 0
+    stream: bool = False
+
+
+class AttemptLost(Exception):
+    """A node was lost in the middle of a feed, and the nodes are started again."""
+
+
+class Feeding:
+    """The feeds of one cluster; safe to use from any thread.
+
+    Attributes
+    ----------
+    lock : threading.Lock
+        Held by whoever feeds.
+    streams : list of StreamFeed
+        Streams that were begun.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._requests: list[FeedRequest] = []
+        self._ended = False
+        self._tls: TlsIdentity | None = None
+        self.lock = threading.Lock()
+        self.streams: list[StreamFeed] = []
+
+    def feed(self, request: FeedRequest) -> None:
+        """Feed rows to all training nodes; returns when all are stored with them."""
+        known = False
+        while True:
+            self._cluster.wait_until_running()
+            attempt = self._cluster.attempt
+            try:
+                self.catch_up(attempt)
+                with self.lock:
+                    if not known:
+                        self._requests.append(request)
+                        known = True
+                self.catch_up(attempt)
+                return
+            except AttemptLost:
+                self._cluster.wait_for_attempt(attempt.number + 1)
+
+    def catch_up(self, attempt: Attempt) -> None:
+        """Give the nodes of an attempt all feeds that they have not had.
+
+        Raises
+        ------
+        AttemptLost
+            If a node is lost meanwhile, and another attempt follows.
+        """
+        with self.lock:
+            while attempt.feeds < len(self._requests):
+                from tfos_lab.engine.feed import FeedJob
+
+                FeedJob(self._cluster, attempt, self._requests[attempt.feeds]).run()
+                attempt.feeds += 1
+            attempt.caught_up = True
+            self.pass_on_end(attempt)
+
+    def end(self) -> None:
+        """Tell the nodes that no further rows will come; what was fed can be read to its end."""
+        self._ended = True
+        self.pass_on_end(self._cluster.attempt)
+
+    def pass_on_end(self, attempt: Attempt) -> None:
+        """Tell the nodes of an attempt, once they have been fed all there is."""
+        if self._ended and attempt.caught_up and not any(stream.is_active for stream in self.streams):
+            with contextlib.suppress(OSError):
+                attempt.server.request(lambda _now_s: attempt.ledger.end())
+
+    def tls_identity(self, attempt: Attempt) -> TlsIdentity | None:
+        """Return the certificate and key of the nodes' endpoints for rows, made when first asked for.
+
+        None where the nodes are on this machine: they are reached by unix sockets.
+        """
+        if attempt.launcher.name != "spark":
+            return None
+        if self._tls is None:
+            from tfos_lab.engine.certificates import make_identity
+
+            self._tls = make_identity()
+        return self._tls
