@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# What nodes need: our lower rooms, and the pickling library that their functions were packed with.
-_ROOMS = ("data", "node", "values")
+# What nodes need: our lower rooms beside the modules on the ground floor, and the pickling library that their functions were packed with.
+_ROOMS = ("data", "messages", "node", "values")
 _SKIP = ("__pycache__",)
 
 

@@ -54,6 +54,10 @@ class Attempt:
         with self.server.lock:
             return self.roster.state
 
+    def listen(self) -> None:
+        """Begin to hear the nodes that the launcher will bring to life."""
+        self.server.start(self.tunnel, self.launcher.close)
+
     def fail(self, failure: Failure) -> None:
         """End the nodes for a reason that none of them has told."""
         self.server.request(lambda now_s: self.roster.fail(failure, now_s))

@@ -10,11 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tfos_lab.config import ClusterConfig
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.events import ClusterView, Event, MetricsReported, NodeView
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.engine.attempt_maker import AttemptMaker
     from tfos_lab.engine.inference import Inference
     from tfos_lab.engine.presence import Presence
     from tfos_lab.engine.stream import StreamFeed
@@ -56,6 +55,8 @@ class Cluster:
         Folder on this machine that holds the nodes' whole logs.
     bus : Bus
         What happens, as it happens.
+    log_keeper : LogKeeper
+        Who writes what the nodes say into `run_dir`.
     attempt : Attempt
         The nodes as they are now; another one after each restart.
     feeding : Feeding
@@ -64,37 +65,31 @@ class Cluster:
 
     def __init__(
         self,
+        maker: AttemptMaker,
         *,
-        cluster_id: str,
-        config: ClusterConfig,
         run_dir: Path,
         called_s: float,
-        journal: Journal,
-        bus: Bus,
-        logs: LogKeeper,
-        spark: Any,
-        make_attempt: Callable[[Cluster, int], Attempt],
     ) -> None:
-        self.id = cluster_id
-        self.name = config.name
-        self.config = config
+        self.id = run_dir.name
+        self.config = maker.config
+        self.name = self.config.name
         self.run_dir = run_dir
-        self.bus = bus
-        self.spark = spark
-        self._called_s = called_s
+        self.bus = Bus(self.note_event)
+        self.log_keeper = LogKeeper(run_dir)
+        self.spark = maker.spark
         self.feeding = Feeding(self)
-        self._journal = journal
-        self._logs = logs
-        self._make_attempt = make_attempt
+        self._maker = maker
+        self._called_s = called_s
+        self._journal = Journal(called_s)
         self._life = threading.RLock()
         self._stopping = False
         self._results = Results(self._outcomes)
         self._launch_error: TfosError | None = None
         self._notes: list[str] = []
-        self._spark_ui = spark_session.ui_of(spark) if spark is not None else ""
+        self._spark_ui = spark_session.ui_of(self.spark) if self.spark is not None else ""
         self.presence: Presence | None = None
         self._inference: Inference | None = None
-        self.attempt = make_attempt(self, 0)
+        self.attempt = maker.make(self, 0)
 
     def __repr__(self) -> str:
         view = self.view()
@@ -184,6 +179,10 @@ class Cluster:
         if self.presence is not None:
             self.presence.note(event)
 
+    def note_release(self) -> None:
+        """Hear that the nodes are told to begin."""
+        self._journal.mark_released(time.time())
+
     def _outcomes(self) -> dict[str, Any]:
         attempt = self.attempt
         with attempt.server.lock:
@@ -207,8 +206,8 @@ class Cluster:
         names = [view.node for view in self.nodes]
         if node is not None:
             self.log_path(node)
-            return self._logs.read(node, tail)
-        return "\n".join(f"[{name}] {line}" for name in names for line in self._logs.read(name, tail).splitlines())
+            return self.log_keeper.read(node, tail)
+        return "\n".join(f"[{name}] {line}" for name in names for line in self.log_keeper.read(name, tail).splitlines())
 
     def log_path(self, node: str) -> Path:
         """Return the file that holds the whole log of ``node``; it comes with the node's first words.
@@ -221,7 +220,7 @@ class Cluster:
         names = [view.node for view in self.nodes]
         if node not in names:
             raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
-        return self._logs.path(node)
+        return self.log_keeper.path(node)
 
     def note(self, text: str) -> None:
         """Add a sentence that the cell shows beside the table."""
@@ -232,7 +231,7 @@ class Cluster:
     def launch(self) -> None:
         """Bring the nodes to life; returns at once."""
         attempt = self.attempt
-        attempt.server.start()
+        attempt.listen()
         try:
             attempt.launcher.launch()
         except BaseException as error:
@@ -253,7 +252,7 @@ class Cluster:
                 return None
             number = lost.number + 1
             self.note(f"restart {number} of {self.config.restarts}, as {lost.roster.reason}")
-            self.attempt = self._make_attempt(self, number)
+            self.attempt = self._maker.make(self, number)
             return self.attempt
 
     def _abandon(self, lost: Attempt) -> None:
@@ -369,7 +368,7 @@ class Cluster:
             also, consequences = list(attempt.roster.also), dict(attempt.roster.consequences)
         if failure is None:
             return ClusterEnded(cluster=self.name, state=self.state, asked="tell a failure")
-        tail = self._logs.read(failure.node, LOG_TAIL_LINES) if ":" in failure.node else ""
+        tail = self.log_keeper.read(failure.node, LOG_TAIL_LINES) if ":" in failure.node else ""
         return NodeFailed(
             node=failure.node,
             kind=failure.kind,

@@ -46,7 +46,7 @@ class Restarter(threading.Thread):
 
     def _begin(self, attempt: Attempt) -> None:
         try:
-            attempt.server.start()
+            attempt.listen()
             self._launch(attempt)
             self._cluster.wait_until_running()
             self._cluster.feeding.catch_up(attempt)

@@ -44,8 +44,6 @@ class Server:
         bus: Bus,
         logs: LogKeeper,
         make_release: MakeRelease,
-        tunnel: Tunnel | None = None,
-        on_over: Callable[[], None],
     ) -> None:
         self.address = listener.address
         self.lock = threading.RLock()
@@ -56,14 +54,16 @@ class Server:
         self._bus = bus
         self._logs = logs
         self._make_release = make_release
-        self._tunnel = tunnel
-        self._on_over = on_over
+        self._tunnel: Tunnel | None = None
+        self._on_over: Callable[[], None] | None = None
         self._identities: dict[int, bytes] = {}
         self._log_sequences: dict[bytes, int] = {}
         self._thread = threading.Thread(target=self._serve, name=f"tfos-server-{cluster_id}", daemon=True)
 
-    def start(self) -> None:
-        """Begin to listen."""
+    def start(self, tunnel: Tunnel | None, on_over: Callable[[], None]) -> None:
+        """Begin to listen: also for the tunnel, if there is one. ``on_over`` is called at the thread's end."""
+        self._tunnel = tunnel
+        self._on_over = on_over
         self._thread.start()
 
     def request(self, change: Callable[[float], list[Instruction]]) -> None:
@@ -95,7 +95,8 @@ class Server:
                 self._tunnel.close()
             self._logs.close()
             self._listener.close()
-            self._on_over()
+            if self._on_over is not None:
+                self._on_over()
 
     def _take_safely(self, item: Any) -> None:
         """A fault of ours must not leave the cluster without a driver, which would look like a hang."""

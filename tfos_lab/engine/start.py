@@ -13,22 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.config import ClusterConfig
 from tfos_lab.engine import registry, spark_session
-from tfos_lab.engine.attempt import Attempt
-from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.attempt_maker import AttemptMaker
 from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.feed_ledger import FeedLedger
-from tfos_lab.engine.journal import Journal
-from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
-from tfos_lab.engine.log_keeper import LogKeeper
 from tfos_lab.engine.presence import open_presence
-from tfos_lab.engine.releases import ReleaseMaker
-from tfos_lab.engine.roster import Roster
-from tfos_lab.engine.server import Server
-from tfos_lab.engine.tunnel import Tunnel
 from tfos_lab.errors import NoSession
 from tfos_lab.payload import pack
-from tfos_lab.seats import assign_seats, chief_of
-from tfos_lab.wire import Listener
+from tfos_lab.seats import assign_seats
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,68 +105,26 @@ def start_cluster(
 ) -> Cluster:
     """Begin to start a cluster and return it at once; see `run`, which also waits until its nodes run."""
     called_s = time.time()
-    session, launcher_name = choose_launcher(config, spark)
+    session, launcher = choose_launcher(config, spark)
     if session is not None:
         spark_session.use_this_python(session)
-    inline = launcher_name == "inline"
+    inline = launcher == "inline"
     seats = assign_seats(ClusterConfig(name=config.name) if inline else config)
     payload = b"" if inline else pack(map_fun, args)
     run_dir = _make_run_dir(config.name)
-    hosts = spark_session.driver_hosts(session) if launcher_name == "spark" and session else ("127.0.0.1", "127.0.0.1")
+    hosts = spark_session.driver_hosts(session) if launcher == "spark" and session else ("127.0.0.1", "127.0.0.1")
 
-    journal = Journal(called_s)
-    bus = Bus(lambda event: cluster.note_event(event))  # noqa: PLW0108 - it is made below
-    logs = LogKeeper(run_dir)
-    default_fs = spark_session.default_fs(session) if session is not None else ""
-
-    def note_release() -> None:
-        journal.mark_released(time.time())
-
-    def make_attempt(cluster: Cluster, number: int) -> Attempt:
-        """Make the nodes' state and launcher, with keys of their own."""
-        roster = Roster(seats, grace_s=config.grace_s, may_restart=number < config.restarts)
-        ledger = FeedLedger({s.index: s.node for s in seats if s.trains}, lock_step=config.num_ps == 0)
-        tunnel: Tunnel | None = None
-        if config.tensorboard and not inline:
-            tunnel = Tunnel(chief_of(seats).index, lambda change: server.request(change))  # noqa: PLW0108 - made below
-        server = Server(
-            cluster_id=run_dir.name,
-            listener=Listener(*hosts),
-            roster=roster,
-            ledger=ledger,
-            bus=bus,
-            logs=logs,
-            make_release=ReleaseMaker(
-                run_dir, config, seats, payload, restart=number, default_fs=default_fs, note=note_release
-            ),
-            tunnel=tunnel,
-            on_over=lambda: attempt.launcher.close(),  # noqa: PLW0108 - it is made below
-        )
-        attempt = Attempt(number, roster, ledger, server, tunnel)
-        plan = LaunchPlan(
-            cluster_id=run_dir.name,
-            config=config,
-            seats=seats,
-            driver=server.address,
-            fail=lambda error, reason: cluster.launch_failed(error, reason, attempt),
-            lose=attempt.lose,
-            lose_executor=attempt.lose_executor,
-            free_slots=attempt.free_slots,
-        )
-        attempt.launcher = _make_launcher(launcher_name, plan, session, (map_fun, args))
-        return attempt
-
-    cluster = Cluster(
-        cluster_id=run_dir.name,
+    maker = AttemptMaker(
         config=config,
-        run_dir=run_dir,
-        called_s=called_s,
-        journal=journal,
-        bus=bus,
-        logs=logs,
+        seats=seats,
+        launcher=launcher,
         spark=session,
-        make_attempt=make_attempt,
+        call=(map_fun, args),
+        payload=payload,
+        hosts=hosts,
+        default_fs=spark_session.default_fs(session) if session is not None else "",
     )
+    cluster = Cluster(maker, run_dir=run_dir, called_s=called_s)
     if inline and config.cluster_size > 1:
         cluster.note(f"inline runs one node instead of {config.cluster_size}")
     cluster.presence = open_presence(cluster, config.log_dir or str(run_dir / "events"))
@@ -205,21 +153,6 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
             raise NoSession(reason="local=false insists on Spark, but there is no SparkSession")
         return session, "spark"
     return session, "local" if session is None or spark_session.is_local(session) else "spark"
-
-
-def _make_launcher(name: str, plan: LaunchPlan, spark: SparkSession | None, call: tuple[Any, Any]) -> Launcher:
-    if name == "inline":
-        from tfos_lab.engine.launchers.inline import InlineLauncher
-
-        return InlineLauncher(plan, call)
-    if name == "local":
-        from tfos_lab.engine.launchers.local import LocalLauncher
-
-        return LocalLauncher(plan)
-    from tfos_lab.engine.launchers.spark import SparkLauncher
-
-    assert spark is not None
-    return SparkLauncher(plan, spark)
 
 
 def _make_run_dir(name: str) -> Path:
