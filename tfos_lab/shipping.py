@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# What nodes need: our lower rooms beside the modules on the ground floor, and the pickling library that their functions were packed with.
+# What nodes need besides our single modules: the lower rooms, and the pickling library that functions were packed with.
 _ROOMS = ("data", "messages", "node", "values")
 _SKIP = ("__pycache__",)
 
