@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +93,22 @@ def test_a_wrong_place_is_refused_with_all_places():
 
 def test_whole_seconds_are_seconds():
     assert ClusterConfig(grace_s=0, reservation_timeout_s=5).grace_s == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("/logs", "/logs"), ("gs://bucket/logs", "gs://bucket/logs"), (Path("/logs/new"), "/logs/new"), (None, None)],
+)
+def test_a_log_dir_is_the_same_for_all_nodes(given, meant):
+    assert ClusterConfig(log_dir=given).log_dir == meant
+
+
+def test_a_relative_log_dir_lies_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ClusterConfig(log_dir="logs").log_dir == str(tmp_path / "logs")
+
+
+@pytest.mark.parametrize("folder", ["", 0.1])
+def test_a_log_dir_that_is_no_folder_is_refused(folder):
+    with pytest.raises(ConfigError, match=r"log_dir=.*: a folder is needed"):
+        ClusterConfig(log_dir=folder)

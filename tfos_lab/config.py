@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tfos_lab.errors import ConfigError
 
@@ -32,7 +34,8 @@ class ClusterConfig:
     tensorboard : bool
         Whether the chief runs TensorBoard.
     log_dir : str or None
-        Where event files go; None means the run's folder.
+        Where event files go: a folder, from here if it is relative, or an address such as ``"gs://bucket/logs"``. None
+        means the run's folder.
     name : str
         Label of the cluster.
     local : str
@@ -72,6 +75,8 @@ class ClusterConfig:
         problems = [*self._shape_problems(), *self._option_problems(), *self._env_problems()]
         if problems:
             raise ConfigError(problems)
+        if self.log_dir is not None:
+            object.__setattr__(self, "log_dir", _from_everywhere(self.log_dir))
 
     def _shape_problems(self) -> list[str]:
         problems = []
@@ -116,6 +121,8 @@ class ClusterConfig:
             problems.append(f"gpus={self.gpus!r}: a whole number of GPUs per node is needed")
         if not isinstance(self.name, str) or not self.name:
             problems.append(f"name={self.name!r}: a label is needed")
+        if self.log_dir is not None and (not isinstance(self.log_dir, str | os.PathLike) or not str(self.log_dir)):
+            problems.append(f"log_dir={self.log_dir!r}: a folder is needed")
         return problems
 
     def _env_problems(self) -> list[str]:
@@ -128,6 +135,12 @@ class ClusterConfig:
         ]
         problems += [f"env[{key!r}]: is set by tfos_lab on every node" for key in RESERVED_ENV if key in self.env]
         return problems
+
+
+def _from_everywhere(folder: str | os.PathLike[str]) -> str:
+    """Return a folder as nodes with another working directory find it, too; addresses stay as they are."""
+    text = os.fspath(folder)
+    return text if "://" in text else str(Path(text).expanduser().absolute())
 
 
 def _is_int(value: object) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ def make_callbacks(context: NodeContext) -> list[Any]:
     if context.backup_dir:
         callbacks.insert(0, _backup_callback(keras, context))
     if context.is_chief:
-        folder = Path(context.log_dir) / context.node.replace(":", "-")
-        callbacks.append(keras.callbacks.TensorBoard(log_dir=str(folder)))
+        folder = f"{context.log_dir.rstrip('/')}/{context.node.replace(':', '-')}"
+        callbacks.append(keras.callbacks.TensorBoard(log_dir=folder))
     return callbacks
 
 
