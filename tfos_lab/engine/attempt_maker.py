@@ -20,7 +20,7 @@ from tfos_lab.wire import Listener
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.lifecycle import Lifecycle
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class AttemptMaker:
     hosts: tuple[str, str]
     default_fs: str
 
-    def make(self, cluster: Cluster, number: int) -> Attempt:
+    def make(self, cluster: Lifecycle, number: int) -> Attempt:
         """Make the ``number``-th attempt of ``cluster``, from 0; nothing runs yet."""
         roster = Roster(self.seats, grace_s=self.config.grace_s, may_restart=number < self.config.restarts)
         trainers = {seat.index: seat.node for seat in self.seats if seat.trains}
@@ -72,7 +72,7 @@ class AttemptMaker:
         attempt.launcher = self._make_launcher(self._plan(cluster, attempt))
         return attempt
 
-    def _release_maker(self, cluster: Cluster, number: int) -> ReleaseMaker:
+    def _release_maker(self, cluster: Lifecycle, number: int) -> ReleaseMaker:
         return ReleaseMaker(
             cluster.run_dir,
             self.config,
@@ -83,7 +83,7 @@ class AttemptMaker:
             note=cluster.note_release,
         )
 
-    def _plan(self, cluster: Cluster, attempt: Attempt) -> LaunchPlan:
+    def _plan(self, cluster: Lifecycle, attempt: Attempt) -> LaunchPlan:
         return LaunchPlan(
             cluster_id=cluster.id,
             config=self.config,

@@ -1,51 +1,33 @@
-"""A cluster, as its user holds it: wait for it, feed it, read what it says, stop it.
-
-The state lives in an attempt: the roster (who is where) and the ledger (which rows count), which the server's thread
-alone changes, and a launcher that brings the nodes to life. This class is the door to them, safe to use from any
-thread.
-"""
+"""A cluster, as its user holds it: wait for it, feed it, read what it says, stop it."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tfos_lab.engine import spark_session
-from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.events import ClusterView, Event, MetricsReported, NodeView
-from tfos_lab.engine.feeding import Feeding, FeedRequest
-from tfos_lab.engine.instructions import Failure, Publish
-from tfos_lab.engine.journal import Journal
-from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.engine.events import Event, MetricsReported
+from tfos_lab.engine.feeding import Feeding
+from tfos_lab.engine.lifecycle import LAST_WORDS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.results import Results
-from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
+from tfos_lab.errors import ClusterEnded, WaitTimeout
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
-    from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.attempt_maker import AttemptMaker
     from tfos_lab.engine.inference import Inference
     from tfos_lab.engine.presence import Presence
     from tfos_lab.engine.stream import StreamFeed
 
-logger = logging.getLogger(__name__)
 
-# Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
-WAIT_STEP_S = 0.1
-# After the first cause is known, other nodes' last words are waited for this long.
-LAST_WORDS_S = 1.0
-STOP_EXTRA_S = 5.0
-LOG_TAIL_LINES = 20
-
-
-class Cluster:
+class Cluster(Lifecycle):
     """All nodes of one run. Made by `tfos_lab.run`; usable with ``with``, which stops it at the end.
+
+    Safe to use from any thread.
 
     Attributes
     ----------
@@ -55,83 +37,24 @@ class Cluster:
         Folder on this machine that holds the nodes' whole logs.
     bus : Bus
         What happens, as it happens.
-    log_keeper : LogKeeper
-        Who writes what the nodes say into `run_dir`.
-    attempt : Attempt
-        The nodes as they are now; another one after each restart.
-    feeding : Feeding
-        What the nodes are fed.
+    presence : Presence or None
+        How it is seen from outside this process.
     """
 
-    def __init__(
-        self,
-        maker: AttemptMaker,
-        *,
-        run_dir: Path,
-        called_s: float,
-    ) -> None:
-        self.id = run_dir.name
-        self.config = maker.config
-        self.name = self.config.name
-        self.run_dir = run_dir
-        self.bus = Bus(self.note_event)
-        self.log_keeper = LogKeeper(run_dir)
-        self.spark = maker.spark
-        self.feeding = Feeding(self)
-        self._maker = maker
-        self._called_s = called_s
-        self._journal = Journal(called_s)
-        self._life = threading.RLock()
-        self._stopping = False
-        self._results = Results(self._outcomes)
-        self._launch_error: TfosError | None = None
-        self._notes: list[str] = []
-        self._spark_ui = spark_session.ui_of(self.spark) if self.spark is not None else ""
+    def __init__(self, maker: AttemptMaker, *, run_dir: Path, called_s: float) -> None:
         self.presence: Presence | None = None
+        super().__init__(maker.config, run_dir=run_dir, called_s=called_s, spark=maker.spark, make_attempt=maker.make)
+        self._feeding = Feeding(self)
+        self._results = Results(self._outcomes)
         self._inference: Inference | None = None
-        self.attempt = maker.make(self, 0)
+        self._first_inference = threading.Lock()
 
     def __repr__(self) -> str:
         view = self.view()
         up = sum(node.state in ("running", "serving", "done") for node in view.nodes)
         return f"<Cluster {self.name!r}: {view.state}, {up}/{len(view.nodes)} nodes, {view.launcher}>"
 
-    # ---- what it is doing -------------------------------------------------------------------------------------------
-
-    def view(self) -> ClusterView:
-        """Return all that can be seen of the cluster now, as one value."""
-        attempt = self.attempt
-        with attempt.server.lock:
-            nodes, state, reason = attempt.roster.views, attempt.roster.state, attempt.roster.reason
-        return ClusterView(
-            cluster_id=self.id,
-            name=self.name,
-            state=state,
-            launcher=attempt.launcher.name,
-            started_s=self._called_s,
-            ended_s=self._journal.ended_s,
-            nodes=nodes,
-            timings=dict(self._journal.timings),
-            feed=self._journal.feed,
-            reason=str(self._launch_error or reason),
-            notes=tuple(self._notes),
-            spark_ui=self._spark_ui,
-        )
-
-    @property
-    def nodes(self) -> tuple[NodeView, ...]:
-        """The nodes, in launch order: ps, chief, evaluator, workers."""
-        return self.view().nodes
-
-    @property
-    def state(self) -> str:
-        """The state of the cluster as a whole; see `ClusterView`."""
-        return self.attempt.state
-
-    @property
-    def ended(self) -> bool:
-        """Whether the cluster has ended, well or badly."""
-        return self.state in ("done", "failed", "stopped")
+    # ---- what it has done -------------------------------------------------------------------------------------------
 
     @property
     def results(self) -> Results:
@@ -141,7 +64,7 @@ class Cluster:
     @property
     def timings(self) -> dict[str, float]:
         """Seconds from the call to the end of each phase: launched, reserved, released, running, done."""
-        return dict(self._journal.timings)
+        return dict(self.journal.timings)
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -150,20 +73,20 @@ class Cluster:
         Columns: ``time`` (float64, seconds since the call), ``node`` (string), ``step`` (Int64, may be missing), and
         one float64 column for each metric, NaN where a report did not hold it. Rows are in the order of arrival.
         """
-        return metrics_frame(self._journal.metrics, self._called_s)
+        return metrics_frame(self.journal.metrics, self.called_s)
 
     def plot(self) -> matplotlib.figure.Figure:
         """Draw the metrics, one line for each node, and where the seconds went; returns matplotlib's Figure."""
-        return draw_cluster(self.view(), self._journal.metrics)
+        return draw_cluster(self.view(), self.journal.metrics)
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
-        return self._journal.metrics_after(count)
+        return self.journal.metrics_after(count)
 
     @property
     def events(self) -> list[Event]:
         """What has happened, oldest first; log text is in `logs`."""
-        return self._journal.events
+        return self.journal.events
 
     @property
     def tensorboard_url(self) -> str | None:
@@ -175,13 +98,9 @@ class Cluster:
 
     def note_event(self, event: Event) -> None:
         """Hear each event first; for the bus."""
-        self._journal.note(event)
+        super().note_event(event)
         if self.presence is not None:
             self.presence.note(event)
-
-    def note_release(self) -> None:
-        """Hear that the nodes are told to begin."""
-        self._journal.mark_released(time.time())
 
     def _outcomes(self) -> dict[str, Any]:
         attempt = self.attempt
@@ -222,92 +141,15 @@ class Cluster:
             raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
         return self.log_keeper.path(node)
 
-    def note(self, text: str) -> None:
-        """Add a sentence that the cell shows beside the table."""
-        self._notes.append(text)
-
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
         """Bring the nodes to life; returns at once."""
-        attempt = self.attempt
-        attempt.listen()
-        try:
-            attempt.launcher.launch()
-        except BaseException as error:
-            self.launch_failed(error if isinstance(error, TfosError) else None, str(error))
-            attempt.server.over.wait(STOP_EXTRA_S)
-            raise
+        super().launch()
         if self.config.restarts:
             from tfos_lab.engine.restarts import Restarter
 
-            Restarter(self).start()
-
-    def next_attempt(self) -> Attempt | None:
-        """Make the attempt that follows a lost one and return it, or None if the user has stopped the cluster."""
-        with self._life:
-            lost = self.attempt
-            if self._stopping:
-                self._abandon(lost)
-                return None
-            number = lost.number + 1
-            self.note(f"restart {number} of {self.config.restarts}, as {lost.roster.reason}")
-            self.attempt = self._maker.make(self, number)
-            return self.attempt
-
-    def _abandon(self, lost: Attempt) -> None:
-        with lost.server.lock:
-            for instruction in lost.roster.abandon(time.time()):
-                if isinstance(instruction, Publish):
-                    self.bus.publish(instruction.event)
-
-    def launch_failed(self, error: TfosError | None, reason: str, attempt: Attempt | None = None) -> None:
-        """The launcher found out that the nodes cannot come (or that Spark took them away)."""
-        if error is not None and self._launch_error is None:
-            self._launch_error = error
-        (attempt or self.attempt).fail(Failure("launcher", "LaunchFailed", reason))
-
-    def wait_until_running(self, timeout_s: float | None = None) -> None:
-        """Wait until all nodes run.
-
-        Raises
-        ------
-        ReservationTimeout
-            If nodes are missing after ``timeout_s`` (``reservation_timeout_s`` by default); the cluster is stopped.
-        NodeFailed
-            If a node failed before.
-        """
-        limit_s = self.config.reservation_timeout_s if timeout_s is None else timeout_s
-        deadline = time.monotonic() + limit_s
-        while not self._has_begun():
-            if time.monotonic() > deadline:
-                self._give_up_waiting(limit_s)
-        if self.state == "failed":
-            self._raise_failure()
-
-    def wait_for_attempt(self, number: int) -> None:
-        """Wait until the nodes have been started again for the ``number``-th time, or the cluster has ended."""
-        while self.attempt.number < number and not self.ended:
-            time.sleep(WAIT_STEP_S)
-
-    def _has_begun(self) -> bool:
-        # Inline, the function runs while it is waited for: before that there is no more than a reservation.
-        begun: tuple[str, ...] = ("starting",) if self.attempt.launcher.name == "inline" else ()
-        begun += ("running", "stopping", "done", "failed", "stopped")
-        return self._journal.wait_for(lambda: self.attempt.roster.state in begun, WAIT_STEP_S)
-
-    def _give_up_waiting(self, limit_s: float) -> None:
-        attempt = self.attempt
-        with attempt.server.lock:
-            missing, nodes = attempt.roster.missing, attempt.roster.views
-        hint = attempt.launcher.hint()
-        self.stop(grace_s=0.0)
-        if missing:
-            raise ReservationTimeout(
-                reserved=len(nodes) - len(missing), wanted=len(nodes), waited_s=limit_s, missing=missing, hint=hint
-            )
-        late = [view.node for view in nodes if view.state in ("reserved", "importing", "starting")]
-        raise WaitTimeout(waited_s=limit_s, still_running=late)
+            Restarter(self, self._feeding).start()
 
     def wait(self, timeout_s: float | None = None) -> Results:
         """Wait until all training nodes have returned, and return what they returned.
@@ -334,64 +176,15 @@ class Cluster:
             self.attempt.server.over.wait(LAST_WORDS_S)  # so that the cluster's state tells of it, too
             raise
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._settled():
+        while not self.wait_a_step():
             if deadline is not None and time.monotonic() > deadline:
                 running = [view.node for view in self.nodes if view.state not in ("done", "failed", "lost", "stopped")]
                 raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
         if self.state == "failed":
-            self._raise_failure()
+            self.raise_failure()
         if self.state == "stopped":
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
         return self._results
-
-    def _settled(self) -> bool:
-        """Whether all that is to be known is known; waits one step."""
-        if self.attempt.server.over.wait(WAIT_STEP_S) and self.ended:
-            return True
-        if self.state == "restarting":
-            time.sleep(WAIT_STEP_S)
-        ended_s = self._journal.ended_s
-        return self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
-
-    def _raise_failure(self) -> None:
-        self.attempt.server.over.wait(LAST_WORDS_S)
-        error = self.failure()
-        raise error
-
-    def failure(self) -> TfosError:
-        """Return the error that tells why the cluster failed."""
-        if self._launch_error is not None:
-            return self._launch_error
-        attempt = self.attempt
-        with attempt.server.lock:
-            failure = attempt.roster.failure
-            also, consequences = list(attempt.roster.also), dict(attempt.roster.consequences)
-        if failure is None:
-            return ClusterEnded(cluster=self.name, state=self.state, asked="tell a failure")
-        tail = self.log_keeper.read(failure.node, LOG_TAIL_LINES) if ":" in failure.node else ""
-        return NodeFailed(
-            node=failure.node,
-            kind=failure.kind,
-            message=failure.message,
-            traceback=failure.traceback,
-            also=also,
-            consequences=consequences,
-            log_tail=tail,
-        )
-
-    def stop(self, *, grace_s: float | None = None) -> None:
-        """End all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread."""
-        with self._life:
-            self._stopping = True
-            attempt = self.attempt
-        attempt.server.request(lambda now_s: attempt.roster.stop(now_s, grace_s=grace_s))
-        limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
-        attempt.launcher.cancel()
-        if not attempt.server.over.wait(limit_s):
-            logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
-        attempt.launcher.close()
-        attempt.server.join(STOP_EXTRA_S)
-        self._abandon(attempt)
 
     def shutdown(self, timeout_s: float | None = None) -> None:
         """Let the nodes work to their end, wait for it, and give everything back; may be called twice.
@@ -461,15 +254,17 @@ class Cluster:
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.engine.feed import checked_frame
+        from tfos_lab.engine.feed import FeedRequest, checked_frame
         from tfos_lab.engine.stream import feed_stream
 
         frame = checked_frame(self, data, epochs=epochs, columns=columns, remainder=remainder, spool_bytes=spool_bytes)
         if frame.isStreaming:
-            folder = checkpoint or str(self.run_dir / f"checkpoint-{len(self.feeding.streams)}")
-            stream: StreamFeed = feed_stream(self, frame, remainder=remainder, timeout_s=timeout_s, checkpoint=folder)
+            folder = checkpoint or str(self.run_dir / f"checkpoint-{len(self._feeding.streams)}")
+            stream: StreamFeed = feed_stream(
+                self, self._feeding, frame, remainder=remainder, timeout_s=timeout_s, checkpoint=folder
+            )
             return stream
-        self.feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0))
+        self._feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0))
         return None
 
     def inference(self, data: Any, columns: list[str] | None = None, *, schema: Any = None) -> Any:
@@ -505,11 +300,11 @@ class Cluster:
         """
         from tfos_lab.engine.inference import Inference
 
-        with self._life:
+        with self._first_inference:
             if self._inference is None:
-                self._inference = Inference(self)
+                self._inference = Inference(self, self._feeding)
         return self._inference.of(data, columns, schema)
 
     def end_feed(self) -> None:
         """Tell the nodes that no further rows will come; what was fed can be read to its end."""
-        self.feeding.end()
+        self._feeding.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +13,6 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.data.prepare import map_batches, prepare
 from tfos_lab.engine import spark_session
-from tfos_lab.engine.feeding import AttemptLost
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NoSession, TfosError
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tfos_lab.engine.attempt import Attempt
-    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed_ledger import Feed
-    from tfos_lab.engine.feeding import FeedRequest
+    from tfos_lab.engine.lifecycle import Lifecycle
 
 NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
 _SCHEMA = "partition long, attempt string, rows long"
@@ -36,8 +35,24 @@ _CANCEL_TIMEOUT_S = 5.0
 _CAUSE_PATIENCE_S = 2.0
 
 
+@dataclass(frozen=True)
+class FeedRequest:
+    """What the nodes are to be fed; kept, so that those of another attempt can be given it too."""
+
+    frame: DataFrame
+    epochs: int
+    remainder: str
+    timeout_s: float
+    spool_bytes: int = 0
+    stream: bool = False
+
+
+class AttemptLost(Exception):
+    """A node was lost in the middle of a feed, and the nodes are started again."""
+
+
 def checked_frame(
-    cluster: Cluster, data: Any, *, epochs: int, columns: list[str] | None, remainder: str, spool_bytes: int | None
+    cluster: Lifecycle, data: Any, *, epochs: int, columns: list[str] | None, remainder: str, spool_bytes: int | None
 ) -> DataFrame:
     """Refuse what cannot be fed, before anything is started."""
     problems = []
@@ -60,7 +75,7 @@ def checked_frame(
     return prepare(as_frame(cluster, data), columns)
 
 
-def as_frame(cluster: Cluster, data: Any) -> DataFrame:
+def as_frame(cluster: Lifecycle, data: Any) -> DataFrame:
     """Return a DataFrame as it is, and an RDD as a DataFrame.
 
     Raises
@@ -90,7 +105,7 @@ def is_rows(data: Any) -> bool:
 class FeedJob:
     """One feed to the nodes of one attempt, from its opening to its end."""
 
-    def __init__(self, cluster: Cluster, attempt: Attempt, request: FeedRequest) -> None:
+    def __init__(self, cluster: Lifecycle, attempt: Attempt, request: FeedRequest, tls: m.TlsIdentity | None) -> None:
         self._cluster = cluster
         self._attempt = attempt
         self._ledger = attempt.ledger
@@ -99,7 +114,7 @@ class FeedJob:
         self._timeout_s = request.timeout_s
         self._schema = request.frame.schema.json()
         self._token = secrets.token_hex(16)
-        self._tls = cluster.feeding.tls_identity(attempt)
+        self._tls = tls
         self._tag = f"tfos-feed-{cluster.id}-{secrets.token_hex(3)}"
         self._foresee_s = 0.0
         self._rows: list[Any] | None = None

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from tfos_lab.engine.attempt import Attempt
-    from tfos_lab.engine.cluster import Cluster
-    from tfos_lab.engine.stream import StreamFeed
+    from tfos_lab.engine.feed import FeedRequest
+    from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.messages import TlsIdentity
 
 
-@dataclass(frozen=True)
-class FeedRequest:
-    """What the nodes are to be fed; kept, so that those of another attempt can be given it too."""
+class Stream(Protocol):
+    """A stream that was begun."""
 
-    frame: DataFrame
-    epochs: int
-    remainder: str
-    timeout_s: float
-    spool_bytes: int = 0
-    stream: bool = False
-
-
-class AttemptLost(Exception):
-    """A node was lost in the middle of a feed, and the nodes are started again."""
+    @property
+    def is_active(self) -> bool:
+        """Whether rows may still come."""
+        ...
 
 
 class Feeding:
@@ -39,20 +29,22 @@ class Feeding:
     ----------
     lock : threading.Lock
         Held by whoever feeds.
-    streams : list of StreamFeed
+    streams : list of Stream
         Streams that were begun.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Lifecycle) -> None:
         self._cluster = cluster
         self._requests: list[FeedRequest] = []
         self._ended = False
         self._tls: TlsIdentity | None = None
         self.lock = threading.Lock()
-        self.streams: list[StreamFeed] = []
+        self.streams: list[Stream] = []
 
     def feed(self, request: FeedRequest) -> None:
         """Feed rows to all training nodes; returns when all are stored with them."""
+        from tfos_lab.engine.feed import AttemptLost
+
         known = False
         while True:
             self._cluster.wait_until_running()
@@ -76,11 +68,12 @@ class Feeding:
         AttemptLost
             If a node is lost meanwhile, and another attempt follows.
         """
+        from tfos_lab.engine.feed import FeedJob
+
         with self.lock:
             while attempt.feeds < len(self._requests):
-                from tfos_lab.engine.feed import FeedJob
-
-                FeedJob(self._cluster, attempt, self._requests[attempt.feeds]).run()
+                request = self._requests[attempt.feeds]
+                FeedJob(self._cluster, attempt, request, self.tls_identity(attempt)).run()
                 attempt.feeds += 1
             attempt.caught_up = True
             self.pass_on_end(attempt)

@@ -22,7 +22,8 @@ from tfos_lab.node.inference_task import InferencePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.feeding import Feeding
+    from tfos_lab.engine.lifecycle import Lifecycle
 
 _OPEN_TIMEOUT_S = 30.0
 
@@ -30,8 +31,9 @@ _OPEN_TIMEOUT_S = 30.0
 class Inference:
     """What a cluster's nodes answer for: the same columns for all inferences of its life."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Lifecycle, feeding: Feeding) -> None:
         self._cluster = cluster
+        self._feeding = feeding
         self._lock = threading.Lock()
         self._token = secrets.token_hex(16)
         self._columns = ""
@@ -71,7 +73,7 @@ class Inference:
             raise ConfigError([f"columns: {first}; choose with columns=[...], or start another cluster for them"])
         self._columns = described
         schema = asked.schema.json()
-        tls = self._cluster.feeding.tls_identity(self._cluster.attempt)
+        tls = self._feeding.tls_identity(self._cluster.attempt)
         wide, positions = widen(df, columns)
         plan = InferencePlan(
             cluster=self._cluster.name,

@@ -21,7 +21,7 @@ from tfos_lab.engine.doors import Door
 from tfos_lab.engine.events import Event, NodeChanged, StateChanged
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.lifecycle import Lifecycle
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +37,13 @@ class Presence:
 
     Parameters
     ----------
-    cluster : Cluster
+    cluster : Lifecycle
         Whose.
     log_dir : str
         Folder with its event files.
     """
 
-    def __init__(self, cluster: Cluster, log_dir: str) -> None:
+    def __init__(self, cluster: Lifecycle, log_dir: str) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
         self._pending = False
@@ -183,7 +183,7 @@ def show_folder(log_dir: str) -> FolderPresence:
     return FolderPresence(log_dir)
 
 
-def open_presence(cluster: Cluster, log_dir: str) -> Presence | None:
+def open_presence(cluster: Lifecycle, log_dir: str) -> Presence | None:
     """Return the outward side of a cluster, or None where it can have none: the cluster itself runs all the same."""
     try:
         return Presence(cluster, log_dir)

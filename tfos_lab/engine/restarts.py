@@ -11,12 +11,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from tfos_lab.engine.feeding import AttemptLost
+from tfos_lab.engine.feed import AttemptLost
 from tfos_lab.errors import NotEnoughSlots, TfosError
 
 if TYPE_CHECKING:
     from tfos_lab.engine.attempt import Attempt
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.feeding import Feeding
+    from tfos_lab.engine.lifecycle import Lifecycle
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +28,10 @@ _SLOTS_POLL_S = 1.0
 class Restarter(threading.Thread):
     """Watches over one cluster (``tfos-restarts-<cluster>``); ends with it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Lifecycle, feeding: Feeding) -> None:
         super().__init__(name=f"tfos-restarts-{cluster.id}", daemon=True)
         self._cluster = cluster
+        self._feeding = feeding
 
     def run(self) -> None:
         """Begin another attempt whenever one ends with a lost node."""
@@ -49,7 +51,7 @@ class Restarter(threading.Thread):
             attempt.listen()
             self._launch(attempt)
             self._cluster.wait_until_running()
-            self._cluster.feeding.catch_up(attempt)
+            self._feeding.catch_up(attempt)
         except AttemptLost:
             pass  # the next one will do it
         except Exception as error:

@@ -12,8 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.engine import spark_session
-from tfos_lab.engine.feed import FeedJob
-from tfos_lab.engine.feeding import AttemptLost, FeedRequest
+from tfos_lab.engine.feed import AttemptLost, FeedJob, FeedRequest
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.roster import OVER
 from tfos_lab.errors import ClusterEnded, ConfigError
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tfos_lab.engine.attempt import Attempt
-    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed_ledger import Feed
+    from tfos_lab.engine.feeding import Feeding
+    from tfos_lab.engine.lifecycle import Lifecycle
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +40,11 @@ class StreamFeed:
         Spark's own view of it. End it with `stop`, which waits for the rows under way.
     """
 
-    def __init__(self, cluster: Cluster, frame: DataFrame, remainder: str, timeout_s: float) -> None:
+    def __init__(
+        self, cluster: Lifecycle, feeding: Feeding, frame: DataFrame, remainder: str, timeout_s: float
+    ) -> None:
         self._cluster = cluster
+        self._feeding = feeding
         self._frame = frame
         self._remainder = remainder
         self._timeout_s = timeout_s
@@ -102,8 +105,8 @@ class StreamFeed:
             self._cluster.wait_until_running()
             attempt = self._cluster.attempt
             try:
-                with self._cluster.feeding.lock:
-                    feed = FeedJob(self._cluster, attempt, request).run()
+                with self._feeding.lock:
+                    feed = FeedJob(self._cluster, attempt, request, self._feeding.tls_identity(attempt)).run()
                 self._wait_until_read(attempt, feed)
                 return
             except AttemptLost:
@@ -134,26 +137,28 @@ class StreamFeed:
                 self._ending.set()
                 self.query.stop()
             time.sleep(_STEP_S * 2)
-        self._cluster.feeding.pass_on_end(self._cluster.attempt)
+        self._feeding.pass_on_end(self._cluster.attempt)
         error = self.query.exception()
         if error is not None and not self._ending.is_set():
             reason = spark_session.own_words_in(error) or f"the stream failed: {spark_session.cause_of(error)}"
             self._cluster.attempt.fail(Failure("feed", "FeedError", reason))
 
 
-def feed_stream(cluster: Cluster, frame: DataFrame, *, remainder: str, timeout_s: float, checkpoint: str) -> StreamFeed:
+def feed_stream(
+    cluster: Lifecycle, feeding: Feeding, frame: DataFrame, *, remainder: str, timeout_s: float, checkpoint: str
+) -> StreamFeed:
     """Feed a streaming DataFrame; see `Cluster.train`."""
     if spark_session.is_connect(frame.sparkSession):
         raise ConfigError(["data: streaming DataFrames need a classic session; through Spark Connect, feed tables"])
     cluster.wait_until_running()
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
-    stream = StreamFeed(cluster, frame, remainder, timeout_s)
-    cluster.feeding.streams.append(stream)
+    stream = StreamFeed(cluster, feeding, frame, remainder, timeout_s)
+    feeding.streams.append(stream)
     try:
         stream.start(checkpoint)
     except BaseException:
-        cluster.feeding.streams.remove(stream)
+        feeding.streams.remove(stream)
         raise
     return stream
 

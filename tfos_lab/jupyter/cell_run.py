@@ -11,7 +11,8 @@ from typing import Any
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter.board_view import show_board
-from tfos_lab.jupyter.display import Display, open_display
+from tfos_lab.jupyter.display import open_display
+from tfos_lab.jupyter.display_base import Display
 from tfos_lab.jupyter.options import CellOptions
 
 # Short, so that ■ and the display are quick.

@@ -41,7 +41,7 @@ from IPython.display import display, update_display
 from tfos_lab.engine.events import ClusterView, NodeView
 from tfos_lab.engine.phases import spans_of
 from tfos_lab.jupyter import summary
-from tfos_lab.jupyter.display import Display, WatchedCluster, current_kernel
+from tfos_lab.jupyter.display_base import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.errors_view import render_error
 from tfos_lab.jupyter.log_feed import LogFeed
 from tfos_lab.jupyter.log_files import read_piece

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from tfos_lab.engine.events import ClusterView, Event, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.jupyter import summary
-from tfos_lab.jupyter.display import Display, WatchedCluster, current_kernel
+from tfos_lab.jupyter.display_base import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.log_text import LineBuffer, plain_text
 from tfos_lab.jupyter.static_bundle import make_bundle, render_text
 

@@ -102,7 +102,7 @@ class NodeContext:
         """Return the ``tf.distribute`` strategy that fits the shape of the cluster; see `tfos_lab.node.strategy`."""
         from tfos_lab.node.strategy import strategy_for
 
-        return strategy_for(self)
+        return strategy_for(self.cluster_spec, self.job_name, self.task_index, self.serve)
 
     def dataset(
         self,
@@ -225,7 +225,12 @@ class NodeContext:
         """
         from tfos_lab.node.keras_callbacks import make_callbacks
 
-        return make_callbacks(self)
+        return make_callbacks(
+            self.report,
+            board_dir=f"{self.log_dir.rstrip('/')}/{self.node.replace(':', '-')}" if self.is_chief else None,
+            backup_dir=self.backup_dir,
+            is_chief=self.is_chief,
+        )
 
     # ---- paths ------------------------------------------------------------------------------------------------------
 

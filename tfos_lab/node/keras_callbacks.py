@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tfos_lab.node.context import NodeContext
+from collections.abc import Callable
+from typing import Any
 
 REPORT_INTERVAL_S = 0.2
 
 
-def make_callbacks(context: NodeContext) -> list[Any]:
-    """Return callbacks for ``model.fit``, made for the Keras that is in use."""
+def make_callbacks(report: Callable[..., None], *, board_dir: str | None, backup_dir: str, is_chief: bool) -> list[Any]:
+    """Return callbacks for ``model.fit``, made for the Keras that is in use.
+
+    Parameters
+    ----------
+    report : callable
+        `NodeContext.report`.
+    board_dir : str or None
+        Where this node's event files go, if it writes any.
+    backup_dir : str
+        Where the state is kept that a restart goes on from; empty where there are no restarts.
+    is_chief : bool
+        Whether this node writes it.
+    """
     keras = _keras()
-    callbacks: list[Any] = [_progress_callback(keras, context)]
-    if context.backup_dir:
-        callbacks.insert(0, _backup_callback(keras, context))
-    if context.is_chief:
-        folder = f"{context.log_dir.rstrip('/')}/{context.node.replace(':', '-')}"
-        callbacks.append(keras.callbacks.TensorBoard(log_dir=folder))
+    callbacks: list[Any] = [_progress_callback(keras, report)]
+    if backup_dir:
+        callbacks.insert(0, _backup_callback(keras, backup_dir, is_chief=is_chief))
+    if board_dir is not None:
+        callbacks.append(keras.callbacks.TensorBoard(log_dir=board_dir))
     return callbacks
 
 
@@ -32,23 +41,23 @@ def _keras() -> Any:
     return keras
 
 
-def _backup_callback(keras: Any, context: NodeContext) -> Any:
+def _backup_callback(keras: Any, backup_dir: str, *, is_chief: bool) -> Any:
     """Return a callback that keeps the training's state after each epoch, and restores it after a restart."""
     if keras.__name__ == "tf_keras":
-        return keras.callbacks.BackupAndRestore(context.backup_dir)  # it knows of chief and workers
+        return keras.callbacks.BackupAndRestore(backup_dir)  # it knows of chief and workers
 
     class Backup(keras.callbacks.BackupAndRestore):  # type: ignore[misc]
         """Kept by the chief and read by all, so that all begin with the same epoch."""
 
         def _save_model(self) -> None:
-            if context.is_chief:
+            if is_chief:
                 super()._save_model()
 
     # The one before is kept too: the chief may be lost while it writes.
-    return Backup(context.backup_dir, double_checkpoint=True, delete_checkpoint=context.is_chief)
+    return Backup(backup_dir, double_checkpoint=True, delete_checkpoint=is_chief)
 
 
-def _progress_callback(keras: Any, context: NodeContext) -> Any:
+def _progress_callback(keras: Any, report: Callable[..., None]) -> Any:
     """Return a callback that reports steps (at most five times a second) and each epoch's metrics."""
 
     class Progress(keras.callbacks.Callback):  # type: ignore[misc]
@@ -62,15 +71,15 @@ def _progress_callback(keras: Any, context: NodeContext) -> Any:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
             self.step += 1
             if time.monotonic() - self.reported_at >= REPORT_INTERVAL_S:
-                self.report(logs)
+                self.tell(logs)
 
         def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-            self.report({**(logs or {}), "epoch": epoch + 1})
+            self.tell({**(logs or {}), "epoch": epoch + 1})
 
-        def report(self, logs: dict[str, Any] | None) -> None:
+        def tell(self, logs: dict[str, Any] | None) -> None:
             self.reported_at = time.monotonic()
             steps = self.params.get("steps")
             total = steps * self.params.get("epochs", 1) if steps else None
-            context.report(self.step, total_steps=total, **(logs or {}))
+            report(self.step, total_steps=total, **(logs or {}))
 
     return Progress()

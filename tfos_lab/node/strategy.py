@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.calling import NodeServed
+from tfos_lab.seats import TRAINING_JOBS
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfos_lab.node.context import NodeContext
+ClusterSpec = Mapping[str, list[str]]
 
 
-def strategy_for(context: NodeContext) -> tf.distribute.Strategy:
-    """Return the strategy for this node.
+def strategy_for(
+    cluster_spec: ClusterSpec, job_name: str, task_index: int, serve: Callable[[], None]
+) -> tf.distribute.Strategy:
+    """Return the strategy for a node; ``serve()`` says that it only serves others, and waits until they are done.
 
     =========================  ==============================================================================
     cluster                    strategy
@@ -34,19 +38,22 @@ def strategy_for(context: NodeContext) -> tf.distribute.Strategy:
     """
     import tensorflow as tf
 
-    if "ps" in context.cluster_spec:
-        return _parameter_server(context)
-    if context.job_name == "evaluator" or context.num_workers == 1:
+    if "ps" in cluster_spec:
+        return _parameter_server(cluster_spec, job_name, task_index, serve)
+    workers = sum(len(tasks) for job, tasks in cluster_spec.items() if job in TRAINING_JOBS)
+    if job_name == "evaluator" or workers == 1:
         several = len(tf.config.list_physical_devices("GPU")) > 1
         return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
-def _parameter_server(context: NodeContext) -> tf.distribute.Strategy:
+def _parameter_server(
+    cluster_spec: ClusterSpec, job_name: str, task_index: int, serve: Callable[[], None]
+) -> tf.distribute.Strategy:
     import tensorflow as tf
 
-    if "chief" not in context.cluster_spec or "worker" not in context.cluster_spec:
-        has = ", ".join(f"{len(tasks)} {job}" for job, tasks in context.cluster_spec.items())
+    if "chief" not in cluster_spec or "worker" not in cluster_spec:
+        has = ", ".join(f"{len(tasks)} {job}" for job, tasks in cluster_spec.items())
         raise ConfigError(
             [
                 (
@@ -55,13 +62,13 @@ def _parameter_server(context: NodeContext) -> tf.distribute.Strategy:
                 )
             ]
         )
-    if context.job_name == "evaluator":
+    if job_name == "evaluator":
         return tf.distribute.get_strategy()
-    spec = tf.train.ClusterSpec({job: tasks for job, tasks in context.cluster_spec.items() if job != "evaluator"})
-    if context.job_name != "chief":
+    spec = tf.train.ClusterSpec({job: tasks for job, tasks in cluster_spec.items() if job != "evaluator"})
+    if job_name != "chief":
         os.environ["GRPC_FAIL_FAST"] = "use_caller"
-        server = tf.distribute.Server(spec, job_name=context.job_name, task_index=context.task_index, protocol="grpc")
-        context.serve()
+        server = tf.distribute.Server(spec, job_name=job_name, task_index=task_index, protocol="grpc")
+        serve()
         del server
         raise NodeServed
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(

@@ -1,0 +1,272 @@
+"""The life of a cluster: whose nodes they are now, how it stands, and the wish to end it.
+
+The state lives in an attempt: the roster (who is where) and the ledger (which rows count), which the server's thread
+alone changes, and a launcher that brings the nodes to life.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.config import ClusterConfig
+from tfos_lab.engine import spark_session
+from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.events import ClusterView, Event, NodeView
+from tfos_lab.engine.instructions import Failure, Publish
+from tfos_lab.engine.journal import Journal
+from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
+
+if TYPE_CHECKING:
+    from tfos_lab.engine.attempt import Attempt
+
+logger = logging.getLogger(__name__)
+
+# Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
+WAIT_STEP_S = 0.1
+# After the first cause is known, other nodes' last words are waited for this long.
+LAST_WORDS_S = 1.0
+STOP_EXTRA_S = 5.0
+LOG_TAIL_LINES = 20
+
+
+class Lifecycle:
+    """What the parts of a cluster see of it; safe to use from any thread.
+
+    Parameters
+    ----------
+    config : ClusterConfig
+        What was asked for.
+    run_dir : pathlib.Path
+        Folder on this machine that holds the nodes' whole logs; its name is the cluster's identifier.
+    called_s : float
+        When it was asked for, in seconds since the epoch.
+    spark : SparkSession or None
+        Whose executors are used.
+    make_attempt : callable
+        Called with this object and the number of the attempt, from 0.
+
+    Attributes
+    ----------
+    id, name : str
+        Unique identifier; the label that the user gave.
+    bus : Bus
+        What happens, as it happens.
+    journal : Journal
+        What has happened.
+    log_keeper : LogKeeper
+        Who writes what the nodes say into `run_dir`.
+    attempt : Attempt
+        The nodes as they are now; another one after each restart.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        run_dir: Path,
+        called_s: float,
+        spark: Any,
+        make_attempt: Callable[[Lifecycle, int], Attempt],
+    ) -> None:
+        self.id = run_dir.name
+        self.name = config.name
+        self.config = config
+        self.run_dir = run_dir
+        self.called_s = called_s
+        self.spark = spark
+        self.bus = Bus(self.note_event)
+        self.journal = Journal(called_s)
+        self.log_keeper = LogKeeper(run_dir)
+        self._make_attempt = make_attempt
+        self._changing = threading.RLock()
+        self._stopping = False
+        self._launch_error: TfosError | None = None
+        self._notes: list[str] = []
+        self._spark_ui = spark_session.ui_of(spark) if spark is not None else ""
+        self.attempt = make_attempt(self, 0)
+
+    # ---- what it is doing -------------------------------------------------------------------------------------------
+
+    def view(self) -> ClusterView:
+        """Return all that can be seen of the cluster now, as one value."""
+        attempt = self.attempt
+        with attempt.server.lock:
+            nodes, state, reason = attempt.roster.views, attempt.roster.state, attempt.roster.reason
+        return ClusterView(
+            cluster_id=self.id,
+            name=self.name,
+            state=state,
+            launcher=attempt.launcher.name,
+            started_s=self.called_s,
+            ended_s=self.journal.ended_s,
+            nodes=nodes,
+            timings=dict(self.journal.timings),
+            feed=self.journal.feed,
+            reason=str(self._launch_error or reason),
+            notes=tuple(self._notes),
+            spark_ui=self._spark_ui,
+        )
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The nodes, in launch order: ps, chief, evaluator, workers."""
+        return self.view().nodes
+
+    @property
+    def state(self) -> str:
+        """The state of the cluster as a whole; see `ClusterView`."""
+        return self.attempt.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether the cluster has ended, well or badly."""
+        return self.state in ("done", "failed", "stopped")
+
+    # ---- what is told to it ------------------------------------------------------------------------------------------
+
+    def note_event(self, event: Event) -> None:
+        """Hear each event first; for the bus."""
+        self.journal.note(event)
+
+    def note_release(self) -> None:
+        """Hear that the nodes are told to begin."""
+        self.journal.mark_released(time.time())
+
+    def note(self, text: str) -> None:
+        """Add a sentence that the cell shows beside the table."""
+        self._notes.append(text)
+
+    # ---- nodes come and go -------------------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Bring the nodes to life; returns at once."""
+        attempt = self.attempt
+        attempt.listen()
+        try:
+            attempt.launcher.launch()
+        except BaseException as error:
+            self.launch_failed(error if isinstance(error, TfosError) else None, str(error))
+            attempt.server.over.wait(STOP_EXTRA_S)
+            raise
+
+    def next_attempt(self) -> Attempt | None:
+        """Make the attempt that follows a lost one and return it, or None if the user has stopped the cluster."""
+        with self._changing:
+            lost = self.attempt
+            if self._stopping:
+                self._abandon(lost)
+                return None
+            number = lost.number + 1
+            self.note(f"restart {number} of {self.config.restarts}, as {lost.roster.reason}")
+            self.attempt = self._make_attempt(self, number)
+            return self.attempt
+
+    def _abandon(self, lost: Attempt) -> None:
+        with lost.server.lock:
+            for instruction in lost.roster.abandon(time.time()):
+                if isinstance(instruction, Publish):
+                    self.bus.publish(instruction.event)
+
+    def launch_failed(self, error: TfosError | None, reason: str, attempt: Attempt | None = None) -> None:
+        """The launcher found out that the nodes cannot come (or that Spark took them away)."""
+        if error is not None and self._launch_error is None:
+            self._launch_error = error
+        (attempt or self.attempt).fail(Failure("launcher", "LaunchFailed", reason))
+
+    def wait_until_running(self, timeout_s: float | None = None) -> None:
+        """Wait until all nodes run.
+
+        Raises
+        ------
+        ReservationTimeout
+            If nodes are missing after ``timeout_s`` (``reservation_timeout_s`` by default); the cluster is stopped.
+        NodeFailed
+            If a node failed before.
+        """
+        limit_s = self.config.reservation_timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + limit_s
+        while not self._has_begun():
+            if time.monotonic() > deadline:
+                self._give_up_waiting(limit_s)
+        if self.state == "failed":
+            self.raise_failure()
+
+    def wait_for_attempt(self, number: int) -> None:
+        """Wait until the nodes have been started again for the ``number``-th time, or the cluster has ended."""
+        while self.attempt.number < number and not self.ended:
+            time.sleep(WAIT_STEP_S)
+
+    def _has_begun(self) -> bool:
+        # Inline, the function runs while it is waited for: before that there is no more than a reservation.
+        begun: tuple[str, ...] = ("starting",) if self.attempt.launcher.name == "inline" else ()
+        begun += ("running", "stopping", "done", "failed", "stopped")
+        return self.journal.wait_for(lambda: self.attempt.roster.state in begun, WAIT_STEP_S)
+
+    def _give_up_waiting(self, limit_s: float) -> None:
+        attempt = self.attempt
+        with attempt.server.lock:
+            missing, nodes = attempt.roster.missing, attempt.roster.views
+        hint = attempt.launcher.hint()
+        self.stop(grace_s=0.0)
+        if missing:
+            raise ReservationTimeout(
+                reserved=len(nodes) - len(missing), wanted=len(nodes), waited_s=limit_s, missing=missing, hint=hint
+            )
+        late = [view.node for view in nodes if view.state in ("reserved", "importing", "starting")]
+        raise WaitTimeout(waited_s=limit_s, still_running=late)
+
+    def wait_a_step(self) -> bool:
+        """Wait a little; return whether all that is to be known is known."""
+        if self.attempt.server.over.wait(WAIT_STEP_S) and self.ended:
+            return True
+        if self.state == "restarting":
+            time.sleep(WAIT_STEP_S)
+        ended_s = self.journal.ended_s
+        return self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
+
+    def raise_failure(self) -> None:
+        """Raise `failure`, after a moment for other nodes' last words."""
+        self.attempt.server.over.wait(LAST_WORDS_S)
+        error = self.failure()
+        raise error
+
+    def failure(self) -> TfosError:
+        """Return the error that tells why the cluster failed."""
+        if self._launch_error is not None:
+            return self._launch_error
+        attempt = self.attempt
+        with attempt.server.lock:
+            failure = attempt.roster.failure
+            also, consequences = list(attempt.roster.also), dict(attempt.roster.consequences)
+        if failure is None:
+            return ClusterEnded(cluster=self.name, state=self.state, asked="tell a failure")
+        tail = self.log_keeper.read(failure.node, LOG_TAIL_LINES) if ":" in failure.node else ""
+        return NodeFailed(
+            node=failure.node,
+            kind=failure.kind,
+            message=failure.message,
+            traceback=failure.traceback,
+            also=also,
+            consequences=consequences,
+            log_tail=tail,
+        )
+
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """End all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread."""
+        with self._changing:
+            self._stopping = True
+            attempt = self.attempt
+        attempt.server.request(lambda now_s: attempt.roster.stop(now_s, grace_s=grace_s))
+        limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
+        attempt.launcher.cancel()
+        if not attempt.server.over.wait(limit_s):
+            logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
+        attempt.launcher.close()
+        attempt.server.join(STOP_EXTRA_S)
+        self._abandon(attempt)
