@@ -17,6 +17,7 @@ FROM_AGENT = [
     m.Progressed(seat=0, state="running", pid=4),
     m.Logs(seat=0, sequence=3, records=[m.LogRecord(1.5, "stderr", bytes(range(256)))]),
     m.Reported(seat=0, step=None, total_steps=10, metrics={"loss": 0.5}, time_s=1.0),
+    m.SavesTo(seat=0, path="/data/model", mark="/data/.tfos-c/chief-0"),
     m.Ended(seat=0, outcome=m.Outcome(kind="returned", value=b"\x00\xff")),
     m.Drained(seat=0),
     m.DatasetOpened(seat=0, opening=1, batch_size=32, remainder=None, shuffle=True),

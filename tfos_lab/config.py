@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tfos_lab.errors import ConfigError
+from tfos_lab.paths import absolute
 
 LOCAL_CHOICES = ("auto", "processes", "inline", "false")
 MASTER_CHOICES = ("chief", "master")
@@ -76,7 +76,7 @@ class ClusterConfig:
         if problems:
             raise ConfigError(problems)
         if self.log_dir is not None:
-            object.__setattr__(self, "log_dir", _from_everywhere(self.log_dir))
+            object.__setattr__(self, "log_dir", absolute(os.fspath(self.log_dir)))
 
     def _shape_problems(self) -> list[str]:
         problems = []
@@ -135,12 +135,6 @@ class ClusterConfig:
         ]
         problems += [f"env[{key!r}]: is set by tfos_lab on every node" for key in RESERVED_ENV if key in self.env]
         return problems
-
-
-def _from_everywhere(folder: str | os.PathLike[str]) -> str:
-    """Return a folder as nodes with another working directory find it, too; addresses stay as they are."""
-    text = os.fspath(folder)
-    return text if "://" in text else str(Path(text).expanduser().absolute())
 
 
 def _is_int(value: object) -> bool:

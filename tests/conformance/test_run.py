@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import sys
@@ -301,6 +302,9 @@ def test_a_run_leaves_its_files_where_it_says(survey):
 @pytest.mark.back_ends("local-session", "standalone", "connect")
 def test_paths_are_those_of_sparks_own_file_system(run, spark):
     def where(args, ctx):
-        return ctx.defaultFS, ctx.absolute_path("/data/x")
+        default = ctx.defaultFS
+        ctx.defaultFS = "hdfs://nn"
+        return default, ctx.absolute_path("file:/data/x"), ctx.absolute_path("/data/x"), ctx.absolute_path("x")
 
-    assert set(run(where).wait(timeout_s=100).values()) == {("file:///", "file:///data/x")}
+    home = f"hdfs://nn/user/{getpass.getuser()}/x"
+    assert set(run(where).wait(timeout_s=100).values()) == {("file:///", "file:///data/x", "hdfs://nn/data/x", home)}

@@ -197,3 +197,23 @@ def test_a_session_that_is_stopped_under_a_cluster_ends_it(new_spark, standalone
         cluster.wait(timeout_s=60)
     assert family.all_gone()
     cluster.stop()
+
+
+# ---- folders that are not shared ----------------------------------------------------------------------------------
+
+
+def test_a_model_that_the_notebook_will_not_find_is_told_before_it_is_saved(run, spark, tmp_path):
+    def save(args, ctx):
+        return [ctx.model_dir(path) for path in args]
+
+    # Each process has a working folder of its own, as hosts have disks of their own.
+    places = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras")]
+    cluster = run(save, places)
+    results = cluster.wait(timeout_s=60)
+    assert results["chief:0"] == [f"file://{place}" for place in places]
+    (note,) = cluster.view().notes
+    assert note.startswith(
+        f"chief:0 saves to {places[0]} on {socket.gethostname()}, where this machine does not see it"
+    )
+    cluster.stop()
+    assert not list(tmp_path.glob(".tfos-*"))

@@ -270,10 +270,15 @@ def test_what_a_node_started_ends_with_it(driver, start_agent):
 
 
 def test_a_node_that_waits_for_training_hears_that_it_is_done(driver, start_agent):
+    def wait(args, ctx):
+        before = ctx.training_done
+        ctx.report()
+        return before, ctx.wait_for_training(), ctx.training_done
+
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(lambda args, ctx: (ctx.training_done, ctx.wait_for_training(), ctx.training_done)))
-    driver.hear_state("running")
+    driver.say(release_for(wait))
+    driver.hear(m.Reported)
     driver.say(m.Finish(grace_s=30.0))
     assert decode_value(driver.hear(m.Ended).outcome.value) == (False, True, True)
     driver.hear(m.Drained)
@@ -363,3 +368,39 @@ def test_rubbish_from_the_child_s_socket_does_not_end_the_agent(driver, start_ag
     driver.hear(m.Reserve)
     driver.say(release_for(map_fun))
     assert driver.hear(m.Ended).outcome.kind == "returned"
+
+
+# ---- folders that hosts share -------------------------------------------------------------------------------------
+
+
+def test_a_node_whose_log_folder_is_another_than_its_peers_does_not_begin(driver, start_agent, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfos_lab.node.shared_folder._PATIENCE_S", 0.0)
+    start_agent(shared_dir=str(tmp_path))
+    driver.hear(m.Reserve)
+    assert len(list(tmp_path.glob(".tfos-*/*"))) == 1
+    driver.say(release_for(run_forever))
+    outcome = driver.hear(m.Ended).outcome
+    assert (outcome.kind, outcome.error) == ("raised", "ConfigError")
+    assert "than for chief:0, and restarts go on from a backup in it" in outcome.message
+    driver.hear(m.Drained)
+    driver.say(m.Goodbye())
+
+
+def test_where_the_chief_saves_is_told_with_a_mark_beside_it(driver, start_agent, tmp_path):
+    def save(args, ctx):
+        return [ctx.model_dir(f"{args}/model.keras") for _ in range(2)]
+
+    thread = start_agent(executor="1")
+    driver.hear(m.Reserve)
+    driver.say(release_for(save, str(tmp_path), is_chief=True))
+    saving = driver.hear(m.SavesTo)
+    assert saving.path == f"{tmp_path}/model.keras"
+    assert Path(saving.mark).parent.parent == tmp_path
+    assert Path(saving.mark).exists()
+    driver.hear(m.Ended)
+    driver.say(m.Finish(grace_s=1.0))
+    driver.hear(m.Drained)
+    driver.say(m.Goodbye())
+    thread.join(PATIENCE_S)
+    assert sum(isinstance(message, m.SavesTo) for message in driver.heard) == 1
+    assert list(tmp_path.iterdir()) == []

@@ -19,8 +19,8 @@ from tfos_lab.data.scoring_columns import Input, choose_inputs
 from tfos_lab.data.scoring_description import Description, ModelSource, describe
 from tfos_lab.data.scoring_types import Output, choose_outputs
 from tfos_lab.data.spark_errors import our_own_words
-from tfos_lab.data.tfrecords.places import absolute
 from tfos_lab.errors import ConfigError
+from tfos_lab.paths import absolute
 from tfos_lab.shipping import make_finder
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tfos_lab.config import ClusterConfig
 from tfos_lab.engine.attempt import Attempt
 from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
-from tfos_lab.engine.releases import ReleaseMaker
+from tfos_lab.engine.releases import ReleaseMaker, backup_home
 from tfos_lab.engine.roster import Roster
 from tfos_lab.engine.server import Server
 from tfos_lab.engine.tunnel import Tunnel
@@ -65,6 +65,7 @@ class AttemptMaker:
             bus=cluster.bus,
             logs=cluster.log_keeper,
             make_release=self._release_maker(cluster, number),
+            note_saving=cluster.note_saving,
         )
         has_board = self.config.tensorboard and self.launcher != "inline"
         tunnel = Tunnel(chief_of(self.seats).index, server.request) if has_board else None
@@ -89,6 +90,7 @@ class AttemptMaker:
             config=self.config,
             seats=self.seats,
             driver=attempt.server.address,
+            shared_dir=backup_home(self.config, cluster.run_dir),
             fail=lambda error, reason: cluster.launch_failed(error, reason, attempt),
             lose=attempt.lose,
             lose_executor=attempt.lose_executor,

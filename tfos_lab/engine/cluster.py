@@ -238,7 +238,8 @@ class Cluster(Lifecycle):
             How much disk the rows may take on each node; most of what is free by default. Rows that are read once wait
             for room; rows that are read again, or shuffled, have to fit.
         checkpoint : str, optional
-            Folder in which Spark keeps how far a stream has been read: another cluster that is given it goes on there.
+            Folder in which Spark keeps how far a stream has been read: another cluster that is given it goes on there,
+            also when this kernel was killed. The micro-batch that was under way then is read again, from its first row.
 
         Returns
         -------
@@ -259,7 +260,7 @@ class Cluster(Lifecycle):
 
         frame = checked_frame(self, data, epochs=epochs, columns=columns, remainder=remainder, spool_bytes=spool_bytes)
         if frame.isStreaming:
-            folder = checkpoint or str(self.run_dir / f"checkpoint-{len(self._feeding.streams)}")
+            folder = checkpoint or (self.run_dir / f"checkpoint-{len(self._feeding.streams)}").as_uri()
             stream: StreamFeed = feed_stream(
                 self, self._feeding, frame, remainder=remainder, timeout_s=timeout_s, checkpoint=folder
             )

@@ -24,6 +24,7 @@ from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosEr
 
 if TYPE_CHECKING:
     from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.messages import SavesTo
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,15 @@ class Lifecycle:
     def note_release(self) -> None:
         """Hear that the nodes are told to begin."""
         self.journal.mark_released(time.time())
+
+    def note_saving(self, saving: SavesTo) -> None:
+        """Hear where the chief is going to save, and say so where this machine will not find it."""
+        if saving.mark and not Path(saving.mark).exists():
+            chief = self.nodes[saving.seat]
+            self.note(
+                f"{chief.node} saves to {saving.path} on {chief.host}, where this machine does not see it: give "
+                "ctx.model_dir a folder that both share, or an address such as hdfs://..."
+            )
 
     def note(self, text: str) -> None:
         """Add a sentence that the cell shows beside the table."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tfos_lab import messages as m
 from tfos_lab.config import ClusterConfig
-from tfos_lab.errors import ConfigError
 from tfos_lab.seats import Seat, chief_of
 
 
@@ -37,6 +36,7 @@ class ReleaseMaker:
     def __call__(self, index: int, spec: dict[str, list[str]]) -> m.Release:
         """Return the release of the seat ``index``; ``spec`` is the cluster spec."""
         seat = self._seats[index]
+        home = backup_home(self._config, self._run_dir)
         self._note()
         return m.Release(
             cluster_id=self._run_dir.name,
@@ -48,21 +48,14 @@ class ReleaseMaker:
             payload=self._payload,
             env={},
             log_dir=self._config.log_dir or str(self._run_dir / "events"),
-            backup_dir=self._backup_dir(spec),
+            backup_dir=f"{home.rstrip('/')}/backup-{self._run_dir.name}" if home else "",
             default_fs=self._default_fs,
             grace_s=self._config.grace_s,
             restart=self._restart,
             tensorboard=self._config.tensorboard and seat == self._chief,
         )
 
-    def _backup_dir(self, spec: dict[str, list[str]]) -> str:
-        """Return where the nodes keep what a restart goes on from, which all of them must see."""
-        if not self._config.restarts:
-            return ""
-        hosts = {address.rpartition(":")[0] for tasks in spec.values() for address in tasks}
-        if self._config.log_dir is None and len(hosts) > 1:
-            asked = f"restarts={self._config.restarts}"
-            why = f"the nodes are on {len(hosts)} hosts and go on from a backup that all of them must see"
-            raise ConfigError([f"{asked}: {why}; give log_dir=..., a folder on a file system that they share"])
-        folder = self._config.log_dir or str(self._run_dir)
-        return f"{folder.rstrip('/')}/backup-{self._run_dir.name}"
+
+def backup_home(config: ClusterConfig, run_dir: Path) -> str:
+    """Return the folder, which all nodes must see, in which they keep what a restart goes on from; "" without one."""
+    return (config.log_dir or str(run_dir)) if config.restarts else ""

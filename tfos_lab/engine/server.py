@@ -44,6 +44,7 @@ class Server:
         bus: Bus,
         logs: LogKeeper,
         make_release: MakeRelease,
+        note_saving: Callable[[m.SavesTo], None],
     ) -> None:
         self.address = listener.address
         self.lock = threading.RLock()
@@ -54,6 +55,7 @@ class Server:
         self._bus = bus
         self._logs = logs
         self._make_release = make_release
+        self._note_saving = note_saving
         self._tunnel: Tunnel | None = None
         self._on_over: Callable[[], None] | None = None
         self._identities: dict[int, bytes] = {}
@@ -129,6 +131,8 @@ class Server:
             self._listener.send(identity, m.encode(m.Goodbye()))
         elif isinstance(message, m.Logs):
             self._keep_logs(identity, message)
+        elif isinstance(message, m.SavesTo):
+            self._note_saving(message)
         else:
             self._carry_out(self._roster.handle(message, now_s))
             self._carry_out(self._ledger.handle(message, now_s))

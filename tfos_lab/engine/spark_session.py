@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.data.frames import is_connect
 from tfos_lab.errors import NoSession
 from tfos_lab.wire import address_towards
 
@@ -32,11 +33,6 @@ def active_session() -> SparkSession | None:
         if session is not None and death_of(session) is None:
             return session
     return None
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Whether the session is a Spark Connect client."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def death_of(spark: SparkSession) -> str | None:
@@ -97,14 +93,6 @@ def use_this_python(spark: SparkSession) -> None:
     ):
         return
     spark.sparkContext.pythonExec = sys.executable
-
-
-def default_fs(spark: SparkSession) -> str:
-    """Return the file system that paths without a scheme are on, such as ``"hdfs://namenode:8020"``."""
-    if is_connect(spark):
-        return conf(spark, "spark.hadoop.fs.defaultFS", "file:///")
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public way to it
-    return str(configuration.get("fs.defaultFS", "file:///"))
 
 
 def owner_of(spark: SparkSession) -> str:

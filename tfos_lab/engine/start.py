@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.config import ClusterConfig
+from tfos_lab.data.frames import default_fs
 from tfos_lab.engine import registry, spark_session
 from tfos_lab.engine.attempt_maker import AttemptMaker
 from tfos_lab.engine.cluster import Cluster
@@ -122,7 +123,7 @@ def start_cluster(
         call=(map_fun, args),
         payload=payload,
         hosts=hosts,
-        default_fs=spark_session.default_fs(session) if session is not None else "",
+        default_fs=default_fs(session) if session is not None else "",
     )
     cluster = Cluster(maker, run_dir=run_dir, called_s=called_s)
     if inline and config.cluster_size > 1:

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.data.frames import is_connect
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed import AttemptLost, FeedJob, FeedRequest
 from tfos_lab.engine.instructions import Failure
@@ -148,7 +149,7 @@ def feed_stream(
     cluster: Lifecycle, feeding: Feeding, frame: DataFrame, *, remainder: str, timeout_s: float, checkpoint: str
 ) -> StreamFeed:
     """Feed a streaming DataFrame; see `Cluster.train`."""
-    if spark_session.is_connect(frame.sparkSession):
+    if is_connect(frame.sparkSession):
         raise ConfigError(["data: streaming DataFrames need a classic session; through Spark Connect, feed tables"])
     cluster.wait_until_running()
     if cluster.ended:

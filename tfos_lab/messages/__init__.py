@@ -52,6 +52,7 @@ from tfos_lab.messages.life import (
     Release,
     Reported,
     Reserve,
+    SavesTo,
     Stop,
 )
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs

@@ -40,6 +40,17 @@ class Reported(Message, frozen=True):
     time_s: float
 
 
+class SavesTo(Message, frozen=True):
+    """The chief's function is about to save to ``path``, on a file system of its host.
+
+    The agent adds ``mark``, a file that it has put beside it: whoever sees that one shares the folder.
+    """
+
+    seat: int
+    path: str
+    mark: str = ""
+
+
 class Ended(Message, frozen=True):
     """The node's function has ended; its process stays until the driver says `Finish` or `Stop`."""
 
@@ -101,5 +112,5 @@ class FreeSlot(Message, frozen=True):
     """Give the Spark task slot back; from now on live and die with the executor's JVM and the driver."""
 
 
-FromAgent = Reserve | Beat | Progressed | Reported | Ended | Drained
+FromAgent = Reserve | Beat | Progressed | Reported | SavesTo | Ended | Drained
 ToAgent = Release | Stop | Finish | Alive | Goodbye | FreeSlot

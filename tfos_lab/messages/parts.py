@@ -31,6 +31,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         What the child starts with.
     gpus
         Device indices for this node; None leaves what the environment says.
+    shared_dir
+        A folder that all nodes must see, or "".
     """
 
     cluster_id: str
@@ -46,6 +48,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     cwd: str = "/"
     sys_path: list[str] = []
     driver_timeout_s: float = 60.0
+    shared_dir: str = ""
 
 
 class TlsIdentity(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import zmq
@@ -26,6 +27,7 @@ from tfos_lab.node.feed_store import FeedStore
 from tfos_lab.node.frames import FrameSocket
 from tfos_lab.node.log_spool import LogSpool
 from tfos_lab.node.processes import open_pidfd, set_process_name
+from tfos_lab.node.shared_folder import SharedFolder
 from tfos_lab.node.tunnel import Tunnel
 from tfos_lab.wire import Link, address_towards
 
@@ -76,6 +78,8 @@ class Agent:
         self._poller = zmq.Poller()
         self._callbacks: dict[PollKey, Callable[[], None]] = {}
         self._tunnel = Tunnel(spec.seat, self._send, self)
+        self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
+        self._saving: dict[str, SharedFolder] = {}
         self._leaving = False
         self._ended = False
         self._finished = False
@@ -97,6 +101,7 @@ class Agent:
         self._watch(self._feeds.fileno(), self._feeds.pump)
         if self._guardian is not None:
             self._watch(self._guardian, lambda: self.leave("the executor or kernel has gone"))
+        self._shared.mark()
         self._send(
             m.Reserve(
                 seat=self._seat,
@@ -205,6 +210,10 @@ class Agent:
     def _release(self, release: m.Release) -> None:
         if self._child is not None or self._ended:
             return
+        nodes = [f"{job}:{index}" for job, tasks in release.cluster_spec.items() for index in range(len(tasks))]
+        if problem := self._shared.problem(nodes):
+            self._end(m.Outcome(kind="raised", error="ConfigError", message=problem))
+            return
         if release.tensorboard:
             spec = self._spec
             self._tunnel.start((spec.owner, "plain", {}, spec.environ, spec.guardian), release.log_dir, spec.cwd)
@@ -238,10 +247,20 @@ class Agent:
                 continue  # the user's code has written to a descriptor that is not its own
             if isinstance(message, m.Ended):
                 self._end(message.outcome)
+            elif isinstance(message, m.SavesTo):
+                self._tell_of_saving(message.path)
             elif self._feeds.hear_child(message):
                 self._link.send(data)
         if not open_:
             self._unwatch(self._child.control)
+
+    def _tell_of_saving(self, path: str) -> None:
+        """Tell the driver, which may be on another host, where the child is going to save."""
+        folder = str(Path(path).parent)
+        if self._spec.executor and folder not in self._saving:
+            self._saving[folder] = SharedFolder(folder, self._spec.cluster_id, self._spec.node)
+            self._saving[folder].mark()
+            self._send(m.SavesTo(seat=self._seat, path=path, mark=self._saving[folder].own_mark))
 
     def _hear_nursery(self) -> None:
         assert self._child is not None
@@ -336,6 +355,8 @@ class Agent:
         if self._child is not None:
             self._child.close()
         self._tunnel.close()
+        for folder in (self._shared, *self._saving.values()):
+            folder.clear()
         self._feeds.close()
         self._logs.close()
         self._port.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab import messages as m
-from tfos_lab.node.paths import hadoop_path
+from tfos_lab.paths import hadoop_path, is_local, split_scheme
 from tfos_lab.seats import TRAINING_JOBS
 
 if TYPE_CHECKING:
@@ -241,10 +241,14 @@ class NodeContext:
     def model_dir(self, path: str) -> str:
         """Return where this node may save a model: ``path`` itself on the chief, a scratch folder elsewhere.
 
-        All workers of a MultiWorkerMirroredStrategy must save, and only the chief's copy is wanted.
+        All workers of a MultiWorkerMirroredStrategy must save, and only the chief's copy is wanted. Where it lies on a
+        disk of the chief's host that the notebook does not share, the cell says so.
         """
         if self.is_chief:
-            return self.absolute_path(path)
+            place = self.absolute_path(path)
+            if is_local(place):
+                self._say(m.SavesTo(seat=self.worker_num, path=split_scheme(place)[2]))
+            return place
         scratch = os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-model-")
         return str(Path(scratch) / "model" / Path(path).name)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tfos_lab.data.file_systems import open_place
 from tfos_lab.data.tfrecords.framing import frame, read_frames
-from tfos_lab.data.tfrecords.places import find_files, open_place, open_records, partition_folder
+from tfos_lab.data.tfrecords.places import find_files, open_records, partition_folder
 
 
 def test_files_are_found_by_folder_file_and_pattern_without_hidden_ones(tmp_path):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import shutil
+from pathlib import Path
 
 import pytest
 
+from tests.support.web_server import web_server
 from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
 from tfos_lab.data.tfrecords.places import find_files
 from tfos_lab.errors import ConfigError, RecordError
@@ -237,3 +240,69 @@ def test_spark_s_own_search_finds_the_format():
 
     found = [module.name for module in iter_modules() if module.name.startswith("pyspark_tf")]
     assert [import_module(name).DefaultSource.name() for name in found] == ["tfrecord"]
+
+
+@pytest.fixture
+def unshared(tmp_path):
+    """A path that is another folder for each process, as on hosts with disks of their own; and the driver's folder."""
+    name = f"tfos-{tmp_path.name}"
+    yield f"/proc/self/cwd/{name}", Path.cwd() / name
+    shutil.rmtree(Path.cwd() / name, ignore_errors=True)
+
+
+@pytest.mark.parametrize("spark_flavour", ["standalone"])
+def test_a_folder_that_executors_do_not_share_is_said_and_nothing_is_lost(spark, unshared):
+    path, of_the_driver = unshared
+    df = spark.range(10)
+    with pytest.raises(Exception, match=r"made for this job is not to be seen on .*share, or name the file system"):
+        write_tfrecords(df, path)
+    assert not of_the_driver.exists()
+    write_tfrecords(df, str(of_the_driver))
+    with pytest.raises(Exception, match=r"part-.*: the driver sees this file, .* does not: put it where"):
+        read_tfrecords(spark, path, "id long").collect()
+
+
+@everywhere
+def test_executors_read_where_fsspec_alone_knows_the_way(spark, frame, folder):
+    write_tfrecords(frame.coalesce(1), str(folder), compression="gzip")
+    (file,) = folder.glob("part-*")
+    with web_server(folder) as address:
+        assert read_tfrecords(spark, f"{address}/{file.name}", "id long").count() == 100
+
+
+def test_an_option_does_for_the_format_what_spark_s_own_partition_by_cannot(spark, frame, folder):
+    register_tfrecords(spark)
+    writer = frame.select("id", "label", "even").write.format("tfrecord").option("partitionBy", "even, label")
+    writer.mode("append").save(str(folder))
+    assert "even=true/label=0" in {name.rpartition("/")[0] for name in files_of(folder)}
+    assert rows_of(spark.read.format("tfrecord").load(str(folder)).select("id", "label")) == rows_of(
+        frame.selectExpr("id", "cast(label as bigint) as label")
+    )
+
+
+@pytest.mark.tensorflow
+def test_bytes_come_back_as_they_were(spark, folder):
+    import tensorflow as tf
+
+    rows = [(i, bytes(range(256)) * i) for i in range(20)]
+    write_tfrecords(spark.createDataFrame(rows, "id long, raw binary"), str(folder), compression="gzip")
+    paths = [str(path) for path in sorted(folder.glob("part-*"))]
+    features = {"id": tf.io.FixedLenFeature([], tf.int64), "raw": tf.io.FixedLenFeature([], tf.string)}
+    parsed = [
+        tf.io.parse_example(record[None], features)
+        for record in tf.data.TFRecordDataset(paths, compression_type="GZIP")
+    ]
+    assert sorted((int(row["id"][0]), row["raw"][0].numpy()) for row in parsed) == rows
+    again = read_tfrecords(spark, str(folder), binary_features="raw")
+    assert [(row["id"], bytes(row["raw"])) for row in rows_of(again)] == rows
+
+
+@pytest.mark.parametrize("place", [200, -5], ids=["data", "footer"])
+def test_a_damaged_gzip_file_is_named(spark, frame, folder, place):
+    write_tfrecords(frame.coalesce(1), str(folder), compression="gzip")
+    (path,) = folder.glob("part-*")
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(Exception, match=rf"{path}: the record at byte \d+ cannot be read"):
+        read_tfrecords(spark, str(folder), "id long").collect()

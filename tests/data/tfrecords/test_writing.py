@@ -77,7 +77,7 @@ def test_overwriting_keeps_the_old_files_until_the_new_ones_are_there(tmp_path):
             "compression='zip': use one of none, gzip; mode='ignore': use one of",
         ),
         ({"path": ""}, "no path: give one to save"),
-        ({"path": "nosuch://host/x"}, r"this host cannot open nosuch://"),
+        ({"path": "nosuch://host/x"}, "neither pyarrow nor fsspec can open nosuch://"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_a_folder_is_made(tmp_path, options, message):

@@ -1,7 +1,6 @@
 """Files and folders of records, wherever they are: found, opened, named by the values of their partitions.
 
-A path without a scheme is a local one. Others are opened by pyarrow (file, hdfs, s3, gs, abfs), or by fsspec where it
-knows more.
+Which file system a path is on is `tfos_lab.data.file_systems`' to say.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import quote, unquote
 
 from pyarrow import fs
 
+from tfos_lab.data.file_systems import open_place
 from tfos_lab.data.tfrecords.framing import starts_with_frame
 from tfos_lab.errors import ConfigError
 
@@ -25,8 +24,6 @@ from tfos_lab.errors import ConfigError
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD_BYTES = 12
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+", re.IGNORECASE)
-_ARROW_SCHEMES = ("hdfs", "viewfs", "s3", "gs", "gcs", "abfs", "abfss")
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -47,38 +44,6 @@ class Found:
     path: str
     size_bytes: int
     partition: Mapping[str, str | None] = field(default_factory=dict)
-
-
-def has_scheme(path: str) -> bool:
-    """Whether a path names its file system."""
-    return _SCHEME.match(path) is not None
-
-
-def absolute(path: str) -> str:
-    """Return a local path in full; others as they are."""
-    return path if has_scheme(path) else str(Path(path).expanduser().absolute())
-
-
-def open_place(path: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system that a path is on, and the path as that one knows it."""
-    match = _SCHEME.match(path)
-    if match is None:
-        return fs.LocalFileSystem(), absolute(path)
-    scheme, rest = match[1].lower(), path[match.end() :]
-    if scheme == "file":
-        return fs.LocalFileSystem(), f"/{rest}"
-    if scheme in ("s3a", "s3n"):
-        scheme = "s3"
-    known = f"{scheme}://" if scheme in _ARROW_SCHEMES else f"fsspec+{scheme}://"
-    try:
-        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(f"{known}{rest}")
-    except (ValueError, ImportError, OSError) as error:
-        problem = (
-            f"path='{path}': this host cannot open {scheme}:// ({error}); use one that pyarrow or fsspec opens, "
-            "or install what it needs on the driver and the executors"
-        )
-        raise ConfigError([problem]) from error
-    return found
 
 
 def find_files(path: str) -> tuple[fs.FileSystem, list[Found]]:

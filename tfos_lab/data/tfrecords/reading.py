@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyarrow import fs
 
+from tfos_lab.data.file_systems import open_place
 from tfos_lab.data.tfrecords.decode import count_values, decode
 from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, Kind, check_columns
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
 from tfos_lab.data.tfrecords.parse import find_features
 from tfos_lab.data.tfrecords.partition_filters import can_use, passes
-from tfos_lab.data.tfrecords.places import Found, find_files, open_place, open_records
+from tfos_lab.data.tfrecords.places import Found, find_files, open_records
 from tfos_lab.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
@@ -142,11 +145,23 @@ def read_group(schema: StructType, group: Group | None) -> Iterator[pa.RecordBat
     for path, plain, partition in group or []:
         system, _ = open_place(path)
         stored = pa.schema([field for field in target if field.name not in partition])
-        with open_records(system, plain) as stream:
+        with _open_seen(system, plain) as stream:
             for frames in read_frames(stream, plain):
                 batch = _with_partition(decode(frames, stored), partition, target)
                 for first in range(0, batch.num_rows, _BATCH_ROWS):
                     yield batch.slice(first, _BATCH_ROWS)
+
+
+def _open_seen(system: fs.FileSystem, plain: str) -> IO[bytes]:
+    """Open a file that the driver has found."""
+    try:
+        return open_records(system, plain)
+    except FileNotFoundError as error:
+        reason = (
+            f"{plain}: the driver sees this file, {socket.gethostname()} does not: put it where the driver and all "
+            "executors find it, or name the file system (hdfs://...)"
+        )
+        raise RecordError(reason=reason) from error
 
 
 def _with_partition(batch: pa.RecordBatch, partition: dict[str, str | None], target: pa.Schema) -> pa.RecordBatch:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tfos_lab.data.frames import active_session
+from tfos_lab.data.frames import active_session, path_in_full
 from tfos_lab.data.spark_errors import our_own_words
 from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
-from tfos_lab.data.tfrecords.places import absolute, has_scheme
 from tfos_lab.data.tfrecords.source import FORMAT, register
 from tfos_lab.errors import ConfigError
 
@@ -71,7 +69,7 @@ def write_tfrecords(
     writer = df.write.format(FORMAT).option("mode", mode).option("compression", compression or "none")
     with our_own_words():
         writer.option("partitionBy", json.dumps(columns)).mode("overwrite" if mode == "overwrite" else "append").save(
-            _in_full(path, df.sparkSession)
+            path_in_full(path, df.sparkSession)
         )
 
 
@@ -118,7 +116,7 @@ def read_tfrecords(
     """
     session = spark or active_session()
     register(session)
-    paths = [_in_full(one, session) for one in ([path] if isinstance(path, str) else path)]
+    paths = [path_in_full(one, session) for one in ([path] if isinstance(path, str) else path)]
     reader = session.read.format(FORMAT)
     if schema is not None:
         reader = reader.schema(schema)
@@ -133,17 +131,3 @@ def read_tfrecords(
         df = reader.load(paths[0] if len(paths) == 1 else paths)
         df.schema  # noqa: B018 - a Spark Connect session infers it now, and not within the user's next call
     return df
-
-
-def _in_full(path: str, spark: SparkSession) -> str:
-    """Complete a path as Spark does: one without a scheme lies on the file system that Hadoop is set up for."""
-    if has_scheme(path):
-        return path
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        default = str(spark.conf.get("spark.hadoop.fs.defaultFS", "file:///"))
-    else:
-        default = str(spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS"))  # noqa: SLF001 - no other way
-    if default.startswith("file:"):
-        return absolute(path)
-    home = "" if path.startswith("/") else f"/user/{getpass.getuser()}/"
-    return f"{default.rstrip('/')}{home}{path}"

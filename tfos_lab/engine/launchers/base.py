@@ -16,6 +16,7 @@ from tfos_lab.seats import Seat
 class LaunchPlan:
     """What a launcher is given.
 
+    ``shared_dir`` is a folder that nodes on several hosts must all see, or "".
     ``fail(error, reason)``, ``lose(seat, why)`` and ``lose_executor(executor, why)`` are how it tells the cluster that
     nodes cannot come, or have gone; ``free_slots()`` has all agents give their Spark task slots back.
     """
@@ -24,6 +25,7 @@ class LaunchPlan:
     config: ClusterConfig
     seats: list[Seat]
     driver: DriverAddress
+    shared_dir: str
     fail: Callable[[TfosError | None, str], None]
     lose: Callable[[int, str], None]
     lose_executor: Callable[[str, str], None]

@@ -62,6 +62,7 @@ class SparkLauncher:
             owner=spark_session.owner_of(spark),
             guardian=0,
             extra_env=dict(plan.config.env),
+            shared_dir=plan.shared_dir,
         )
         task = make_task(
             "tfos_lab.node.spark_seat",
