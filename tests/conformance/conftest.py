@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-import tfos_lab
+from tests.support.clusters import running_clusters
 
 
 @dataclass(frozen=True)
@@ -91,23 +91,8 @@ def spark(spark_sessions, spark_flavour):
 @pytest.fixture
 def run(back_end, spark):
     """``tfos_lab.run`` on the back end; what still lives at the end of the test is stopped."""
-    clusters = []
-
-    def start(map_fun, args=None, *, cluster_size=2, **options):
-        cluster = tfos_lab.run(
-            map_fun,
-            args,
-            spark=spark,
-            local=back_end.local,
-            cluster_size=min(cluster_size, back_end.seats),
-            **options,
-        )
-        clusters.append(cluster)
-        return cluster
-
-    yield start
-    for cluster in clusters:
-        cluster.stop(grace_s=0.0)
+    with running_clusters({"spark": spark, "local": back_end.local}, seats=back_end.seats) as start:
+        yield start
 
 
 @pytest.fixture

@@ -157,3 +157,44 @@ def test_rows_can_be_learnt_from_and_then_answered_on_one_cluster(run, frame):
     learnt = set(cluster.wait(timeout_s=100).values())
     assert sum(learnt) == sum(range(16))
     assert sums <= learnt
+
+
+@pytest.mark.back_ends("local-session", "standalone")
+def test_inferences_that_are_lazily_joined_are_computed_at_the_same_time(run, frame):
+    cluster = run(double)
+    first = cluster.inference(frame(20, 20).select("x"))
+    second = cluster.inference(frame(30)).withColumnRenamed("double", "again").select("x", "again")
+    joined = first.select("x", "double").join(second, "x").collect()
+    assert sorted((row["x"], row["double"], row["again"]) for row in joined) == [(x, 2 * x, 2 * x) for x in range(30)]
+
+
+@pytest.fixture
+def small_batches(spark):
+    """Spark hands rows over twenty at a time."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 20)
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.mark.back_ends("local-session", "standalone")
+def test_an_inference_of_an_inference_is_computed_in_one_pass(run, frame, small_batches):
+    def increase(args, ctx):
+        for batch in ctx.dataset(8):
+            ctx.put_results({"more": batch["x"] + 1})
+
+    cluster = run(increase)
+    once = cluster.inference(frame(450, 0, 30)).select("more").withColumnRenamed("more", "x")
+    twice = cluster.inference(once)
+    assert [(row["x"], row["more"]) for row in twice.collect()] == [(x + 1, x + 2) for x in range(480)]
+
+
+@pytest.mark.back_ends("local-session", "standalone")
+def test_an_rdd_gives_an_rdd_in_the_order_of_its_rows(run, spark):
+    from pyspark.sql import Row
+
+    cluster = run(double)
+    rows = spark.sparkContext.parallelize(range(100), 4).map(lambda i: Row(x=99 - i))
+    answers = cluster.inference(rows)
+    assert answers.getNumPartitions() == 4
+    assert [row["double"] for row in answers.collect()] == [2 * (99 - i) for i in range(100)]
+    assert answers.map(lambda row: row["double"]).sum() == 99 * 100

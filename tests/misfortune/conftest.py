@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import tfos_lab
+from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import NodeFailed
 from tfos_lab.node.nursery_client import scratch_root
@@ -35,18 +35,9 @@ def _runs_folder(monkeypatch, tmp_path):
 def run(request):
     """``tfos_lab.run`` for two quick nodes: on this machine, or on the session of a test that asks for ``spark``."""
     spark = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
-    clusters = []
-
-    def start(map_fun, args=None, **options):
-        options = {"cluster_size": 2, "grace_s": 2.0, "env": QUICK_ENV, **options}
-        options.setdefault("local", "false" if spark else "processes")
-        cluster = tfos_lab.run(map_fun, args, spark=spark, **options)
-        clusters.append(cluster)
-        return cluster
-
-    yield start
-    for cluster in clusters:
-        cluster.stop(grace_s=0.0)
+    defaults = {"spark": spark, "local": "false" if spark else "processes", "grace_s": 2.0, "env": QUICK_ENV}
+    with running_clusters(defaults) as start:
+        yield start
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ _UNIX = "grpc+unix://"
 # gRPC would wait for ever for a node that has gone, and begin a call anew that the node has never answered.
 _NO_RETRIES = [("grpc.enable_retries", 0)]
 _PRESENT_TIMEOUT_S = 20.0
+
+
+# What a node's endpoint says in words of ours, in the midst of what Flight and gRPC add to it.
+_OURS = "tfos_lab: "
+_END_OF_OURS = re.compile(r"\. Detail: |\n")
 
 
 class FeedPlan(msgspec.Struct, frozen=True):
@@ -49,3 +55,9 @@ def connect(locations: list[str], certificate: bytes) -> Any:
             raise ConnectionError(f"tfos_lab: the node at {location} does not answer") from error
         return client
     raise ConnectionError(f"tfos_lab: no way to the node from this host; it listens at {', '.join(locations)}")
+
+
+def words_of_node(error: BaseException) -> str | None:
+    """Return what a node has said of an error, without what its way here has added; None if it has said nothing."""
+    _, found, words = str(error).partition(_OURS)
+    return _END_OF_OURS.split(words)[0] if found else None

@@ -15,7 +15,7 @@ import msgspec
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed_plan import FeedPlan, connect
+from tfos_lab.node.feed_plan import FeedPlan, connect, words_of_node
 from tfos_lab.node.flight_endpoint import CommitTicket, PutTicket
 
 
@@ -112,6 +112,5 @@ class PartitionSender:
                 writer.close()
         for client in self._clients.values():
             client.close()
-        if error is not None and not isinstance(error, FeedError) and "tfos_lab:" in str(error):
-            reason = str(error)
-            raise FeedError(reason=reason[reason.index("tfos_lab:") + 10 :].splitlines()[0]) from error
+        if error is not None and not isinstance(error, FeedError) and (reason := words_of_node(error)):
+            raise FeedError(reason=reason) from error

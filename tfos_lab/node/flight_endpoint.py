@@ -7,6 +7,7 @@ counts when the driver commits the attempt. What inference tasks send is answere
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
 def _explained(error: BaseException, folder: Path) -> BaseException:
     """Return the error as the other side is to read it: its own words reach the user marked as ours."""
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, TfosError):
-        message = f"the node's spool in {folder} cannot be written: {error.strerror}"
+        message = f"the node's spool in {folder} cannot be written: {os.strerror(error.errno)}"
         error = flight.FlightServerError(f"tfos_lab: {message}")
     elif isinstance(error, TfosError):
         error = flight.FlightServerError(f"tfos_lab: {error}")

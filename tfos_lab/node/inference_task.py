@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed_plan import connect
+from tfos_lab.node.feed_plan import connect, words_of_node
 from tfos_lab.node.flight_endpoint import ExchangeTicket
 
 _UNIX = "grpc+unix://"
@@ -163,9 +163,9 @@ class _Conversation:
 
     def _explained(self, error: Exception) -> Exception:
         """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
-        text = str(error)
-        if "tfos_lab:" in text and not isinstance(error, ConnectionError):
-            return FeedError(reason=text[text.index("tfos_lab:") + 10 :].splitlines()[0].partition(". Detail:")[0])
+        reason = words_of_node(error)
+        if reason and not isinstance(error, ConnectionError):
+            return FeedError(reason=reason)
         if isinstance(error, FeedError):
             return error
         return FeedError(

@@ -1,0 +1,132 @@
+"""Feeds that go wrong: rows that fit no tensor, nodes that die, disks that are full, clusters that have ended."""
+
+from __future__ import annotations
+
+import threading
+
+import psutil
+import pytest
+
+from tests.misfortune.conftest import Family
+from tfos_lab.errors import ClusterEnded, FeedError, NodeFailed
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+on_both = pytest.mark.parametrize("spark_flavour", ["local", "standalone"])
+# Small enough that rows have to be taken before more can come: whatever happens then, happens in the middle.
+SMALL_BYTES = 200_000
+
+
+@pytest.fixture
+def start(run, spark_flavour):
+    """`run` with a real TensorFlow: on the session's executors, or in processes of this machine."""
+    where = "processes" if spark_flavour == "local" else "false"
+    return lambda map_fun, args=None, **options: run(map_fun, args, local=where, env={}, **options)
+
+
+def read_all(args, ctx):
+    """Return the rows of ``args`` feeds."""
+    return [
+        [
+            int(x)
+            for batch in ctx.dataset(8)
+            for x in batch["x"].numpy().reshape(8, -1)[batch["sample_weight"].numpy() == 1, 0]
+        ]
+        for _ in range(args)
+    ]
+
+
+def many_rows(spark):
+    return spark.range(0, 20_000, 1, 40).selectExpr("id as x", "cast(repeat('x', 100) as binary) as filler")
+
+
+@on_both
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("if(id = 33, null, id) as x", r"column 'x'.* null"),
+        ("if(id = 33, array(id), array(id, id)) as x", r"column 'x'"),
+    ],
+    ids=["null", "ragged"],
+)
+def test_rows_that_fit_no_tensor_fail_the_feed_by_the_name_of_their_column(start, spark, sql, words):
+    cluster = start(read_all, 1)
+    children = [psutil.Process(node.pid) for node in cluster.nodes]
+    with pytest.raises((FeedError, NodeFailed), match=words):
+        feed_and_wait(cluster, spark.range(0, 40, 1, 4).selectExpr(sql))
+    assert cluster.state == "failed"
+    assert psutil.wait_procs(children, 5.0)[1] == []
+
+
+def feed_and_wait(cluster, rows, **options):
+    cluster.train(rows, **options)
+    return cluster.wait(timeout_s=100)
+
+
+@on_both
+def test_a_node_that_dies_in_the_middle_of_a_feed_ends_it_by_its_name(start, spark):
+    def die(args, ctx):
+        import os
+        import signal
+
+        for step, _ in enumerate(ctx.dataset(50)):
+            if step == 3 and not ctx.is_chief:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    cluster = start(die)
+    family = Family.of(cluster)
+    with pytest.raises(NodeFailed) as error:
+        feed_and_wait(cluster, many_rows(spark), spool_bytes=SMALL_BYTES)
+    assert (error.value.node, error.value.kind) == ("worker:0", "Exited")
+    assert family.all_gone()
+    assert spark.range(10).count() == 10
+
+
+def test_a_disk_that_is_full_under_the_spool_is_named(start, spark):
+    cluster = start(read_all, 1)
+    family = Family.of(cluster)
+    # What the agent's next file cannot hold is to it as good as a full disk.
+    family.agents[1].rlimit(psutil.RLIMIT_FSIZE, (20_000, 20_000))
+    with pytest.raises(FeedError, match=r"the node's spool in \S+ cannot be written: File too large$"):
+        feed_and_wait(cluster, many_rows(spark))
+    assert cluster.state == "failed"
+    assert family.all_gone()
+
+
+def test_a_cluster_that_has_ended_is_fed_nothing(start, spark):
+    rows = spark.range(3).withColumnRenamed("id", "x")
+    done = start(lambda: "done")
+    done.wait(timeout_s=60)
+    stopped = start(read_all, 1)
+    stopped.stop()
+    for cluster, state in ((done, "done"), (stopped, "stopped")):
+        with pytest.raises(ClusterEnded, match=state):
+            cluster.train(rows)
+    failed = start(read_all, 1)
+    with pytest.raises(FeedError):
+        failed.train(rows.selectExpr("if(x = 1, raise_error('no row'), x) as x"))
+    with pytest.raises((ClusterEnded, NodeFailed)):
+        failed.train(rows)
+
+
+@on_both
+def test_two_feeds_at_once_come_one_after_the_other(start, spark):
+    cluster = start(read_all, 2)
+    frames = [spark.range(first, first + 50, 1, 3).withColumnRenamed("id", "x") for first in (0, 1000)]
+    threads = [threading.Thread(target=cluster.train, args=(frame,)) for frame in frames]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    results = cluster.wait(timeout_s=60)
+    feeds = [sorted(row for node in results.values() for row in node[feed]) for feed in (0, 1)]
+    assert sorted(feeds) == [list(range(50)), list(range(1000, 1050))]
+
+
+@pytest.mark.parametrize("spark_flavour", ["local-cluster"])
+def test_executors_of_one_slot_each_are_fed_while_all_of_them_are_nodes(start, spark):
+    cluster = start(read_all, 1)
+    assert len({node.executor for node in cluster.nodes}) == 2
+    rows = spark.range(0, 100, 1, 5).withColumnRenamed("id", "x")
+    results = feed_and_wait(cluster, rows)
+    assert sorted(row for node in results.values() for row in node[0]) == list(range(100))

@@ -1,0 +1,40 @@
+"""``tfos_lab.run`` for tests: every cluster that a test starts is stopped at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tfos_lab
+
+if TYPE_CHECKING:
+    from tfos_lab.engine.cluster import Cluster
+
+
+@contextmanager
+def running_clusters(defaults: Mapping[str, Any], *, seats: int | None = None) -> Iterator[Callable[..., Cluster]]:
+    """Give a function like ``tfos_lab.run``; what still lives at the end of the block is stopped.
+
+    Parameters
+    ----------
+    defaults : mapping
+        Options for every cluster, which a call may change.
+    seats : int, optional
+        The most nodes that there are places for: a call that asks for more gets these.
+    """
+    clusters = []
+
+    def start(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluster:
+        options = {"cluster_size": 2, **defaults, **options}
+        if seats is not None:
+            options["cluster_size"] = min(options["cluster_size"], seats)
+        cluster = tfos_lab.run(map_fun, args, **options)
+        clusters.append(cluster)
+        return cluster
+
+    try:
+        yield start
+    finally:
+        for cluster in clusters:
+            cluster.stop(grace_s=0.0)
