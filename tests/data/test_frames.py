@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tfos_lab.data import register_tfrecords
 from tfos_lab.data.frames import default_fs, path_in_full
 
 
@@ -35,3 +36,12 @@ def test_paths_lie_on_the_session_s_file_system_in_the_user_s_home(on_hdfs):
 @pytest.mark.parametrize("spark_flavour", ["connect"])
 def test_a_connect_session_tells_its_file_system_too(spark):
     assert default_fs(spark) == "file:///"
+
+
+def test_the_format_s_paths_lie_there_too(on_hdfs):
+    register_tfrecords(on_hdfs)
+    writer = on_hdfs.range(1).write.format("tfrecord").mode("append")
+    with pytest.raises(Exception, match=r"path='hdfs://nn:8020/data/x': "):
+        writer.save("/data/x")
+    with pytest.raises(Exception, match=rf"path='hdfs://nn:8020/user/{getpass.getuser()}/[xy]': "):
+        on_hdfs.read.format("tfrecord").load(["x", "y"])

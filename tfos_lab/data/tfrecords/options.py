@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfos_lab.errors import ConfigError
+from tfos_lab.paths import hadoop_path, is_local
 
 COMPRESSIONS = ("none", "gzip")
 MODES = ("error", "append", "overwrite")
@@ -88,6 +89,19 @@ class WriteOptions:
             partition_by=_names(given.get("partitionby", "")),
             mode=mode,
         )
+
+
+def with_whole_paths(options: Mapping[str, str], file_system: str) -> dict[str, str]:
+    """Return Spark's options with all paths completed by Hadoop's rules; those on this machine stay as they are."""
+    given = dict(options)
+    if is_local(file_system):
+        return given
+    for name, value in options.items():
+        if name.lower() == "path":
+            given[name] = hadoop_path(value, file_system, "/")
+        elif name.lower() == "paths":
+            given[name] = json.dumps([hadoop_path(path, file_system, "/") for path in json.loads(value)])
+    return given
 
 
 def _checked(options: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, str]:

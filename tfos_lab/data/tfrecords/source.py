@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.data.frames import default_fs
 from tfos_lab.shipping import make_finder
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Find = Callable[[str, str], Any]
 
 FORMAT = "tfrecord"
+_OPTIONS = "tfos_lab.data.tfrecords.options"
 _READING = "tfos_lab.data.tfrecords.reading"
 _WRITING = "tfos_lab.data.tfrecords.writing"
 
@@ -37,17 +39,17 @@ def register(spark: SparkSession) -> None:
     spark : pyspark.sql.SparkSession
         Classic or Spark Connect.
     """
-    spark.dataSource.register(source_class())
+    spark.dataSource.register(source_class(default_fs(spark)))
 
 
 @functools.cache
-def source_class() -> type[DataSource]:
-    """Make the class that Spark registers."""
+def source_class(file_system: str = "") -> type[DataSource]:
+    """Make the class that Spark registers; paths without a scheme lie on ``file_system``, by default on local ones."""
     from pyspark.sql.datasource import DataSource
 
     find = make_finder()
     make_reader, writer_class = _reader_maker(find), _writer_class(find)
-    name_of_format, reading, writing = FORMAT, _READING, _WRITING
+    name_of_format, options, reading, writing = FORMAT, _OPTIONS, _READING, _WRITING
 
     class TFRecords(DataSource):
         """The format itself."""
@@ -57,15 +59,19 @@ def source_class() -> type[DataSource]:
             return name_of_format
 
         def schema(self) -> StructType:
-            schema: StructType = find(reading, "infer_schema")(dict(self.options))
+            schema: StructType = find(reading, "infer_schema")(self._given())
             return schema
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            return make_reader(dict(self.options), schema)
+            return make_reader(self._given(), schema)
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's own
-            job = find(writing, "start_write")(dict(self.options), schema, overwrite=overwrite)
+            job = find(writing, "start_write")(self._given(), schema, overwrite=overwrite)
             return writer_class(vars(job))
+
+        def _given(self) -> dict[str, str]:
+            given: dict[str, str] = find(options, "with_whole_paths")(dict(self.options), file_system)
+            return given
 
     return TFRecords
 
