@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.support.stage import Stage
-from tfos_lab.engine.events import FeedProgressed, MetricsReported
+from tfos_lab.engine.events import BoardStatus, FeedView, MetricsReported
 
 pytestmark = pytest.mark.browser
 
@@ -96,24 +96,29 @@ def test_a_phase_that_goes_on_grows(stage: Stage) -> None:
 
 
 def test_the_feed_has_a_bar_where_spark_tells_the_whole(stage: Stage) -> None:
-    feed = FeedProgressed(
-        time_s=0.0, feed=0, rows={"chief:0": 1000, "worker:0": 500}, partitions=3, size_bytes=1_500_000
-    )
-    stage.alter(feed=feed)
+    feed = FeedView(rows={"chief:0": 1000, "worker:0": 500}, partitions=3, size_bytes=1_500_000)
+    stage.alter(feeds=(feed,))
     box = stage.page.locator(".tfos-feed")
     expect(box).to_contain_text("1,500 rows fed · 3 partitions · 1.5 MB")
     expect(box).to_contain_text("chief:0 1,000 · worker:0 500")
     expect(box.locator(".tfos-bar")).to_be_hidden()
-    stage.alter(feed=dataclasses.replace(feed, total_partitions=4))
+    stage.alter(feeds=(dataclasses.replace(feed, total_partitions=4),))
     expect(box).to_contain_text("3/4 partitions")
     expect(stage.page.get_by_role("progressbar", name="Progress of the feed")).to_have_attribute("aria-valuenow", "75")
 
 
+def test_what_was_fed_before_stays_as_a_line(stage: Stage) -> None:
+    first = FeedView(rows={"chief:0": 500}, complete=True, ended_s=2.0)
+    stage.alter(feeds=(first, FeedView(kind="inference", rows={"chief:0": 80}, partitions=4)))
+    older = stage.page.locator(".tfos-older-feed")
+    expect(older).to_have_text(["feed 1: 500 rows in 2.00 s"])
+    expect(stage.page.locator(".tfos-feed")).to_contain_text("inference 1: 80 rows answered · 4 partitions")
+    stage.alter(feeds=(first,))
+    expect(older).to_have_count(0)
+
+
 def test_without_steps_the_bar_of_a_node_is_that_of_its_rows(stage: Stage) -> None:
-    feed = FeedProgressed(
-        time_s=0.0, feed=0, rows={"chief:0": 500}, partitions=1, size_bytes=1, complete=True, epochs=2
-    )
-    stage.alter(feed=feed)
+    stage.alter(feeds=(FeedView(rows={"chief:0": 500}, partitions=1, size_bytes=1, complete=True, epochs=2),))
     stage.change("chief:0", state="running", rows=250)
     expect(stage.row("chief:0")).to_contain_text("250/1,000")
     expect(stage.row("chief:0").get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
@@ -127,6 +132,80 @@ def test_spark_s_own_pages_are_linked_where_there_are_any(stage: Stage) -> None:
     stage.alter(spark_ui="http://10.0.0.1:4040")
     expect(link).to_have_attribute("href", "http://10.0.0.1:4040")
     expect(link).to_have_attribute("rel", "noopener noreferrer")
+
+
+ENTRY = "http://lab.test/user/alice/tfos-lab/tb/"
+_BE_JUPYTER = """(config) => {
+  const script = document.createElement("script");
+  Object.assign(script, { id: "jupyter-config-data", type: "application/json", text: JSON.stringify(config) });
+  document.head.append(script);
+}"""
+
+
+def in_jupyter(stage: Stage, status: int, **headers: str) -> list[str]:
+    """Make the page one of a Jupyter server that answers so where TensorBoard is; return what it is asked for."""
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        route.fulfill(status=status, headers={"Access-Control-Allow-Origin": "*", **headers})
+
+    stage.page.route("http://lab.test/**", answer)
+    stage.page.evaluate(_BE_JUPYTER, {"baseUrl": "http://lab.test/user/alice/"})
+    return asked
+
+
+def test_tensorboard_is_linked_when_it_can_be_opened(stage: Stage) -> None:
+    link = stage.page.locator("a.tfos-button", has_text="TensorBoard")
+    stage.alter(board=BoardStatus("ready"))
+    expect(link).to_be_hidden()  # the page is none of Jupyter's
+    asked = in_jupyter(stage, 302, Location="/elsewhere")
+    stage.alter(board=BoardStatus("starting"))
+    expect(link).to_have_attribute("aria-disabled", "true")
+    expect(link).to_have_attribute("title", "TensorBoard is starting beside the chief")
+    assert asked == []
+    stage.alter(board=BoardStatus("ready"))
+    address = f"{ENTRY}{stage.cluster.id}/"
+    expect(link).to_have_attribute("href", address)
+    expect(link).to_have_attribute("aria-disabled", "false")
+    expect(stage.page.locator(".tfos-note")).to_be_hidden()
+    stage.alter(state="done")
+    assert asked == [address], "the server is asked once"
+
+
+def test_a_tensorboard_that_is_gone_is_said_in_place(stage: Stage) -> None:
+    in_jupyter(stage, 302, Location="/elsewhere")
+    stage.alter(board=BoardStatus("gone", "its process ended with code <-9>"))
+    expect(stage.page.locator(".tfos-note")).to_have_text(
+        "There is no TensorBoard beside the chief: its process ended with code <-9>. The link shows what this machine "
+        "sees of the event files."
+    )
+    expect(stage.page.get_by_role("link", name="TensorBoard")).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
+
+
+def test_a_server_without_our_extension_is_said_in_place(stage: Stage) -> None:
+    in_jupyter(stage, 404)
+    stage.alter(board=BoardStatus("ready"))
+    expect(stage.page.locator(".tfos-note")).to_contain_text("this Jupyter server runs without tfos_lab's extension")
+    expect(stage.page.locator("a.tfos-button", has_text="TensorBoard")).to_have_attribute("aria-disabled", "true")
+
+
+def test_jupyterlab_may_open_tensorboard_in_a_tab_of_its_own(stage: Stage) -> None:
+    in_jupyter(stage, 302, Location="/elsewhere")
+    stage.alter(board=BoardStatus("ready"))
+    link = stage.page.get_by_role("link", name="TensorBoard")
+    expect(link).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
+    stage.page.evaluate(
+        """() => document.addEventListener("tfos-lab:open-board", (event) => {
+          event.preventDefault();
+          window.opened = event.detail;
+        }, { once: true })"""
+    )
+    link.click()
+    assert stage.page.evaluate("window.opened") == {"id": stage.cluster.id, "name": "mnist"}
+    assert len(stage.page.context.pages) == 1
+    with stage.page.context.expect_page():
+        link.click()
 
 
 # ---- repeats ---------------------------------------------------------------------------------------------------------

@@ -94,6 +94,17 @@ def test_scalars_are_drawn_below_the_cell_that_blocks(notebook: Notebook) -> Non
     notebook.screenshot("tensorboard-inline")
 
 
+def test_the_header_of_the_cell_opens_tensorboard_in_a_tab_of_the_lab(notebook: Notebook) -> None:
+    header = notebook.output(cell("train")).locator(".tfos-header")
+    header.get_by_role("link", name="TensorBoard").click()
+    expect(board_tab(notebook).locator("card-view").first).to_be_visible()
+    assert len(notebook.page.context.pages) == 1
+    notebook.page.locator("#jp-main-dock-panel .lm-TabBar-tab", has_text="TensorBoard: mnist").locator(
+        ".lm-TabBar-tabCloseIcon"
+    ).click()
+    expect(notebook.page.locator("#jp-main-dock-panel .jp-IFrame")).to_have_count(0)
+
+
 def test_its_pages_cannot_act_as_the_user(notebook: Notebook, rig: JupyterRig) -> None:
     [frame] = [frame for frame in notebook.page.frames if "/tfos-lab/tb/" in frame.url]
     assert frame.evaluate("self.origin") == "null"

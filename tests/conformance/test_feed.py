@@ -90,8 +90,9 @@ def test_no_rows_are_an_epoch_without_steps(fed):
 def test_the_view_tells_how_many_rows_came_and_were_taken(fed):
     taken = {view.node: view.rows for view in fed.view.nodes}
     assert sum(taken.values()) == 2 * 101 + 1
-    assert fed.view.feed.complete
-    assert fed.view.feed.total_partitions == fed.view.feed.partitions
+    [feed] = fed.view.feeds
+    assert feed.complete
+    assert feed.total_partitions == feed.partitions
     assert 0 < fed.view.timings["feeding"] <= fed.view.timings["fed"] <= fed.view.timings["done"]
 
 

@@ -41,7 +41,8 @@ def answered(back_end, run, frame, once):
         results = dict(cluster.wait(timeout_s=100))
         with pytest.raises(Exception, match="the cluster has to live until then"):
             lazy.collect()
-        return {"schema": lazy.schema, "rows": rows, "again": again, "other": other, "results": results}
+        told = [(feed.kind, feed.number, sum(feed.rows.values()), feed.partitions) for feed in cluster.view().feeds]
+        return {"schema": lazy.schema, "rows": rows, "again": again, "other": other, "results": results, "told": told}
 
     return once("answered", infer)
 
@@ -69,6 +70,12 @@ def test_every_node_that_has_rows_near_it_takes_part(answered, back_end):
     assert sum(answered.results.values()) == 2 * sum(PARTITIONS) + 5 + 1
     if back_end.name in {"local-session", "standalone"}:
         assert sum(rows > 1 for rows in answered.results.values()) > 1
+
+
+@SOMEWHERE_ELSE
+def test_each_inference_is_told_of_with_the_rows_that_were_answered(answered):
+    filled = sum(rows > 0 for rows in PARTITIONS)
+    assert answered.told == [("inference", 0, 2 * sum(PARTITIONS), 2 * filled), ("inference", 1, 5, 1)]
 
 
 @pytest.mark.back_ends("local-session", "standalone", "connect")

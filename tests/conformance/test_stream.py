@@ -64,6 +64,8 @@ def test_a_stream_is_stopped_and_gone_on_with_and_no_row_is_lost_or_read_twice(r
     add((20, 30))
     read = rows_of(first.wait(timeout_s=PATIENCE_S))
     assert not feed.is_active
+    [told] = first.view().feeds
+    assert (told.kind, sum(told.rows.values()), told.micro_batches > 0) == ("stream", len(read), True)
 
     second = run(collect)
     feed = second.train(rows, checkpoint=checkpoint)

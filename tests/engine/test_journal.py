@@ -104,7 +104,8 @@ def test_the_latest_progress_of_the_feed_is_at_hand():
     journal = Journal(CALLED_S)
     for rows in (10, 20):
         journal.note(FeedProgressed(time_s=1.0, feed=0, rows={"chief:0": rows}, partitions=1, size_bytes=rows))
-    assert journal.feed.rows == {"chief:0": 20}
+    [feed] = journal.feeds
+    assert feed.rows == {"chief:0": 20}
 
 
 def test_old_events_give_way_to_new_ones():

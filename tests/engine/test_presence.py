@@ -16,6 +16,7 @@ from tests.support import leftovers
 from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
 from tfos_lab import beacons
+from tfos_lab.engine.events import BoardStatus
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -70,7 +71,9 @@ def _is_ours(process):
 def test_tensorboard_is_there_while_the_cluster_runs_and_afterwards(run):
     cluster = run(stay, cluster_size=2, tensorboard=True)
     door = cluster.presence.tensorboard_socket
+    assert cluster.view().board.state in ("starting", "ready")
     assert b"<title>TensorBoard</title>" in fetch_until(door, "/", b"</html>")
+    assert cluster.view().board == BoardStatus("ready")
     assert len(fetch(door, "/index.js")[1]) > 1_000_000
     fetch_until(door, "/data/runs", b".")
     assert beacons.find(cluster.id).tensorboard == door
@@ -98,6 +101,7 @@ def test_a_tensorboard_that_died_is_told_in_a_sentence_and_its_folder_shown_from
     [board] = boards() - before
     os.kill(board.pid, signal.SIGKILL)
     told = fetch_until(door, "/", b"its process ended with code -9", status=503)
+    assert cluster.view().board == BoardStatus("gone", "its process ended with code -9")
     assert b"holds no event files" in told
     write_events(cluster.run_dir / "events", loss=[1.0])
     fetch_until(door, "/data/plugin/scalars/tags", b"loss")
@@ -128,6 +132,7 @@ def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, m
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file"))
     clusters = [run(stay, 600, name=name, tensorboard=True) for name in ("one", "two")]
     for cluster in clusters:
+        assert cluster.view().board is None, "nothing would answer at its address"
         fetch_until(cluster.presence.tensorboard_socket, "/", b"</html>")
         cluster.stop()
         assert cluster.state == "stopped"

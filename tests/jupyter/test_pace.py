@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.engine.events import FeedProgressed
+from tfos_lab.engine.events import FeedView
 from tfos_lab.jupyter.pace import WINDOW_S, Meter, Pace
 
 
@@ -43,8 +43,8 @@ def test_nodes_and_the_feed_have_their_pace() -> None:
     cluster, pace = FakeCluster(nodes=2), Pace()
     for second in range(3):
         cluster.change("chief:0", rows=second * 64)
-        feed = FeedProgressed(time_s=0, feed=0, rows={"chief:0": second * 500}, partitions=1, size_bytes=second * 1000)
-        cluster.alter(feed=feed)
+        feed = FeedView(rows={"chief:0": second * 500}, partitions=1, size_bytes=second * 1000)
+        cluster.alter(feeds=(feed,))
         pace.note(cluster.view(), float(second))
     assert pace.rows_per_s("chief:0") == 64
     assert pace.rows_per_s("worker:0") is None

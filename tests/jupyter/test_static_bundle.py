@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
-from tfos_lab.engine.events import FeedProgressed, MetricsReported
+from tfos_lab.engine.events import FeedView, MetricsReported
 from tfos_lab.jupyter.static_bundle import MAX_TAILS, make_bundle, render_html, render_text
 
 NASTY = "<script>alert('x')</script>"
@@ -108,13 +108,14 @@ def test_states_are_said_in_words_and_signs_not_in_colour_alone(failed: FakeClus
 
 
 def test_phases_feed_and_metrics_stay_in_the_picture(failed: FakeCluster) -> None:
-    feed = FeedProgressed(time_s=0, feed=0, rows={"chief:0": 10}, partitions=2, size_bytes=2000)
-    failed.alter(feed=feed, timings={"launched": 0.5, "done": 2.0}, ended_s=failed.view().started_s + 2)
+    feeds = (FeedView(rows={"chief:0": 5}, complete=True, ended_s=1.0), FeedView(number=1, rows={"chief:0": 10}))
+    failed.alter(feeds=feeds, timings={"launched": 0.5, "done": 2.0}, ended_s=failed.view().started_s + 2)
     report = MetricsReported(time_s=0, node="chief:0", step=1, total_steps=2, metrics={f"loss {NASTY}": 0.5})
     html = render_html(failed.view(), tail_of(failed), None, [report])
     outline = Outline(html)
     assert "script" not in outline.tags
-    assert "10 rows fed" in outline.text
+    assert "feed 1: 5 rows in 1.00 s" in outline.text
+    assert "feed 2: 10 rows fed" in outline.text
     assert "launch 0.50 s reserve 1.50 s" in outline.text
     assert outline.tags.count("svg") == 1
     assert 'style="left:25.00%;width:75.00%"' in html

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.engine.events import FeedProgressed
+from tfos_lab.engine.events import FeedView
 from tfos_lab.jupyter import summary
 
 
@@ -99,57 +99,55 @@ def test_the_furthest_node_stands_for_the_cluster() -> None:
 def test_rows_are_the_progress_where_no_steps_are_known() -> None:
     view = seen("running", "running")
     node = dataclasses.replace(view.nodes[0], rows=30)
-    feed = FeedProgressed(time_s=0, feed=0, rows={"chief:0": 30}, partitions=1, size_bytes=1, epochs=2)
-    assert summary.progress(node, feed) is None, "more rows may come"
+    feed = FeedView(rows={"chief:0": 30}, partitions=1, size_bytes=1, epochs=2)
+    assert summary.progress(node, [feed]) is None, "more rows may come"
     whole = dataclasses.replace(feed, complete=True)
-    assert summary.progress(node, whole) == 0.5
-    assert summary.progress(dataclasses.replace(node, step=1, total_steps=10), whole) == 0.1
-    assert summary.progress(node, dataclasses.replace(whole, feed=1)) is None, "rows of earlier feeds count as well"
+    assert summary.progress(node, [whole]) == 0.5
+    assert summary.progress(dataclasses.replace(node, step=1, total_steps=10), [whole]) == 0.1
+    assert summary.progress(node, [whole, dataclasses.replace(whole, number=1)]) == 0.25, "both are to be read"
+    assert summary.progress(node, [whole, dataclasses.replace(feed, number=1)]) is None
+    assert summary.progress(node, [dataclasses.replace(whole, kind="stream")]) is None, "a stream has no end"
     assert summary.progress_column(view) == "rows"
 
 
 def test_the_feed_is_told_in_one_line() -> None:
     rows = {"chief:0": 1000, "worker:0": 797}
-    feed = FeedProgressed(time_s=0, feed=0, rows=rows, partitions=3, size_bytes=500_000, total_partitions=4)
-    view = dataclasses.replace(seen("running", "running"), feed=feed, timings={"feeding": 1.0})
-    assert summary.feed_line(view) == "1,797 rows fed · 3/4 partitions · 500 kB"
-    done = dataclasses.replace(feed, partitions=4, complete=True, epochs=3)
-    view = dataclasses.replace(view, feed=done, timings={"feeding": 1.0, "fed": 1.5})
-    assert summary.feed_line(view) == (
+    feed = FeedView(rows=rows, partitions=3, size_bytes=500_000, total_partitions=4, started_s=1.0)
+    assert summary.feed_line(feed) == "1,797 rows fed · 3/4 partitions · 500 kB"
+    done = dataclasses.replace(feed, partitions=4, complete=True, epochs=3, ended_s=1.5)
+    assert summary.feed_line(done) == (
         "1,797 rows fed · 4/4 partitions · 500 kB in 0.50 s (3,590 rows/s, 1 MB/s) · 3 epochs"
     )
-    again = dataclasses.replace(view, feed=dataclasses.replace(done, feed=2, epochs=1))
-    assert summary.feed_line(again) == "feed 3: 1,797 rows fed · 4/4 partitions · 500 kB", "the marks are not its own"
     assert summary.feed_shares(done) == "chief:0 1,000 · worker:0 797"
     many = dataclasses.replace(done, rows={f"worker:{number}": number for number in range(5, 25)})
     assert summary.feed_shares(many) == "20 nodes with 5 to 24 rows"
     even = dataclasses.replace(done, rows={f"worker:{number}": 7 for number in range(20)})
     assert summary.feed_shares(even) == "20 nodes with 7 rows each"
-    assert summary.feed_line(seen("running", "running")) == ""
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (14_620_000, "14.6 MB"), (999_999, "1 MB"), (5e12, "5000 GB")],
-)
-def test_sizes_read_well(count: float, text: str) -> None:
-    assert summary.format_bytes(count) == text
+def test_all_that_was_fed_has_a_line_and_the_last_one_is_told_whole() -> None:
+    assert summary.feed_lines(seen("running", "running")) == []
+    table = FeedView(rows={"chief:0": 10}, partitions=2, total_partitions=2, size_bytes=1000, complete=True, epochs=2)
+    table = dataclasses.replace(table, started_s=1.0, ended_s=1.5)
+    stream = FeedView(kind="stream", rows={"chief:0": 1}, partitions=9, micro_batches=1, size_bytes=50)
+    answered = FeedView(kind="inference", rows={"chief:0": 1200}, partitions=1, ended_s=3.0)
+    view = dataclasses.replace(seen("running", "running"), feeds=(table,))
+    assert summary.feed_lines(view) == ["10 rows fed · 2/2 partitions · 1 kB in 0.50 s (20 rows/s, 2 kB/s) · 2 epochs"]
+    view = dataclasses.replace(view, feeds=(table, stream))
+    assert summary.feed_lines(view) == [
+        "feed 1: 10 rows in 0.50 s · 2 epochs",
+        "stream 1: 1 row fed · 1 micro-batch · 50 B",
+    ]
+    view = dataclasses.replace(view, feeds=(table, stream, answered))
+    assert summary.feed_lines(view)[1:] == [
+        "stream 1: 1 row · 1 micro-batch",
+        "inference 1: 1,200 rows answered · 1 partition",
+    ]
 
 
-@pytest.mark.parametrize(("rate", "text"), [(0.1234, "0.123"), (45.67, "45.7"), (123.4, "123"), (45_678, "45,700")])
-def test_rates_read_well(rate: float, text: str) -> None:
-    assert summary.format_rate(rate) == text
-
-
-def test_a_node_s_failure_is_not_told_twice() -> None:
-    told = seen("failed", "failed", "stopped", reason="chief:0 failed: ValueError: no", detail="ValueError: no")
-    assert summary.broken_nodes(told) == []
-    untold = dataclasses.replace(told, reason="")
-    assert summary.broken_nodes(untold) == [("chief:0", "ValueError: no")]
-
-
-def test_phases_come_in_the_order_of_time() -> None:
-    view = dataclasses.replace(seen("running", "running"), timings={"running": 1.5, "launched": 0.1, "reserved": 0.5})
-    assert summary.phase_line(view) == "launched 0.10 s → reserved 0.50 s → running 1.50 s"
-    failed = dataclasses.replace(view, state="failed", timings={"launched": 0.1, "done": 2.0})
-    assert summary.phase_line(failed) == "launched 0.10 s → failed 2.00 s"
+def test_of_very_many_feeds_the_first_are_summed_up() -> None:
+    feeds = tuple(FeedView(number=number, rows={"chief:0": 100}) for number in range(20))
+    lines = summary.feed_lines(dataclasses.replace(seen("running", "running"), feeds=feeds))
+    assert lines[:2] == ["15 earlier ones: 1,500 rows", "feed 16: 100 rows"]
+    assert len(lines) == 6
+    assert lines[-1].startswith("feed 20: 100 rows fed")

@@ -22,7 +22,7 @@ from tfos_lab.config import ClusterConfig
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.events import (
     ClusterView,
-    FeedProgressed,
+    FeedView,
     LogText,
     MetricsReported,
     NodeChanged,
@@ -256,9 +256,10 @@ class FakeCluster:
         """Half of the steps long, rows come; each node reads its share twice."""
         count = self._steps // 2 or 1
         fed = min(step, count)
-        feed = FeedProgressed(
-            time_s=now_s,
-            feed=0,
+        begun = self._view.feeds[0].started_s if self._view.feeds else now_s - self._view.started_s
+        feed = FeedView(
+            started_s=begun,
+            ended_s=now_s - self._view.started_s if step >= count else None,
             rows=dict.fromkeys(self.nodes, fed * 64),
             partitions=fed,
             total_partitions=count,
@@ -271,7 +272,7 @@ class FakeCluster:
         if step == count:
             self.mark("fed")
         with self._lock:
-            self._view = dataclasses.replace(self._view, feed=feed)
+            self._view = dataclasses.replace(self._view, feeds=(feed,))
 
     def _fail(self, failing: str) -> None:
         self.write(failing, "\n" + TRACEBACK, "stderr")

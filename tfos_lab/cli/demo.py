@@ -131,12 +131,13 @@ def final_state(names: Mapping[str, Any]) -> str:
 def _cluster_state(cluster: Any) -> dict[str, Any]:
     view = cluster.view()
     timings = dict(view.timings)
-    if view.feed is not None and view.feed.complete:
-        timings["fed"] = view.feed.time_s - view.started_s
+    feed = view.feeds[-1] if view.feeds else None
+    if feed is not None and feed.ended_s is not None:
+        timings["fed"] = feed.ended_s
     return {
         "launcher": view.launcher,
         "nodes": [node.node for node in view.nodes],
-        "rows_fed": view.feed.rows if view.feed is not None else {},
+        "rows_fed": feed.rows if feed is not None else {},
         "rows_read": {node.node: node.rows for node in view.nodes},
         "timings": timings,
     }

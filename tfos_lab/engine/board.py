@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from tfos_lab.engine.doors import Door
+from tfos_lab.engine.events import BoardStatus
 from tfos_lab.engine.launchers.local import kernel_environ, kernel_owner
 from tfos_lab.engine.tunnel import CHUNK_BYTES, MAX_STREAMS, Tunnel
 from tfos_lab.node.board import BoardProcess
@@ -105,6 +106,14 @@ class Board:
     def socket(self) -> str:
         """The unix socket that it is reached by."""
         return str(self._door.path)
+
+    @property
+    def status(self) -> BoardStatus:
+        """How it is; asks no file system, so that it may be asked often."""
+        tunnel = self._find_tunnel()
+        if tunnel is not None and tunnel.trouble:
+            return BoardStatus("gone", tunnel.trouble)
+        return BoardStatus("starting" if self._coming() else "ready")
 
     def close(self) -> None:
         """Close the door, and end the TensorBoard on this machine; may be called twice."""

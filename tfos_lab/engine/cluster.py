@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tfos_lab.engine.events import Event, MetricsReported
+from tfos_lab.engine.events import ClusterView, Event, MetricsReported
 from tfos_lab.engine.feeding import Feeding
 from tfos_lab.engine.lifecycle import LAST_WORDS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
@@ -53,6 +54,13 @@ class Cluster(Lifecycle):
         view = self.view()
         up = sum(node.state in ("running", "serving", "done") for node in view.nodes)
         return f"<Cluster {self.name!r}: {view.state}, {up}/{len(view.nodes)} nodes, {view.launcher}>"
+
+    # ---- what it is doing -------------------------------------------------------------------------------------------
+
+    def view(self) -> ClusterView:
+        """Return all that can be seen of the cluster now, as one value."""
+        board = self.presence.board_status if self.presence is not None else None
+        return replace(super().view(), board=board)
 
     # ---- what it has done -------------------------------------------------------------------------------------------
 
@@ -261,11 +269,11 @@ class Cluster(Lifecycle):
         frame = checked_frame(self, data, epochs=epochs, columns=columns, remainder=remainder, spool_bytes=spool_bytes)
         if frame.isStreaming:
             folder = checkpoint or (self.run_dir / f"checkpoint-{len(self._feeding.streams)}").as_uri()
-            stream: StreamFeed = feed_stream(
-                self, self._feeding, frame, remainder=remainder, timeout_s=timeout_s, checkpoint=folder
-            )
+            request = FeedRequest(frame, 1, remainder, timeout_s, stream=True, source=self._feeding.next_source())
+            stream: StreamFeed = feed_stream(self, self._feeding, request, checkpoint=folder)
             return stream
-        self._feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0))
+        source = self._feeding.next_source()
+        self._feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, source=source))
         return None
 
     def inference(self, data: Any, columns: list[str] | None = None, *, schema: Any = None) -> Any:

@@ -52,7 +52,9 @@ class MetricsReported(Event):
 class FeedProgressed(Event):
     """Rows committed so far; ``complete`` once they add up to the whole DataFrame.
 
-    ``total_partitions`` is known as soon as Spark tells, ``steps`` (of an epoch) once the nodes have agreed on them.
+    ``source`` is the call of `Cluster.train` that they come from, counted from 0; a ``stream`` has a feed for each of
+    its micro-batches. ``total_partitions`` is known as soon as Spark tells, ``steps`` (of an epoch) once the nodes have
+    agreed on them.
     """
 
     feed: int
@@ -63,6 +65,42 @@ class FeedProgressed(Event):
     steps: int | None = None
     epochs: int = 1
     total_partitions: int | None = None
+    source: int = 0
+    stream: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceProgressed(Event):
+    """Rows of one call of `Cluster.inference` that nodes have answered so far, and partitions that are done.
+
+    What is used twice is computed twice: then all of its rows count again.
+    """
+
+    inference: int
+    rows: dict[str, int]
+    partitions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedView:
+    """What a person sees of one call of `Cluster.train` or `Cluster.inference`.
+
+    ``kind`` is ``table``, ``stream`` or ``inference``; ``number`` counts those of a kind from 0. ``rows`` maps nodes to
+    rows stored, or answered. ``complete`` says that all rows of a table, or of a stream's latest micro-batch, are
+    stored; ``micro_batches`` are those of which that can be said. Times are seconds since the cluster was called for.
+    """
+
+    kind: str = "table"
+    number: int = 0
+    rows: dict[str, int] = field(default_factory=dict)
+    partitions: int = 0
+    total_partitions: int | None = None
+    size_bytes: int = 0
+    complete: bool = False
+    epochs: int = 1
+    micro_batches: int = 0
+    started_s: float = 0.0
+    ended_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,12 +130,25 @@ class NodeView:
 
 
 @dataclass(frozen=True)
+class BoardStatus:
+    """How a run's TensorBoard is.
+
+    ``state`` is ``starting`` (beside the chief), ``ready``, or ``gone`` (from beside the chief, ``reason`` says why:
+    one on this machine shows what it sees of the folder).
+    """
+
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class ClusterView:
     """What a person sees of a cluster.
 
     ``state`` is one of ``launching``, ``reserving``, ``starting``, ``running``, ``restarting``, ``stopping``, ``done``,
-    ``failed``, ``stopped``. ``timings`` maps a phase to seconds since the call. ``spark_ui`` is the address of Spark's
-    own pages, where there are any.
+    ``failed``, ``stopped``. ``timings`` maps a phase to seconds since the call. ``feeds`` are in the order in which
+    they began. ``spark_ui`` is the address of Spark's own pages, where there are any; ``board`` tells of TensorBoard
+    where the run has one.
     """
 
     cluster_id: str
@@ -108,7 +159,8 @@ class ClusterView:
     ended_s: float | None
     nodes: tuple[NodeView, ...]
     timings: dict[str, float]
-    feed: FeedProgressed | None = None
+    feeds: tuple[FeedView, ...] = ()
     reason: str = ""
     notes: tuple[str, ...] = ()
     spark_ui: str = ""
+    board: BoardStatus | None = None

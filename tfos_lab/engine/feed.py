@@ -37,7 +37,10 @@ _CAUSE_PATIENCE_S = 2.0
 
 @dataclass(frozen=True)
 class FeedRequest:
-    """What the nodes are to be fed; kept, so that those of another attempt can be given it too."""
+    """What the nodes are to be fed; kept, so that those of another attempt can be given it too.
+
+    ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its micro-batches.
+    """
 
     frame: DataFrame
     epochs: int
@@ -45,6 +48,7 @@ class FeedRequest:
     timeout_s: float
     spool_bytes: int = 0
     stream: bool = False
+    source: int = 0
 
 
 class AttemptLost(Exception):
@@ -157,7 +161,7 @@ class FeedJob:
             stream=asked.stream,
             spool_bytes=asked.spool_bytes,
         )
-        self._attempt.server.request(lambda _now_s: ledger.open(opening))
+        self._attempt.server.request(lambda _now_s: ledger.open(opening, asked.source))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
             feed = ledger.current

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.engine.events import FeedProgressed
+from tfos_lab.engine.events import FeedProgressed, InferenceProgressed
 from tfos_lab.engine.instructions import Instruction, Publish, SendTo
 
 
@@ -25,6 +25,8 @@ class Feed:
     seats: list[int]
     remainder: str
     epochs: int
+    source: int = 0
+    stream: bool = False
     locations: dict[int, list[str]] = field(default_factory=dict)
     committed: dict[int, str] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
@@ -47,6 +49,14 @@ class Feed:
         return sum(self.rows.values())
 
 
+@dataclass
+class Answered:
+    """How much of one inference the nodes have answered."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+    partitions: int = 0
+
+
 class FeedLedger:
     """All feeds of one cluster, one open at a time.
 
@@ -63,6 +73,7 @@ class FeedLedger:
         self._lock_step = lock_step
         self._openings: dict[int, dict[int, m.DatasetOpened]] = {}
         self._feeds: list[Feed] = []
+        self._answered: dict[int, Answered] = {}
         self._ended = False
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
@@ -79,10 +90,10 @@ class FeedLedger:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def open(self, opening: m.FeedOpen) -> list[Instruction]:
+    def open(self, opening: m.FeedOpen, source: int = 0) -> list[Instruction]:
         """Begin a feed: every training node opens an endpoint. The ledger gives the feed its number."""
         number = len(self._feeds)
-        feed = Feed(number=number, seats=self.seats, remainder=opening.remainder, epochs=opening.epochs)
+        feed = Feed(number, self.seats, opening.remainder, opening.epochs, source, opening.stream)
         self._feeds.append(feed)
         message = msgspec.structs.replace(opening, feed=number)
         return [SendTo(seat, message) for seat in feed.seats]
@@ -135,6 +146,8 @@ class FeedLedger:
                 self._feeds[number].read_by.add(seat)
             case m.InferenceReady(seat=seat, locations=locations):
                 self.answering[seat] = locations
+            case m.RowsAnswered(seat=seat) if seat in self._names:
+                return [self._note_answers(message, now_s)]
             case m.AttemptStored():
                 return self._store(message, now_s)
             case m.DatasetOpened():
@@ -143,6 +156,16 @@ class FeedLedger:
             case m.FeedStopped(seat=seat):
                 self.stopped_by = self._names.get(seat, str(seat))
         return []
+
+    def _note_answers(self, message: m.RowsAnswered, now_s: float) -> Publish:
+        answered = self._answered.setdefault(message.inference, Answered())
+        node = self._names[message.seat]
+        answered.rows[node] = answered.rows.get(node, 0) + message.rows
+        answered.partitions += message.last
+        rows = {name: answered.rows.get(name, 0) for name in self._names.values()}
+        return Publish(
+            InferenceProgressed(time_s=now_s, inference=message.inference, rows=rows, partitions=answered.partitions)
+        )
 
     def _store(self, message: m.AttemptStored, now_s: float) -> list[Instruction]:
         feed = self._feeds[message.feed]
@@ -227,6 +250,8 @@ class FeedLedger:
                 steps=feed.steps.get(0),
                 epochs=feed.epochs,
                 total_partitions=feed.total_partitions,
+                source=feed.source,
+                stream=feed.stream,
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,10 +37,15 @@ class Feeding:
     def __init__(self, cluster: Lifecycle) -> None:
         self._cluster = cluster
         self._requests: list[FeedRequest] = []
+        self._sources = itertools.count()
         self._ended = False
         self._tls: TlsIdentity | None = None
         self.lock = threading.Lock()
         self.streams: list[Stream] = []
+
+    def next_source(self) -> int:
+        """Return the number of another call of `Cluster.train`."""
+        return next(self._sources)
 
     def feed(self, request: FeedRequest) -> None:
         """Feed rows to all training nodes; returns when all are stored with them."""

@@ -5,6 +5,7 @@ Rows travel when Spark computes it: each task has its rows answered by a node on
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import threading
 import time
@@ -38,6 +39,7 @@ class Inference:
         self._token = secrets.token_hex(16)
         self._columns = ""
         self._results = b""
+        self._numbers = itertools.count()
 
     def of(self, data: Any, columns: list[str] | None, schema: Any) -> Any:
         """Return the results for ``data``; see `Cluster.inference`."""
@@ -61,6 +63,7 @@ class Inference:
             plan, wide = self._plan(df, columns, asked)
             cluster.attempt.launcher.free_slots()
             wanted = self._wanted(wide, plan, schema)
+            plan = msgspec.structs.replace(plan, inference=next(self._numbers))
         return _results(df, wide, plan, wanted), list(wanted.names)
 
     # ---- the nodes --------------------------------------------------------------------------------------------------

@@ -6,7 +6,17 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from tfos_lab.engine.events import Event, FeedProgressed, LogText, MetricsReported, NodeChanged, StateChanged
+from tfos_lab.engine.events import (
+    Event,
+    FeedProgressed,
+    FeedView,
+    InferenceProgressed,
+    LogText,
+    MetricsReported,
+    NodeChanged,
+    StateChanged,
+)
+from tfos_lab.engine.feed_views import FeedViews
 
 # The cluster's states, and the phase that each one completes.
 _PHASES = {"reserving": "launched", "starting": "reserved", "running": "running"}
@@ -26,7 +36,7 @@ class Journal:
         self._metrics_count = 0
         self._last_import_s: float | None = None
         self.timings: dict[str, float] = {}
-        self.feed: FeedProgressed | None = None
+        self._feeds = FeedViews(called_s)
         self.ended_s: float | None = None
 
     def note(self, event: Event) -> None:
@@ -41,12 +51,14 @@ class Journal:
                 self._last_import_s = event.time_s
             elif isinstance(event, FeedProgressed):
                 self._note_feed(event)
+            elif isinstance(event, InferenceProgressed):
+                self._feeds.note(event)
             elif isinstance(event, MetricsReported):
                 self._note_metrics(event)
             self._changed.notify_all()
 
     def _note_feed(self, event: FeedProgressed) -> None:
-        self.feed = event
+        self._feeds.note(event)
         self._mark("feeding", event.time_s)
         if event.complete:
             self._mark("fed", event.time_s)
@@ -82,6 +94,12 @@ class Journal:
         """All events but log text, oldest first (at most 10,000)."""
         with self._changed:
             return list(self._events)
+
+    @property
+    def feeds(self) -> tuple[FeedView, ...]:
+        """What has been fed, and answered, so far."""
+        with self._changed:
+            return self._feeds.views
 
     @property
     def metrics(self) -> list[MetricsReported]:

@@ -108,7 +108,7 @@ class Lifecycle:
             ended_s=self.journal.ended_s,
             nodes=nodes,
             timings=dict(self.journal.timings),
-            feed=self.journal.feed,
+            feeds=self.journal.feeds,
             reason=str(self._launch_error or reason),
             notes=tuple(self._notes),
             spark_ui=self._spark_ui,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tfos_lab import beacons
 from tfos_lab.engine.board import Board
 from tfos_lab.engine.doors import Door
-from tfos_lab.engine.events import Event, NodeChanged, StateChanged
+from tfos_lab.engine.events import BoardStatus, Event, NodeChanged, StateChanged
 
 if TYPE_CHECKING:
     from tfos_lab.engine.lifecycle import Lifecycle
@@ -60,6 +60,11 @@ class Presence:
         """Where the Jupyter server shows TensorBoard."""
         server = beacons.own_server_url() if self._board is not None and self._lit else ""
         return f"{server.rstrip('/')}/tfos-lab/tb/{self._cluster.id}/" if server else None
+
+    @property
+    def board_status(self) -> BoardStatus | None:
+        """How TensorBoard is, if the run has one that can be found from outside."""
+        return self._board.status if self._board is not None and self._lit else None
 
     @property
     def tensorboard_socket(self) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
@@ -41,14 +42,10 @@ class StreamFeed:
         Spark's own view of it. End it with `stop`, which waits for the rows under way.
     """
 
-    def __init__(
-        self, cluster: Lifecycle, feeding: Feeding, frame: DataFrame, remainder: str, timeout_s: float
-    ) -> None:
+    def __init__(self, cluster: Lifecycle, feeding: Feeding, request: FeedRequest) -> None:
         self._cluster = cluster
         self._feeding = feeding
-        self._frame = frame
-        self._remainder = remainder
-        self._timeout_s = timeout_s
+        self._request = request
         self._ending = threading.Event()
         self._idle = threading.Condition()
         self._busy = False
@@ -61,7 +58,7 @@ class StreamFeed:
 
     def start(self, checkpoint: str) -> None:
         """Begin; Spark calls from a thread of its own."""
-        writer = self._frame.writeStream.foreachBatch(self._feed).option("checkpointLocation", checkpoint)
+        writer = self._request.frame.writeStream.foreachBatch(self._feed).option("checkpointLocation", checkpoint)
         self.query = writer.start()
         threading.Thread(target=self._watch, name=f"tfos-stream-{self._cluster.id}", daemon=True).start()
 
@@ -94,7 +91,7 @@ class StreamFeed:
             self._busy = True
         try:
             if batch > self._done_batch:
-                self._feed_rows(FeedRequest(rows, 1, self._remainder, self._timeout_s, stream=True))
+                self._feed_rows(replace(self._request, frame=rows))
                 self._done_batch = batch
         finally:
             with self._idle:
@@ -145,16 +142,14 @@ class StreamFeed:
             self._cluster.attempt.fail(Failure("feed", "FeedError", reason))
 
 
-def feed_stream(
-    cluster: Lifecycle, feeding: Feeding, frame: DataFrame, *, remainder: str, timeout_s: float, checkpoint: str
-) -> StreamFeed:
+def feed_stream(cluster: Lifecycle, feeding: Feeding, request: FeedRequest, *, checkpoint: str) -> StreamFeed:
     """Feed a streaming DataFrame; see `Cluster.train`."""
-    if is_connect(frame.sparkSession):
+    if is_connect(request.frame.sparkSession):
         raise ConfigError(["data: streaming DataFrames need a classic session; through Spark Connect, feed tables"])
     cluster.wait_until_running()
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
-    stream = StreamFeed(cluster, feeding, frame, remainder, timeout_s)
+    stream = StreamFeed(cluster, feeding, request)
     feeding.streams.append(stream)
     try:
         stream.start(checkpoint)

@@ -68,8 +68,10 @@ _MODULES = (
     "dom.js",
     "format.js",
     "store.js",
+    "page.js",
     "stop.js",
     "ending.js",
+    "board.js",
     "header.js",
     "timeline.js",
     "table.js",
@@ -308,8 +310,9 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None
             {"name": span.name, "start_s": span.start_s, "end_s": None if span.open else span.end_s, "lane": span.lane}
             for span in spans_of(view, now_s)
         ],
-        "feed": _encode_feed(view, pace),
+        "feed": _encode_feeds(view, pace),
         "spark_ui": view.spark_ui,
+        "board": {"state": view.board.state, "reason": view.board.reason} if view.board is not None else None,
         "started_s": view.started_s,
         "ended_s": view.ended_s,
         "now_s": now_s,
@@ -323,14 +326,18 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None
     }
 
 
-def _encode_feed(view: ClusterView, pace: Pace | None) -> dict[str, Any] | None:
-    if view.feed is None:
+def _encode_feeds(view: ClusterView, pace: Pace | None) -> dict[str, Any] | None:
+    """Return the last feed, and a line for each one before it."""
+    if not view.feeds:
         return None
+    last = view.feeds[-1]
+    *older, line = summary.feed_lines(view, pace)
     return {
-        "line": summary.feed_line(view, pace),
-        "shares": summary.feed_shares(view.feed),
-        "progress": summary.feed_progress(view.feed),
-        "complete": view.feed.complete,
+        "older": older,
+        "line": line,
+        "shares": summary.feed_shares(last),
+        "progress": summary.feed_progress(last),
+        "complete": last.complete,
     }
 
 
@@ -340,7 +347,7 @@ def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column
         "state": node.state,
         "detail": node.detail,
         "cells": {column.key: column.text(node) for column in columns},
-        "progress": summary.progress(node, view.feed),
+        "progress": summary.progress(node, view.feeds),
         "beat_s": node.last_beat_s,
     }
 

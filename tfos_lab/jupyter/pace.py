@@ -45,9 +45,10 @@ class Pace:
         """Take a look at the cluster."""
         for node in view.nodes:
             self._nodes.setdefault(node.node, Meter()).note(now_s, node.rows)
-        if view.feed is not None and not view.feed.complete:
-            self._rows.note(now_s, sum(view.feed.rows.values()))
-            self._bytes.note(now_s, view.feed.size_bytes)
+        feed = view.feeds[-1] if view.feeds else None
+        if feed is not None and feed.kind != "inference" and not feed.complete:
+            self._rows.note(now_s, sum(feed.rows.values()))
+            self._bytes.note(now_s, feed.size_bytes)
 
     def rows_per_s(self, node: str) -> float | None:
         """Rows that a node takes per second."""

@@ -99,7 +99,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         _headline_text(view),
         *([view.reason] if view.reason else []),
         *([summary.phase_line(view)] if view.timings else []),
-        *([summary.feed_line(view)] if view.feed else []),
+        *summary.feed_lines(view),
         *view.notes,
         *_aligned(rows, [column.numeric for column in columns]),
         *(f"{node}: {detail}" for node, detail in summary.broken_nodes(view)),
@@ -162,12 +162,13 @@ def _bar(span: Span, whole_s: float) -> str:
 
 
 def _feed(view: ClusterView) -> str:
-    if view.feed is None:
+    if not view.feeds:
         return ""
-    line, shares = summary.feed_line(view), summary.feed_shares(view.feed)
-    return (
-        f'<div class="tfos-feed"><span>{_escape(line)}</span> <span class="tfos-facts">{_escape(shares)}</span></div>'
-    )
+    *older, last = summary.feed_lines(view)
+    shares = summary.feed_shares(view.feeds[-1])
+    before = "".join(f'<div class="tfos-older-feed">{_escape(line)}</div>' for line in older)
+    facts = f'<span class="tfos-facts">{_escape(shares)}</span>'
+    return f'{before}<div class="tfos-feed"><span>{_escape(last)}</span> {facts}</div>'
 
 
 def _notes(view: ClusterView) -> str:

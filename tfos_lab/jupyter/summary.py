@@ -7,10 +7,10 @@ out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tfos_lab.engine.events import ClusterView, FeedProgressed, NodeView
+from tfos_lab.engine.events import ClusterView, FeedView, NodeView
 from tfos_lab.engine.metrics import by_weight
 from tfos_lab.jupyter.pace import Pace
 
@@ -30,6 +30,8 @@ _UP = {"running", "serving", "done"}
 _MAX_METRICS = 3
 # More nodes than this are summed up.
 _MAX_SHARES = 8
+# So many lines for what was fed before; what was before that is one line.
+_MAX_OLDER_FEEDS = 4
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def node_columns(view: ClusterView, pace: Pace | None = None) -> list[Column]:
     """Return the columns that have something to say about this cluster; node and state always do."""
     metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
     rates = [_rate_column(pace)] if pace is not None else []
-    columns = [*_FIRST_COLUMNS, *metrics, _rows_column(view.feed), *rates, *_LAST_COLUMNS]
+    columns = [*_FIRST_COLUMNS, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
     always = ("node", "state")
     return [column for column in columns if column.key in always or any(column.text(node) for node in view.nodes)]
 
@@ -110,54 +112,98 @@ def progress_column(view: ClusterView) -> str:
     return "step" if any(node.total_steps for node in view.nodes) else "rows"
 
 
-def progress(node: NodeView, feed: FeedProgressed | None = None) -> float | None:
+def progress(node: NodeView, feeds: Sequence[FeedView] = ()) -> float | None:
     """Return how much of its steps, or else of its rows, a node has done, from 0 to 1, where that is known."""
     if node.total_steps and node.step is not None:
         return min(1.0, max(0.0, node.step / node.total_steps))
-    total = total_rows(node, feed)
+    total = total_rows(node, feeds)
     return min(1.0, node.rows / total) if total else None
 
 
-def total_rows(node: NodeView, feed: FeedProgressed | None) -> int | None:
-    """Return how many rows a node will have taken at the end of the first feed, once that is known."""
-    if feed is None or feed.feed > 0 or not feed.complete:
+def total_rows(node: NodeView, feeds: Sequence[FeedView]) -> int | None:
+    """Return how many rows a node will have taken at the end of all feeds, where that is known by now."""
+    if not all(feed.kind == "table" and feed.complete for feed in feeds):
         return None
-    return feed.rows.get(node.node, 0) * feed.epochs or None
+    return sum(feed.rows.get(node.node, 0) * feed.epochs for feed in feeds) or None
 
 
-def feed_progress(feed: FeedProgressed) -> float | None:
-    """Return how much of the data has been fed, from 0 to 1, where Spark tells."""
+def feed_progress(feed: FeedView) -> float | None:
+    """Return how much of a table has been fed, from 0 to 1, where Spark tells."""
+    if feed.kind != "table":
+        return None
     if feed.complete:
         return 1.0
     return min(1.0, feed.partitions / feed.total_partitions) if feed.total_partitions else None
 
 
-def feed_line(view: ClusterView, pace: Pace | None = None) -> str:
+def feed_lines(view: ClusterView, pace: Pace | None = None) -> list[str]:
+    """Return a line for each feed, stream and inference: short ones for what was before, the whole story of the last.
+
+    ``["feed 1: 1,797 rows in 0.31 s", "feed 2: 900 rows fed · 2/4 partitions · 0.2 MB"]``; of very many, the first ones
+    are summed up in one line.
+    """
+    *older, last = view.feeds or (None,)
+    if last is None:
+        return []
+    summed, shown = older[:-_MAX_OLDER_FEEDS], older[-_MAX_OLDER_FEEDS:]
+    sum_line = [f"{len(summed)} earlier ones: {_counted(sum(map(_rows_of, summed)), 'row')}"] if summed else []
+    return [*sum_line, *(_short_feed_line(feed) for feed in shown), feed_line(last, pace, alone=not older)]
+
+
+def feed_line(feed: FeedView, pace: Pace | None = None, *, alone: bool = True) -> str:
     """Return what was fed as one line: ``"1,797 rows fed · 4/4 partitions · 0.5 MB in 0.31 s (5,800 rows/s)"``."""
-    feed = view.feed
-    if feed is None:
-        return ""
-    rows, seconds = sum(feed.rows.values()), _fed_seconds(view)
-    of = f"/{feed.total_partitions:,}" if feed.total_partitions else ""
-    which = f"feed {feed.feed + 1:,}: " if feed.feed else ""
-    parts = [
-        f"{which}{_counted(rows, 'row')} fed",
-        f"{feed.partitions:,}{of} {'partition' if of == '/1' else 'partitions'}",
-    ]
-    if feed.complete and seconds:
-        rates = f"{format_rate(rows / seconds)} rows/s, {format_bytes(feed.size_bytes / seconds)}/s"
-        parts.append(f"{format_bytes(feed.size_bytes)} in {format_seconds(seconds)} ({rates})")
+    which = "" if alone and feed.kind == "table" else f"{_name_of(feed)}: "
+    parts = [f"{which}{_counted(_rows_of(feed), 'row')} {'answered' if feed.kind == 'inference' else 'fed'}"]
+    if feed.kind == "stream":
+        parts.append(_counted(feed.micro_batches, "micro-batch", "micro-batches"))
     else:
-        parts.append(format_bytes(feed.size_bytes))
-        if pace is not None and not feed.complete and pace.fed_rows_per_s is not None:
-            parts.append(f"{format_rate(pace.fed_rows_per_s)} rows/s")
-            parts.append(f"{format_bytes(pace.fed_bytes_per_s or 0)}/s")
+        parts.append(_partitions_text(feed))
+    if feed.kind != "inference":
+        parts += _amounts(feed, pace)
     if feed.epochs > 1:
         parts.append(f"{feed.epochs} epochs")
     return " · ".join(parts)
 
 
-def feed_shares(feed: FeedProgressed) -> str:
+def _short_feed_line(feed: FeedView) -> str:
+    parts = [_counted(_rows_of(feed), "row")]
+    if feed.kind == "stream":
+        parts.append(_counted(feed.micro_batches, "micro-batch", "micro-batches"))
+    if feed.epochs > 1:
+        parts.append(f"{feed.epochs} epochs")
+    if feed.kind == "table" and feed.ended_s is not None:
+        parts[0] += f" in {format_seconds(feed.ended_s - feed.started_s)}"
+    return f"{_name_of(feed)}: {' · '.join(parts)}"
+
+
+def _name_of(feed: FeedView) -> str:
+    return f"{'feed' if feed.kind == 'table' else feed.kind} {feed.number + 1:,}"
+
+
+def _rows_of(feed: FeedView) -> int:
+    return sum(feed.rows.values())
+
+
+def _partitions_text(feed: FeedView) -> str:
+    if feed.total_partitions:
+        one = feed.total_partitions == 1
+        return f"{feed.partitions:,}/{feed.total_partitions:,} {'partition' if one else 'partitions'}"
+    return _counted(feed.partitions, "partition")
+
+
+def _amounts(feed: FeedView, pace: Pace | None) -> list[str]:
+    """Return bytes and rates: on the whole when all is fed, of the last seconds before."""
+    seconds = feed.ended_s - feed.started_s if feed.kind == "table" and feed.ended_s is not None else 0.0
+    if seconds:
+        rates = f"{format_rate(_rows_of(feed) / seconds)} rows/s, {format_bytes(feed.size_bytes / seconds)}/s"
+        return [f"{format_bytes(feed.size_bytes)} in {format_seconds(seconds)} ({rates})"]
+    parts = [format_bytes(feed.size_bytes)]
+    if pace is not None and not feed.complete and pace.fed_rows_per_s is not None:
+        parts += [f"{format_rate(pace.fed_rows_per_s)} rows/s", f"{format_bytes(pace.fed_bytes_per_s or 0)}/s"]
+    return parts
+
+
+def feed_shares(feed: FeedView) -> str:
     """Return each node's rows, or their range where there are many nodes."""
     if len(feed.rows) <= _MAX_SHARES:
         return " · ".join(f"{node} {rows:,}" for node, rows in feed.rows.items())
@@ -166,15 +212,8 @@ def feed_shares(feed: FeedProgressed) -> str:
     return f"{len(feed.rows)} nodes with {each}"
 
 
-def _fed_seconds(view: ClusterView) -> float | None:
-    first = view.feed is not None and view.feed.feed == 0  # the marks are those of the first and the last one
-    if not first or "feeding" not in view.timings or "fed" not in view.timings:
-        return None
-    return view.timings["fed"] - view.timings["feeding"]
-
-
-def _counted(count: int, one: str) -> str:
-    return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
+def _counted(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"
 
 
 def format_rate(per_s: float) -> str:
@@ -234,9 +273,9 @@ def _step_text(node: NodeView) -> str:
     return f"{node.step:,}/{node.total_steps:,}" if node.total_steps else f"{node.step:,}"
 
 
-def _rows_column(feed: FeedProgressed | None) -> Column:
+def _rows_column(feeds: Sequence[FeedView]) -> Column:
     def text(node: NodeView) -> str:
-        total = total_rows(node, feed)
+        total = total_rows(node, feeds)
         rows = f"{node.rows:,}" if node.rows else ""
         return f"{node.rows:,}/{total:,}" if total and node.rows else rows
 

@@ -39,6 +39,7 @@ from tfos_lab.messages.inference import (
     ExchangeTaken,
     InferenceOpen,
     InferenceReady,
+    RowsAnswered,
 )
 from tfos_lab.messages.life import (
     Alive,

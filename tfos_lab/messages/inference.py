@@ -57,5 +57,14 @@ class ExchangeDropped(Message, frozen=True):
     exchange: int
 
 
-FromAgent = InferenceReady | ExchangeTaken | ExchangeResults
+class RowsAnswered(Message, frozen=True):
+    """The node has answered ``rows`` further rows of an inference; ``last`` are a partition's last ones."""
+
+    seat: int
+    inference: int
+    rows: int
+    last: bool = False
+
+
+FromAgent = InferenceReady | ExchangeTaken | ExchangeResults | RowsAnswered
 ToAgent = InferenceOpen | ExchangeRows | ExchangeEnded | ExchangeDropped

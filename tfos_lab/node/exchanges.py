@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,16 @@ from tfos_lab.data.schema import ColumnSpec
 # Files of rows that wait for the child, for each exchange.
 _FILES_AHEAD = 2
 _WAIT_STEP_S = 1.0
+# The driver hears so often how many rows were answered.
+_TELL_S = 0.25
 
 
 class Exchange:
     """One task's conversation, as its Flight thread and the agent's loop share it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, inference: int) -> None:
         self.number = number
+        self.inference = inference
         self.results: queue.SimpleQueue[m.ExchangeResults | None] = queue.SimpleQueue()
         self.room = threading.Semaphore(_FILES_AHEAD)
         self.rows_in = 0
@@ -46,8 +50,10 @@ class Exchanges:
         Folder for rows on their way.
     post : callable
         Has a function called by the agent's loop.
-    send_to_child : callable
-        For the agent's loop only.
+    send_to_child, send : callable
+        For the agent's loop only; the latter says something to the driver.
+    seat : int
+        The node's.
     """
 
     def __init__(
@@ -55,19 +61,23 @@ class Exchanges:
         spool: Path,
         post: Callable[[Callable[[], None]], None],
         send_to_child: Callable[[m.ToAgent], None],
+        send: Callable[[m.FromAgent], None],
+        seat: int,
     ) -> None:
         self._spool = spool
         self._post = post
         self._send_to_child = send_to_child
+        self._send = send
+        self._seat = seat
         self._numbers = itertools.count()
         self._open: dict[int, Exchange] = {}
         self._closed = False
 
     # ---- Flight's threads -------------------------------------------------------------------------------------------
 
-    def serve(self, specs: tuple[ColumnSpec, ...], reader: Any, writer: Any) -> None:
+    def serve(self, inference: int, specs: tuple[ColumnSpec, ...], reader: Any, writer: Any) -> None:
         """Take a task's rows until it has no more, and answer all of them."""
-        exchange = Exchange(next(self._numbers))
+        exchange = Exchange(next(self._numbers), inference)
         self._post(lambda: self._open.__setitem__(exchange.number, exchange))
         feeder = threading.Thread(
             target=self._take_rows, args=(exchange, specs, reader), name="tfos-exchange", daemon=True
@@ -109,6 +119,8 @@ class Exchanges:
 
     def _answer(self, exchange: Exchange, writer: Any) -> None:
         answered, begun = 0, False
+        told, told_s = 0, time.monotonic()
+        self._tell_of(exchange, 0)
         while not (exchange.all_in and answered == exchange.rows_in):
             try:
                 message = exchange.results.get(timeout=_WAIT_STEP_S)
@@ -126,6 +138,15 @@ class Exchanges:
                     writer.begin(batch.schema)
                     begun = True
                 writer.write_batch(batch)
+            if time.monotonic() - told_s > _TELL_S:
+                self._tell_of(exchange, answered - told)
+                told, told_s = answered, time.monotonic()
+        self._tell_of(exchange, answered - told, last=True)
+
+    def _tell_of(self, exchange: Exchange, rows: int, *, last: bool = False) -> None:
+        if exchange.inference >= 0:
+            message = m.RowsAnswered(seat=self._seat, inference=exchange.inference, rows=rows, last=last)
+            self._post(lambda: self._send(message))
 
     # ---- the agent's loop -------------------------------------------------------------------------------------------
 

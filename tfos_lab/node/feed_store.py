@@ -92,7 +92,7 @@ class FeedStore:
         from tfos_lab.node.flight_endpoint import FlightEndpoint
 
         if self._exchanges is None:
-            self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child)
+            self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send, self._seat)
         return FlightEndpoint(
             location,
             tls,

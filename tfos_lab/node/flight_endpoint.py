@@ -45,10 +45,14 @@ class CommitTicket(msgspec.Struct, frozen=True):
 
 
 class ExchangeTicket(msgspec.Struct, frozen=True):
-    """What stands over the rows of an inference task; ``schema`` is that of their DataFrame, as Spark writes it."""
+    """What stands over the rows of an inference task; ``schema`` is that of their DataFrame, as Spark writes it.
+
+    ``inference`` counts the calls of `Cluster.inference`; -1 for a row that is sent to see what results are like.
+    """
 
     token: str
     schema: str
+    inference: int = -1
 
 
 class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
@@ -69,7 +73,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
     on_commit : callable
         Called with the `CommitTicket`; on a Flight thread.
     on_exchange : callable
-        Called with ``(specs, reader, writer)``; on a Flight thread, until all rows are answered.
+        Called with ``(inference, specs, reader, writer)``; on a Flight thread, until all rows are answered.
     """
 
     def __init__(
@@ -80,7 +84,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         *,
         on_stored: Callable[[PutTicket, Path], None],
         on_commit: Callable[[CommitTicket], None],
-        on_exchange: Callable[[tuple[ColumnSpec, ...], Any, Any], None],
+        on_exchange: Callable[[int, tuple[ColumnSpec, ...], Any, Any], None],
     ) -> None:
         super().__init__(location, tls_certificates=[(tls.certificate, tls.key)] if tls else None)
         self._spool = spool
@@ -109,7 +113,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         ticket = msgspec.msgpack.decode(descriptor.command, type=ExchangeTicket)
         self._check(ticket.token)
         try:
-            self._on_exchange(column_specs(ticket.schema), reader, writer)
+            self._on_exchange(ticket.inference, column_specs(ticket.schema), reader, writer)
         except Exception as error:
             raise _explained(error, self._spool.folder) from error
 

@@ -23,6 +23,7 @@ class InferencePlan(msgspec.Struct, frozen=True):
 
     ``asked`` are the positions of the columns that go to the nodes, and ``names`` theirs; the first ``kept`` columns
     stay with the results. ``results`` is the Arrow schema of those, or empty while it has to be found out.
+    ``inference`` counts the calls of `Cluster.inference`; -1 while it is found out.
     """
 
     cluster: str
@@ -34,6 +35,7 @@ class InferencePlan(msgspec.Struct, frozen=True):
     names: list[str]
     kept: int
     results: bytes = b""
+    inference: int = -1
 
 
 def inference_task(batches: Any, encoded_plan: bytes) -> Any:
@@ -95,7 +97,7 @@ class _Conversation:
         from pyarrow import flight
 
         plan = self._plan
-        ticket = ExchangeTicket(plan.token, plan.schema)
+        ticket = ExchangeTicket(plan.token, plan.schema, plan.inference)
         try:
             client = connect(self._nearest(), plan.certificate)
             descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))

@@ -7,6 +7,8 @@ import { UUID } from "@lumino/coreutils";
 import type { ServerApi } from "./api";
 
 export const OPEN_BOARD = "tfos-lab:open-tensorboard";
+/** `tfos_lab/jupyter/static/board.js` says so. */
+const ASKED_TO_OPEN = "tfos-lab:open-board";
 
 interface BoardArgs {
   readonly id: string;
@@ -57,6 +59,14 @@ export function addBoardCommand(
       labShell.activateById(widget.id);
     },
   });
+  if (labShell) {
+    // The dashboard of a cell asks so; where nobody answers, its link opens a tab of the browser.
+    document.addEventListener(ASKED_TO_OPEN, (event) => {
+      const { id, name } = (event as CustomEvent<Partial<BoardArgs>>).detail;
+      event.preventDefault();
+      void app.commands.execute(OPEN_BOARD, { id: String(id), name: String(name) });
+    });
+  }
   if (restorer) {
     void restorer.restore(tracker, {
       command: OPEN_BOARD,

@@ -1,5 +1,6 @@
-// The line that says how the cluster is: state, name, nodes, time, Stop; below it reason, notes, phases and the feed.
+// The line that says how the cluster is: state, name, nodes, time, links, Stop; below it reason, notes, phases and feeds.
 
+import { BoardLink } from "./board.js";
 import { element, icon, setAttribute, setText } from "./dom.js";
 import { ENDED, formatElapsed } from "./format.js";
 import { requestStop } from "./stop.js";
@@ -44,12 +45,14 @@ export class Header {
       icon("away"),
       "Spark UI",
     );
+    this.board = new BoardLink(store);
     this.timeline = new Timeline(store);
     this.feedBar = element("div", { class: "tfos-bar", role: "progressbar", "aria-label": "Progress of the feed" });
     this.feedBar.append(element("div"));
     this.feedLine = element("span");
     this.feedShares = element("span", { class: "tfos-facts" });
     this.feed = element("div", { class: "tfos-feed" }, this.feedBar, this.feedLine, this.feedShares);
+    this.olderFeeds = element("div");
     this.reason = element("div", { class: "tfos-reason" });
     this.notes = element("div");
     this.announcer = element("span", { class: "tfos-hidden", role: "status", "aria-live": "polite" });
@@ -62,11 +65,13 @@ export class Header {
         this.state,
         this.name,
         this.facts,
-        element("div", { class: "tfos-actions" }, this.sparkUi, this.stop),
+        element("div", { class: "tfos-actions" }, this.board.el, this.sparkUi, this.stop),
       ),
       this.reason,
       this.notes,
+      this.board.note,
       this.timeline.el,
+      this.olderFeeds,
       this.feed,
       this.announcer,
     );
@@ -78,6 +83,7 @@ export class Header {
     setText(this.reason, view.reason);
     this.reason.hidden = !view.reason;
     this.updateSparkUi(view.spark_ui);
+    this.board.update();
     this.updateFeed(view.feed);
     if (this.notes.childElementCount !== view.notes.length) {
       this.notes.replaceChildren(...view.notes.map((note) => element("div", { class: "tfos-note" }, note)));
@@ -97,6 +103,7 @@ export class Header {
   /** @param {Feed | null} feed */
   updateFeed(feed) {
     this.feed.hidden = !feed;
+    this.updateOlderFeeds(feed?.older ?? []);
     if (!feed) return;
     setText(this.feedLine, feed.line);
     setText(this.feedShares, feed.shares);
@@ -105,6 +112,14 @@ export class Header {
     setAttribute(this.feedBar, "data-state", feed.complete ? "done" : "running");
     setAttribute(this.feedBar, "aria-valuenow", String(Math.round(part * 100)));
     /** @type {HTMLElement} */ (this.feedBar.firstElementChild).style.width = `${part * 100}%`;
+  }
+
+  /** @param {string[]} lines */
+  updateOlderFeeds(lines) {
+    const shown = this.olderFeeds.children;
+    while (shown.length > lines.length) shown[shown.length - 1]?.remove();
+    while (shown.length < lines.length) this.olderFeeds.append(element("div", { class: "tfos-older-feed" }));
+    lines.forEach((line, index) => setText(/** @type {Element} */ (shown[index]), line));
   }
 
   /** Once a second: the time since the call, and what goes on. */

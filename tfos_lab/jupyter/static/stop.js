@@ -1,5 +1,7 @@
 // Stop: one click, whichever way the kernel can hear.
 
+import { pageConfig, serverUrl } from "./page.js";
+
 /**
  * Asks the kernel to stop the cluster.
  *
@@ -18,29 +20,18 @@ export async function requestStop(model) {
  */
 async function interruptKernel(model) {
   const kernel = model.widget_manager?.kernel?.id ?? model.get("kernel_id");
-  const page = pageConfig();
-  if (!kernel || !page?.baseUrl) return false;
+  const url = serverUrl(`api/kernels/${encodeURIComponent(kernel)}/interrupt`);
+  if (!kernel || !url) return false;
   /** @type {Record<string, string>} */
   const headers = {};
   const xsrf = /(?:^|;\s*)_xsrf=([^;]*)/.exec(document.cookie)?.[1];
   if (xsrf) headers["X-XSRFToken"] = decodeURIComponent(xsrf);
-  if (page.token) headers["Authorization"] = `token ${page.token}`;
-  const base = new URL(page.baseUrl, document.location.href);
-  const url = new URL(`api/kernels/${encodeURIComponent(kernel)}/interrupt`, base);
+  const token = pageConfig()?.token;
+  if (token) headers["Authorization"] = `token ${token}`;
   try {
     const response = await fetch(url, { method: "POST", credentials: "same-origin", headers });
     return response.ok;
   } catch {
     return false;
-  }
-}
-
-/** @returns {{baseUrl?: string, token?: string} | null} what the Jupyter page says of its server */
-function pageConfig() {
-  const text = document.getElementById("jupyter-config-data")?.textContent;
-  try {
-    return text ? JSON.parse(text) : null;
-  } catch {
-    return null;
   }
 }

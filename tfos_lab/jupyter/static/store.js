@@ -8,10 +8,11 @@
  *   progress: number | null, beat_s: number | null}} Row
  * @typedef {{key: string, title: string, numeric: boolean, rank: number}} Column
  * @typedef {{name: string, start_s: number, end_s: number | null, lane: number}} Span
- * @typedef {{line: string, shares: string, progress: number | null, complete: boolean}} Feed
+ * @typedef {{older: string[], line: string, shares: string, progress: number | null, complete: boolean}} Feed
  * @typedef {{id: string, name: string, state: string, reason: string, notes: string[], headline: string,
- *   spans: Span[], feed: Feed | null, spark_ui: string, started_s: number, ended_s: number | null, now_s: number,
- *   run_dir: string, bar: string, columns: Column[], rows: Row[]}} View
+ *   spans: Span[], feed: Feed | null, spark_ui: string, board: {state: string, reason: string} | null,
+ *   started_s: number, ended_s: number | null, now_s: number, run_dir: string, bar: string, columns: Column[],
+ *   rows: Row[]}} View
  * @typedef {{metric: string, node: string, fresh: boolean, points: Point[], last: Point | null}} SeriesPoints
  * @typedef {{version: number, kept: Map<string, Point[]>, nodes: Map<string, Point[]>}} Lines
  *   of one metric: the points that stay, and those to draw, with the newest at their end
