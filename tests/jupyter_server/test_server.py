@@ -31,9 +31,11 @@ class Node(http.server.BaseHTTPRequestHandler):
     """A TensorBoard that has been taken over: it sends what it should not."""
 
     heard: ClassVar[list[tuple[str, HTTPMessage]]] = []
+    bodies: ClassVar[list[bytes]] = []
 
     def do_GET(self):
         self.heard.append((self.path, self.headers))
+        self.bodies.append(self.rfile.read(int(self.headers["Content-Length"] or 0)))
         self.send_response(302 if self.path == "/away" else 200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Set-Cookie", "_xsrf=stolen; Path=/")
@@ -280,3 +282,20 @@ def test_stop_says_what_is_wrong(url, light, short_path):
     )
     status, _, body = ask(f"{url}tfos-lab/clusters/other/stop", method="POST")
     assert (status, json.loads(body)["message"]) == (404, "no such cluster runs; it may just have ended")
+
+
+def test_a_request_goes_on_as_it_was_asked_and_brings_its_answer_back(url, light, node):
+    light(tensorboard=node)
+    quoted = f"{ticket_url(url)}data/plugin/a%2Fb/~c?run=.%2F&tag=x%20y"
+    status, headers, body = ask(quoted, login=False, headers={"If-None-Match": '"abc"', "User-Agent": "secret"})
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    [(path, heard)] = Node.heard
+    assert path == "/data/plugin/a%2Fb/~c?run=.%2F&tag=x%20y"
+    assert heard["If-None-Match"] == '"abc"'
+    assert "secret" not in str(heard)
+    assert body.endswith(PAGE.partition(b"<head>")[2])
+    asked = urllib.request.Request(quoted, data=b"tags=1", headers={"Content-Type": "text/x-tags"})
+    with urllib.request.urlopen(asked, timeout=120) as answer:
+        assert answer.status == 200
+    assert Node.bodies[-1] == b"tags=1"
+    assert Node.heard[-1][1]["Content-Type"] == "text/x-tags"

@@ -115,6 +115,7 @@ class StreamFeed:
             if attempt.state == "restarting":
                 raise AttemptLost
             if self._is_unwanted(attempt):
+                self._ending.set()  # the query ends with this error: that is no failure of the stream
                 raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
             time.sleep(_STEP_S)
 

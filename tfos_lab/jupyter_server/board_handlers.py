@@ -15,14 +15,12 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from jupyter_server.auth.decorator import allow_unauthenticated, authorized
 from jupyter_server.base.handlers import JupyterHandler
-from jupyter_server_proxy.handlers import LocalProxyHandler
 from tornado import web
 
 from tfos_lab import beacons
-from tfos_lab.jupyter_server.sandbox import SAFE_HEADERS
+from tfos_lab.jupyter_server.forward import forward
+from tfos_lab.jupyter_server.sandbox import SAFE_HEADERS, protect
 
-# What says who the user is, or where he comes from, is not for the node's eyes.
-_PRIVATE = ("Cookie", "Authorization", "X-Xsrftoken", "Referer", "Origin", "X-Forwarded-For", "X-Real-Ip", "Forwarded")
 _UNKNOWN = (
     "This run is not known here any more: the kernel that it belonged to has ended. "
     "%tfos tensorboard FOLDER shows the event files of a folder."
@@ -71,38 +69,45 @@ class BoardEntryHandler(JupyterHandler):
         self.redirect(f"{self.base_url}{path}{query}")
 
 
-class BoardHandler(LocalProxyHandler):  # type: ignore[misc]
+class BoardHandler(JupyterHandler):
     """Passes requests with a ticket on to the run's door, without anything of the user's."""
 
     def initialize(self, tickets: Tickets) -> None:
         """Take what the routes give."""
         self._tickets = tickets
 
-    async def prepare(self) -> None:
+    async def prepare(self, **how: Any) -> None:
         """Check the ticket before anything else; the login was checked where it was given."""
         cluster_id, ticket, _ = self.path_args
         if self.request.headers.get("Upgrade") or not self._tickets.holds(cluster_id, ticket):
             raise web.HTTPError(403, "This address is old: open TensorBoard from the notebook again.")
-        await JupyterHandler.prepare(self)
+        await super().prepare(**how)
         beacon = beacons.find(cluster_id)
         if beacon is None or not beacon.tensorboard:
             raise web.HTTPError(404, _UNKNOWN)
-        self.unix_socket = beacon.tensorboard
+        self._socket = beacon.tensorboard
+
+    def check_xsrf_cookie(self) -> None:
+        """A sandboxed page has no cookies: its ticket, which no other page knows, stands for them."""
+
+    def compute_etag(self) -> str | None:
+        """TensorBoard's own, if any."""
+        return None
 
     @allow_unauthenticated
-    async def get(self, _cluster_id: str, _ticket: str, path: str) -> None:
+    async def get(self, *_: str) -> None:
         """Fetch a page."""
-        await self._pass_on(path)
+        await self._pass_on()
 
     @allow_unauthenticated
-    async def head(self, _cluster_id: str, _ticket: str, path: str) -> None:
+    async def head(self, *_: str) -> None:
         """Ask about a page."""
-        await self._pass_on(path)
+        await self._pass_on()
 
     @allow_unauthenticated
-    async def post(self, _cluster_id: str, _ticket: str, path: str) -> None:
+    async def post(self, *_: str) -> None:
         """Fetch data; TensorBoard asks for much of it in this way."""
-        await self._pass_on(path)
+        await self._pass_on()
 
     @allow_unauthenticated
     async def options(self, *_: str) -> None:
@@ -115,27 +120,23 @@ class BoardHandler(LocalProxyHandler):  # type: ignore[misc]
         self.set_status(204)
         self.finish()
 
-    put = delete = patch = web.RequestHandler._unimplemented_method  # noqa: SLF001 - answered with 405
-
-    async def _pass_on(self, path: str) -> None:
-        # As a stream, the answer would get past `protect`.
-        self.request.headers["Accept"] = "*/*"
-        await super().proxy(0, path)
-
-    def proxy_request_headers(self) -> Any:
-        """Return what the node may know of the request."""
-        headers = super().proxy_request_headers()
-        for name in _PRIVATE:
-            headers.pop(name, None)
-        if self.request.path.endswith(("/", ".html")):
-            headers["Accept-Encoding"] = "identity"  # so that `protect` can add to it
-        return headers
+    async def _pass_on(self) -> None:
+        # As it was asked for: what is quoted stays so.
+        _, _, path = self.request.path.partition(f"/~{self.path_args[1]}")
+        try:
+            answer = protect(await forward(self.request, self._socket, path))
+        except OSError as error:
+            raise web.HTTPError(502) from error
+        self.set_status(answer.status)
+        for name, value in answer.headers.get_all():
+            self.set_header(name, value)
+        self.finish(answer.body)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Say in a sentence what is wrong."""
         error = kwargs.get("exc_info", (None, None))[1]
         sentence = error.log_message if isinstance(error, web.HTTPError) and status_code < 500 else None
-        self.set_status(502 if status_code > 599 or status_code == 500 else status_code)
+        self.set_status(502 if status_code == 500 else status_code)
         tell(self, sentence or "TensorBoard does not answer. It may still be starting: try again in a moment.")
 
 

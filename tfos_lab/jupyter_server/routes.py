@@ -7,7 +7,6 @@ from typing import Any
 
 from tfos_lab.jupyter_server.board_handlers import BoardEntryHandler, BoardHandler, Tickets
 from tfos_lab.jupyter_server.cluster_handlers import ClustersHandler, StopHandler
-from tfos_lab.jupyter_server.sandbox import protect
 
 
 def make_routes(base_url: str) -> list[tuple[str, Any, dict[str, Any]]]:
@@ -18,5 +17,5 @@ def make_routes(base_url: str) -> list[tuple[str, Any, dict[str, Any]]]:
         (rf"{root}/clusters", ClustersHandler, {}),
         (rf"{root}/clusters/([^/]+)/stop", StopHandler, {}),
         (rf"{root}/tb/([^/]+)/?", BoardEntryHandler, {"tickets": tickets}),
-        (rf"{root}/tb/([^/]+)/~([0-9a-f]+)(/.*)", BoardHandler, {"tickets": tickets, "rewrite_response": protect}),
+        (rf"{root}/tb/([^/]+)/~([0-9a-f]+)(/.*)", BoardHandler, {"tickets": tickets}),
     ]

@@ -7,7 +7,9 @@ left out. In such an origin the browser has no storage to offer; a few lines bef
 
 from __future__ import annotations
 
-from typing import Any
+from tornado.httputil import HTTPHeaders
+
+from tfos_lab.jupyter_server.forward import Answer
 
 _POLICY = (
     "sandbox allow-scripts allow-downloads allow-modals; default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
@@ -61,18 +63,17 @@ _SHIM = b"""<script>
 </script>"""
 
 
-def protect(response: Any) -> None:
-    """Make an answer of TensorBoard safe to pass on; for jupyter-server-proxy's ``rewrite_response``."""
-    kept = [(name, response.headers[name]) for name in _CONTENT_HEADERS if name in response.headers]
-    plain = response.headers.get("Content-Encoding", "identity") == "identity"
-    if plain and response.headers.get("Content-Type", "").startswith("text/html"):
-        response.body = adapt_page(response.body or b"")
-    if response.code in range(300, 400) and response.code != 304:
-        response.code, response.body = 502, b"TensorBoard sent its reader elsewhere, which it has no reason to."
-        kept = [("Content-Type", "text/plain; charset=utf-8")]
-    response.headers.clear()
-    response.headers.update(dict(kept))
-    response.headers.update(SAFE_HEADERS)
+def protect(answer: Answer) -> Answer:
+    """Return an answer of TensorBoard as it is safe to pass on."""
+    status, body = answer.status, answer.body
+    kept = {name: answer.headers[name] for name in _CONTENT_HEADERS if name in answer.headers}
+    plain = answer.headers.get("Content-Encoding", "identity") == "identity"
+    if plain and answer.headers.get("Content-Type", "").startswith("text/html"):
+        body = adapt_page(body)
+    if status in range(300, 400) and status != 304:
+        status, body = 502, b"TensorBoard sent its reader elsewhere, which it has no reason to."
+        kept = {"Content-Type": "text/plain; charset=utf-8"}
+    return Answer(status, HTTPHeaders({**kept, **SAFE_HEADERS}), body)
 
 
 def adapt_page(page: bytes) -> bytes:
