@@ -107,6 +107,32 @@ def test_a_tensorboard_that_died_is_told_in_a_sentence_and_its_folder_shown_from
     fetch_until(door, "/data/plugin/scalars/tags", b"loss")
 
 
+def test_event_files_of_a_folder_that_is_not_shared_are_brought_home(run, tmp_path, monkeypatch):
+    far = tmp_path / "far"
+    # The nodes are on this machine, which is told that it is another one.
+    monkeypatch.setattr("tfos_lab.engine.event_files._sees", lambda _path: False)
+    cluster = run(stay, 0, tensorboard=True, log_dir=str(far), cluster_size=2)
+    cluster.wait(PATIENCE_S)
+    cluster.stop()
+    written = [path.name for path in far.iterdir()]
+    assert len(written) == 1, "the probe is gone"
+    far.rename(tmp_path / "gone")
+    home = cluster.run_dir / "events"
+    assert [path.name for path in home.iterdir()] == written
+    assert cluster.presence.log_dir == str(home)
+    assert any("1 brought from the chief's host" in note for note in cluster.view().notes)
+    fetch_until(cluster.presence.tensorboard_socket, "/data/plugin/scalars/tags", b"loss")
+
+
+def test_event_files_that_are_seen_here_stay_where_they_are(run, tmp_path):
+    cluster = run(stay, 0, log_dir=str(tmp_path / "near"))
+    cluster.wait(PATIENCE_S)
+    cluster.stop()
+    assert cluster.presence.log_dir == str(tmp_path / "near")
+    assert cluster.view().notes == ()
+    assert not (cluster.run_dir / "events").exists()
+
+
 def test_stop_comes_through_the_door_while_the_main_thread_waits(run):
     cluster = run(stay, 600, name="busy")
     until(lambda: beacons.find(cluster.id) is not None and beacons.find(cluster.id).state == "running")

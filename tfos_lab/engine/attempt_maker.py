@@ -64,6 +64,7 @@ class AttemptMaker:
             ledger=ledger,
             bus=cluster.bus,
             logs=cluster.log_keeper,
+            event_files=cluster.event_files,
             make_release=self._release_maker(cluster, number),
             note_saving=cluster.note_saving,
         )

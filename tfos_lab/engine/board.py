@@ -37,18 +37,19 @@ _END_OF_REQUEST = b"\r\n\r\n"
 class LocalBoard:
     """A TensorBoard on this machine, started when it is first asked for, and again should it have died."""
 
-    def __init__(self, log_dir: str) -> None:
-        self.log_dir = log_dir
+    def __init__(self) -> None:
+        self._log_dir = ""
         self._lock = threading.Lock()
         self._process: BoardProcess | None = None
         self._path = ""
         self._count = 0
 
-    def socket(self, *, again: bool = False) -> str:
-        """Return the socket of a TensorBoard that serves; raises OSError, with a reason, where there can be none."""
+    def socket(self, log_dir: str, *, again: bool = False) -> str:
+        """Return the socket of a TensorBoard that serves a folder; raises OSError, with a reason, where none can."""
         with self._lock:
-            if again:
+            if again or log_dir != self._log_dir:
                 self._end()
+            self._log_dir = log_dir
             if self._process is None:
                 self._start()
             return self._path
@@ -57,7 +58,7 @@ class LocalBoard:
         self._count += 1
         path = str(scratch_root() / f"board-{os.getpid()}-{id(self):x}-{self._count}.sock")
         nursery = (kernel_owner(), "plain", dict[str, str](), kernel_environ(), os.getpid())
-        process = BoardProcess(nursery, self.log_dir, path, str(Path.cwd()))
+        process = BoardProcess(nursery, self._log_dir, path, str(Path.cwd()))
         reason = process.word()
         if reason:
             process.close()
@@ -80,8 +81,8 @@ class Board:
 
     Parameters
     ----------
-    log_dir : str
-        Folder with the event files.
+    find_log_dir : callable
+        Returns the folder with the event files, as it is now.
     find_tunnel : callable
         Returns the way to the chief's TensorBoard as it is now; None for a run that has long ended.
     cluster_ended : callable
@@ -90,14 +91,14 @@ class Board:
 
     def __init__(
         self,
-        log_dir: str,
+        find_log_dir: Callable[[], str],
         find_tunnel: Callable[[], Tunnel | None] = lambda: None,
         cluster_ended: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.log_dir = log_dir
+        self._find_log_dir = find_log_dir
         self._find_tunnel = find_tunnel
         self._cluster_ended = cluster_ended
-        self._local = LocalBoard(log_dir)
+        self._local = LocalBoard()
         self._guests = 0
         self._visits = 0
         self._door = Door(self._serve, at_most=MAX_STREAMS)
@@ -148,15 +149,16 @@ class Board:
 
     def _nothing_here(self) -> str | None:
         """Return why no TensorBoard on this machine could show anything, if so."""
-        if "://" in self.log_dir or _has_files(Path(self.log_dir)):
+        log_dir = self._find_log_dir()
+        if "://" in log_dir or _has_files(Path(log_dir)):
             return None
         tunnel = self._find_tunnel()
         trouble = tunnel.trouble if tunnel is not None else ""
         if trouble:
             chief = f"On the chief TensorBoard could not be started: {trouble}. "
-            return f"{chief}On this machine the folder {self.log_dir} holds no event files."
+            return f"{chief}On this machine the folder {log_dir} holds no event files."
         return (
-            f"There are no event files in {self.log_dir} on this machine. If the run has written some, they are on the "
+            f"There are no event files in {log_dir} on this machine. If the run has written some, they are on the "
             "chief's host: choose a log_dir that both share."
         )
 
@@ -171,15 +173,18 @@ class Board:
 
     async def _join_local_once(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            path = await asyncio.wait_for(asyncio.to_thread(self._local.socket), START_TIMEOUT_S)
+            log_dir = self._find_log_dir()
+            path = await asyncio.wait_for(asyncio.to_thread(self._local.socket, log_dir), START_TIMEOUT_S)
             try:
                 upstream = await asyncio.open_unix_connection(path)
             except OSError:
-                path = await asyncio.wait_for(asyncio.to_thread(self._local.socket, again=True), START_TIMEOUT_S)
+                path = await asyncio.wait_for(
+                    asyncio.to_thread(self._local.socket, log_dir, again=True), START_TIMEOUT_S
+                )
                 upstream = await asyncio.open_unix_connection(path)
         except OSError as error:
             reason = str(error) or f"it did not serve within {START_TIMEOUT_S:g} s"
-            logger.warning("no TensorBoard for %s: %s", self.log_dir, reason)
+            logger.warning("no TensorBoard for %s: %s", log_dir, reason)
             await reader.readuntil(_END_OF_REQUEST)
             await _tell(writer, f"TensorBoard could not be started on this machine: {reason}.")
             return

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.config import ClusterConfig
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.event_files import EventFileKeeper
 from tfos_lab.engine.events import ClusterView, Event, NodeView
 from tfos_lab.engine.instructions import Failure, Publish
 from tfos_lab.engine.journal import Journal
@@ -62,6 +63,8 @@ class Lifecycle:
         What has happened.
     log_keeper : LogKeeper
         Who writes what the nodes say into `run_dir`.
+    event_files : EventFileKeeper
+        Where their event files are.
     attempt : Attempt
         The nodes as they are now; another one after each restart.
     """
@@ -84,6 +87,8 @@ class Lifecycle:
         self.bus = Bus(self.note_event)
         self.journal = Journal(called_s)
         self.log_keeper = LogKeeper(run_dir)
+        home = run_dir / "events"
+        self.event_files = EventFileKeeper(config.log_dir or str(home), home, self.note)
         self._make_attempt = make_attempt
         self._changing = threading.RLock()
         self._stopping = False

@@ -39,21 +39,25 @@ class Presence:
     ----------
     cluster : Lifecycle
         Whose.
-    log_dir : str
-        Folder with its event files.
     """
 
-    def __init__(self, cluster: Lifecycle, log_dir: str) -> None:
+    def __init__(self, cluster: Lifecycle) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
         self._pending = False
         self._lit = False
         self._dark = False
-        self.log_dir = log_dir
         wanted = cluster.config.tensorboard
-        self._board = Board(log_dir, lambda: cluster.attempt.tunnel, lambda: cluster.ended) if wanted else None
+        self._board = (
+            Board(lambda: self.log_dir, lambda: cluster.attempt.tunnel, lambda: cluster.ended) if wanted else None
+        )
         self._control = Door(self._hear)
         self._light()
+
+    @property
+    def log_dir(self) -> str:
+        """The folder with its event files, on this machine."""
+        return self._cluster.event_files.folder
 
     @property
     def tensorboard_url(self) -> str | None:
@@ -156,7 +160,7 @@ class FolderPresence:
 
     def __init__(self, log_dir: str) -> None:
         self.id = f"folder-{hashlib.sha256(log_dir.encode()).hexdigest()[:12]}-{os.getpid()}"
-        self._board = Board(log_dir)
+        self._board = Board(lambda: log_dir)
         try:
             beacons.light(
                 beacons.Beacon(
@@ -188,10 +192,10 @@ def show_folder(log_dir: str) -> FolderPresence:
     return FolderPresence(log_dir)
 
 
-def open_presence(cluster: Lifecycle, log_dir: str) -> Presence | None:
+def open_presence(cluster: Lifecycle) -> Presence | None:
     """Return the outward side of a cluster, or None where it can have none: the cluster itself runs all the same."""
     try:
-        return Presence(cluster, log_dir)
+        return Presence(cluster)
     except (OSError, TimeoutError) as error:
         _tell_once(error)
         return None

@@ -13,6 +13,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.event_files import EventFileKeeper
 from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
 from tfos_lab.engine.log_keeper import LogKeeper
@@ -43,6 +44,7 @@ class Server:
         ledger: FeedLedger,
         bus: Bus,
         logs: LogKeeper,
+        event_files: EventFileKeeper,
         make_release: MakeRelease,
         note_saving: Callable[[m.SavesTo], None],
     ) -> None:
@@ -54,6 +56,7 @@ class Server:
         self._ledger = ledger
         self._bus = bus
         self._logs = logs
+        self._event_files = event_files
         self._make_release = make_release
         self._note_saving = note_saving
         self._tunnel: Tunnel | None = None
@@ -136,6 +139,7 @@ class Server:
         else:
             self._carry_out(self._roster.handle(message, now_s))
             self._carry_out(self._ledger.handle(message, now_s))
+            self._carry_out(self._event_files.handle(message))
             if self._tunnel is not None:
                 self._tunnel.handle(message)
 

@@ -128,7 +128,7 @@ def start_cluster(
     cluster = Cluster(maker, run_dir=run_dir, called_s=called_s)
     if inline and config.cluster_size > 1:
         cluster.note(f"inline runs one node instead of {config.cluster_size}")
-    cluster.presence = open_presence(cluster, config.log_dir or str(run_dir / "events"))
+    cluster.presence = open_presence(cluster)
     registry.register(cluster)
     cluster.launch()
     return cluster

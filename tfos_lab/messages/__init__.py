@@ -12,8 +12,15 @@ from typing import Any
 
 import msgspec
 
-from tfos_lab.messages import board, feed, inference, life, logs
+from tfos_lab.messages import board, event_files, feed, inference, life, logs
 from tfos_lab.messages.board import BoardGone, BoardReady, TunnelClosed, TunnelCredit, TunnelData, TunnelOpen
+from tfos_lab.messages.event_files import (
+    EventFileCredit,
+    EventFilePiece,
+    EventFilesFound,
+    EventFilesSent,
+    EventFilesWanted,
+)
 from tfos_lab.messages.feed import (
     AttemptStored,
     Commit,
@@ -59,8 +66,10 @@ from tfos_lab.messages.life import (
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
 from tfos_lab.messages.parts import DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 
-FromAgent = life.FromAgent | logs.FromAgent | feed.FromAgent | inference.FromAgent | board.FromAgent
-ToAgent = life.ToAgent | logs.ToAgent | feed.ToAgent | inference.ToAgent | board.ToAgent
+FromAgent = (
+    life.FromAgent | logs.FromAgent | feed.FromAgent | inference.FromAgent | board.FromAgent | event_files.FromAgent
+)
+ToAgent = life.ToAgent | logs.ToAgent | feed.ToAgent | inference.ToAgent | board.ToAgent | event_files.ToAgent
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)

@@ -23,6 +23,7 @@ import zmq
 from tfos_lab import messages as m
 from tfos_lab.node import nursery_client
 from tfos_lab.node.child_link import ChildLink
+from tfos_lab.node.event_files import EventFiles
 from tfos_lab.node.feed_store import FeedStore
 from tfos_lab.node.frames import FrameSocket
 from tfos_lab.node.log_spool import LogSpool
@@ -80,6 +81,7 @@ class Agent:
         self._tunnel = Tunnel(spec.seat, self._send, self)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._saving: dict[str, SharedFolder] = {}
+        self._event_files = EventFiles(spec.seat, self._send)
         self._leaving = False
         self._ended = False
         self._finished = False
@@ -192,6 +194,7 @@ class Agent:
                 self._tunnel.obey(message)
             case _:
                 self._feeds.obey(message)
+                self._event_files.obey(message)
 
     # ---- the child --------------------------------------------------------------------------------------------------
 
@@ -214,6 +217,8 @@ class Agent:
         if problem := self._shared.problem(nodes):
             self._end(m.Outcome(kind="raised", error="ConfigError", message=problem))
             return
+        if release.is_chief:
+            self._event_files.look_in(release.log_dir)
         if release.tensorboard:
             spec = self._spec
             self._tunnel.start((spec.owner, "plain", {}, spec.environ, spec.guardian), release.log_dir, spec.cwd)
@@ -323,13 +328,15 @@ class Agent:
             self._log_sequence += 1
 
     def _drain(self) -> None:
-        """The child is gone: end what it left behind, send the rest of its log, and say so until the driver answers."""
+        """The child is gone: end what it left behind, send what it wrote, and say so until the driver answers."""
         if self._child is not None and any(pipe.open for pipe in self._child.pipes):
             self._child.signal(signal.SIGKILL)
             self._pump_pipes()
             if not self._child.pipes_overdue():
                 return
         self._send_logs()
+        if not self._event_files.settle():
+            return
         now = time.monotonic()
         if not self._logs.has_unread and (not self._drained or now - self._drained_at > REPEAT_S):
             self._drained = True

@@ -1,0 +1,94 @@
+"""Event files that are brought home: where they go, and what is no event file."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfos_lab import messages as m
+from tfos_lab.engine import event_files
+from tfos_lab.engine.event_files import EventFileKeeper
+from tfos_lab.engine.instructions import SendTo
+
+FOUND = m.EventFilesFound(seat=0, probe=".probe")
+
+
+def piece(name, data, offset=0, *, last=True):
+    return m.EventFilePiece(seat=0, name=name, offset=offset, data=data, last=last)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def keeper(tmp_path, told):
+    return EventFileKeeper(str(tmp_path / "there"), tmp_path / "home", told.append)
+
+
+def test_a_folder_that_both_see_is_left_alone(keeper, tmp_path, told):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / ".probe").touch()
+    assert keeper.handle(FOUND) == [SendTo(0, m.EventFilesWanted(limit_bytes=0))]
+    keeper.handle(piece("a.tfevents", b"x"))
+    assert keeper.folder == str(tmp_path / "there")
+    assert not (tmp_path / "home").exists()
+    assert told == []
+
+
+def test_files_come_into_the_run_s_own_folder(keeper, tmp_path, told):
+    assert keeper.handle(FOUND) == [SendTo(0, m.EventFilesWanted(limit_bytes=event_files.LIMIT_BYTES))]
+    assert keeper.handle(piece("train/a.tfevents", b"one ", last=False)) == [SendTo(0, m.EventFileCredit(size=4))]
+    assert not (tmp_path / "home" / "train" / "a.tfevents").exists()
+    keeper.handle(piece("train/a.tfevents", b"two", 4))
+    keeper.handle(m.EventFilesSent(seat=0))
+    assert (tmp_path / "home" / "train" / "a.tfevents").read_bytes() == b"one two"
+    assert keeper.folder == str(tmp_path / "home")
+    assert told == [f"event files: 1 brought from the chief's host into {tmp_path / 'home'}"]
+
+
+def test_what_stays_there_is_said(keeper, tmp_path, told):
+    keeper.handle(FOUND)
+    keeper.handle(piece("a.tfevents", b"half", last=False))
+    keeper.handle(m.EventFilesSent(seat=0, left_out=2, left_out_bytes=512_000_000))
+    assert list((tmp_path / "home").iterdir()) == []
+    assert keeper.folder == str(tmp_path / "there")
+    assert "2 of 512.0 MB stay there in" in told[0]
+    assert "more than 64 MB" in told[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["../a.tfevents", "/etc/a.tfevents", "a//b.tfevents", "x/./a.tfevents", "notes.txt", "", "a.tfevents/b"]
+)
+def test_what_is_no_event_file_is_dropped(keeper, tmp_path, name, caplog):
+    keeper.handle(FOUND)
+    keeper.handle(piece(name, b"x"))
+    keeper.handle(m.EventFilesSent(seat=0))
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert "that was not to come" in caplog.text
+
+
+def test_no_more_is_kept_than_was_asked_for(keeper, tmp_path, monkeypatch):
+    monkeypatch.setattr(event_files, "LIMIT_BYTES", 10)
+    keeper.handle(FOUND)
+    keeper.handle(piece("a.tfevents", b"x" * 8))
+    keeper.handle(piece("b.tfevents", b"x" * 8))
+    keeper.handle(piece("c.tfevents", b"x", 5))
+    keeper.handle(m.EventFilesSent(seat=0))
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["a.tfevents"]
+
+
+def test_a_probe_s_name_leads_nowhere_else(keeper, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / ".probe").touch()
+    elsewhere = m.EventFilesFound(seat=0, probe="../.probe")
+    assert keeper.handle(elsewhere) == [SendTo(0, m.EventFilesWanted(limit_bytes=event_files.LIMIT_BYTES))]
+
+
+def test_a_folder_that_cannot_be_written_ends_it(keeper, tmp_path, caplog):
+    (tmp_path / "home").write_text("a file")
+    keeper.handle(FOUND)
+    keeper.handle(piece("a.tfevents", b"x"))
+    keeper.handle(m.EventFilesSent(seat=0))
+    assert "cannot be kept" in caplog.text
+    assert keeper.folder == str(tmp_path / "there")

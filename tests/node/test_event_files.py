@@ -1,0 +1,95 @@
+"""The chief's event files: which are offered, how they are sent, and when that ends."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tfos_lab import messages as m
+from tfos_lab.node import event_files
+from tfos_lab.node.event_files import EventFiles
+
+
+class Stand:
+    def __init__(self, folder):
+        self.said = []
+        self.files = EventFiles(3, self.said.append)
+        self.files.look_in(str(folder))
+
+    def pieces(self):
+        return [said for said in self.said if isinstance(said, m.EventFilePiece)]
+
+    def whole(self, name):
+        return b"".join(piece.data for piece in self.pieces() if piece.name == name)
+
+
+@pytest.fixture
+def stand(tmp_path):
+    return Stand(tmp_path)
+
+
+def write(folder, name, data):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def test_without_event_files_nothing_is_said(stand, tmp_path):
+    write(tmp_path, "model.keras", b"x")
+    write(tmp_path, "empty.tfevents.0", b"")
+    old = write(tmp_path, "events.out.tfevents.1", b"of another run")
+    os.utime(old, (1.0, 1.0))
+    assert stand.files.settle()
+    assert stand.said == []
+    nowhere = Stand(tmp_path / "nowhere")
+    assert nowhere.files.settle()
+    everywhere = Stand("gs://bucket/logs")
+    assert everywhere.files.settle()
+    assert nowhere.said == everywhere.said == []
+
+
+def test_a_driver_that_sees_the_folder_gets_nothing_and_the_probe_is_gone(stand, tmp_path):
+    write(tmp_path, "train/events.out.tfevents.1", b"x")
+    assert not stand.files.settle()
+    [found] = stand.said
+    assert (tmp_path / found.probe).exists()
+    stand.files.obey(m.EventFilesWanted(limit_bytes=0))
+    assert stand.files.settle()
+    assert stand.said == [found]
+    assert not (tmp_path / found.probe).exists()
+
+
+def test_files_are_sent_in_pieces_as_fast_as_they_are_kept(stand, tmp_path):
+    data = os.urandom(event_files.WINDOW_BYTES * 2 + 5)
+    write(tmp_path, "train/events.out.tfevents.1", data)
+    write(tmp_path, "b.tfevents", b"x" * event_files.PIECE_BYTES)
+    stand.files.settle()
+    stand.files.obey(m.EventFilesWanted(limit_bytes=len(data) * 2))
+    while not stand.files.settle():
+        sent = sum(len(piece.data) for piece in stand.pieces())
+        assert sent <= event_files.WINDOW_BYTES * 3
+        stand.files.obey(m.EventFileCredit(size=event_files.WINDOW_BYTES))
+    assert stand.whole("train/events.out.tfevents.1") == data
+    assert len(stand.whole("b.tfevents")) == event_files.PIECE_BYTES
+    assert [piece.name for piece in stand.pieces() if piece.last] == ["b.tfevents", "train/events.out.tfevents.1"]
+    assert stand.said[-1] == m.EventFilesSent(seat=3)
+
+
+def test_what_is_too_much_stays(stand, tmp_path):
+    write(tmp_path, "large.tfevents", b"x" * 100)
+    write(tmp_path, "small.tfevents", b"x" * 10)
+    stand.files.settle()
+    stand.files.obey(m.EventFilesWanted(limit_bytes=50))
+    assert stand.files.settle()
+    assert [piece.name for piece in stand.pieces()] == ["small.tfevents"]
+    assert stand.said[-1] == m.EventFilesSent(seat=3, left_out=1, left_out_bytes=100)
+
+
+def test_a_driver_that_does_not_answer_is_not_waited_for(stand, tmp_path, monkeypatch):
+    monkeypatch.setattr(event_files, "PATIENCE_S", 0.0)
+    write(tmp_path, "one.tfevents", b"x")
+    assert stand.files.settle()
+    assert stand.said[-1] == m.EventFilesSent(seat=3, left_out=1, left_out_bytes=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["one.tfevents"]

@@ -1,0 +1,46 @@
+"""Event files of a node whose folder the driver does not see: brought to it when the node has ended."""
+
+from __future__ import annotations
+
+from tfos_lab.messages.parts import Message
+
+
+class EventFilesFound(Message, frozen=True):
+    """The node has written event files, and an empty file ``probe`` beside them, for the driver to look for."""
+
+    seat: int
+    probe: str
+
+
+class EventFilesWanted(Message, frozen=True):
+    """Send so many bytes of them at most; 0 if the driver sees them itself."""
+
+    limit_bytes: int
+
+
+class EventFilePiece(Message, frozen=True):
+    """Bytes of one file, in order; ``name`` is its path below the folder. ``last`` are the end of the file."""
+
+    seat: int
+    name: str
+    offset: int
+    data: bytes
+    last: bool = False
+
+
+class EventFileCredit(Message, frozen=True):
+    """So many bytes have been kept: as many more may be sent."""
+
+    size: int
+
+
+class EventFilesSent(Message, frozen=True):
+    """Nothing more comes; ``left_out`` files of ``left_out_bytes`` would have been too much, or took too long."""
+
+    seat: int
+    left_out: int = 0
+    left_out_bytes: int = 0
+
+
+FromAgent = EventFilesFound | EventFilePiece | EventFilesSent
+ToAgent = EventFilesWanted | EventFileCredit

@@ -1,0 +1,147 @@
+"""The chief's event files on their way to the driver, where it does not see the folder that they were written to.
+
+Works inside the agent's poll loop when the child has ended. Takes a bounded time: what is too much stays where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from stat import S_ISREG
+
+from tfos_lab import messages as m
+
+PIECE_BYTES = 1 << 16
+WINDOW_BYTES = 1 << 20
+# The driver waits some seconds longer for a node that has ended.
+PATIENCE_S = 5.0
+_MAX_ENTRIES = 10_000
+# Clocks of file servers are not quite the host's.
+_CLOCKS_DIFFER_S = 5.0
+
+
+class EventFiles:
+    """The event files that this node's function has written; none where no folder is named.
+
+    Parameters
+    ----------
+    seat : int
+        The node's seat, which its messages bear.
+    send : callable
+        Says something to the driver.
+    """
+
+    def __init__(self, seat: int, send: Callable[[m.FromAgent], None]) -> None:
+        self._seat = seat
+        self._send = send
+        self._folder: Path | None = None
+        self._since_s = 0.0
+        self._left: dict[Path, int] = {}
+        self._pieces: Iterator[m.EventFilePiece] = iter(())
+        self._probe: Path | None = None
+        self._credit = WINDOW_BYTES
+        self._until = 0.0
+        self._under_way = False
+        self._begun = False
+        self._over = False
+
+    def look_in(self, log_dir: str) -> None:
+        """The function begins, and will write to this folder; other runs may have written there, too."""
+        local = log_dir.removeprefix("file://")
+        if "://" not in local:  # else every machine sees it
+            self._folder = Path(local)
+            self._since_s = time.time() - _CLOCKS_DIFFER_S
+
+    def settle(self) -> bool:
+        """Offer the files, send them if they are wanted, and return whether that is over; called often."""
+        if not self._begun:
+            self._begun = True
+            self._offer()
+        if self._under_way:
+            self._go_on()
+        if not self._over and time.monotonic() > self._until:
+            self._end()
+        return self._over
+
+    def obey(self, message: m.ToAgent) -> None:
+        """Take in what the driver says about them."""
+        match message:
+            case m.EventFilesWanted(limit_bytes=limit) if not self._over:
+                self._remove_probe()
+                if limit:
+                    self._under_way = True
+                    self._pieces = self._cut(limit)
+                else:
+                    self._over = True
+            case m.EventFileCredit(size=size):
+                self._credit += size
+
+    def _offer(self) -> None:
+        if self._folder is not None:
+            # The smallest come first: the scalars of a run are small.
+            self._left = dict(sorted(_event_files(self._folder, self._since_s), key=lambda found: found[1]))
+        if self._folder is None or not self._left:
+            self._over = True
+            return
+        probe = self._probe = self._folder / f".tfos-probe-{secrets.token_hex(8)}"
+        with contextlib.suppress(OSError):  # the driver will not see it, and takes what is brought
+            probe.touch(mode=0o600, exist_ok=False)
+        self._until = time.monotonic() + PATIENCE_S
+        self._send(m.EventFilesFound(seat=self._seat, probe=probe.name))
+
+    def _cut(self, limit: int) -> Iterator[m.EventFilePiece]:
+        """Yield the pieces of all files that have room."""
+        for path, size in list(self._left.items()):
+            if size > limit:
+                return
+            limit -= size
+            with contextlib.suppress(OSError):
+                yield from self._cut_file(path, size)
+                del self._left[path]
+
+    def _cut_file(self, path: Path, size: int) -> Iterator[m.EventFilePiece]:
+        assert self._folder is not None
+        name, offset = path.relative_to(self._folder).as_posix(), 0
+        with path.open("rb") as file:
+            while data := file.read(min(PIECE_BYTES, size - offset)):
+                after = offset + len(data)
+                yield m.EventFilePiece(seat=self._seat, name=name, offset=offset, data=data, last=after == size)
+                offset = after
+
+    def _go_on(self) -> None:
+        while self._credit > 0:
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._end()
+                return
+            self._credit -= len(piece.data)
+            self._send(piece)
+
+    def _end(self) -> None:
+        """Say that nothing more comes."""
+        self._remove_probe()
+        self._over, self._under_way = True, False
+        left_out = sum(self._left.values())
+        self._send(m.EventFilesSent(seat=self._seat, left_out=len(self._left), left_out_bytes=left_out))
+
+    def _remove_probe(self) -> None:
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            with contextlib.suppress(OSError):
+                probe.unlink(missing_ok=True)
+
+
+def _event_files(folder: Path, since_s: float) -> Iterator[tuple[Path, int]]:
+    """Yield path and size of the event files below a folder that were written to since then."""
+    for place, _, names in islice(os.walk(folder), _MAX_ENTRIES):
+        for name in names:
+            path = Path(place) / name
+            with contextlib.suppress(OSError):
+                stat = path.lstat()
+                if "tfevents" in name and S_ISREG(stat.st_mode) and stat.st_size and stat.st_mtime >= since_s:
+                    yield path, stat.st_size
