@@ -20,9 +20,12 @@ def runtime(tmp_path, monkeypatch):
 
 def test_without_a_script_the_output_is_a_sentence():
     bundle = BoardView("mnist-1", "mnist", "/runs/mnist-1/events")._repr_mimebundle_()
-    assert bundle["text/plain"] == "TensorBoard of mnist: %tfos tensorboard /runs/mnist-1/events"
+    assert bundle["text/plain"] == (
+        "TensorBoard of mnist: %tfos tensorboard /runs/mnist-1/events shows it in a notebook, "
+        "tensorboard --logdir /runs/mnist-1/events in a browser of its own"
+    )
     sentence = bundle["text/html"].split("<script>")[0]
-    assert "<code>%tfos tensorboard /runs/mnist-1/events</code> shows it here again." in sentence
+    assert "<code>%tfos tensorboard /runs/mnist-1/events</code> shows it in JupyterLab" in sentence
     assert "iframe" not in sentence
 
 

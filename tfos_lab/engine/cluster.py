@@ -100,7 +100,9 @@ class Cluster(Lifecycle):
     def tensorboard_url(self) -> str | None:
         """Where the notebook's Jupyter server shows TensorBoard, also when the cluster has ended.
 
-        None without ``tensorboard=True``, and in a program that belongs to no Jupyter server.
+        None without ``tensorboard=True``, and in a program that belongs to no Jupyter server (a script, IPython in a
+        terminal): TensorBoard has no port of its own that others on this machine could reach. There
+        ``tensorboard --logdir FOLDER`` shows the event files in ``ctx.log_dir``.
         """
         return self.presence.tensorboard_url if self.presence is not None else None
 

@@ -11,6 +11,7 @@ import html
 import itertools
 import json
 import os
+import shlex
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -41,18 +42,23 @@ class BoardView:
         self.folder = folder
 
     def __repr__(self) -> str:
-        return f"TensorBoard of {self.name}: %tfos tensorboard {self.folder}"
+        here, elsewhere = self._commands()
+        return f"TensorBoard of {self.name}: {here} shows it in a notebook, {elsewhere} in a browser of its own"
+
+    def _commands(self) -> tuple[str, str]:
+        folder = shlex.quote(self.folder)
+        return f"%tfos tensorboard {folder}", f"tensorboard --logdir {folder}"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return {"text/html": self._html(), "text/plain": repr(self)}
 
     def _html(self) -> str:
         element = f"tfos-board-{os.getpid()}-{next(_numbers)}"
-        command = html.escape(f"%tfos tensorboard {self.folder}")
+        here, elsewhere = map(html.escape, self._commands())
         options = json.dumps({"element": element, "run": self.run_id, "name": self.name}).replace("<", "\\u003c")
         return (
             f'<div id="{element}" class="tfos-board">TensorBoard of <b>{html.escape(self.name)}</b>: '
-            f"<code>{command}</code> shows it here again.</div>"
+            f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
             f"<script>({_script()})({options})</script>"
         )
 
