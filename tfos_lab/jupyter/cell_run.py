@@ -10,6 +10,7 @@ from typing import Any
 
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
+from tfos_lab.jupyter import breakpoints
 from tfos_lab.jupyter.board_view import show_board
 from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display_base import Display
@@ -133,7 +134,8 @@ def _run_here(cluster: Any, map_fun: Any) -> Any:
     """Let the function run on this thread; what it raises has no frames between the cell's line and its own."""
     __tracebackhide__ = True
     try:
-        return cluster.wait()
+        with breakpoints.stopping():
+            return cluster.wait()
     except Exception as error:  # noqa: BLE001 - whatever the function raises
         deadline = time.monotonic() + STOP_SHOWN_S
         while not cluster.ended and time.monotonic() < deadline:

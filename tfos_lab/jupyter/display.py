@@ -64,10 +64,11 @@ def has_front_end() -> bool:
     if os.environ.get(NONINTERACTIVE, "0") not in ("", "0"):
         return False
     kernel = current_kernel()
-    return kernel is not None and _takes_input(kernel)
+    return kernel is not None and takes_input(kernel)
 
 
-def _takes_input(kernel: Any) -> bool:
+def takes_input(kernel: Any) -> bool:
+    """Return whether somebody can type where the cell that runs now was started."""
     try:
         content = kernel.get_parent()["content"]
     except (AttributeError, KeyError, LookupError, TypeError):

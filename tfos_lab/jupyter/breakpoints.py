@@ -1,0 +1,43 @@
+"""``breakpoint()`` in a cell that runs in the kernel itself (``local=inline``).
+
+A kernel leaves it to JupyterLab's debugger, and where that is not switched on it does nothing at all, without a word.
+For a cell that asked to be debugged, IPython's own debugger then takes its place, if there is somebody to type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tfos_lab.jupyter.display import takes_input
+from tfos_lab.jupyter.display_base import current_kernel
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """See to it that ``breakpoint()`` stops meanwhile, on this thread's cell."""
+    before = sys.breakpointhook
+    if not before.__module__.startswith("debugpy"):
+        yield  # whatever else it is, it was chosen
+        return
+
+    def stop(*args: Any, **named: Any) -> Any:
+        kernel = current_kernel()
+        if _debugger_is_on() or kernel is None or not takes_input(kernel):
+            return before(*args, **named)
+        from IPython.core.debugger import set_trace
+
+        return set_trace(sys._getframe(1))  # type: ignore[no-untyped-call]  # noqa: SLF001 - as pdb does
+
+    sys.breakpointhook = stop
+    try:
+        yield
+    finally:
+        sys.breakpointhook = before
+
+
+def _debugger_is_on() -> bool:
+    debugpy = sys.modules.get("debugpy")
+    return debugpy is not None and bool(debugpy.is_client_connected())
