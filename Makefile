@@ -33,6 +33,7 @@ check: setup  ## lint, formatting, types and import layers, in seconds
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	PYTHONPATH=. $(PYTHON) .ci/check_scripts.py
 	cd extensions/jupyterlab && { [ ! -d node_modules ] || ../../.venv/bin/jlpm check; }
 
 format: setup  ## format the code, and mend what ruff can mend

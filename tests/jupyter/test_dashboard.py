@@ -351,7 +351,7 @@ def test_the_modules_become_one_without_imports_or_clashes() -> None:
     names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", module, flags=re.MULTILINE)
     assert len(names) == len(set(names))
     folder = resources.files("tfos_lab.jupyter") / "static"
-    assert {item.name for item in folder.iterdir() if item.name.endswith(".js")} == set(dashboard._MODULES)
+    assert {item.name for item in folder.iterdir() if item.name.endswith(".js")} == set(dashboard.MODULES)
 
 
 def test_no_module_makes_html_of_text_or_asks_a_foreign_server() -> None:

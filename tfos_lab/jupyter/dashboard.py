@@ -64,7 +64,7 @@ DEAF_AFTER = 20
 # Widgets of dashboards that have ended stay so many further ones long.
 KEEP_RETIRED = 4
 
-_MODULES = (
+MODULES = (
     "dom.js",
     "format.js",
     "store.js",
@@ -91,7 +91,7 @@ def compose_module() -> str:
     """Return the modules of ``static/`` as the one ES module that anywidget takes."""
     folder = resources.files("tfos_lab.jupyter") / "static"
     parts = []
-    for name in _MODULES:
+    for name in MODULES:
         text = (folder / name).read_text("utf-8")
         text = re.sub(r"^import\b[^;]*;\n", "", text, flags=re.MULTILINE)
         parts.append(re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE))

@@ -17,7 +17,7 @@ function showBoard({ element, run, name, waited = 0 }) {
   const dark = document.body.dataset.jpThemeLight === "false";
   if (dark) address.searchParams.set("darkMode", "true");
   const sentence = [...box.childNodes];
-  const say = (text) => {
+  const say = (/** @type {string} */ text) => {
     box.textContent = text;
   };
   const ask = async () => {
