@@ -10,7 +10,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from stat import S_ISREG
 
@@ -20,7 +19,8 @@ PIECE_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 20
 # The driver waits some seconds longer for a node that has ended.
 PATIENCE_S = 5.0
-_MAX_ENTRIES = 10_000
+# A folder that many runs share may be large, and the agent has other things to do.
+_LOOK_S = 1.0
 # Clocks of file servers are not quite the host's.
 _CLOCKS_DIFFER_S = 5.0
 
@@ -138,7 +138,10 @@ class EventFiles:
 
 def _event_files(folder: Path, since_s: float) -> Iterator[tuple[Path, int]]:
     """Yield path and size of the event files below a folder that were written to since then."""
-    for place, _, names in islice(os.walk(folder), _MAX_ENTRIES):
+    until = time.monotonic() + _LOOK_S
+    for place, _, names in os.walk(folder):
+        if time.monotonic() > until:
+            return
         for name in names:
             path = Path(place) / name
             with contextlib.suppress(OSError):
