@@ -256,10 +256,11 @@ class FakeCluster:
         """Half of the steps long, rows come; each node reads its share twice."""
         count = self._steps // 2 or 1
         fed = min(step, count)
-        begun = self._view.feeds[0].started_s if self._view.feeds else now_s - self._view.started_s
+        at_s = now_s - self._view.started_s
+        before = self._view.feeds[0] if self._view.feeds else FeedView(started_s=at_s)
         feed = FeedView(
-            started_s=begun,
-            ended_s=now_s - self._view.started_s if step >= count else None,
+            started_s=before.started_s,
+            ended_s=before.ended_s or (at_s if step >= count else None),
             rows=dict.fromkeys(self.nodes, fed * 64),
             partitions=fed,
             total_partitions=count,
