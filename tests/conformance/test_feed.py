@@ -90,9 +90,9 @@ def test_no_rows_are_an_epoch_without_steps(fed):
 def test_the_view_tells_how_many_rows_came_and_were_taken(fed):
     taken = {view.node: view.rows for view in fed.view.nodes}
     assert sum(taken.values()) == 2 * 101 + 1
-    [feed] = fed.view.feeds
-    assert feed.complete
-    assert feed.total_partitions == feed.partitions
+    told = [(feed.number, sum(feed.rows.values()), feed.epochs, feed.complete) for feed in fed.view.feeds]
+    assert told == [(0, 101, 2, True), (1, 1, 1, True), (2, 0, 1, True)]
+    assert all(feed.total_partitions == feed.partitions for feed in fed.view.feeds)
     assert 0 < fed.view.timings["feeding"] <= fed.view.timings["fed"] <= fed.view.timings["done"]
 
 
