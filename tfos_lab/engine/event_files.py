@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from tfos_lab import messages as m
 from tfos_lab.engine.instructions import Instruction, SendTo
+from tfos_lab.paths import split_scheme
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class EventFileKeeper:
         """Take in what the chief's agent says; return what to answer."""
         match message:
             case m.EventFilesFound(seat=seat, probe=probe):
-                seen = _sees(Path(self._log_dir.removeprefix("file://")) / PurePosixPath(probe).name)
+                seen = _sees(Path(split_scheme(self._log_dir)[2]) / PurePosixPath(probe).name)
                 self._room = 0 if seen else LIMIT_BYTES
                 self._sizes.clear()
                 return [SendTo(seat, m.EventFilesWanted(limit_bytes=self._room))]

@@ -14,6 +14,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from tfos_lab import messages as m
+from tfos_lab.paths import is_local, split_scheme
 
 PIECE_BYTES = 1 << 16
 WINDOW_BYTES = 1 << 20
@@ -52,9 +53,8 @@ class EventFiles:
 
     def look_in(self, log_dir: str) -> None:
         """The function begins, and will write to this folder; other runs may have written there, too."""
-        local = log_dir.removeprefix("file://")
-        if "://" not in local:  # else every machine sees it
-            self._folder = Path(local)
+        if is_local(log_dir):  # else every machine sees it
+            self._folder = Path(split_scheme(log_dir)[2])
             self._since_s = time.time() - _CLOCKS_DIFFER_S
 
     def settle(self) -> bool:
