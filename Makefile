@@ -48,7 +48,7 @@ lock:  ## renew requirements.lock from pyproject.toml, keeping versions that sti
 	  --no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 clean:  ## remove .venv and everything that tools left behind
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	rm -rf .venv .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  tests/artefacts runs metastore_db spark-warehouse artifacts \
 	  $(addprefix extensions/jupyterlab/,node_modules lib labextension build.log .yarn)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,6 +23,7 @@ SUITES = (
     "feed",
     "inference",
     "tfrecords",
+    "peers",
 )
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -50,7 +51,7 @@ def main() -> int:
 
 def as_table(rows: list[Row]) -> str:
     """Return the rows as text, columns aligned."""
-    cells = [("what", "tfos_lab", "by hand", "ratio", "goal", "met"), *(row.cells() for row in rows)]
+    cells = [("what", "tfos_lab", "beside", "ratio", "goal", "met"), *(row.cells() for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in cells)
 

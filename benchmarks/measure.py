@@ -1,4 +1,4 @@
-"""What a measurement is, and small helpers to take it: medians of several runs, side by side with the same by hand."""
+"""What a measurement is, and helpers to take it: medians of several runs, side by side with another way."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from dataclasses import asdict, dataclass
 class Row:
     """One line of the table.
 
-    ``ours`` and ``by_hand`` are medians in ``unit``; ``goal`` is what must hold, in words, and ``met`` whether it did.
+    ``ours`` and ``beside`` are medians in ``unit``, the latter of the same by hand or by another library; ``goal`` is
+    what must hold, in words, and ``met`` whether it did. Where nothing could be measured (see `not_measured`), there
+    are no numbers and ``goal`` says why.
     """
 
     what: str
     unit: str
-    ours: float
-    by_hand: float | None
+    ours: float | None
+    beside: float | None
     goal: str
-    met: bool
+    met: bool | None
     runs: int
 
     @property
     def ratio(self) -> float | None:
-        """Ours over by hand."""
-        return self.ours / self.by_hand if self.by_hand else None
+        """Ours over the one beside."""
+        return self.ours / self.beside if self.ours is not None and self.beside else None
 
     def as_dict(self) -> dict[str, object]:
         """Return all fields and the ratio."""
@@ -34,12 +36,18 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of the printed table."""
-        by_hand = "" if self.by_hand is None else f"{self.by_hand:.3g} {self.unit}"
+        ours, beside = ("" if value is None else f"{value:.3g} {self.unit}" for value in (self.ours, self.beside))
         ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
-        return self.what, f"{self.ours:.3g} {self.unit}", by_hand, ratio, self.goal, "yes" if self.met else "NO"
+        met = "" if self.met is None else "yes" if self.met else "NO"
+        return self.what, ours, beside, ratio, self.goal, met
 
     def __str__(self) -> str:
         return "  ".join(cell for cell in self.cells() if cell)
+
+
+def not_measured(what: str, why: object) -> Row:
+    """Return the row of what this machine could not measure."""
+    return Row(what, "", None, None, f"not measured: {why}", None, 0)
 
 
 def seconds_of(work: Callable[[], object]) -> float:

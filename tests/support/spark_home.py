@@ -17,7 +17,7 @@ def spark_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def spark_environment(local_dir: Path, *, python: Path | None = None) -> dict[str, str]:
+def spark_environment(local_dir: Path, *, python: Path | None = None, home: Path | None = None) -> dict[str, str]:
     """Return our environment without the machine's own Spark settings, for a Spark on loopback only.
 
     Parameters
@@ -26,10 +26,12 @@ def spark_environment(local_dir: Path, *, python: Path | None = None) -> dict[st
         Where Spark keeps its scratch files.
     python : path, optional
         The executors' interpreter; None means this one.
+    home : path, optional
+        Another Spark's folder; None means `spark_home`.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return kept | {
-        "SPARK_HOME": str(spark_home()),
+        "SPARK_HOME": str(home or spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(local_dir),
         "PYSPARK_PYTHON": str(python or sys.executable),

@@ -25,7 +25,7 @@ class StandaloneCluster:
 
 @contextmanager
 def standalone_cluster(
-    folder: Path, *, workers: int = 2, cores: int = 2, memory: str = "2g"
+    folder: Path, *, workers: int = 2, cores: int = 2, memory: str = "2g", home: Path | None = None
 ) -> Iterator[StandaloneCluster]:
     """Run a cluster whose workers have all registered; it ends with the block, or with this process.
 
@@ -35,9 +35,11 @@ def standalone_cluster(
         For logs (``master.log``, ``worker-0.log``, ...), executors' folders and scratch files.
     workers, cores, memory : int, int, str
         Number of workers, and what each of them offers.
+    home : path, optional
+        Another Spark's folder; None means `spark_home`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    env = spark_environment(folder / "local") | {
+    env = spark_environment(folder / "local", home=home) | {
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
         # Nobody submits over REST here, and its port is a fixed one.
@@ -45,7 +47,7 @@ def standalone_cluster(
     }
 
     def start(name: str, main_class: str, *arguments: str) -> Daemon:
-        program = str(spark_home() / "bin" / "spark-class")
+        program = str((home or spark_home()) / "bin" / "spark-class")
         # Port 0: each takes a free one and says which.
         address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         command = [program, f"{_DEPLOY}.{main_class}", *address, *arguments]

@@ -1,0 +1,112 @@
+"""MNIST as integers from Spark to two nodes that make arrays of it, beside TensorFlowOnSpark's DataFeed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tfos_lab
+from benchmarks.measure import Row, median, not_measured
+from benchmarks.peers.peer import PeerFailed
+from benchmarks.peers.rig import Rig, take_turns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NODES = 2
+_ROUNDS = 2
+_BATCH = 128
+# Enough to be fed for a second, and to TensorFlowOnSpark for some; however many of them are on this machine.
+_ROWS = 30_000
+_FEW = 2_000
+_TIMES = 20
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What TensorFlowOnSpark is fed: rows of a cached DataFrame, or the Python lists that they hold, cached."""
+
+    source: str
+    as_lists: bool
+    epochs: int = 1
+
+
+_CASES = (
+    _Case("one epoch; TensorFlowOnSpark from cached lists", as_lists=True),
+    _Case("one epoch; TensorFlowOnSpark from the DataFrame's rdd", as_lists=False),
+    _Case("3 epochs; TensorFlowOnSpark from cached lists", as_lists=True, epochs=3),
+)
+
+
+def measure(rig: Rig) -> Iterator[Row]:
+    """Feed the same rows with both; ours come from a cached DataFrame."""
+    few, many = _write_mnist(rig, _FEW), _write_mnist(rig, _ROWS)
+    frame = rig.spark.read.parquet(many).repartition(_NODES).cache()
+    frame.count()
+    _feed(frame)
+    # What fails here fails again below, and is told there.
+    with contextlib.suppress(PeerFailed):
+        _feed_peer(rig, few, _CASES[0])
+    for case in _CASES:
+        yield _compare(rig, case, frame, many)
+    frame.unpersist()
+
+
+def _compare(rig: Rig, case: _Case, frame: DataFrame, path: str) -> Row:
+    what = f"MNIST as integers to arrays on 2 nodes, {case.source}"
+    try:
+        ours, others = take_turns(_ROUNDS, lambda: _feed(frame, case.epochs), lambda: _feed_peer(rig, path, case))
+    except PeerFailed as why:
+        return not_measured(what, why)
+    fast, slow = median(ours), median(others)
+    return Row(what, "rows/s", fast, slow, f"≥ {_TIMES} ×", fast >= _TIMES * slow, _ROUNDS)
+
+
+def _write_mnist(rig: Rig, rows: int) -> str:
+    """Write that many rows of image and label; returns the path."""
+    digits = tfos_lab.data.mnist()
+    chosen = np.arange(rows) % len(digits.x_train)
+    images = tfos_lab.data.ImageData(
+        digits.x_train[chosen], digits.y_train[chosen], digits.x_test, digits.y_test, digits.source
+    )
+    path = str(rig.folder / f"mnist-{rows}")
+    images.train_df(rig.spark, as_="int").write.parquet(path)
+    return path
+
+
+def _feed_peer(rig: Rig, path: str, case: _Case) -> float:
+    """Return TensorFlowOnSpark's rows/s until the last batch is an array."""
+    answer = rig.peer.ask("feed", path=path, partitions=_NODES, as_lists=case.as_lists, epochs=case.epochs)
+    return answer["rows"] / answer["seconds"]
+
+
+def _feed(frame: DataFrame, epochs: int = 1) -> float:
+    """Return our rows/s until the last batch is an array."""
+    options = {"spark": frame.sparkSession, "local": "false"}
+    with tfos_lab.run(read_all, cluster_size=_NODES, master_node=None, **options) as cluster:
+        cluster.wait_until_running()
+        started = time.time()
+        cluster.train(frame, epochs=epochs)
+        results = cluster.wait()
+    return sum(rows for rows, _ in results.values()) / (max(end for _, end in results.values()) - started)
+
+
+def read_all(_args: object, ctx: Any) -> tuple[int, float]:
+    """Make arrays of all batches; returns how many rows they had, and when the last one was made."""
+    import time
+
+    import numpy as np
+
+    rows, end = 0, 0.0
+    for _epoch in range(ctx.epochs):
+        for batch in ctx.dataset(_BATCH):
+            images = batch["image"].numpy().astype(np.float32) / 255
+            labels = batch["label"].numpy()
+            assert len(images) == len(labels)
+            rows, end = rows + int(batch["sample_weight"].numpy().sum()), time.time()
+    return rows, end

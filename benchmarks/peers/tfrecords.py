@@ -1,0 +1,82 @@
+"""TFRecord files of a Spark job, beside what TensorFlowOnSpark's dfutil does for each row.
+
+dfutil reads and writes files by a JAR that no package registry for Python has. Here it does all but that: it makes
+``tf.train.Example``s of a DataFrame's rows, and a DataFrame of records that lie in memory. With files it could only be
+slower. Ours are whole: from a DataFrame to files that are in place, and from files to a DataFrame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import tfos_lab
+from benchmarks.measure import Row, median, not_measured, seconds_of
+from benchmarks.peers.peer import PeerFailed
+from benchmarks.peers.rig import Rig, take_turns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CORES = 2
+_ROUNDS = 2
+_TIMES = 3
+
+
+def measure(rig: Rig) -> Iterator[Row]:
+    """Write and read images, and tables of ten columns; rows a second on each of two cores."""
+    spark = rig.spark
+    images = spark.range(30_000).selectExpr("transform(sequence(1, 784), i -> int(i * id % 256)) image", "id label")
+    numbers = [f"cast(id / {i} as float) x{i}" for i in range(1, 6)] + [f"id * {i} n{i}" for i in range(1, 5)]
+    table = spark.range(100_000).selectExpr(*numbers, "concat('row ', id) name")
+    for name, rows in {"784 integers and a label": images, "10 columns": table}.items():
+        source = str(rig.folder / name)
+        rows.write.parquet(source)
+        frame = spark.read.parquet(source).repartition(_CORES).cache()
+        frame.count()
+        for comparison in (
+            _Comparison(f"TFRecords written, {name}", _write, "make_examples"),
+            _Comparison(f"TFRecords read, {name}", _read, "take_examples"),
+        ):
+            yield comparison.measure(rig, frame, source)
+        frame.unpersist()
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """One thing that both do: ours with a DataFrame and a path for TFRecord files, theirs as `inside` calls it."""
+
+    what: str
+    ours: Callable[[DataFrame, str], None]
+    question: str
+
+    def measure(self, rig: Rig, frame: DataFrame, source: str) -> Row:
+        """Take turns with the rows of a DataFrame, which are the parquet files of `source`, too."""
+        what = f"{self.what}, on a core (dfutil without its files)"
+        rows, files = frame.count(), f"{source}.tfrecords"
+
+        def ours() -> float:
+            return rows / seconds_of(lambda: self.ours(frame, files)) / _CORES
+
+        def theirs() -> float:
+            answer = rig.peer.ask(self.question, path=source, partitions=_CORES)
+            assert answer["rows"] == rows
+            return rows / answer["seconds"] / _CORES
+
+        ours()
+        try:
+            theirs()
+            fast, slow = (median(side) for side in take_turns(_ROUNDS, ours, theirs))
+        except PeerFailed as why:
+            return not_measured(what, why)
+        return Row(what, "rows/s", fast, slow, f"≥ {_TIMES} ×", fast >= _TIMES * slow, _ROUNDS)
+
+
+def _write(frame: DataFrame, files: str) -> None:
+    tfos_lab.data.write_tfrecords(frame, files, mode="overwrite")
+
+
+def _read(frame: DataFrame, files: str) -> None:
+    again = tfos_lab.data.read_tfrecords(frame.sparkSession, files, schema=frame.schema)
+    again.write.format("noop").mode("overwrite").save()
