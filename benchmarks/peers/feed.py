@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import tfos_lab
 from benchmarks.measure import Row, median, not_measured
+from benchmarks.peers.digits import MANY, write_digits
 from benchmarks.peers.peer import PeerFailed
 from benchmarks.peers.rig import Rig, take_turns
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 _NODES = 2
 _ROUNDS = 2
 _BATCH = 128
-# Enough to be fed for a second, and to TensorFlowOnSpark for some; however many of them are on this machine.
-_ROWS = 30_000
 _FEW = 2_000
 _TIMES = 20
 
@@ -45,7 +42,7 @@ _CASES = (
 
 def measure(rig: Rig) -> Iterator[Row]:
     """Feed the same rows with both; ours come from a cached DataFrame."""
-    few, many = _write_mnist(rig, _FEW), _write_mnist(rig, _ROWS)
+    few, many = write_digits(rig, _FEW), write_digits(rig, MANY)
     frame = rig.spark.read.parquet(many).repartition(_NODES).cache()
     frame.count()
     _feed(frame)
@@ -65,18 +62,6 @@ def _compare(rig: Rig, case: _Case, frame: DataFrame, path: str) -> Row:
         return not_measured(what, why)
     fast, slow = median(ours), median(others)
     return Row(what, "rows/s", fast, slow, f"≥ {_TIMES} ×", fast >= _TIMES * slow, _ROUNDS)
-
-
-def _write_mnist(rig: Rig, rows: int) -> str:
-    """Write that many rows of image and label; returns the path."""
-    digits = tfos_lab.data.mnist()
-    chosen = np.arange(rows) % len(digits.x_train)
-    images = tfos_lab.data.ImageData(
-        digits.x_train[chosen], digits.y_train[chosen], digits.x_test, digits.y_test, digits.source
-    )
-    path = str(rig.folder / f"mnist-{rows}")
-    images.train_df(rig.spark, as_="int").write.parquet(path)
-    return path
 
 
 def _feed_peer(rig: Rig, path: str, case: _Case) -> float:

@@ -7,9 +7,12 @@ import os
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
+
+from tests.support.daemon import die_with_parent
 
 _INSIDE = Path(__file__).with_name("inside.py")
 # The first question waits for Spark and for as many imports of TensorFlow as there are executors.
@@ -52,6 +55,7 @@ class Peer:
                 stderr=output,
                 text=True,
                 start_new_session=True,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one libc call
             )
 
     def ask(self, what: str, **arguments: object) -> dict[str, Any]:

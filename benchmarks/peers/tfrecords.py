@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import tfos_lab
 from benchmarks.measure import Row, median, not_measured, seconds_of
+from benchmarks.peers.digits import MANY, write_digits
 from benchmarks.peers.peer import PeerFailed
 from benchmarks.peers.rig import Rig, take_turns
 
@@ -20,20 +21,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _CORES = 2
+_TABLE_ROWS = 100_000
 _ROUNDS = 2
 _TIMES = 3
 
 
 def measure(rig: Rig) -> Iterator[Row]:
     """Write and read images, and tables of ten columns; rows a second on each of two cores."""
-    spark = rig.spark
-    images = spark.range(30_000).selectExpr("transform(sequence(1, 784), i -> int(i * id % 256)) image", "id label")
-    numbers = [f"cast(id / {i} as float) x{i}" for i in range(1, 6)] + [f"id * {i} n{i}" for i in range(1, 5)]
-    table = spark.range(100_000).selectExpr(*numbers, "concat('row ', id) name")
-    for name, rows in {"784 integers and a label": images, "10 columns": table}.items():
-        source = str(rig.folder / name)
-        rows.write.parquet(source)
-        frame = spark.read.parquet(source).repartition(_CORES).cache()
+    sources = {"MNIST as integers": write_digits(rig, MANY), "10 columns": _write_table(rig)}
+    for name, source in sources.items():
+        frame = rig.spark.read.parquet(source).repartition(_CORES).cache()
         frame.count()
         for comparison in (
             _Comparison(f"TFRecords written, {name}", _write, "make_examples"),
@@ -41,6 +38,13 @@ def measure(rig: Rig) -> Iterator[Row]:
         ):
             yield comparison.measure(rig, frame, source)
         frame.unpersist()
+
+
+def _write_table(rig: Rig) -> str:
+    path = str(rig.folder / "table")
+    numbers = [f"cast(id / {i} as float) x{i}" for i in range(1, 6)] + [f"id * {i} n{i}" for i in range(1, 5)]
+    rig.spark.range(_TABLE_ROWS).selectExpr(*numbers, "concat('row ', id) name").write.parquet(path)
+    return path
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Daemon:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one libc call
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one libc call
         )
         self._reader = threading.Thread(target=self._read, name=f"daemon-{name}", daemon=True)
         self._reader.start()
@@ -117,5 +117,6 @@ class Daemon:
             self._changed.notify_all()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Ask Linux for SIGTERM when the parent's thread has gone; for ``preexec_fn``."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,24 @@
+"""MNIST's digits in a file that both sides read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.peers.rig import Rig
+from tfos_lab.data import ImageData, mnist
+
+# Enough to keep tfos_lab busy for a second, and its peers for some.
+MANY = 30_000
+
+
+def write_digits(rig: Rig, rows: int) -> str:
+    """Write that many rows, of 784 integers as ``image`` and a ``label``; returns the path of the parquet file.
+
+    Where this machine has fewer digits, they come again and again.
+    """
+    digits = mnist()
+    chosen = np.arange(rows) % len(digits.x_train)
+    images = ImageData(digits.x_train[chosen], digits.y_train[chosen], digits.x_test, digits.y_test, digits.source)
+    path = str(rig.folder / f"mnist-{rows}")
+    images.train_df(rig.spark, as_="int").write.mode("ignore").parquet(path)
+    return path
