@@ -156,7 +156,7 @@ def in_jupyter(stage: Stage, status: int, **headers: str) -> list[str]:
 
 
 def test_tensorboard_is_linked_when_it_can_be_opened(stage: Stage) -> None:
-    link = stage.page.locator("a.tfos-button", has_text="TensorBoard")
+    link = stage.page.get_by_role("link", name="TensorBoard")
     stage.alter(board=BoardStatus("ready"))
     expect(link).to_be_hidden()  # the page is none of Jupyter's
     asked = in_jupyter(stage, 302, Location="/elsewhere")

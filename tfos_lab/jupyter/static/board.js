@@ -17,7 +17,8 @@ export class BoardLink {
     /** @type {boolean | null} whether the server can show it; null until it was asked */
     this.served = null;
     this.asked = false;
-    this.el = element("a", { class: "tfos-button tfos-away", target: "_blank", rel: "noopener noreferrer" });
+    // The role stays while there is nothing to open, so that a screen reader hears of a link that cannot be followed.
+    this.el = element("a", { class: "tfos-button tfos-away", role: "link", target: "_blank", rel: "noopener noreferrer" });
     this.el.append(icon("away"), "TensorBoard");
     this.el.addEventListener("click", (event) => this.open(event));
     this.note = element("div", { class: "tfos-note" });
