@@ -82,6 +82,7 @@ def test_a_node_that_dies_in_the_middle_of_a_feed_ends_it_by_its_name(start, spa
     assert spark.range(10).count() == 10
 
 
+@on_both
 def test_a_disk_that_is_full_under_the_spool_is_named(start, spark):
     cluster = start(read_all, 1)
     family = Family.of(cluster)

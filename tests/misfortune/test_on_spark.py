@@ -47,6 +47,21 @@ def test_a_killed_agent_on_an_executor_is_a_lost_node(run, spark, next_cluster_r
     next_cluster_runs()
 
 
+def test_nodes_outlive_the_parents_of_spark_s_python_workers(new_spark, standalone, standalone_cluster):
+    session = new_spark(standalone)  # its idle workers go, too, which Spark does not know here
+    with tfos_lab.run(wait_forever, spark=session, cluster_size=2, env=QUICK_ENV, grace_s=1.0) as cluster:
+        family = Family.of(cluster)
+        # Spark does so itself, when a task is interrupted while its worker is being forked.
+        daemons = [child for executor in _executors_of(standalone_cluster) for child in executor.children()]
+        assert daemons
+        for daemon in daemons:
+            daemon.terminate()
+        assert gone(daemons)
+        assert session.range(10).count() == 10
+        assert cluster.state == "running"
+    assert family.all_gone()
+
+
 def test_a_killed_executor_is_a_lost_node_and_its_processes_go_too(run, spark, standalone_cluster, next_cluster_runs):
     cluster = run(wait_forever, cluster_size=4)
     family = Family.of(cluster)

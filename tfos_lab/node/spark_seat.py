@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
 import itertools
 import os
 import select
+import signal
 import socket
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,7 @@ def missing_packages() -> list[str]:
     return [name for name in REQUIRED if importlib.util.find_spec(name) is None]
 
 
+@functools.cache  # this worker may lose its parents, and still be used again
 def executor_place() -> tuple[int, str]:
     """Return the pid of the executor's JVM and the executor's id, as far as this host tells."""
     from tfos_lab.node.processes import command_line, parent_of
@@ -108,11 +114,29 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
         sys_path=list(sys.path),
     )
     ours, theirs = socket.socketpair()
-    with ours, nursery_client.connect(spec.owner, "plain", {}, spec.environ) as frames:
+    with ours, _deaf_to_hangups(), nursery_client.connect(spec.owner, "plain", {}, spec.environ) as frames:
         request = SpawnRequest("agent", msgspec.msgpack.encode(spec), guardian)
         frames.send(msgspec.msgpack.encode(request), [theirs.fileno()])
         theirs.close()
         return _wait(frames, ours, partition)
+
+
+@contextlib.contextmanager
+def _deaf_to_hangups() -> Iterator[None]:
+    """Outlive the parent of this Python worker, which Spark replaces without need.
+
+    A task that is interrupted while its worker is being forked, as when another task of its job has failed, looks to
+    Spark like a broken parent: it ends that one, which hangs up on all its workers, seats among them. What this worker
+    needs is its socket to the executor, and that stays.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only there a process may say what signals do
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _wait(frames: Any, slot: socket.socket, seat: int) -> str:
