@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NODES = 2
-_ROUNDS = 2
 _BATCH = 128
 _FEW = 2_000
 _TIMES = 20
@@ -28,13 +27,14 @@ _TIMES = 20
 class _Case:
     """What TensorFlowOnSpark is fed: rows of a cached DataFrame, or the Python lists that they hold, cached."""
 
-    source: str
+    what: str
     as_lists: bool
     epochs: int = 1
+    rounds: int = 1
 
 
 _CASES = (
-    _Case("one epoch; TensorFlowOnSpark from cached lists", as_lists=True),
+    _Case("one epoch; TensorFlowOnSpark from cached lists", as_lists=True, rounds=2),
     _Case("one epoch; TensorFlowOnSpark from the DataFrame's rdd", as_lists=False),
     _Case("3 epochs; TensorFlowOnSpark from cached lists", as_lists=True, epochs=3),
 )
@@ -55,13 +55,13 @@ def measure(rig: Rig) -> Iterator[Row]:
 
 
 def _compare(rig: Rig, case: _Case, frame: DataFrame, path: str) -> Row:
-    what = f"MNIST as integers to arrays on 2 nodes, {case.source}"
+    what = f"MNIST as integers to arrays on 2 nodes, {case.what}"
     try:
-        ours, others = take_turns(_ROUNDS, lambda: _feed(frame, case.epochs), lambda: _feed_peer(rig, path, case))
+        ours, others = take_turns(case.rounds, lambda: _feed(frame, case.epochs), lambda: _feed_peer(rig, path, case))
     except PeerFailed as why:
         return not_measured(what, why)
     fast, slow = median(ours), median(others)
-    return Row(what, "rows/s", fast, slow, f"≥ {_TIMES} ×", fast >= _TIMES * slow, _ROUNDS)
+    return Row(what, "rows/s", fast, slow, f"≥ {_TIMES} ×", fast >= _TIMES * slow, case.rounds)
 
 
 def _feed_peer(rig: Rig, path: str, case: _Case) -> float:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _CORES = 2
-_TABLE_ROWS = 100_000
+_TABLE_ROWS = 50_000
 _ROUNDS = 2
 _TIMES = 3
 
