@@ -55,14 +55,12 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     layout = _Layout(specs, request)
     reading = feed.open(request.batch_size, request.remainder, shuffle=request.shuffle, seed=request.seed)
 
-    # An iterator that TensorFlow throws away waits for its generator: one that has nothing says so now and then.
+    # An iterator that TensorFlow throws away waits for its generator: one that has nothing gives no rows now and then.
     def pieces() -> Iterator[Any]:
         for item in feed.epoch(reading):
-            yield (layout.nothing(), False) if item is None else (layout.arrange(*item), True)
+            yield layout.nothing() if item is None else layout.arrange(*item)
 
-    signature = (layout.signature(), tf.TensorSpec((), tf.bool))
-    dataset = tf.data.Dataset.from_generator(pieces, output_signature=signature)
-    dataset = dataset.filter(lambda _element, is_there: is_there).map(lambda element, _is_there: element)
+    dataset = tf.data.Dataset.from_generator(pieces, output_signature=layout.signature())
     # Pieces hold several batches: crossing from Python to TensorFlow costs more than cutting them there.
     dataset = dataset.rebatch(request.batch_size, drop_remainder=True)
     steps = feed.known_steps(reading, _PLAN_PATIENCE_S)
@@ -110,7 +108,7 @@ class _Layout:
         return self._shape_up(columns, weights)
 
     def nothing(self) -> Any:
-        """Return an element that stands for none."""
+        """Return an element without rows."""
         specs = [replace(spec, shape=tuple(size or 0 for size in spec.shape)) for spec in self._by_name.values()]
         return self.arrange(zeros(specs, 0), 0)
 
