@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import psutil
@@ -84,14 +85,26 @@ def test_a_node_that_dies_in_the_middle_of_a_feed_ends_it_by_its_name(start, spa
 
 @on_both
 def test_a_disk_that_is_full_under_the_spool_is_named(start, spark):
-    cluster = start(read_all, 1)
+    cluster = start(read_all, 2)
     family = Family.of(cluster)
-    # What the agent's next file cannot hold is to it as good as a full disk.
-    family.agents[1].rlimit(psutil.RLIMIT_FSIZE, (20_000, 20_000))
-    with pytest.raises(FeedError, match=r"the node's spool in \S+ cannot be written: File too large$"):
-        feed_and_wait(cluster, many_rows(spark))
+    cluster.train(many_rows(spark).limit(40))
+    # What the next file of the tasks, which write on the nodes' host, cannot hold is to them as good as a full disk.
+    unlimited = psutil.Process().rlimit(psutil.RLIMIT_FSIZE)
+    limit_files_of_python_workers((20_000, unlimited[1]))
+    try:
+        with pytest.raises(FeedError, match=r"the node's spool in \S+ cannot be written: File too large$"):
+            feed_and_wait(cluster, many_rows(spark))
+    finally:
+        limit_files_of_python_workers(unlimited)
     assert cluster.state == "failed"
     assert family.all_gone()
+
+
+def limit_files_of_python_workers(limits):
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # nor any zombie
+            if "pyspark.daemon" in process.cmdline():
+                process.rlimit(psutil.RLIMIT_FSIZE, limits)
 
 
 def test_a_cluster_that_has_ended_is_fed_nothing(start, spark):

@@ -1,15 +1,18 @@
 """The child's part of an inference: makes batches of the rows that Spark tasks ask about, and gives results back.
 
-A batch holds rows of one task only, so that a task's answers never wait for another task's rows. Results are matched to
-rows by order: the first ones that are put belong to the first rows that were taken.
+A batch holds rows of one task only, so that a task's answers never wait for another task's rows. Batches are handed out
+in pieces of several, and a piece's results go back together, unless they take long. Results are matched to rows by
+order: the first ones that are put belong to the first rows that were taken.
 """
 
 from __future__ import annotations
 
 import io
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ Columns = dict[str, np.ndarray]
 # The column of results that have no name of their own.
 RESULT_COLUMN = "prediction"
 _IDLE_S = 0.2
+# Results are not held back longer, when batches take long.
+_SEND_S = 0.25
 
 
 class _Exchange:
@@ -38,9 +43,33 @@ class _Exchange:
         self.count = 0
         self.ended = False
 
+    def take(self, count: int) -> Columns:
+        """Take the first so many rows."""
+        parts, missing = [], count
+        while missing:
+            part = self.rows.popleft()
+            have = count_rows(part)
+            if have > missing:
+                self.rows.appendleft(slice_rows(part, missing, have))
+                part, have = slice_rows(part, 0, missing), missing
+            parts.append(part)
+            missing -= have
+        self.count -= count
+        return join_rows(parts) if parts else {}
+
+
+@dataclass(frozen=True)
+class _Unanswered:
+    """A batch that was handed out: ``rows`` of ``batch_size`` count; ``last`` of its piece."""
+
+    exchange: int
+    rows: int
+    batch_size: int
+    last: bool
+
 
 class Answers:
-    """All exchanges of this node. The station's thread calls `take`; tf.data's threads `batches`; the user `put`."""
+    """All exchanges of this node. The station's thread calls `take`; tf.data's threads `pieces`; the user `put`."""
 
     def __init__(self, seat: int, say: Callable[[m.FromAgent], None], changed: threading.Condition) -> None:
         self._seat = seat
@@ -48,7 +77,9 @@ class Answers:
         self._changed = changed
         self._exchanges: dict[int, _Exchange] = {}
         self._dropped: set[int] = set()
-        self._unanswered: deque[tuple[int, int, int]] = deque()
+        self._unanswered: deque[_Unanswered] = deque()
+        self._given: list[pa.RecordBatch] = []
+        self._sent_s = 0.0
 
     def take(self, message: m.ToAgent) -> None:
         """Take in what comes; called with the condition held."""
@@ -58,30 +89,36 @@ class Answers:
             case m.ExchangeEnded(exchange=number):
                 self._exchanges.setdefault(number, _Exchange()).ended = True
             case m.ExchangeDropped(exchange=number):
-                self._exchanges.pop(number, None)
                 self._dropped.add(number)
+                for file in self._exchanges.pop(number, _Exchange()).files:
+                    Path(file.path).unlink(missing_ok=True)
 
-    def batches(
-        self, specs: tuple[ColumnSpec, ...], rows: int, is_over: Callable[[], bool]
+    def pieces(
+        self, specs: tuple[ColumnSpec, ...], batch_size: int, most: int, is_over: Callable[[], bool]
     ) -> Iterator[tuple[Columns, int] | None]:
-        """Yield ``(columns, count)`` with at most ``rows`` rows each, until ``is_over()`` and nothing is left.
+        """Yield ``(columns, rows)``, until ``is_over()`` and nothing is left.
 
-        Yields None now and then while there is nothing.
+        A piece has a whole multiple of ``batch_size`` rows and at most ``most``, or the last rows of a task. Yields
+        None now and then while there is nothing.
         """
         while True:
-            number = self._find_exchange(rows)
+            number = self._find_exchange(batch_size)
             if number is None:
                 if is_over() and not self._exchanges:
                     return
                 yield None
                 continue
-            batch = self._cut(number, rows, specs)
-            count = count_rows(batch)
-            if not count:
+            piece = self._cut(number, batch_size, most, specs)
+            rows = count_rows(piece)
+            if not rows:
                 continue
             with self._changed:
-                self._unanswered.append((number, count, rows))
-            yield batch, count
+                for start in range(0, rows, batch_size):
+                    left = rows - start
+                    self._unanswered.append(
+                        _Unanswered(number, min(left, batch_size), batch_size, last=left <= batch_size)
+                    )
+            yield piece, rows
 
     def _find_exchange(self, rows: int) -> int | None:
         """Return the exchange to serve next: one with a whole batch, or with the rest of its rows; None for none."""
@@ -97,27 +134,17 @@ class Answers:
                 self._changed.wait(wait_s)
             return None
 
-    def _cut(self, number: int, rows: int, specs: tuple[ColumnSpec, ...]) -> Columns:
-        """Take files in until there are rows for a batch, and cut it; nothing if more have to come first."""
+    def _cut(self, number: int, batch_size: int, most: int, specs: tuple[ColumnSpec, ...]) -> Columns:
+        """Take files in until there are rows for a batch, and cut a piece; nothing if more have to come first."""
         with self._changed:
             exchange = self._exchanges.get(number)
         if exchange is None:
             return {}
-        while exchange.count < rows and exchange.files:
+        while exchange.count < batch_size and exchange.files:
             self._take_file(number, exchange, specs)
-        if exchange.count < rows and not exchange.ended:
-            return {}
-        parts, missing = [], rows
-        while missing and exchange.rows:
-            part = exchange.rows.popleft()
-            have = count_rows(part)
-            if have > missing:
-                exchange.rows.appendleft(slice_rows(part, missing, have))
-                part, have = slice_rows(part, 0, missing), missing
-            parts.append(part)
-            missing -= have
-        exchange.count -= rows - missing
-        return join_rows(parts) if parts else {}
+        if exchange.count < batch_size:
+            return exchange.take(exchange.count) if exchange.ended else {}
+        return exchange.take(min(exchange.count, most) // batch_size * batch_size)
 
     def _take_file(self, number: int, exchange: _Exchange, specs: tuple[ColumnSpec, ...]) -> None:
         file = exchange.files.popleft()
@@ -136,17 +163,30 @@ class Answers:
                 raise FeedError(
                     reason="put_results was called more often than ctx.dataset gave batches of an inference"
                 )
-            number, count, batch_size = self._unanswered[0]
-            if given not in (count, batch_size):
+            batch = self._unanswered[0]
+            if given not in (batch.rows, batch.batch_size):
                 raise FeedError(
-                    reason=f"put_results got {given} results for a batch of {count} rows (of {batch_size} with those "
-                    "that fill it up); put one result per row, once per batch"
+                    reason=f"put_results got {given} results for a batch of {batch.rows} rows (of {batch.batch_size} "
+                    "with those that fill it up); put one result per row, once per batch"
                 )
             self._unanswered.popleft()
-            dropped = number in self._dropped
+        results = to_arrow(slice_rows(columns, 0, batch.rows))
+        if self._given and results.schema != self._given[0].schema:
+            self._send(batch.exchange)
+        self._given.append(results)
+        if batch.last or time.monotonic() - self._sent_s > _SEND_S:
+            self._send(batch.exchange)
+
+    def _send(self, exchange: int) -> None:
+        """Give back the results that are held."""
+        table = pa.Table.from_batches(self._given).combine_chunks()
+        self._given = []
+        self._sent_s = time.monotonic()
+        with self._changed:
+            dropped = exchange in self._dropped
         if not dropped:
-            data = _encode(to_arrow(slice_rows(columns, 0, count)))
-            self._say(m.ExchangeResults(seat=self._seat, exchange=number, rows=count, data=data))
+            message = m.ExchangeResults(seat=self._seat, exchange=exchange, rows=table.num_rows, data=_encode(table))
+            self._say(message)
 
 
 def _as_columns(values: Any) -> Columns:
@@ -162,8 +202,8 @@ def _as_array(name: Any, values: Any) -> np.ndarray:
     return array
 
 
-def _encode(batch: pa.RecordBatch) -> bytes:
+def _encode(table: pa.Table) -> bytes:
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
     return sink.getvalue()

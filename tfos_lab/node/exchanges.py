@@ -1,7 +1,8 @@
 """The agent's part of an inference: carries rows from Spark tasks to the child, and its results back, in order.
 
-Each task has an exchange of its own. Rows lie in a file until the child takes them, a few files at a time, so that
-memory holds a bounded part of a partition, however large it is.
+Each task has an exchange of its own. Rows lie in files until the child takes them; a task on this host writes them
+itself. It is told of each file that was taken and goes only a few ahead, so that memory holds a bounded part of a
+partition, however large it is.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tfos_lab import messages as m
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
 
-# Files of rows that wait for the child, for each exchange.
-_FILES_AHEAD = 2
+# What a task is told when the child has taken a file.
+TAKEN = b"taken"
 _WAIT_STEP_S = 1.0
 # The driver hears so often how many rows were answered.
 _TELL_S = 0.25
@@ -34,8 +35,7 @@ class Exchange:
     def __init__(self, number: int, inference: int) -> None:
         self.number = number
         self.inference = inference
-        self.results: queue.SimpleQueue[m.ExchangeResults | None] = queue.SimpleQueue()
-        self.room = threading.Semaphore(_FILES_AHEAD)
+        self.heard: queue.SimpleQueue[m.ExchangeResults | m.ExchangeTaken | None] = queue.SimpleQueue()
         self.rows_in = 0
         self.all_in = False
         self.error: BaseException | None = None
@@ -92,30 +92,29 @@ class Exchanges:
     def _take_rows(self, exchange: Exchange, specs: tuple[ColumnSpec, ...], reader: Any) -> None:
         try:
             for index, chunk in enumerate(reader):
-                while not exchange.room.acquire(timeout=_WAIT_STEP_S):
-                    if exchange.all_in or self._closed:
-                        return
-                specs = measure(chunk.data, specs)
-                message = self._store(exchange, index, chunk.data, specs)
-                exchange.rows_in += message.rows
-                self._pass_on(message)
+                if chunk.data is None:
+                    path = self._spool / Path(chunk.app_metadata.to_pybytes().decode()).name
+                    rows = _read(path)
+                else:
+                    path = self._spool / f"exchange-{exchange.number}-{index}.arrow"
+                    rows = chunk.data
+                    write_rows(path, rows)
+                specs = measure(rows, specs)
+                shapes = {spec.name: [size or 0 for size in spec.shape] for spec in specs}
+                exchange.rows_in += rows.num_rows
+                self._pass_on(
+                    m.ExchangeRows(exchange=exchange.number, path=str(path), rows=rows.num_rows, shapes=shapes)
+                )
         except BaseException as error:  # noqa: BLE001 - told by the thread that answers
             exchange.error = error
-            exchange.results.put(None)
+            exchange.heard.put(None)
             return
         exchange.all_in = True
         self._pass_on(m.ExchangeEnded(exchange=exchange.number))
-        exchange.results.put(None)
+        exchange.heard.put(None)
 
     def _pass_on(self, message: m.ToAgent) -> None:
         self._post(lambda: self._send_to_child(message))
-
-    def _store(self, exchange: Exchange, index: int, rows: Any, specs: tuple[ColumnSpec, ...]) -> m.ExchangeRows:
-        path = self._spool / f"exchange-{exchange.number}-{index}.arrow"
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as file:
-            file.write_batch(rows)
-        shapes = {spec.name: [size or 0 for size in spec.shape] for spec in specs}
-        return m.ExchangeRows(exchange=exchange.number, path=str(path), rows=rows.num_rows, shapes=shapes)
 
     def _answer(self, exchange: Exchange, writer: Any) -> None:
         answered, begun = 0, False
@@ -123,7 +122,7 @@ class Exchanges:
         self._tell_of(exchange, 0)
         while not (exchange.all_in and answered == exchange.rows_in):
             try:
-                message = exchange.results.get(timeout=_WAIT_STEP_S)
+                message = exchange.heard.get(timeout=_WAIT_STEP_S)
             except queue.Empty:
                 if self._closed:
                     raise flight.FlightServerError("tfos_lab: the node has ended before it gave all results") from None
@@ -131,6 +130,9 @@ class Exchanges:
             if exchange.error is not None:
                 raise exchange.error
             if message is None:
+                continue
+            if isinstance(message, m.ExchangeTaken):
+                writer.write_metadata(TAKEN)
                 continue
             answered += message.rows
             for batch in pa.ipc.open_stream(message.data):
@@ -153,12 +155,8 @@ class Exchanges:
     def hear_child(self, message: m.ExchangeTaken | m.ExchangeResults) -> None:
         """Pass on what the child has done."""
         exchange = self._open.get(message.exchange)
-        if exchange is None:
-            return
-        if isinstance(message, m.ExchangeTaken):
-            exchange.room.release()
-        else:
-            exchange.results.put(message)
+        if exchange is not None:
+            exchange.heard.put(message)
 
     def _drop(self, exchange: Exchange) -> None:
         self._open.pop(exchange.number, None)
@@ -167,3 +165,14 @@ class Exchanges:
     def close(self) -> None:
         """Have every exchange end with an error."""
         self._closed = True
+
+
+def write_rows(path: Path, rows: pa.RecordBatch) -> None:
+    """Write a file of rows on their way."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as file:
+        file.write_batch(rows)
+
+
+def _read(path: Path) -> pa.RecordBatch:
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).get_batch(0)

@@ -1,15 +1,19 @@
-"""What a feed task is told, and how it reaches a node: by unix socket on the same host, by TLS on another."""
+"""What a feed task is told, and how it reaches a node: by unix socket on the same host, by TLS on another.
+
+A task on the node's own host writes rows right into the spool, and tells of them; from elsewhere they come by Flight.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-# An action that only shows that somebody is there.
+# An action that shows that somebody is there, and tells who can open it the folder of the node's spool.
 PRESENT = "present"
 # The name in the feed's certificate; hosts are known by address only.
 TLS_NAME = "tfos-lab"
@@ -34,8 +38,16 @@ class FeedPlan(msgspec.Struct, frozen=True):
     certificate: bytes
 
 
-def connect(locations: list[str], certificate: bytes) -> Any:
-    """Return a Flight client for the first of a node's locations that this host can reach."""
+@dataclass(frozen=True)
+class Connection:
+    """A Flight client of a node, and the folder of the node's spool if it is on this host."""
+
+    client: Any
+    spool: Path | None
+
+
+def connect(locations: list[str], certificate: bytes) -> Connection:
+    """Connect to the first of a node's locations that this host can reach."""
     from pyarrow import flight
 
     for location in locations:
@@ -49,11 +61,11 @@ def connect(locations: list[str], certificate: bytes) -> Any:
             continue
         client = flight.connect(location, generic_options=_NO_RETRIES, **security)
         try:
-            list(client.do_action(PRESENT, flight.FlightCallOptions(timeout=_PRESENT_TIMEOUT_S)))
+            (folder,) = client.do_action(PRESENT, flight.FlightCallOptions(timeout=_PRESENT_TIMEOUT_S))
         except flight.FlightError as error:
             client.close()
             raise ConnectionError(f"tfos_lab: the node at {location} does not answer") from error
-        return client
+        return Connection(client, Path(folder.body.to_pybytes().decode()) if folder.body.size else None)
     raise ConnectionError(f"tfos_lab: no way to the node from this host; it listens at {', '.join(locations)}")
 
 

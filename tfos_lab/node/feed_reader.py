@@ -209,13 +209,14 @@ class FeedReader:
             yield None
 
     def _serve(self, feed: Feed, reading: Reading) -> Iterator[tuple[Columns, int] | None]:
-        for item in self.answers.batches(feed.specs, reading.batch_size, lambda: self._ended):
+        most = reading.rows_at_once(feed)
+        for item in self.answers.pieces(feed.specs, reading.batch_size, most, lambda: self._ended):
             if item is None:
                 yield None
                 continue
-            batch, rows = item
+            piece, rows = item
             self._count(rows)
-            yield pad_to(batch, reading.batch_size), rows
+            yield pad_to(piece, math.ceil(rows / reading.batch_size) * reading.batch_size), rows
 
     def _read(self, feed: Feed, reading: Reading) -> Iterator[tuple[Columns, int] | None]:
         remainder = reading.remainder or feed.remainder

@@ -17,6 +17,7 @@ from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed_plan import FeedPlan, connect, words_of_node
 from tfos_lab.node.flight_endpoint import CommitTicket, PutTicket
+from tfos_lab.node.lane import Lane
 
 
 def feed_task(batches: Any, encoded_plan: bytes) -> Any:
@@ -44,8 +45,8 @@ class PartitionSender:
         self._partition = partition
         self._attempt = attempt
         self._seats = sorted(plan.locations)
-        self._clients = {seat: connect(plan.locations[seat], plan.certificate) for seat in self._seats}
-        self._writers: dict[int, Any] = {}
+        self._connections = {seat: connect(plan.locations[seat], plan.certificate) for seat in self._seats}
+        self._lanes: dict[int, Lane] = {}
         self._rows = dict.fromkeys(self._seats, 0)
         self._size_bytes = 0
         self._specs = column_specs(plan.schema)
@@ -61,8 +62,10 @@ class PartitionSender:
         if not batch.num_rows:
             return
         self._specs = measure(batch, self._specs)
-        if not self._writers:
-            self._open(batch)
+        if not self._lanes:
+            ticket = PutTicket(self._plan.token, self._plan.feed, self._partition, self._attempt)
+            for seat in self._seats:
+                self._lanes[seat] = Lane(self._connections[seat], ticket, batch.schema)
         self._size_bytes += batch.nbytes
         count = len(self._seats)
         bounds = [batch.num_rows * i // count for i in range(count + 1)]
@@ -70,25 +73,17 @@ class PartitionSender:
             seat = self._seats[(i + self._turn) % count]
             piece = batch.slice(bounds[i], bounds[i + 1] - bounds[i])
             if piece.num_rows:
-                self._writers[seat].write_batch(piece)
+                self._lanes[seat].write(piece)
                 self._rows[seat] += piece.num_rows
         self._turn += 1
-
-    def _open(self, batch: Any) -> None:
-        from pyarrow import flight
-
-        for seat in self._seats:
-            ticket = PutTicket(self._plan.token, self._plan.feed, self._partition, self._attempt)
-            descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
-            self._writers[seat], _ = self._clients[seat].do_put(descriptor, batch.schema)
 
     def commit(self) -> None:
         """Wait until all nodes have stored their rows, then ask the driver to let them count."""
         from pyarrow import flight
 
-        while self._writers:
-            _, writer = self._writers.popitem()
-            writer.close()
+        while self._lanes:
+            _, lane = self._lanes.popitem()
+            lane.close()
         ticket = CommitTicket(
             token=self._plan.token,
             feed=self._plan.feed,
@@ -98,8 +93,8 @@ class PartitionSender:
             size_bytes=self._size_bytes,
             shapes={spec.name: [size or 0 for size in spec.shape] for spec in self._specs} if self.total_rows else {},
         )
-        client = self._clients[self._seats[self._partition % len(self._seats)]]
-        list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
+        connection = self._connections[self._seats[self._partition % len(self._seats)]]
+        list(connection.client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
 
     def __enter__(self) -> Self:
         return self
@@ -107,10 +102,10 @@ class PartitionSender:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        for writer in self._writers.values():
+        for lane in self._lanes.values():
             with contextlib.suppress(Exception):  # the first error is the one that counts
-                writer.close()
-        for client in self._clients.values():
-            client.close()
+                lane.close()
+        for connection in self._connections.values():
+            connection.client.close()
         if error is not None and not isinstance(error, FeedError) and (reason := words_of_node(error)):
             raise FeedError(reason=reason) from error

@@ -1,13 +1,13 @@
 """The node's endpoint for rows: an Arrow Flight server.
 
-What feed tasks send goes into the spool: the rows of one attempt of one Spark partition into one Arrow IPC file, which
-counts when the driver commits the attempt. What inference tasks send is answered on the spot.
+The rows of one attempt of one Spark partition go into one Arrow IPC file of the spool, which counts when the driver
+commits the attempt. A task on this host writes that file itself and asks for room before each batch; other tasks send
+their rows. What inference tasks ask about is answered on the spot.
 """
 
 from __future__ import annotations
 
 import hmac
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,25 @@ from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
 from tfos_lab.messages import TlsIdentity
 from tfos_lab.node.feed_plan import PRESENT
-from tfos_lab.node.spool import Spool
+from tfos_lab.node.spool import Spool, not_written
+
+# The answer to a task that asks for room.
+_ROOM = b"room"
 
 
 class PutTicket(msgspec.Struct, frozen=True):
-    """What stands over the rows that a feed task sends."""
+    """What stands over the rows of a feed task; ``beside`` if it writes their file itself."""
 
     token: str
     feed: int
     partition: int
     attempt: str
+    beside: bool = False
+
+
+def segment_path(spool: Path, ticket: PutTicket) -> Path:
+    """Return the file for an attempt's rows."""
+    return spool / f"{ticket.feed}-{ticket.partition}-{ticket.attempt}.arrow"
 
 
 class CommitTicket(msgspec.Struct, frozen=True):
@@ -88,25 +97,37 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         super().__init__(location, tls_certificates=[(tls.certificate, tls.key)] if tls else None)
         self._spool = spool
+        self._for_this_host = tls is None
         self._on_stored = on_stored
         self._on_commit = on_commit
         self._on_exchange = on_exchange
         self.tokens: set[str] = set()
 
-    def do_put(self, _context: Any, descriptor: Any, reader: Any, _writer: Any) -> None:
-        """Write one attempt's rows into a segment of their own."""
+    def do_put(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Have one attempt's rows written into a segment of their own."""
         ticket = msgspec.msgpack.decode(descriptor.command, type=PutTicket)
         self._check(ticket.token)
-        path = self._spool.folder / f"{ticket.feed}-{ticket.partition}-{ticket.attempt}.arrow"
+        path = segment_path(self._spool.folder, ticket)
         try:
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, reader.schema) as segment:
-                for chunk in reader:
-                    self._spool.make_room(path, chunk.data.nbytes)
-                    segment.write_batch(chunk.data)
+            if ticket.beside:
+                self._make_room(path, reader, writer)
+            else:
+                self._write(path, reader)
         except BaseException as error:
             self._spool.remove(path)
             raise _explained(error, self._spool.folder) from error
         self._on_stored(ticket, path)
+
+    def _make_room(self, path: Path, reader: Any, writer: Any) -> None:
+        for chunk in reader:
+            self._spool.make_room(path, int(chunk.app_metadata.to_pybytes()))
+            writer.write(_ROOM)
+
+    def _write(self, path: Path, reader: Any) -> None:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, reader.schema) as segment:
+            for chunk in reader:
+                self._spool.make_room(path, chunk.data.nbytes)
+                segment.write_batch(chunk.data)
 
     def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Answer a task's rows with what the node's function puts as results."""
@@ -118,9 +139,9 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
             raise _explained(error, self._spool.folder) from error
 
     def do_action(self, _context: Any, action: Any) -> list[Any]:
-        """Pass a commit on, or just be there."""
+        """Pass a commit on, or just be there and tell where the spool is."""
         if action.type == PRESENT:
-            return []
+            return [str(self._spool.folder).encode() if self._for_this_host else b""]
         ticket = msgspec.msgpack.decode(action.body.to_pybytes(), type=CommitTicket)
         self._check(ticket.token)
         self._on_commit(ticket)
@@ -134,8 +155,5 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
 def _explained(error: BaseException, folder: Path) -> BaseException:
     """Return the error as the other side is to read it: its own words reach the user marked as ours."""
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, TfosError):
-        message = f"the node's spool in {folder} cannot be written: {os.strerror(error.errno)}"
-        error = flight.FlightServerError(f"tfos_lab: {message}")
-    elif isinstance(error, TfosError):
-        error = flight.FlightServerError(f"tfos_lab: {error}")
-    return error
+        error = not_written(folder, error)
+    return flight.FlightServerError(f"tfos_lab: {error}") if isinstance(error, TfosError) else error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import uuid
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,14 @@ from typing import Any
 import msgspec
 
 from tfos_lab.errors import FeedError
+from tfos_lab.node.exchanges import write_rows
 from tfos_lab.node.feed_plan import connect, words_of_node
 from tfos_lab.node.flight_endpoint import ExchangeTicket
+from tfos_lab.node.spool import not_written
 
+# Batches of rows that wait for the node's function.
+_AHEAD = 2
+_WAIT_STEP_S = 1.0
 _UNIX = "grpc+unix://"
 
 
@@ -66,6 +72,9 @@ class _Conversation:
     def __init__(self, plan: InferencePlan, partition: int) -> None:
         self._plan = plan
         self._partition = partition
+        self._spool: Path | None = None
+        self._room = threading.Semaphore(_AHEAD)
+        self._over = False
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._held: deque[Any] = deque()
         self._results: list[Any] = []
@@ -99,7 +108,8 @@ class _Conversation:
         plan = self._plan
         ticket = ExchangeTicket(plan.token, plan.schema, plan.inference)
         try:
-            client = connect(self._nearest(), plan.certificate)
+            connection = connect(self._nearest(), plan.certificate)
+            client, self._spool = connection.client, connection.spool
             descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
             writer, reader = client.do_exchange(descriptor)
             writer.begin(self._asked(first).schema)
@@ -121,15 +131,33 @@ class _Conversation:
 
     def _send(self, writer: Any, batch: Any) -> None:
         self._held.append(batch)
-        writer.write_batch(self._asked(batch))
+        while not self._room.acquire(timeout=_WAIT_STEP_S) and not self._over:
+            pass
+        if self._over:
+            return  # who waits for the answers is told why
+        if self._spool is None:
+            writer.write_batch(self._asked(batch))
+            return
+        path = self._spool / f"exchange-{uuid.uuid4().hex}.arrow"
+        try:
+            write_rows(path, self._asked(batch))
+        except OSError as error:
+            raise not_written(self._spool, error) from error
+        writer.write_metadata(path.name.encode())
 
     def _hear(self, reader: Any) -> None:
         try:
             for chunk in reader:
-                self._answers.put(chunk.data)
+                if chunk.data is None:
+                    self._room.release()
+                else:
+                    self._answers.put(chunk.data)
             self._answers.put(None)
         except Exception as error:  # noqa: BLE001 - raised by the thread that waits for answers
             self._answers.put(error)
+        finally:
+            self._over = True
+            self._room.release()
 
     def _ready(self, *, wait: bool) -> Iterator[tuple[Any, Any]]:
         """Yield the batches whose results are all there; wait for all of them, or for none."""

@@ -6,6 +6,7 @@ then go. A feed whose rows are needed again or all at once has to fit.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -15,6 +16,12 @@ from tfos_lab.errors import FeedError
 # Of what is free on the disk, when nothing else is said.
 _SHARE_OF_FREE = 0.8
 _WAIT_STEP_S = 0.5
+
+
+def not_written(folder: Path | None, error: OSError) -> FeedError:
+    """Return what is to be said when the spool's disk does not take a file."""
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return FeedError(reason=f"the node's spool in {folder} cannot be written: {why}")
 
 
 class Spool:

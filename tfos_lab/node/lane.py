@@ -1,0 +1,73 @@
+"""How one attempt's rows come to one node: right into its spool on the same host, through Flight from another.
+
+On the node's own host a row is written once, by the task that has it; the node says beforehand that there is room. This
+takes a fifth of the time on processors that Flight takes with the same rows (seen: 0.03 s and 0.13 s for 126 MB).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from tfos_lab.errors import FeedError
+from tfos_lab.node.feed_plan import Connection
+from tfos_lab.node.flight_endpoint import PutTicket, segment_path
+from tfos_lab.node.spool import not_written
+
+
+class Lane:
+    """Takes the rows of one attempt for one node.
+
+    Parameters
+    ----------
+    connection : Connection
+        To the node.
+    ticket : PutTicket
+        The attempt.
+    schema : pyarrow.Schema
+        Of the rows.
+    """
+
+    def __init__(self, connection: Connection, ticket: PutTicket, schema: pa.Schema) -> None:
+        self._folder = connection.spool
+        self._files = contextlib.ExitStack()
+        self._segment: Any = None
+        if self._folder is not None:
+            ticket = msgspec.structs.replace(ticket, beside=True)
+            path = segment_path(self._folder, ticket)
+            with self._explaining():
+                sink = self._files.enter_context(pa.OSFile(str(path), "wb"))
+                self._segment = self._files.enter_context(pa.ipc.new_file(sink, schema))
+        descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
+        self._stream, self._replies = connection.client.do_put(descriptor, schema)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Store a record batch."""
+        if self._segment is None:
+            self._stream.write_batch(rows)
+            return
+        self._stream.write_metadata(str(rows.nbytes).encode())
+        if self._replies.read() is None:
+            self._stream.close()  # raises what the node has to say
+            raise FeedError(reason="the node ended the feed before it had stored all rows")
+        with self._explaining():
+            self._segment.write_batch(rows)
+
+    def close(self) -> None:
+        """Wait until the node has all rows."""
+        try:
+            with self._explaining():
+                self._files.close()
+        finally:
+            self._stream.close()
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise not_written(self._folder, error) from error
