@@ -21,6 +21,7 @@ SUITES = (
     "training",
     "log_stream",
     "feed",
+    "overlap",
     "inference",
     "tfrecords",
     "peers",

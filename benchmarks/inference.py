@@ -1,35 +1,50 @@
-"""Rows answered by a cluster's nodes, beside Spark's own `predict_batch_udf` with the same model and batch size."""
+"""Rows answered by a cluster's nodes, beside Spark's own `predict_batch_udf` with the same model and batch size.
+
+And how much memory many rows take on their way, beside few.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tfos_lab
 from benchmarks.measure import Row, median, seconds_of
+from benchmarks.memory import family, pss
 from benchmarks.sessions import local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-_ROUNDS = 3
+_ROUNDS = 5
 _ROWS = 40_000
 _PIXELS = 784
 _BATCH = 256
+_SIZES = _FEW, _MORE, _MANY = 10**5, 10**6, 10**7
+_SAMPLE_S = 0.1
+_MIB = 2**20
 
 
 def measure() -> Iterator[Row]:
-    """Take turns; both are warm: their processes have imported TensorFlow and built the model."""
+    """Take turns; both are warm: their processes have imported TensorFlow and built the model.
+
+    Each has Spark Python workers of its own, as in a session that uses one of the two only: after every task a worker
+    collects garbage, which takes long in one that has imported TensorFlow.
+    """
     rng = np.random.default_rng(0)
     weights = [
         (0.05 * rng.standard_normal(shape)).astype(np.float32) for shape in ((_PIXELS, 128), (128,), (128, 10), (10,))
     ]
     with tempfile.TemporaryDirectory() as folder, local_session() as spark:
+        yield _memory(spark)
         pixels = pa.array(rng.random(_ROWS * _PIXELS, np.float32))
         column = pa.FixedSizeListArray.from_arrays(pixels, _PIXELS).cast(pa.list_(pa.float32()))
         pq.write_table(pa.table({"x": column}), f"{folder}/rows.parquet", row_group_size=5_000)
@@ -37,9 +52,19 @@ def measure() -> Iterator[Row]:
         frame.count()
         with tfos_lab.run(answer, weights, cluster_size=2, master_node=None) as cluster:
             ours = cluster.inference(frame, schema="prediction array<float>")
-            theirs = _by_udf(frame, weights)
+            with _other_workers(spark):
+                theirs = _by_udf(frame, weights)
             yield _compare("inference by 2 nodes (predict_batch_udf)", ours, theirs)
             cluster.wait()
+
+
+@contextlib.contextmanager
+def _other_workers(spark: SparkSession) -> Iterator[None]:
+    """Have functions that are made in here run in Python workers of their own."""
+    environment = spark.sparkContext.environment
+    environment["TFOS_LAB_BENCH_WORKERS"] = "other"
+    yield
+    del environment["TFOS_LAB_BENCH_WORKERS"]
 
 
 def _compare(what: str, ours: DataFrame, theirs: DataFrame) -> Row:
@@ -86,3 +111,47 @@ def _by_udf(frame: DataFrame, weights: list[np.ndarray]) -> DataFrame:
         make_predict, return_type=ArrayType(FloatType()), batch_size=_BATCH, input_tensor_shapes=[[_PIXELS]]
     )
     return frame.withColumn("prediction", predict("x"))
+
+
+def _memory(spark: SparkSession) -> Row:
+    """Compare what nodes and Spark's Python workers hold at most while they answer for few rows and for many."""
+    with tfos_lab.run(double, cluster_size=2, master_node=None) as cluster:
+        frames = {rows: spark.range(rows, numPartitions=4).selectExpr("cast(id as float) as x") for rows in _SIZES}
+        for frame in (frames[_FEW], frames[_FEW]):
+            _use(cluster.inference(frame, schema="double float"))
+        peaks = {rows: _peak_mib(cluster, frames[rows]) for rows in _SIZES}
+        cluster.wait()
+    what = f"inference of 10^7 rows (10^5; 10^6: {peaks[_MORE]:,.0f} MiB): nodes and Python workers hold at most"
+    return Row(what, "MiB", peaks[_MANY], peaks[_FEW], "≤ 1.2 ×", peaks[_MANY] <= 1.2 * peaks[_FEW], 1)
+
+
+def _peak_mib(cluster: tfos_lab.Cluster, frame: DataFrame) -> float:
+    """Return the largest sum of proportional set sizes that is seen while the rows are answered."""
+    workers = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "pyspark.daemon" in (process.as_dict(["cmdline"])["cmdline"] or ())
+    ]
+    processes = [*family(cluster), *workers]
+    done = threading.Event()
+    peak = 0.0
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(_SAMPLE_S):
+            peak = max(peak, sum(pss(process) for process in processes))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        _use(cluster.inference(frame, schema="double float"))
+    finally:
+        done.set()
+        watcher.join()
+    return peak / _MIB
+
+
+def double(_args: object, ctx: Any) -> None:
+    """Answer for all rows."""
+    for batch in ctx.dataset(4096):
+        ctx.put_results({"double": 2 * batch["x"]})

@@ -20,11 +20,11 @@ def measure() -> Iterator[Row]:
     """Sum up nursery, agents and children of a cluster of 4 that runs."""
     with tfos_lab.run(_sleep, cluster_size=_NODES, local="processes") as cluster:
         time.sleep(2.0)
-        ours = sum(_pss(process) for process in _family(cluster)) / _MIB
+        ours = sum(pss(process) for process in family(cluster)) / _MIB
     process = run_python("import time, tensorflow; print(flush=True); time.sleep(600)")
     assert process.stdout is not None
     process.stdout.readline()
-    single = _pss(psutil.Process(process.pid)) / _MIB
+    single = pss(psutil.Process(process.pid)) / _MIB
     process.kill()
     process.communicate()
     goal = "< 1.8 ×"
@@ -33,7 +33,7 @@ def measure() -> Iterator[Row]:
     )
 
 
-def _family(cluster: tfos_lab.Cluster) -> list[psutil.Process]:
+def family(cluster: tfos_lab.Cluster) -> list[psutil.Process]:
     """Return the nodes' children, their agents, and the nurseries that both were forked from."""
     children = [psutil.Process(view.pid) for view in cluster.nodes]
     nursery = children[0].parent()
@@ -43,7 +43,8 @@ def _family(cluster: tfos_lab.Cluster) -> list[psutil.Process]:
     return list({process.pid: process for process in [*children, *nurseries]}.values())
 
 
-def _pss(process: psutil.Process) -> float:
+def pss(process: psutil.Process) -> float:
+    """Return the memory of a process in bytes; what it shares with others counts in parts."""
     return float(process.memory_full_info().pss)
 
 
