@@ -87,6 +87,8 @@ def test_no_row_that_counts_is_read_again_and_none_is_lost(tmp_path, spark_sessi
 
     with kernel(tmp_path, "first", FATAL_ROW) as (process, nodes):
         wait_until(lambda: FATAL_ROW in rows_kept(tmp_path, "first"))
+        # Time enough for Spark to commit a micro-batch that the function has not done with.
+        select.select([], [], [], 1.0)
         process.kill()
     assert gone([*nodes.nodes, nodes.nursery, nodes.plain_nursery])
     # Spark's own books say what counts: the first three micro-batches, whose rows have all been read, once.

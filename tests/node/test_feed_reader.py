@@ -249,3 +249,14 @@ def test_steps_are_known_once_they_are_agreed_on(node):
     assert node.reader.known_steps(reading) is None
     node.complete(1).plan(1)
     assert node.reader.known_steps(reading) == 1
+
+
+@pytest.mark.parametrize(("numbers", "told"), [([1, 2, 3], "more"), ([], "0")])
+def test_a_dataset_that_promised_its_steps_is_not_read_for_a_feed_of_another_length(node, numbers, told):
+    node.open_feed().segment([1, 2]).complete(2).plan(2)
+    reading = node.open(1)
+    assert node.reader.known_steps(reading) == 2
+    assert len(node.epoch(reading)) == 2
+    node.open_feed(1).segment(numbers, feed=1).complete(len(numbers), feed=1).plan(len(numbers), feed=1)
+    with pytest.raises(FeedError, match=f"had 2 steps, and now one has {told}: call ctx.dataset anew"):
+        node.epoch(reading)

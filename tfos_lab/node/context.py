@@ -139,7 +139,7 @@ class NodeContext:
             What happens at the end of an epoch: fill up the last batch and missing steps with rows of weight 0, or stop
             at the last step that every node can take in full. What the feed was started with by default.
         prefetch : int
-            Batches prepared ahead.
+            Batches prepared ahead; none of a stream, whose rows count when the function asks for the next ones.
 
         Returns
         -------

@@ -66,9 +66,12 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     steps = feed.known_steps(reading, _PLAN_PATIENCE_S)
     if steps is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
-    if request.prefetch:
-        dataset = dataset.prefetch(request.prefetch)
     options = tf.data.Options()
+    if feed.is_stream:
+        # Its rows count once the function has asked for those that follow: nobody else may ask ahead.
+        options.experimental_optimization.inject_prefetch = False
+    elif request.prefetch:
+        dataset = dataset.prefetch(request.prefetch)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return mark_as_own_rows(dataset.with_options(options))
 

@@ -43,6 +43,7 @@ class FeedReader:
         self._ended = False
         self.answers = Answers(seat, say, self._changed)
         self._openings = 0
+        self._promised: dict[int, int] = {}
         self._rows_taken = 0
         self._reported_s = 0.0
 
@@ -98,6 +99,11 @@ class FeedReader:
         """How often the current feed is to be read; waits for it to begin."""
         return self._next_feed().epochs
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether the current feed is part of a stream; waits for it to begin."""
+        return self._next_feed().stream
+
     def open(self, batch_size: int, remainder: str | None, *, shuffle: bool, seed: int | None) -> Reading:
         """Tell the driver that a dataset is read with this batch size."""
         with self._changed:
@@ -127,7 +133,10 @@ class FeedReader:
             self._changed.wait_for(
                 lambda: opening in feed.steps or opening in feed.unknown or feed.aborted is not None, patience_s
             )
-            return None if opening in feed.unknown else feed.steps.get(opening)
+            steps = None if opening in feed.unknown else feed.steps.get(opening)
+        if steps is not None:
+            self._promised[opening] = steps
+        return steps
 
     def _next_feed(self) -> Feed:
         """Return the feed that the next epoch reads; waits for it."""
@@ -239,15 +248,26 @@ class FeedReader:
                     break
             steps = math.ceil(rows / reading.batch_size)
             step += steps
+            self._keep_promise(reading, step, more=True)
             self._mark(feed, reading, step, rows)
             yield pad_to(slice_rows(batch, 0, rows), steps * reading.batch_size), rows
         yield from self._until(feed, is_planned)
+        self._keep_promise(reading, feed.steps[reading.opening], more=False)
         while step < feed.steps[reading.opening]:
             step += 1
             self._mark(feed, reading, step, 0)
             yield zeros(feed.specs, reading.batch_size), 0
         if feed.steps[reading.opening] == 0:
             feed.epochs_read += 1
+
+    def _keep_promise(self, reading: Reading, steps: int, *, more: bool) -> None:
+        """Raise if an epoch has, or will have, another number of steps than Keras and TensorFlow were told."""
+        promised = self._promised.get(reading.opening, steps)
+        if steps > promised or (steps < promised and not more):
+            raise FeedError(
+                reason=f"this dataset was made when its epochs had {promised} steps, and now one has "
+                f"{'more' if more else steps}: call ctx.dataset anew for each cluster.train"
+            )
 
     def _until(self, feed: Feed, predicate: Callable[[], bool]) -> Iterator[None]:
         """Yield None now and then until the predicate holds."""
