@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import FrameLocator, Locator, expect
+from playwright.sync_api import Frame, FrameLocator, Locator, expect
 
 from tests.support.jupyter_rig import REPOSITORY, JupyterRig, Notebook
 from tests.support.lab_extension import built_lab_extension
@@ -69,6 +69,14 @@ def board_below(notebook: Notebook, name: str) -> FrameLocator:
     return notebook.output(cell(name)).frame_locator("iframe[title='TensorBoard of mnist']")
 
 
+def page_below(notebook: Notebook) -> Frame:
+    """The page in the cell's frame, as it is now: JupyterLab loads it anew when the notebook comes back to sight."""
+    expect(board_below(notebook, "train").locator("card-view").first).to_be_visible()
+    frame = notebook.output(cell("train")).locator("iframe").element_handle().content_frame()
+    assert frame is not None
+    return frame
+
+
 def board_tab(notebook: Notebook) -> FrameLocator:
     return notebook.page.frame_locator("#jp-main-dock-panel .jp-IFrame iframe")
 
@@ -106,7 +114,7 @@ def test_the_header_of_the_cell_opens_tensorboard_in_a_tab_of_the_lab(notebook: 
 
 
 def test_its_pages_cannot_act_as_the_user(notebook: Notebook, rig: JupyterRig) -> None:
-    [frame] = [frame for frame in notebook.page.frames if "/tfos-lab/tb/" in frame.url]
+    frame = page_below(notebook)
     assert frame.evaluate("self.origin") == "null"
     asked = "(url) => fetch(url, {credentials: 'include'}).then((answer) => answer.status, String)"
     assert "TypeError" in frame.evaluate(asked, f"{BASE}api/contents")
@@ -117,7 +125,7 @@ def test_its_pages_cannot_act_as_the_user(notebook: Notebook, rig: JupyterRig) -
 
 
 def test_who_is_not_logged_in_gets_nothing(notebook: Notebook, rig: JupyterRig) -> None:
-    [frame] = [frame for frame in notebook.page.frames if "/tfos-lab/tb/" in frame.url]
+    frame = page_below(notebook)
     entry = re.sub(r"~.*", "", frame.url)
     for url in (f"{rig.url}tfos-lab/clusters", entry, f"{entry}~00ff/", f"{entry}~00ff/data/runs"):
         assert status_of(url) in (302, 403), url
