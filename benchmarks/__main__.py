@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import importlib
 import json
 import os
@@ -40,14 +41,26 @@ def main() -> int:
     rows: list[Row] = []
     for name in names:
         print(f"{name} …", file=sys.stderr, flush=True)
+        measured: list[Row] = []
         for row in importlib.import_module(f"benchmarks.{name}").measure():
-            rows.append(row)
+            measured.append(row)
             print(f"  {row}", file=sys.stderr, flush=True)
+        keep(RESULTS, name, measured)
+        rows += measured
     print(as_table(rows))
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "machine": platform.machine()}
-    if set(names) == set(SUITES):
-        RESULTS.write_text(json.dumps({"machine": machine, "rows": [row.as_dict() for row in rows]}, indent=1) + "\n")
     return 0
+
+
+def keep(path: Path, suite: str, rows: list[Row]) -> None:
+    """Put a suite's rows into the file of results; those of other suites stay, with the day of their own run."""
+    results = json.loads(path.read_text()) if path.exists() else {}
+    results[suite] = {
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "machine": platform.machine()},
+        "rows": [row.as_dict() for row in rows],
+    }
+    ordered = {name: results[name] for name in SUITES if name in results}
+    path.write_text(json.dumps(ordered, indent=1) + "\n")
 
 
 def as_table(rows: list[Row]) -> str:
