@@ -78,7 +78,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
     spool : Spool
         Where segments go.
     on_stored : callable
-        Called with ``(ticket, path, rows)`` when an attempt's rows lie on this node; on a Flight thread.
+        Called with ``(ticket, path)`` when an attempt's rows lie on this node; on a Flight thread.
     on_commit : callable
         Called with the `CommitTicket`; on a Flight thread.
     on_exchange : callable

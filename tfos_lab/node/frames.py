@@ -18,7 +18,7 @@ class ConnectionClosed(EOFError):
 class FrameSocket:
     """One end of a unix stream socket that carries whole frames, with file descriptors beside them.
 
-    Reading is by whole frame (`receive`) for a thread of its own, or in pieces (`feed_available`) inside a poll loop.
+    Reading is by whole frame (`receive`) for a thread of its own, or of what is there (`available`) inside a poll loop.
     """
 
     def __init__(self, sock: socket.socket) -> None:
