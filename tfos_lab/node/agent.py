@@ -26,6 +26,7 @@ from tfos_lab.node.child_link import ChildLink
 from tfos_lab.node.event_files import EventFiles
 from tfos_lab.node.feed_store import FeedStore
 from tfos_lab.node.frames import FrameSocket
+from tfos_lab.node.log_sender import LogSender
 from tfos_lab.node.log_spool import LogSpool
 from tfos_lab.node.processes import open_pidfd, set_process_name
 from tfos_lab.node.shared_folder import SharedFolder
@@ -37,8 +38,6 @@ Pollable = PollKey | FrameSocket
 
 BEAT_S = 1.0
 REPEAT_S = 2.0
-LOG_BATCHES_IN_FLIGHT = 8
-LOG_INTERVAL_S = 0.02
 # What a node that has been told of training's end has, at most, between SIGTERM and SIGKILL.
 LAST_GRACE_S = 5.0
 # A parameter server has nothing to bring to an end; it gets this long to return by itself.
@@ -72,6 +71,7 @@ class Agent:
         self._host = address_towards(spec.driver.endpoint)
         self._port = _reserve_port(self._host)
         self._logs = LogSpool(self._scratch / "log")
+        self._log_sender = LogSender(spec.seat, self._logs, self._send)
         self._feeds = FeedStore(spec.seat, self._host, self._scratch, self._send, self._send_to_child)
         self._child: ChildLink | None = None
         self._unheard: list[m.ToAgent] = []
@@ -87,11 +87,8 @@ class Agent:
         self._finished = False
         self._drained = False
         self._drained_at = 0.0
-        self._log_sequence = 0
-        self._log_acked = -1
         self._stop_at: float | None = None
         self._kill_at: float | None = None
-        self._last_log = 0.0
         self._last_beat = 0.0
         self._driver_heard = time.monotonic()
 
@@ -123,8 +120,7 @@ class Agent:
             self._tick()
 
     def _patience_ms(self) -> int:
-        logs_wait = self._logs.has_unread and self._log_credit()
-        return 20 if logs_wait or (self._ended and not self._drained) else 200
+        return 20 if self._log_sender.can_send or (self._ended and not self._drained) else 200
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -139,9 +135,7 @@ class Agent:
         if self._kill_at is not None and now >= self._kill_at and self._child is not None:
             self._kill_at = None
             self._child.signal(signal.SIGKILL)
-        if self._logs.has_unread and now - self._last_log >= LOG_INTERVAL_S:
-            self._last_log = now
-            self._send_logs()
+        self._log_sender.send_due()
         self._tunnel.flush()
         if self._finished:
             self._drain()
@@ -188,8 +182,8 @@ class Agent:
                 self._leaving = True
             case m.FreeSlot():
                 self._free_slot()
-            case m.LogCredit(sequence=sequence):
-                self._log_acked = max(self._log_acked, sequence)
+            case m.LogCredit():
+                self._log_sender.take_credit(message)
             case m.TunnelOpen() | m.TunnelData() | m.TunnelCredit() | m.TunnelClosed():
                 self._tunnel.obey(message)
             case _:
@@ -316,16 +310,7 @@ class Agent:
             serves = self._spec.node.startswith("ps:")
             self._stop_at = time.monotonic() + (min(grace_s, PS_PATIENCE_S) if serves else grace_s)
 
-    # ---- the log ----------------------------------------------------------------------------------------------------
-
-    def _log_credit(self) -> bool:
-        return self._log_sequence - self._log_acked <= LOG_BATCHES_IN_FLIGHT
-
-    def _send_logs(self) -> None:
-        while self._logs.has_unread and self._log_credit():
-            records = self._logs.read()
-            self._send(m.Logs(seat=self._seat, sequence=self._log_sequence, records=records))
-            self._log_sequence += 1
+    # ---- leaving ----------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
         """The child is gone: end what it left behind, send what it wrote, and say so until the driver answers."""
@@ -334,7 +319,7 @@ class Agent:
             self._pump_pipes()
             if not self._child.pipes_overdue():
                 return
-        self._send_logs()
+        self._log_sender.send_all()
         if not self._event_files.settle():
             return
         now = time.monotonic()
@@ -342,8 +327,6 @@ class Agent:
             self._drained = True
             self._drained_at = now
             self._send(m.Drained(seat=self._seat))
-
-    # ---- leaving ----------------------------------------------------------------------------------------------------
 
     def _free_slot(self) -> None:
         """Tell the Spark task to return; from now on the guardian and the driver alone keep this agent alive."""
