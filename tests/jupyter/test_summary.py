@@ -36,6 +36,18 @@ def test_the_headline_counts_what_matters_now(state: str, nodes: list[str], said
 
 
 @pytest.mark.parametrize(
+    ("state", "nodes", "told"),
+    [
+        ("failed", ["running", "failed", "waiting", "importing"], ["stopping", "failed", "waiting", "stopping"]),
+        ("stopping", ["running", "stopped", "done", "lost"], ["stopping", "stopped", "done", "lost"]),
+        ("running", ["running", "serving", "done", "starting"], ["running", "serving", "done", "starting"]),
+    ],
+)
+def test_nodes_that_outlive_their_cluster_are_stopping(state: str, nodes: list[str], told: list[str]) -> None:
+    assert [node.state for node in summary.with_endings(seen(state, *nodes)).nodes] == told
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0.00 s"), (0.123, "0.12 s"), (9.996, "10.0 s"), (59.96, "1:00"), (245, "4:05"), (3723, "1:02:03")],
 )

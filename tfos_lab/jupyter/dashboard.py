@@ -297,6 +297,7 @@ class Dashboard(Display):
 
 def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None = None) -> dict[str, Any]:
     """Return the view as the front end takes it: words and numbers are made here, times are the kernel's clock."""
+    view = summary.with_endings(view)
     columns = summary.node_columns(view, pace)
     broken = dict(summary.broken_nodes(view))
     return {

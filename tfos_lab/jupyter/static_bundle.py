@@ -59,6 +59,7 @@ def make_bundle(
     dict
         ``text/html`` and ``text/plain``; never a widget, which a reopened notebook could not find.
     """
+    view = summary.with_endings(view)
     return {
         "text/html": render_html(view, read_tail, run_dir, reports, error),
         "text/plain": "\n".join([render_text(view, run_dir), *([_plain_error(error)] if error else [])]),

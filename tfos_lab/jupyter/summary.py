@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfos_lab.engine.events import ClusterView, FeedView, NodeView
 from tfos_lab.engine.metrics import by_weight
@@ -26,6 +26,8 @@ STATE_SIGNS = {
 
 # States of a node whose function has begun.
 _UP = {"running", "serving", "done"}
+# States of a node that is there.
+_ALIVE = {"reserved", "importing", "starting", "running", "serving"}
 
 _MAX_METRICS = 3
 # More nodes than this are summed up.
@@ -43,6 +45,17 @@ class Column:
     text: Callable[[NodeView], str]
     numeric: bool = False
     rank: int = 0
+
+
+def with_endings(view: ClusterView) -> ClusterView:
+    """Return the view as it is told: nodes that are still there when their cluster has failed or stops are stopping.
+
+    A cell shows its error at once, while those nodes have the rest of their grace; and its picture stays.
+    """
+    if view.state not in ("failed", "stopping", "stopped"):
+        return view
+    nodes = tuple(replace(node, state="stopping") if node.state in _ALIVE else node for node in view.nodes)
+    return replace(view, nodes=nodes)
 
 
 def node_columns(view: ClusterView, pace: Pace | None = None) -> list[Column]:
