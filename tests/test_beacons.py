@@ -96,11 +96,33 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(runtime):
 def test_a_kernel_knows_its_server(runtime, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "/run/kernel-1234-abcd.json"])
     assert beacons.own_kernel_id() == "1234-abcd"
-    monkeypatch.setenv("JPY_PARENT_PID", "77")
+    monkeypatch.delenv("JUPYTERHUB_SERVICE_PREFIX", raising=False)
+    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
+    beacons.announce_server()
     assert beacons.own_server_url() == ""
-    runtime.mkdir(parents=True)
     server = {"url": "http://127.0.0.1:8888/user/alice/", "base_url": "/user/alice/", "token": "t"}
-    (runtime / "jpserver-77.json").write_bytes(msgspec.json.encode(server))
+    (runtime / f"jpserver-{os.getpid()}.json").write_bytes(msgspec.json.encode(server))
     assert beacons.own_server_url() == "http://127.0.0.1:8888/user/alice/"
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
     assert beacons.own_server_url() == "/user/alice/"
+
+
+def test_a_server_without_our_extension_shows_nothing_of_ours(runtime, monkeypatch):
+    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
+    assert beacons.own_server_url() == ""
+    beacons.announce_server()
+    [left] = (runtime / "tfos").iterdir()
+    left.write_text("another process of that number")
+    assert beacons.own_server_url() == ""
+
+
+def test_what_dead_servers_left_goes_with_the_next_one(runtime):
+    beacons.announce_server()
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    dead = runtime / "tfos" / f"{process.pid}.server"
+    dead.write_text("long ago")
+    beacons.announce_server()
+    assert [path.name for path in (runtime / "tfos").iterdir()] == [f"{os.getpid()}.server"]
+    assert beacons.find_all() == []

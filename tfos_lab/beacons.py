@@ -15,6 +15,8 @@ from pathlib import Path
 import msgspec
 
 _PROC = Path("/proc")
+# A Jupyter server that reads the beacons leaves a file of its own beside them: its pid, and in it when it began.
+_SERVER = ".server"
 ENDED_STATES = ("done", "failed", "stopped")
 # Names may be of any language; nothing that has a meaning in a path.
 _ID = re.compile(r"\w[\w.-]{0,119}")
@@ -62,14 +64,20 @@ def folder() -> Path:
 
 def light(beacon: Beacon) -> None:
     """Write the beacon, or write it anew; raises OSError where that cannot be."""
-    place = folder()
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_ours(place):
-        raise PermissionError(f"{place} can be opened by others")
+    place = _open_folder()
     partial = place / f".{beacon.id}.{os.getpid()}"
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(msgspec.json.encode(beacon))
     partial.replace(place / f"{beacon.id}.json")
+
+
+def _open_folder() -> Path:
+    """Return the folder of the beacons, made if need be; raises OSError where that cannot be."""
+    place = folder()
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_ours(place):
+        raise PermissionError(f"{place} can be opened by others")
+    return place
 
 
 def put_out(cluster_id: str) -> None:
@@ -155,19 +163,36 @@ def own_kernel_id() -> str:
     return ""
 
 
+def announce_server() -> None:
+    """Tell the kernels of this process, a Jupyter server, that it shows their clusters; silence where it cannot."""
+    with contextlib.suppress(OSError):
+        place = _open_folder()
+        for other in place.glob(f"*{_SERVER}"):
+            if not other.stem.isdigit() or birth_of(int(other.stem)) != other.read_text():
+                other.unlink(missing_ok=True)
+        (place / f"{os.getpid()}{_SERVER}").write_text(birth_of(os.getpid()))
+
+
 def own_server_url() -> str:
-    """Return the address of the Jupyter server that this kernel belongs to, or nothing.
+    """Return the address of the Jupyter server that this kernel belongs to; nothing if none shows its clusters.
 
     Behind a hub the browser's address is another one: then it is the path alone.
     """
     parent = os.environ.get("JPY_PARENT_PID", "")
-    if not parent.isdigit():
+    if not parent.isdigit() or not _is_announced(int(parent)):
         return ""
     try:
         server = msgspec.json.decode((folder().parent / f"jpserver-{parent}.json").read_bytes(), type=_ServerFile)
     except (OSError, msgspec.DecodeError):
         return os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "")
     return server.base_url if "JUPYTERHUB_SERVICE_PREFIX" in os.environ else server.url
+
+
+def _is_announced(pid: int) -> bool:
+    try:
+        return (folder() / f"{pid}{_SERVER}").read_text() == birth_of(pid) != ""
+    except OSError:
+        return False
 
 
 class _ServerFile(msgspec.Struct):

@@ -167,9 +167,18 @@ def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, m
     assert "not listed in JupyterLab's panel" in said[0]
 
 
-def test_a_program_that_belongs_to_no_server_has_no_url(run, monkeypatch):
-    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+def test_a_cluster_without_tensorboard_has_no_url(run):
     assert run(lambda: 1).tensorboard_url is None
+
+
+def test_a_kernel_of_a_server_with_our_extension_gives_its_address_and_opens_no_port(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
+    monkeypatch.setattr("tfos_lab.engine.board_link.bind_sockets", lambda *_: pytest.fail("a port was opened"))
+    beacons.announce_server()
+    cluster = run(lambda: 1, tensorboard=True)
+    assert cluster.tensorboard_url == f"/user/alice/tfos-lab/tb/{cluster.id}/"
+    assert cluster.presence.link is None
 
 
 def test_tensorboard_comes_back_when_the_nodes_start_again(run):

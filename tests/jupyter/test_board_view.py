@@ -15,6 +15,7 @@ from tfos_lab.jupyter.board_view import BoardView, view_folder
 @pytest.fixture(autouse=True)
 def runtime(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
     presence.show_folder.cache_clear()
 
 
@@ -27,6 +28,18 @@ def test_without_a_script_the_output_is_a_sentence():
     sentence = bundle["text/html"].split("<script>")[0]
     assert "<code>%tfos tensorboard /runs/mnist-1/events</code> shows it in JupyterLab" in sentence
     assert "iframe" not in sentence
+
+
+def test_where_no_jupyter_server_shows_it_there_is_a_link():
+    link = "http://127.0.0.1:41231/00ff/"
+    bundle = BoardView("mnist-1", "mnist", "/runs/mnist-1/events", link)._repr_mimebundle_()
+    assert bundle["text/plain"] == (
+        f"TensorBoard of mnist: {link} on this machine, while this program lives; "
+        "then tensorboard --logdir /runs/mnist-1/events"
+    )
+    sentence = bundle["text/html"].split("<script>")[0]
+    assert f'<a href="{link}" target="_blank" rel="noopener noreferrer">{link}</a> opens it on this machine' in sentence
+    assert "<code>tensorboard --logdir /runs/mnist-1/events</code>" in sentence
 
 
 def test_names_are_text_in_page_and_script():
@@ -47,6 +60,7 @@ def test_a_folder_is_found_by_the_jupyter_server(tmp_path):
     (tmp_path / "old").mkdir()
     view = view_folder(str(tmp_path / "old"))
     try:
+        assert view.link.startswith("http://127.0.0.1:"), "this test belongs to no Jupyter server"
         found = presence.beacons.find(view.run_id)
         assert (found.run_dir, found.lives) == (str(tmp_path / "old"), False)
         assert view_folder(str(tmp_path / "old")).run_id == view.run_id

@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import re
 import secrets
 import socket
-import socketserver
 import sys
 import threading
 import urllib.error
 import urllib.request
-from http.client import HTTPMessage
-from typing import ClassVar
 
 import msgspec
 import pytest
 
 from tests.support.daemon import Daemon
+from tests.support.hostile_board import PAGE, Node, hostile_board
 from tfos_lab import beacons
 
 BASE = "/user/alice/"
 TOKEN = secrets.token_hex(8)
-PAGE = b"<html><head><title>TensorBoard</title></head></html>"
-
-
-class Node(http.server.BaseHTTPRequestHandler):
-    """A TensorBoard that has been taken over: it sends what it should not."""
-
-    heard: ClassVar[list[tuple[str, HTTPMessage]]] = []
-    bodies: ClassVar[list[bytes]] = []
-
-    def do_GET(self):
-        self.heard.append((self.path, self.headers))
-        self.bodies.append(self.rfile.read(int(self.headers["Content-Length"] or 0)))
-        self.send_response(302 if self.path == "/away" else 200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Set-Cookie", "_xsrf=stolen; Path=/")
-        self.send_header("Clear-Site-Data", '"cookies"')
-        self.send_header("Content-Security-Policy", "default-src *")
-        self.send_header("Location", "/user/alice/logout")
-        self.send_header("Content-Length", str(len(PAGE)))
-        self.end_headers()
-        self.wfile.write(PAGE)
-
-    do_POST = do_GET  # noqa: N815 - the base class' name
-
-    def address_string(self):
-        return "unix"
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +52,8 @@ def url(folder):
 
 @pytest.fixture
 def node(short_path):
-    Node.heard.clear()
-    with socketserver.ThreadingUnixStreamServer(short_path("node"), Node) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address
-        server.shutdown()
+    with hostile_board(short_path("node")) as path:
+        yield path
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfos_lab.engine.doors import Door
 from tfos_lab.engine.events import BoardStatus
@@ -22,6 +23,9 @@ from tfos_lab.engine.launchers.local import kernel_environ, kernel_owner
 from tfos_lab.engine.tunnel import CHUNK_BYTES, MAX_STREAMS, Tunnel
 from tfos_lab.node.board import BoardProcess
 from tfos_lab.node.nursery_client import scratch_root
+
+if TYPE_CHECKING:
+    from tfos_lab.engine.board_link import BoardLink
 
 logger = logging.getLogger(__name__)
 
@@ -102,11 +106,29 @@ class Board:
         self._guests = 0
         self._visits = 0
         self._door = Door(self._serve, at_most=MAX_STREAMS)
+        self._link: BoardLink | None = None
+        self._linking = threading.Lock()
 
     @property
     def socket(self) -> str:
         """The unix socket that it is reached by."""
         return str(self._door.path)
+
+    def link(self) -> str | None:
+        """Return an address for browsers on this machine, which opens a port when it is first asked for.
+
+        It has been tried when it is returned. None, and a warning, where there can be none.
+        """
+        from tfos_lab.engine.board_link import BoardLink
+
+        with self._linking:
+            if self._link is None:
+                try:
+                    self._link = BoardLink(self._door.loop, self.socket)
+                except OSError as error:
+                    logger.warning("there is no link to TensorBoard: %s", error)
+                    return None
+            return self._link.url
 
     @property
     def status(self) -> BoardStatus:
@@ -117,7 +139,11 @@ class Board:
         return BoardStatus("starting" if self._coming() else "ready")
 
     def close(self) -> None:
-        """Close the door, and end the TensorBoard on this machine; may be called twice."""
+        """Close the door and the link, and end the TensorBoard on this machine; may be called twice."""
+        with self._linking:
+            if self._link is not None:
+                self._link.close()
+                self._link = None
         self._door.close()
         self._local.close()
 

@@ -98,11 +98,12 @@ class Cluster(Lifecycle):
 
     @property
     def tensorboard_url(self) -> str | None:
-        """Where the notebook's Jupyter server shows TensorBoard, also when the cluster has ended.
+        """Where a browser shows TensorBoard, also when the cluster has ended; None without ``tensorboard=True``.
 
-        None without ``tensorboard=True``, and in a program that belongs to no Jupyter server (a script, IPython in a
-        terminal): TensorBoard has no port of its own that others on this machine could reach. There
-        ``tensorboard --logdir FOLDER`` shows the event files in ``ctx.log_dir``.
+        In a notebook it is an address of its Jupyter server, under the user's login. Where no Jupyter server with our
+        extension shows it (a script, IPython in a terminal, papermill), it is a link for browsers on this machine, good
+        for as long as this process lives: a port on 127.0.0.1, opened when it is first asked for, that answers nobody
+        who does not know the link. It has been tried when it is returned, which may take some seconds.
         """
         return self.presence.tensorboard_url if self.presence is not None else None
 

@@ -61,9 +61,18 @@ class Presence:
 
     @property
     def tensorboard_url(self) -> str | None:
-        """Where the Jupyter server shows TensorBoard."""
-        server = beacons.own_server_url() if self._board is not None and self._lit else ""
-        return f"{server.rstrip('/')}/tfos-lab/tb/{self._cluster.id}/" if server else None
+        """Where the Jupyter server shows TensorBoard, or else `link`."""
+        server = self._server_url()
+        return f"{server.rstrip('/')}/tfos-lab/tb/{self._cluster.id}/" if server and self._board else self.link
+
+    @property
+    def link(self) -> str | None:
+        """A link to TensorBoard for browsers on this machine, where no Jupyter server shows it; see `Board.link`."""
+        return None if self._board is None or self._server_url() else self._board.link()
+
+    def _server_url(self) -> str:
+        """Return the address of the Jupyter server that shows this cluster, if one does."""
+        return beacons.own_server_url() if self._lit else ""
 
     @property
     def board_status(self) -> BoardStatus | None:
@@ -179,6 +188,11 @@ class FolderPresence:
             self._board.close()
             raise
         atexit.register(self.close)
+
+    @property
+    def link(self) -> str | None:
+        """A link to TensorBoard for browsers on this machine, where no Jupyter server shows it; see `Board.link`."""
+        return None if beacons.own_server_url() else self._board.link()
 
     def close(self) -> None:
         """Put the beacon out and close the door; may be called twice."""

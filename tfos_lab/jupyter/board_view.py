@@ -1,8 +1,8 @@
-"""TensorBoard in the output of a cell: a frame where the Jupyter server can show it, a sentence everywhere else.
+"""TensorBoard in the output of a cell: a frame where the Jupyter server can show it, a link or a sentence elsewhere.
 
 The output is a sentence that a small script replaces by a frame, once it has asked the server for the page and got it.
 So a notebook that is opened later, exported or read where there is no Jupyter server shows the sentence: never a blank
-frame, and never another run's pages.
+frame, and never another run's pages. Where no Jupyter server shows the run, the sentence holds a link of its own.
 """
 
 from __future__ import annotations
@@ -34,15 +34,22 @@ class BoardView:
         How people call it.
     folder : str
         The event files.
+    link : str or None
+        An address that browsers on this machine can open, where no Jupyter server shows it.
     """
 
-    def __init__(self, run_id: str, name: str, folder: str) -> None:
+    def __init__(self, run_id: str, name: str, folder: str, link: str | None = None) -> None:
         self.run_id = run_id
         self.name = name
         self.folder = folder
+        self.link = link
 
     def __repr__(self) -> str:
         here, elsewhere = self._commands()
+        if self.link:
+            return (
+                f"TensorBoard of {self.name}: {self.link} on this machine, while this program lives; then {elsewhere}"
+            )
         return f"TensorBoard of {self.name}: {here} shows it in a notebook, {elsewhere} in a browser of its own"
 
     def _commands(self) -> tuple[str, str]:
@@ -56,8 +63,11 @@ class BoardView:
         element = f"tfos-board-{os.getpid()}-{next(_numbers)}"
         here, elsewhere = map(html.escape, self._commands())
         options = json.dumps({"element": element, "run": self.run_id, "name": self.name}).replace("<", "\\u003c")
+        link = html.escape(self.link or "")
+        open_now = f'<a href="{link}" target="_blank" rel="noopener noreferrer">{link}</a> opens it on this machine'
         return (
             f'<div id="{element}" class="tfos-board">TensorBoard of <b>{html.escape(self.name)}</b>: '
+            f"{f'{open_now} while this kernel lives, ' if link else ''}"
             f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
             f"<script>({_script()})({options})</script>"
         )
@@ -89,7 +99,7 @@ def view_cluster(cluster: Any) -> BoardView:
         raise ConfigError([f"the cluster '{cluster.name}' cannot be shown: no socket could be made for it"])
     if presence.tensorboard_socket is None:
         return view_folder(presence.log_dir, cluster.name)
-    return BoardView(cluster.id, cluster.name, presence.log_dir)
+    return BoardView(cluster.id, cluster.name, presence.log_dir, presence.link)
 
 
 def view_folder(folder: str, name: str = "") -> BoardView:
@@ -109,4 +119,4 @@ def view_folder(folder: str, name: str = "") -> BoardView:
         presence = show_folder(folder)
     except OSError as error:
         raise ConfigError([f"TensorBoard cannot be shown: {error}"]) from error
-    return BoardView(presence.id, name or folder, folder)
+    return BoardView(presence.id, name or folder, folder, presence.link)

@@ -1,14 +1,13 @@
 """TensorBoard of a run: who is logged in gets a ticket at the door, and with it TensorBoard's pages.
 
-The pages are sandboxed (see `sandbox`), so the browser sends no cookies for what they load: the ticket in their address
-stands for the login. It is good for one run, for as long as this server lives.
+The pages are sandboxed (see `engine.sandbox`), so the browser sends no cookies for what they load: the ticket in their
+address stands for the login. It is good for one run, for as long as this server lives.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import html
 import secrets
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -18,8 +17,7 @@ from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 
 from tfos_lab import beacons
-from tfos_lab.jupyter_server.forward import forward
-from tfos_lab.jupyter_server.sandbox import SAFE_HEADERS, protect
+from tfos_lab.engine.board_pages import NOT_THERE, permit, show, tell
 
 _UNKNOWN = (
     "This run is not known here any more: the kernel that it belonged to has ended. "
@@ -57,8 +55,7 @@ class BoardEntryHandler(JupyterHandler):
         """Lead to the run's TensorBoard."""
         beacon = beacons.find(cluster_id)
         if beacon is None or not beacon.tensorboard:
-            self.set_status(404)
-            tell(self, _UNKNOWN if beacon is None else "This run has no TensorBoard.")
+            tell(self, 404, _UNKNOWN if beacon is None else "This run has no TensorBoard.")
             return
         path = f"tfos-lab/tb/{quote(cluster_id)}/~{self._tickets.ticket_for(cluster_id)}/"
         # A login may be in the address itself; it is not for the page.
@@ -112,41 +109,15 @@ class BoardHandler(JupyterHandler):
     @allow_unauthenticated
     async def options(self, *_: str) -> None:
         """Let the sandboxed page ask with TensorBoard's own headers."""
-        for name, value in SAFE_HEADERS.items():
-            self.set_header(name, value)
-        self.set_header("Access-Control-Allow-Methods", "GET, HEAD, POST")
-        self.set_header("Access-Control-Allow-Headers", "*")
-        self.set_header("Access-Control-Max-Age", "600")
-        self.set_status(204)
-        self.finish()
+        permit(self)
 
     async def _pass_on(self) -> None:
         # As it was asked for: what is quoted stays so.
         _, _, path = self.request.path.partition(f"/~{self.path_args[1]}")
-        try:
-            answer = protect(await forward(self.request, self._socket, path))
-        except OSError as error:
-            raise web.HTTPError(502) from error
-        self.set_status(answer.status)
-        for name, value in answer.headers.get_all():
-            self.set_header(name, value)
-        self.finish(answer.body)
+        await show(self, self._socket, path)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Say in a sentence what is wrong."""
         error = kwargs.get("exc_info", (None, None))[1]
         sentence = error.log_message if isinstance(error, web.HTTPError) and status_code < 500 else None
-        self.set_status(502 if status_code == 500 else status_code)
-        tell(self, sentence or "TensorBoard does not answer. It may still be starting: try again in a moment.")
-
-
-def tell(handler: Any, sentence: str) -> None:
-    """Answer with a page that holds one sentence."""
-    handler.set_header("Content-Type", "text/html; charset=utf-8")
-    handler.set_header("Cache-Control", "no-store")
-    for name, value in SAFE_HEADERS.items():
-        handler.set_header(name, value)
-    handler.finish(
-        '<!doctype html><html><head><meta charset="utf-8"><title>TensorBoard</title></head>'
-        f'<body style="font: 14px/1.5 system-ui, sans-serif; margin: 2em">{html.escape(sentence)}</body></html>'
-    )
+        tell(self, 502 if status_code == 500 else status_code, sentence or NOT_THERE)
