@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 
@@ -82,12 +83,27 @@ def test_without_steps_metrics_are_drawn_over_time(stage: Stage) -> None:
 
 
 def test_the_timeline_says_where_the_seconds_went(stage: Stage) -> None:
-    timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "running": 5.0, "feeding": 5.5, "fed": 7.0}
-    stage.alter(state="done", timings={**timings, "done": 10.0}, ended_s=stage.cluster.view().started_s + 10)
+    timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "running": 5.0, "done": 10.0}
+    feeds = (FeedView(started_s=5.5, ended_s=7.0),)
+    stage.alter(state="done", timings=timings, feeds=feeds, ended_s=stage.cluster.view().started_s + 10)
     said = ["launch 0.50 s", "reserve 1.50 s", "release 0.10 s", "start 2.90 s", "run 5.00 s", "feed 1.50 s"]
     expect(stage.page.locator(".tfos-phases span")).to_have_text(said)
     widths = stage.page.locator(".tfos-span").evaluate_all("(all) => all.map((one) => parseFloat(one.style.width))")
     assert widths == [5.0, 15.0, 1.0, 29.0, 50.0, 15.0]
+
+
+def test_feeds_that_overlap_lie_below_one_another(stage: Stage) -> None:
+    feeds = tuple(FeedView(number=number, started_s=5.0 + number, ended_s=8.0 + number) for number in range(3))
+    timings = {"running": 5.0, "done": 20.0}
+    for count in (1, 3, 2):
+        stage.alter(timings=timings, feeds=feeds[:count], ended_s=stage.cluster.view().started_s + 20)
+        bars = [bar.bounding_box() for bar in stage.page.locator(".tfos-span").all()]
+        lanes = bars[-count:]
+        for upper, lower in itertools.pairwise([bars[0], *lanes]):
+            assert lower["y"] >= upper["y"] + upper["height"]
+        whole = stage.page.locator(".tfos-timeline").bounding_box()
+        assert lanes[-1]["y"] + lanes[-1]["height"] <= whole["y"] + whole["height"], "all of it is seen"
+    expect(stage.page.locator(".tfos-phases span").last).to_have_text("feed 2 3.00 s")
 
 
 def test_a_phase_that_goes_on_grows(stage: Stage) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tests.support.fake_cluster import FakeCluster
+from tfos_lab.engine.events import FeedView
 from tfos_lab.engine.phases import Span, spans_of
 
 
@@ -11,6 +14,10 @@ def seen(state: str, ended_after_s: float | None = None, **timings: float):
     started_s = cluster.view().started_s
     cluster.alter(state=state, timings=timings, ended_s=None if ended_after_s is None else started_s + ended_after_s)
     return cluster.view()
+
+
+def fed(state: str, *feeds: FeedView, ended_after_s: float | None = None):
+    return dataclasses.replace(seen(state, ended_after_s, launched=0.1, running=1.0), feeds=feeds)
 
 
 def rounded(spans: list[Span]) -> list[tuple]:
@@ -40,9 +47,35 @@ def test_a_cluster_that_failed_early_says_in_what() -> None:
     assert rounded(spans_of(seen("failed", 5.0, launched=0.1, done=5.0)))[-1] == ("reserve", 0.1, 5.0, False)
 
 
+def feeds_of(view, after_s: float = 0.0) -> list[tuple]:
+    spans = [span for span in spans_of(view, view.started_s + after_s) if span.lane]
+    assert [span.lane for span in spans] == list(range(1, len(spans) + 1))
+    return rounded(spans)
+
+
 def test_the_feed_has_a_lane_of_its_own() -> None:
-    view = seen("running", launched=0.1, running=1.0, feeding=1.5)
-    [feed] = [span for span in spans_of(view, view.started_s + 4) if span.lane == 1]
-    assert (feed.name, feed.start_s, round(feed.end_s, 3), feed.open) == ("feed", 1.5, 4, True)
-    view = seen("done", 9.0, launched=0.1, running=1.0, feeding=1.5, fed=2.5, done=9.0)
-    assert rounded(spans_of(view))[-1] == ("feed", 1.5, 2.5, False)
+    assert feeds_of(fed("running", FeedView(started_s=1.5)), 4) == [("feed", 1.5, 4, True)]
+    assert feeds_of(fed("done", FeedView(started_s=1.5, ended_s=2.5), ended_after_s=9.0)) == [("feed", 1.5, 2.5, False)]
+    assert feeds_of(fed("failed", FeedView(started_s=1.5), ended_after_s=9.0)) == [("feed", 1.5, 9, False)]
+
+
+def test_feeds_streams_and_inferences_that_overlap_are_told_apart() -> None:
+    first, second = FeedView(started_s=1.0, ended_s=2.0), FeedView(number=1, started_s=1.5)
+    answers = FeedView(kind="inference", started_s=1.2, ended_s=1.8)
+    stream = FeedView(kind="stream", started_s=1.4)
+    view = fed("running", first, answers, stream, second)
+    assert feeds_of(view, 3) == [
+        ("feed 1", 1, 2, False),
+        ("inference 1", 1.2, 1.8, False),
+        ("stream 1", 1.4, 3, True),
+        ("feed 2", 1.5, 3, True),
+    ]
+    assert [span.kind for span in spans_of(view, view.started_s + 3)][-4:] == ["feed", "inference", "stream", "feed"]
+
+
+def test_of_very_many_feeds_the_first_ones_share_a_lane() -> None:
+    many = [FeedView(number=number, started_s=number, ended_s=number + 0.5) for number in range(20)]
+    assert len(feeds_of(fed("running", *many[:6]), 30)) == 6
+    lanes = feeds_of(fed("running", *many), 30)
+    assert len(lanes) == 6
+    assert lanes[:2] == [("15 earlier ones", 0, 14.5, False), ("feed 16", 15, 15.5, False)]

@@ -10,6 +10,21 @@ from dataclasses import replace
 
 from tfos_lab.engine.events import FeedProgressed, FeedView, InferenceProgressed
 
+# So many are shown one by one; of more, the older ones are one thing together.
+_MOST_SHOWN = 6
+
+
+def recent_feeds(feeds: tuple[FeedView, ...]) -> tuple[tuple[FeedView, ...], tuple[FeedView, ...]]:
+    """Return the earlier ones, of which only a sum is shown (none, or several), and those that are shown one by one."""
+    if len(feeds) <= _MOST_SHOWN:
+        return (), feeds
+    return feeds[: 1 - _MOST_SHOWN], feeds[1 - _MOST_SHOWN :]
+
+
+def feed_name(feed: FeedView) -> str:
+    """Return what a view is called among others: ``feed 2``, ``stream 1``, ``inference 1``."""
+    return f"{'feed' if feed.kind == 'table' else feed.kind} {feed.number + 1:,}"
+
 
 class FeedViews:
     """The views of one cluster, in the order in which they began.

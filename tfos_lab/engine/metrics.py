@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 FIRST_COLUMNS = ("time", "node", "step")
 
 _COLUMNS_OF_PLOTS = 2
-_PLOT_WIDTH, _PLOT_HEIGHT, _TIMELINE_HEIGHT = 4.6, 2.6, 1.5
+_PLOT_WIDTH, _PLOT_HEIGHT, _TIMELINE_HEIGHT, _LANE_HEIGHT = 4.6, 2.6, 1.3, 0.2
+_BAR: dict[str, Any] = {"height": 0.75, "alpha": 0.75}
+_FEED_COLOURS = {"feed": "C9", "stream": "C9", "inference": "C6"}
 # Said by the steps already.
 UNPLOTTED = ("epoch",)
 
@@ -55,18 +57,18 @@ def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matpl
     names = [name for name in names if name not in UNPLOTTED] or names
     nodes = [node.node for node in view.nodes]
     rows = -(-len(names) // _COLUMNS_OF_PLOTS)
-    figure = plt.figure(
-        figsize=(_PLOT_WIDTH * _COLUMNS_OF_PLOTS, _PLOT_HEIGHT * rows + _TIMELINE_HEIGHT), layout="constrained"
-    )
+    spans = spans_of(view)
+    heights = [*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT + _LANE_HEIGHT * max(span.lane for span in spans)]
+    figure = plt.figure(figsize=(_PLOT_WIDTH * _COLUMNS_OF_PLOTS, sum(heights)), layout="constrained")
     # Whoever has asked for it shows it; pyplot would do so a second time at the end of the cell.
     plt.close(figure)
-    grid = figure.add_gridspec(rows + 1, _COLUMNS_OF_PLOTS, height_ratios=[*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT])
+    grid = figure.add_gridspec(rows + 1, _COLUMNS_OF_PLOTS, height_ratios=heights)
     for index, name in enumerate(names):
         axes = figure.add_subplot(grid[divmod(index, _COLUMNS_OF_PLOTS)])
         _draw_metric(axes, name, nodes, reports, view.started_s)
         if index == 0:
             axes.legend(fontsize="small")
-    _draw_phases(figure.add_subplot(grid[rows, :]), spans_of(view))
+    _draw_phases(figure.add_subplot(grid[rows, :]), spans)
     figure.suptitle(f"{view.name}: {view.state}")
     return figure
 
@@ -88,18 +90,25 @@ def _draw_metric(
 
 
 def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
-    lanes = sorted({span.lane for span in spans}, reverse=True)
-    for number, span in enumerate(spans):
-        row = lanes.index(span.lane)
-        seconds = span.end_s - span.start_s
-        label = f"{span.name} {seconds:.2f} s" if seconds < 10 else f"{span.name} {seconds:.0f} s"
-        axes.barh(row, seconds, left=span.start_s, height=0.75, color=f"C{number % 10}", alpha=0.75, label=label)
-    # Above the bars: most phases are too short to hold their names.
+    """Draw the phases with their names above, as most are too short to hold them, and named lanes for feeds below."""
+    phases = [span for span in spans if span.lane == 0]
+    for number, span in enumerate(phases):
+        axes.barh(0, span.end_s - span.start_s, left=span.start_s, label=_label(span), color=f"C{number}", **_BAR)
+    names = [""]
+    for span in spans[len(phases) :]:
+        axes.barh(-span.lane, span.end_s - span.start_s, left=span.start_s, color=_FEED_COLOURS[span.kind], **_BAR)
+        names.append(_label(span))
     axes.legend(
-        fontsize="small", ncols=len(spans), loc="lower left", bbox_to_anchor=(0, 1), frameon=False,
+        fontsize="small", ncols=len(phases), loc="lower left", bbox_to_anchor=(0, 1), frameon=False,
         handlelength=0.8, handletextpad=0.4, columnspacing=1.2, borderaxespad=0,
     )  # fmt: skip
-    axes.set_yticks([])
+    axes.set_yticks([-lane for lane in range(len(names))], names, fontsize="small")
+    axes.tick_params("y", length=0)
     axes.set_xlabel("seconds since the call")
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
+
+
+def _label(span: Span) -> str:
+    seconds = span.end_s - span.start_s
+    return f"{span.name} {seconds:.2f} s" if seconds < 10 else f"{span.name} {seconds:.0f} s"

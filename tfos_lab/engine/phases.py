@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tfos_lab.engine.events import ClusterView
+from tfos_lab.engine.events import ClusterView, FeedView
+from tfos_lab.engine.feed_views import feed_name, recent_feeds
 
-# Each mark ends the span of its name; those of the feed lie beside them, in a lane of their own.
+# Each mark ends the span of its name; feeds lie beside them, each in a lane of its own.
 _SPANS = {
     "launched": "launch",
     "reserved": "reserve",
@@ -20,9 +21,14 @@ _SPANS = {
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time: seconds since the call. ``open`` says that it is going on."""
+    """Something that took time: seconds since the call.
+
+    ``kind`` is launch, reserve, release, import, start or run in lane 0, and feed, stream or inference in those below;
+    ``open`` says that it is going on.
+    """
 
     name: str
+    kind: str
     start_s: float
     end_s: float
     open: bool = False
@@ -30,7 +36,7 @@ class Span:
 
 
 def spans_of(view: ClusterView, now_s: float | None = None) -> list[Span]:
-    """Return what has taken time so far: launch, reserve, release, import, start, run; and feed in lane 1."""
+    """Return what has taken time so far: launch, reserve, release, import, start, run; and feeds in lanes below."""
     until_s = (view.ended_s or now_s or time.time()) - view.started_s
     return [*_main_spans(view, until_s), *_feed_spans(view, until_s)]
 
@@ -40,10 +46,10 @@ def _main_spans(view: ClusterView, until_s: float) -> list[Span]:
     marks.sort(key=lambda mark: mark[1])
     spans, before_s = [], 0.0
     for mark, end_s in marks:
-        spans.append(Span(_SPANS[mark], before_s, end_s))
+        spans.append(Span(_SPANS[mark], _SPANS[mark], before_s, end_s))
         before_s = end_s
     going_on = next(name for mark, name in _SPANS.items() if mark == "done" or not _reached(mark, view.timings))
-    return [*spans, Span(going_on, before_s, max(before_s, until_s), open=view.ended_s is None)]
+    return [*spans, Span(going_on, going_on, before_s, max(before_s, until_s), open=view.ended_s is None)]
 
 
 def _reached(mark: str, timings: dict[str, float]) -> bool:
@@ -53,9 +59,20 @@ def _reached(mark: str, timings: dict[str, float]) -> bool:
 
 
 def _feed_spans(view: ClusterView, until_s: float) -> list[Span]:
-    if "feeding" not in view.timings:
-        return []
-    start_s = view.timings["feeding"]
-    end_s = view.timings.get("fed")
-    ends = until_s if end_s is None else end_s
-    return [Span("feed", start_s, max(start_s, ends), open=end_s is None and view.ended_s is None, lane=1)]
+    earlier, shown = recent_feeds(view.feeds)
+    spans = [_sum_span([_feed_span(feed, view, until_s) for feed in earlier])] if earlier else []
+    spans += [_feed_span(feed, view, until_s) for feed in shown]
+    return [replace(span, lane=lane) for lane, span in enumerate(spans, 1)]
+
+
+def _feed_span(feed: FeedView, view: ClusterView, until_s: float) -> Span:
+    kind = "feed" if feed.kind == "table" else feed.kind
+    name = kind if len(view.feeds) == 1 else feed_name(feed)
+    end_s = until_s if feed.ended_s is None else feed.ended_s
+    going_on = feed.ended_s is None and view.ended_s is None
+    return Span(name, kind, feed.started_s, max(feed.started_s, end_s), open=going_on)
+
+
+def _sum_span(spans: list[Span]) -> Span:
+    start_s, end_s = min(span.start_s for span in spans), max(span.end_s for span in spans)
+    return Span(f"{len(spans)} earlier ones", "feed", start_s, end_s, open=any(span.open for span in spans))

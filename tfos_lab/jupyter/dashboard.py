@@ -39,7 +39,7 @@ import traitlets
 from IPython.display import display, update_display
 
 from tfos_lab.engine.events import ClusterView, NodeView
-from tfos_lab.engine.phases import spans_of
+from tfos_lab.engine.phases import Span, spans_of
 from tfos_lab.jupyter import summary
 from tfos_lab.jupyter.display_base import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.errors_view import render_error
@@ -307,10 +307,7 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None
         "reason": view.reason,
         "notes": list(view.notes),
         "headline": summary.headline(view),
-        "spans": [
-            {"name": span.name, "start_s": span.start_s, "end_s": None if span.open else span.end_s, "lane": span.lane}
-            for span in spans_of(view, now_s)
-        ],
+        "spans": [_encode_span(span) for span in spans_of(view, now_s)],
         "feed": _encode_feeds(view, pace),
         "spark_ui": view.spark_ui,
         "board": {"state": view.board.state, "reason": view.board.reason} if view.board is not None else None,
@@ -325,6 +322,11 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None
         ],
         "rows": [{**_encode_node(node, view, columns), "broken": broken.get(node.node, "")} for node in view.nodes],
     }
+
+
+def _encode_span(span: Span) -> dict[str, Any]:
+    end_s = None if span.open else span.end_s
+    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "lane": span.lane}
 
 
 def _encode_feeds(view: ClusterView, pace: Pace | None) -> dict[str, Any] | None:

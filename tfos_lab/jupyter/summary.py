@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tfos_lab.engine.events import ClusterView, FeedView, NodeView
+from tfos_lab.engine.feed_views import feed_name, recent_feeds
 from tfos_lab.engine.metrics import by_weight
 from tfos_lab.jupyter.pace import Pace
 
@@ -32,8 +33,6 @@ _ALIVE = {"reserved", "importing", "starting", "running", "serving"}
 _MAX_METRICS = 3
 # More nodes than this are summed up.
 _MAX_SHARES = 8
-# So many lines for what was fed before; what was before that is one line.
-_MAX_OLDER_FEEDS = 4
 
 
 @dataclass(frozen=True)
@@ -155,17 +154,16 @@ def feed_lines(view: ClusterView, pace: Pace | None = None) -> list[str]:
     ``["feed 1: 1,797 rows in 0.31 s", "feed 2: 900 rows fed · 2/4 partitions · 0.2 MB"]``; of very many, the first ones
     are summed up in one line.
     """
-    *older, last = view.feeds or (None,)
-    if last is None:
+    if not view.feeds:
         return []
-    summed, shown = older[:-_MAX_OLDER_FEEDS], older[-_MAX_OLDER_FEEDS:]
-    sum_line = [f"{len(summed)} earlier ones: {_counted(sum(map(_rows_of, summed)), 'row')}"] if summed else []
-    return [*sum_line, *(_short_feed_line(feed) for feed in shown), feed_line(last, pace, alone=not older)]
+    earlier, (*older, last) = recent_feeds(view.feeds)
+    sum_line = [f"{len(earlier)} earlier ones: {_counted(sum(map(_rows_of, earlier)), 'row')}"] if earlier else []
+    return [*sum_line, *map(_short_feed_line, older), feed_line(last, pace, alone=len(view.feeds) == 1)]
 
 
 def feed_line(feed: FeedView, pace: Pace | None = None, *, alone: bool = True) -> str:
     """Return what was fed as one line: ``"1,797 rows fed · 4/4 partitions · 0.5 MB in 0.31 s (5,800 rows/s)"``."""
-    which = "" if alone and feed.kind == "table" else f"{_name_of(feed)}: "
+    which = "" if alone and feed.kind == "table" else f"{feed_name(feed)}: "
     parts = [f"{which}{_counted(_rows_of(feed), 'row')} {'answered' if feed.kind == 'inference' else 'fed'}"]
     if feed.kind == "stream":
         parts.append(_counted(feed.micro_batches, "micro-batch", "micro-batches"))
@@ -186,11 +184,7 @@ def _short_feed_line(feed: FeedView) -> str:
         parts.append(f"{feed.epochs} epochs")
     if feed.kind == "table" and feed.ended_s is not None:
         parts[0] += f" in {format_seconds(feed.ended_s - feed.started_s)}"
-    return f"{_name_of(feed)}: {' · '.join(parts)}"
-
-
-def _name_of(feed: FeedView) -> str:
-    return f"{'feed' if feed.kind == 'table' else feed.kind} {feed.number + 1:,}"
+    return f"{feed_name(feed)}: {' · '.join(parts)}"
 
 
 def _rows_of(feed: FeedView) -> int:

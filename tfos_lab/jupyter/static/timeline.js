@@ -1,6 +1,6 @@
-// Where the seconds went: a bar with one span for each phase, the feed in a lane below, and a legend that says it.
+// Where the seconds went: a bar with one span for each phase, a lane below for each feed, and a legend that says it.
 
-import { element, setAttribute, setText } from "./dom.js";
+import { element, setText } from "./dom.js";
 import { formatSeconds } from "./format.js";
 
 export class Timeline {
@@ -19,11 +19,14 @@ export class Timeline {
     if (names !== this.shown) {
       this.shown = names;
       this.bar.replaceChildren(
-        ...spans.map(({ name, lane }) =>
-          element("span", { class: "tfos-span", "data-span": name, "data-lane": String(lane) }),
-        ),
+        ...spans.map(({ name, kind, lane }) => {
+          const bar = element("span", { class: "tfos-span", "data-span": kind, title: name });
+          if (lane) bar.style.setProperty("--tfos-lane", String(lane));
+          return bar;
+        }),
       );
-      this.legend.replaceChildren(...spans.map(({ name }) => element("span", { "data-span": name })));
+      this.bar.style.setProperty("--tfos-lanes", String(Math.max(0, ...spans.map(({ lane }) => lane))));
+      this.legend.replaceChildren(...spans.map(({ kind }) => element("span", { "data-span": kind })));
     }
     this.el.hidden = !spans.length;
     this.tick();
@@ -35,7 +38,6 @@ export class Timeline {
     const now = this.store.nowS() - started_s;
     const ends = spans.map((span) => span.end_s ?? Math.max(span.start_s, now));
     const whole = Math.max(...ends, 0.001);
-    setAttribute(this.bar, "data-lanes", String(1 + Math.max(0, ...spans.map((span) => span.lane))));
     spans.forEach((span, index) => {
       const seconds = /** @type {number} */ (ends[index]) - span.start_s;
       const bar = /** @type {HTMLElement} */ (this.bar.children[index]);
