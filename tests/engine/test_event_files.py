@@ -47,6 +47,31 @@ def test_files_come_into_the_run_s_own_folder(keeper, tmp_path, told):
     assert told == [f"event files: 1 brought from the chief's host into {tmp_path / 'home'}"]
 
 
+def test_a_chief_that_comes_near_after_a_restart_is_shown_there(keeper, tmp_path, told):
+    keeper.handle(FOUND)
+    keeper.handle(piece("a.tfevents", b"x"))
+    keeper.handle(m.EventFilesSent(seat=0))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / ".probe").touch()
+    keeper.handle(FOUND)
+    assert keeper.folder == str(tmp_path / "there")
+    assert told[1:] == [
+        f"event files: now in {tmp_path / 'there'}; those of the nodes before the restart are in {tmp_path / 'home'}"
+    ]
+
+
+def test_a_chief_that_goes_far_after_a_restart_is_shown_at_home(keeper, tmp_path, told):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / ".probe").touch()
+    keeper.handle(FOUND)
+    (tmp_path / "there" / ".probe").unlink()
+    keeper.handle(FOUND)
+    keeper.handle(piece("a.tfevents", b"x"))
+    keeper.handle(m.EventFilesSent(seat=0))
+    assert keeper.folder == str(tmp_path / "home")
+    assert told[0].endswith(f"; those of the nodes before the restart are in {tmp_path / 'there'}")
+
+
 def test_what_stays_there_is_said(keeper, tmp_path, told):
     keeper.handle(FOUND)
     keeper.handle(piece("a.tfevents", b"half", last=False))

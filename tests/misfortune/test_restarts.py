@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 
-from tests.misfortune.conftest import Family, wait_forever
+from tests.misfortune.conftest import PATIENCE_S, Family, wait_forever
+from tests.support.unix_http import fetch_until, write_events
 from tfos_lab.errors import ClusterEnded, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
@@ -105,3 +109,43 @@ def test_what_is_stopped_does_not_start_again(run):
     assert family.all_gone()
     with pytest.raises(ClusterEnded):
         cluster.wait(timeout_s=10)
+
+
+def write_scalars(args, ctx):
+    """Write event files as two loops would that know nothing of one another."""
+    import threading
+
+    if ctx.is_chief:
+        args(ctx.event_dir, loss=[3.0, 2.0, 1.0] if ctx.restart == 0 else [0.5, 0.25])
+    if ctx.restart == 0:
+        threading.Event().wait()
+
+
+@pytest.mark.parametrize("lost", ["children", "agents"])
+def test_event_files_of_all_attempts_come_home_and_are_told_apart(run, tmp_path, monkeypatch, lost):
+    far = tmp_path / "far"
+    # The nodes are on this machine, which is told that it is another one.
+    monkeypatch.setattr("tfos_lab.engine.event_files._sees", lambda _path: False)
+    cluster = run(write_scalars, write_events, restarts=1, tensorboard=True, log_dir=str(far))
+    until(lambda: list(far.rglob("*tfevents*")))
+    getattr(Family.of(cluster), lost)[0].kill()
+    cluster.wait(timeout_s=120)
+    cluster.stop()
+    far.rename(tmp_path / "gone")
+    try:
+        door = cluster.presence.tensorboard_socket
+        fetch_until(door, "/data/plugin/scalars/tags", b"chief-0-restart-1")
+        shown = {}
+        for attempt in ("chief-0", "chief-0-restart-1"):
+            points = fetch_until(door, f"/data/plugin/scalars/scalars?tag=loss&run={attempt}", b"[")
+            shown[attempt] = [(step, value) for _, step, value in json.loads(points)]
+        assert shown == {"chief-0": [(0, 3.0), (1, 2.0), (2, 1.0)], "chief-0-restart-1": [(0, 0.5), (1, 0.25)]}
+    finally:
+        cluster.presence.close()
+
+
+def until(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -40,6 +40,11 @@ class Stand:
         self.ctx = NodeContext(m.Release(**release), self.feed, self.said.append, self.finish)
 
 
+def test_each_node_has_its_own_folder_for_event_files_and_another_after_a_restart():
+    assert Stand(log_dir="/logs/").ctx.event_dir == "/logs/worker-1"
+    assert Stand(log_dir="gs://bucket/logs", restart=2).ctx.event_dir == "gs://bucket/logs/worker-1-restart-2"
+
+
 def test_a_node_knows_its_place():
     ctx = Stand().ctx
     assert (ctx.job_name, ctx.task_index, ctx.node, ctx.is_chief) == ("worker", 1, "worker:1", False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
@@ -12,10 +13,10 @@ from tfos_lab.node.event_files import EventFiles
 
 
 class Stand:
-    def __init__(self, folder):
+    def __init__(self, folder, age_s=0.0):
         self.said = []
         self.files = EventFiles(3, self.said.append)
-        self.files.look_in(str(folder))
+        self.files.look_in(str(folder), age_s)
 
     def pieces(self):
         return [said for said in self.said if isinstance(said, m.EventFilePiece)]
@@ -85,6 +86,20 @@ def test_what_is_too_much_stays(stand, tmp_path):
     assert stand.files.settle()
     assert [piece.name for piece in stand.pieces()] == ["small.tfevents"]
     assert stand.said[-1] == m.EventFilesSent(seat=3, left_out=1, left_out_bytes=100)
+
+
+def test_files_of_nodes_before_a_restart_come_after_those_of_the_last(tmp_path):
+    stand = Stand(tmp_path, age_s=600.0)
+    write(tmp_path, "chief-0-restart-1/b.tfevents", b"x" * 30)
+    write(tmp_path, "chief-0-restart-1/c.tfevents", b"x" * 300)
+    for name, age_s in (("chief-0/a.tfevents", 300), ("other-run/a.tfevents", 900)):
+        written_s = time.time() - age_s
+        os.utime(write(tmp_path, name, b"x" * 10), (written_s, written_s))
+    stand.files.settle()
+    stand.files.obey(m.EventFilesWanted(limit_bytes=100))
+    assert stand.files.settle()
+    assert [piece.name for piece in stand.pieces()] == ["chief-0-restart-1/b.tfevents", "chief-0/a.tfevents"]
+    assert stand.said[-1] == m.EventFilesSent(seat=3, left_out=1, left_out_bytes=300)
 
 
 def test_a_driver_that_does_not_answer_is_not_waited_for(stand, tmp_path, monkeypatch):

@@ -80,6 +80,7 @@ class AttemptMaker:
             self.config,
             self.seats,
             self.payload,
+            called_s=cluster.called_s,
             restart=number,
             default_fs=self.default_fs,
             note=cluster.note_release,

@@ -2,7 +2,8 @@
 
 The chief's agent leaves an empty file beside them. Where the driver finds it, both see the same folder, and nothing is
 to be done; otherwise the files come through the control channel into the run's own folder, so that TensorBoard shows
-them when the nodes have gone. What comes from a node is taken for what it is: so many bytes, below one folder.
+them when the nodes have gone. After a restart the chief may be on another host: the folder of the last one is shown.
+What comes from a node is taken for what it is: so many bytes, below one folder.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class EventFileKeeper:
     Attributes
     ----------
     folder : str
-        Where they are on this machine, as far as is known.
+        Where those of the last chief are on this machine, as far as is known.
     """
 
     def __init__(self, log_dir: str, home: Path, tell: Callable[[str], None]) -> None:
@@ -45,6 +46,7 @@ class EventFileKeeper:
         self._home = home
         self._tell = tell
         self._room = 0
+        self._seen = False
         self._sizes: dict[str, int] = {}
         self.folder = log_dir
 
@@ -55,6 +57,8 @@ class EventFileKeeper:
                 seen = _sees(Path(split_scheme(self._log_dir)[2]) / PurePosixPath(probe).name)
                 self._room = 0 if seen else LIMIT_BYTES
                 self._sizes.clear()
+                if seen:
+                    self._show_near()
                 return [SendTo(seat, m.EventFilesWanted(limit_bytes=self._room))]
             case m.EventFilePiece(seat=seat, data=data):
                 self._keep(message)
@@ -62,6 +66,15 @@ class EventFileKeeper:
             case m.EventFilesSent():
                 self._finish(message)
         return []
+
+    def _show_near(self) -> None:
+        """The folder of the nodes is seen from here."""
+        self._seen = True
+        if self.folder != self._log_dir:
+            self._tell(
+                f"event files: now in {self._log_dir}; those of the nodes before the restart are in {self.folder}"
+            )
+        self.folder = self._log_dir
 
     def _keep(self, piece: m.EventFilePiece) -> None:
         """Write a piece, unless it is none that was to come."""
@@ -103,6 +116,8 @@ class EventFileKeeper:
         if whole:
             self.folder = str(self._home)
         said = f"event files: {len(whole)} brought from the chief's host into {self._home}"
+        if whole and self._seen and self.folder != self._log_dir:
+            said += f"; those of the nodes before the restart are in {self._log_dir}"
         if sent.left_out:
             size_mb = sent.left_out_bytes / 1e6
             limits = f"more than {LIMIT_BYTES >> 20} MB, or more than fits into some seconds"

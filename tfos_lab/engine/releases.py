@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ class ReleaseMaker:
         seats: list[Seat],
         payload: bytes,
         *,
+        called_s: float,
         restart: int,
         default_fs: str,
         note: Callable[[], None],
@@ -30,6 +32,7 @@ class ReleaseMaker:
         self._payload = payload
         self._default_fs = default_fs
         self._note = note
+        self._called_s = called_s
         self._restart = restart
         self._chief = chief_of(seats)
 
@@ -52,6 +55,7 @@ class ReleaseMaker:
             default_fs=self._default_fs,
             grace_s=self._config.grace_s,
             restart=self._restart,
+            age_s=max(0.0, time.time() - self._called_s),
             tensorboard=self._config.tensorboard and seat == self._chief,
         )
 

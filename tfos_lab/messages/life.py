@@ -68,6 +68,7 @@ class Release(Message, frozen=True):
     """All have reserved: start the child with this.
 
     ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``seat`` counts nodes in launch order.
+    ``age_s`` is how many seconds ago the cluster was called for, which may have had other nodes before.
     """
 
     cluster_id: str
@@ -84,6 +85,7 @@ class Release(Message, frozen=True):
     working_dir: str = ""
     grace_s: float = 10.0
     restart: int = 0
+    age_s: float = 0.0
     tensorboard: bool = False
 
 

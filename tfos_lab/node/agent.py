@@ -212,7 +212,7 @@ class Agent:
             self._end(m.Outcome(kind="raised", error="ConfigError", message=problem))
             return
         if release.is_chief:
-            self._event_files.look_in(release.log_dir)
+            self._event_files.look_in(release.log_dir, release.age_s)
         if release.tensorboard:
             spec = self._spec
             self._tunnel.start((spec.owner, "plain", {}, spec.environ, spec.guardian), release.log_dir, spec.cwd)

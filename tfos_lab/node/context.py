@@ -44,6 +44,8 @@ class NodeContext:
         Indices of the GPUs of this node; empty where there are none or all are visible.
     log_dir : str
         Where event files go; shared by all nodes where the file system is.
+    event_dir : str
+        This node's own folder in it, and another one after each restart: TensorBoard shows each as a run of its own.
     restart : int
         How often the nodes have been started again after a lost one; 0 in the first attempt.
     backup_dir : str
@@ -75,6 +77,8 @@ class NodeContext:
         self.defaultFS = release.default_fs or "file://"
         self.working_dir = release.working_dir or str(Path.cwd())
         self.restart = release.restart
+        again = f"-restart-{self.restart}" if self.restart else ""
+        self.event_dir = f"{self.log_dir.rstrip('/')}/{self.node.replace(':', '-')}{again}"
         self.backup_dir = release.backup_dir
 
     def __repr__(self) -> str:
@@ -227,7 +231,7 @@ class NodeContext:
 
         return make_callbacks(
             self.report,
-            board_dir=f"{self.log_dir.rstrip('/')}/{self.node.replace(':', '-')}" if self.is_chief else None,
+            event_dir=self.event_dir if self.is_chief else None,
             backup_dir=self.backup_dir,
             is_chief=self.is_chief,
         )

@@ -1,5 +1,6 @@
 """The chief's event files on their way to the driver, where it does not see the folder that they were written to.
 
+After a restart, those of the nodes before come too, where this host sees them: the chief before may have been killed.
 Works inside the agent's poll loop when the child has ended. Takes a bounded time: what is too much stays where it is.
 """
 
@@ -41,7 +42,7 @@ class EventFiles:
         self._seat = seat
         self._send = send
         self._folder: Path | None = None
-        self._since_s = 0.0
+        self._since_s = self._began_s = 0.0
         self._left: dict[Path, int] = {}
         self._pieces: Iterator[m.EventFilePiece] = iter(())
         self._probe: Path | None = None
@@ -51,11 +52,15 @@ class EventFiles:
         self._begun = False
         self._over = False
 
-    def look_in(self, log_dir: str) -> None:
-        """The function begins, and will write to this folder; other runs may have written there, too."""
+    def look_in(self, log_dir: str, age_s: float = 0.0) -> None:
+        """The function begins, and will write to this folder, as other nodes of its cluster may have done.
+
+        The cluster is ``age_s`` seconds old: what is older is of other runs.
+        """
         if is_local(log_dir):  # else every machine sees it
             self._folder = Path(split_scheme(log_dir)[2])
-            self._since_s = time.time() - _CLOCKS_DIFFER_S
+            self._began_s = time.time() - _CLOCKS_DIFFER_S
+            self._since_s = self._began_s - age_s
 
     def settle(self) -> bool:
         """Offer the files, send them if they are wanted, and return whether that is over; called often."""
@@ -83,8 +88,8 @@ class EventFiles:
 
     def _offer(self) -> None:
         if self._folder is not None:
-            # The smallest come first: the scalars of a run are small.
-            self._left = dict(sorted(_event_files(self._folder, self._since_s), key=lambda found: found[1]))
+            found = sorted(_event_files(self._folder, self._since_s), key=self._place_in_row)
+            self._left = {path: size for path, size, _ in found}
         if self._folder is None or not self._left:
             self._over = True
             return
@@ -94,11 +99,16 @@ class EventFiles:
         self._until = time.monotonic() + PATIENCE_S
         self._send(m.EventFilesFound(seat=self._seat, probe=probe.name))
 
+    def _place_in_row(self, found: tuple[Path, int, float]) -> tuple[bool, int]:
+        """This function's own files go first, and of them the smallest: the scalars of a run are small."""
+        _, size, written_s = found
+        return written_s < self._began_s, size
+
     def _cut(self, limit: int) -> Iterator[m.EventFilePiece]:
         """Yield the pieces of all files that have room."""
         for path, size in list(self._left.items()):
             if size > limit:
-                return
+                continue
             limit -= size
             with contextlib.suppress(OSError):
                 yield from self._cut_file(path, size)
@@ -136,8 +146,8 @@ class EventFiles:
                 probe.unlink(missing_ok=True)
 
 
-def _event_files(folder: Path, since_s: float) -> Iterator[tuple[Path, int]]:
-    """Yield path and size of the event files below a folder that were written to since then."""
+def _event_files(folder: Path, since_s: float) -> Iterator[tuple[Path, int, float]]:
+    """Yield path, size and time of the last change of the event files below a folder that were changed since then."""
     until = time.monotonic() + _LOOK_S
     for place, _, names in os.walk(folder):
         if time.monotonic() > until:
@@ -147,4 +157,4 @@ def _event_files(folder: Path, since_s: float) -> Iterator[tuple[Path, int]]:
             with contextlib.suppress(OSError):
                 stat = path.lstat()
                 if "tfevents" in name and S_ISREG(stat.st_mode) and stat.st_size and stat.st_mtime >= since_s:
-                    yield path, stat.st_size
+                    yield path, stat.st_size, stat.st_mtime

@@ -10,14 +10,14 @@ from typing import Any
 REPORT_INTERVAL_S = 0.2
 
 
-def make_callbacks(report: Callable[..., None], *, board_dir: str | None, backup_dir: str, is_chief: bool) -> list[Any]:
+def make_callbacks(report: Callable[..., None], *, event_dir: str | None, backup_dir: str, is_chief: bool) -> list[Any]:
     """Return callbacks for ``model.fit``, made for the Keras that is in use.
 
     Parameters
     ----------
     report : callable
         `NodeContext.report`.
-    board_dir : str or None
+    event_dir : str or None
         Where this node's event files go, if it writes any.
     backup_dir : str
         Where the state is kept that a restart goes on from; empty where there are no restarts.
@@ -28,8 +28,8 @@ def make_callbacks(report: Callable[..., None], *, board_dir: str | None, backup
     callbacks: list[Any] = [_progress_callback(keras, report)]
     if backup_dir:
         callbacks.insert(0, _backup_callback(keras, backup_dir, is_chief=is_chief))
-    if board_dir is not None:
-        callbacks.append(keras.callbacks.TensorBoard(log_dir=board_dir))
+    if event_dir is not None:
+        callbacks.append(keras.callbacks.TensorBoard(log_dir=event_dir))
     return callbacks
 
 
