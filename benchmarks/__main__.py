@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import platform
+import signal
 import sys
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def main() -> int:
     if unknown := set(names) - set(SUITES):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Whoever ends it ends what it has started, too: clusters and processes go with the blocks that hold them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rows: list[Row] = []
     for name in names:
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -71,4 +74,7 @@ def as_table(rows: list[Row]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

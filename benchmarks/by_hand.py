@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from tests.support.daemon import die_with_parent
+
 
 def run_python(code: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     """Start a Python that runs ``code``; its output is read from ``stdout``."""
@@ -18,6 +20,7 @@ def run_python(code: str, env: Mapping[str, str] | None = None) -> subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one libc call
     )
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
+import psutil
 import pytest
 
 from benchmarks import peers
@@ -36,6 +39,31 @@ def test_a_suite_that_is_run_again_leaves_the_results_of_others(tmp_path):
         keep(path, suite, [Row("fast", "s", seconds, 4.0, "≤ 2 s", met=True, runs=3)])
     results = json.loads(path.read_text())
     assert [(suite, run["rows"][0]["ours"]) for suite, run in results.items()] == [("importing", 2.0), ("feed", 3.0)]
+
+
+def test_benchmarks_that_are_ended_end_what_they_have_started():
+    suite = """
+import sys, types
+import benchmarks.__main__ as bench
+from benchmarks.by_hand import run_python
+
+def measure():
+    process = run_python("import time; print(flush=True); time.sleep(600)")
+    process.stdout.readline()
+    print(process.pid, flush=True)
+    process.communicate()
+
+sys.modules["benchmarks.endless"] = types.SimpleNamespace(measure=measure)
+bench.SUITES = ("endless",)
+sys.argv = ["bench", "endless"]
+bench.main()
+"""
+    process = subprocess.Popen([sys.executable, "-c", suite], stdout=subprocess.PIPE, text=True)
+    started = psutil.Process(int(process.stdout.readline()))
+    process.terminate()
+    assert process.wait(60) == 143
+    started.wait(60)
+    process.stdout.close()
 
 
 def test_a_peer_that_ends_is_told_with_its_last_line(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -164,12 +165,36 @@ def test_bench_without_a_checkout_says_what_to_do(capsys, monkeypatch, tmp_path)
     assert "run this in a checkout (make bench)" in capsys.readouterr().err
 
 
-def test_bench_runs_the_benchmarks_of_the_checkout_and_hands_on_how_they_ended(monkeypatch, tmp_path):
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "__init__.py").touch()
-    (tmp_path / "benchmarks" / "__main__.py").write_text("import sys; sys.exit(int(sys.argv[1]))")
-    monkeypatch.setattr("tfos_lab.cli.bench.find_checkout", lambda: tmp_path)
-    assert main(["bench", "7"]) == 7
+def bench_in(checkout, code):
+    """Start the command for a checkout whose benchmarks are ``code``."""
+    (checkout / "benchmarks").mkdir()
+    (checkout / "benchmarks" / "__init__.py").touch()
+    (checkout / "benchmarks" / "__main__.py").write_text(code)
+    command = (
+        "import sys; from pathlib import Path; from tfos_lab.cli import bench, main; "
+        "bench.find_checkout = lambda: Path(sys.argv[1]); sys.exit(main(['bench', *sys.argv[2:]]))"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-c", command, checkout, "7"], env=environ, cwd="/")
+
+
+def test_bench_runs_the_benchmarks_of_the_checkout_and_ends_as_they_do(tmp_path):
+    assert bench_in(tmp_path, "import sys; sys.exit(int(sys.argv[1]))").wait(60) == 7
+
+
+def test_bench_that_is_ended_leaves_nothing_running(tmp_path):
+    pid = tmp_path / "pid"
+    bench = bench_in(
+        tmp_path,
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pid)!r} + '.part').write_text(str(os.getpid()))\n"
+        f"os.rename({str(pid)!r} + '.part', {str(pid)!r})\n"
+        "time.sleep(600)",
+    )
+    wait_until(pid.is_file)
+    bench.terminate()
+    bench.wait(60)
+    wait_until(lambda: not Path("/proc", pid.read_text()).exists())
 
 
 # ---- demo -----------------------------------------------------------------------------------------------------------

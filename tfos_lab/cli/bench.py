@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -12,10 +11,13 @@ from tfos_lab.cli.terminal import complain
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run ``python -m benchmarks`` in the checkout; returns its exit code."""
+    """Become ``python -m benchmarks`` in the checkout; returns an exit code if that cannot be."""
     checkout = find_checkout()
     if checkout is None or not (checkout / "benchmarks" / "__main__.py").is_file():
         complain("the benchmarks are not part of the installed package: run this in a checkout (make bench)")
         return 1
     command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=checkout, env=kernel_environ(os.environ, checkout), check=False).returncode
+    os.chdir(checkout)
+    # It takes our place, so that whoever ends us ends it, and the exit code is its own.
+    os.execve(command[0], command, kernel_environ(os.environ, checkout))  # noqa: S606
+    return 0
