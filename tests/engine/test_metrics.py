@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.events import MetricsReported
-from tfos_lab.engine.metrics import draw_cluster, metrics_frame
+from tfos_lab.engine.metrics import draw_cluster, metrics_frame, steps_go_on
 
 
 def reported(node: str, time_s: float, step: int | None, **metrics: float) -> MetricsReported:
@@ -65,6 +65,15 @@ def test_the_picture_has_a_plot_for_each_metric_and_a_timeline() -> None:
     assert loss.lines[0].get_ydata().tolist() == [2.0, 1.0]
     assert loss.get_xlabel() == "seconds", "one of the reports has no step"
     assert [text.get_text().split()[0] for text in timeline.get_legend().texts] == ["launch", "start", "run"]
+
+
+def test_steps_that_begin_anew_are_drawn_over_time() -> None:
+    assert steps_go_on([0, 1, 1, 5])
+    assert not steps_go_on([0, 1, 0])
+    assert not steps_go_on([0, None, 2])
+    forth, back = reported("chief:0", 103.0, 3, loss=1.0), reported("chief:0", 104.0, 1, loss=2.0)
+    assert draw_cluster(FakeCluster(nodes=2).view(), [REPORTS[0], forth]).axes[0].get_xlabel() == "step"
+    assert draw_cluster(FakeCluster(nodes=2).view(), [REPORTS[0], forth, back]).axes[0].get_xlabel() == "seconds"
 
 
 def test_without_metrics_there_is_the_timeline() -> None:

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { allHaveSteps, byWeight, formatTick, nearest, pathOf, placesOf, roundTicks, scaleOf, thin } from "../../tfos_lab/jupyter/static/plot.js";
+import { byWeight, formatTick, nearest, pathOf, placesOf, roundTicks, scaleOf, stepsGoOn, thin } from "../../tfos_lab/jupyter/static/plot.js";
 
 const places = (...values) => values.map((y, x) => ({ x, y }));
 
@@ -61,8 +61,9 @@ test("the nearest place is found", () => {
 
 test("points are placed by step where all have one, else by time", () => {
   const [stepped, timed] = [[[0.5, 1, 9]], [[0.5, null, 9]]];
-  assert.equal(allHaveSteps([stepped]), true);
-  assert.equal(allHaveSteps([stepped, timed]), false);
+  assert.equal(stepsGoOn([stepped]), true);
+  assert.equal(stepsGoOn([stepped, timed]), false);
+  assert.equal(stepsGoOn([stepped, [[0, 5, 1], [1, 5, 1], [2, 4, 1]]]), false);
   assert.deepEqual(placesOf(stepped, true), [{ x: 1, y: 9 }]);
   assert.deepEqual(placesOf(timed, false), [{ x: 0.5, y: 9 }]);
 });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,19 @@ def by_weight(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name.startswith("val_"), "loss" not in name))
 
 
+def steps_go_on(steps: Iterable[int | None]) -> bool:
+    """Say whether a line can be drawn over a node's steps: all are known, and none is less than the one before.
+
+    They begin anew with a second ``fit``, and go back when nodes start again: then lines are drawn over time.
+    """
+    before = -math.inf
+    for step in steps:
+        if step is None or step < before:
+            return False
+        before = step
+    return True
+
+
 def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matplotlib.figure.Figure:
     """Return one plot for each metric, one line for each node, above a timeline of the phases."""
     import matplotlib.pyplot as plt
@@ -77,7 +91,7 @@ def _draw_metric(
     axes: Any, name: str, nodes: Sequence[str], reports: Sequence[MetricsReported], started_s: float
 ) -> None:
     own = [report for report in reports if name in report.metrics]
-    by_step = all(report.step is not None for report in own)
+    by_step = all(steps_go_on([report.step for report in own if report.node == node]) for node in nodes)
     for number, node in enumerate(nodes):
         points = [report for report in own if report.node == node]
         places = [report.step if by_step else report.time_s - started_s for report in points]

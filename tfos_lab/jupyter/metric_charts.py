@@ -9,7 +9,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
-from tfos_lab.engine.metrics import by_weight
+from tfos_lab.engine.metrics import by_weight, steps_go_on
 from tfos_lab.jupyter.series import Point, SeriesPoints
 from tfos_lab.jupyter.summary import format_metric
 
@@ -52,7 +52,7 @@ def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str]) -> str:
 
 
 def _render_chart(name: str, series: Sequence[SeriesPoints], nodes: Sequence[str], budget: int) -> str:
-    by_step = all(point[1] is not None for one in series for point in _all_points(one))
+    by_step = all(steps_go_on(step for _, step, _ in _all_points(one)) for one in series)
     lines = {one["node"]: _thin(_places(_all_points(one), by_step=by_step), budget) for one in series}
     across = _Scale([x for line in lines.values() for x, _ in line], LEFT, WIDTH - RIGHT)
     up = _Scale([y for line in lines.values() for _, y in line if y is not None], HEIGHT - BOTTOM, TOP)

@@ -2,7 +2,7 @@
 
 import { element, setAttribute, setText, svgElement } from "./dom.js";
 import { formatMetric, formatSeconds } from "./format.js";
-import { PLOT, allHaveSteps, byWeight, formatTick, nearest, pathOf, placesOf, scaleOf, thin } from "./plot.js";
+import { PLOT, byWeight, formatTick, nearest, pathOf, placesOf, scaleOf, stepsGoOn, thin } from "./plot.js";
 
 const MAX_LINES = 64;
 const MAX_TOLD = 12;
@@ -92,7 +92,7 @@ class Chart {
     if (version === this.shownVersion) return;
     this.shownVersion = version;
     const drawn = [...nodes].sort(([one], [other]) => this.placeOf(one) - this.placeOf(other)).slice(0, MAX_LINES);
-    this.byStep = allHaveSteps(drawn.map(([, points]) => points));
+    this.byStep = stepsGoOn(drawn.map(([, points]) => points));
     this.places = new Map(drawn.map(([node, points]) => [node, placesOf(points, this.byStep)]));
     const all = [...this.places.values()].flat();
     this.across = scaleOf(all.map(({ x }) => x), PLOT.left, PLOT.width - PLOT.right);

@@ -11,11 +11,18 @@ const MAX_DRAWN = 400;
  */
 
 /**
- * Whether all points have a step; otherwise they are drawn over time.
+ * Whether all points have a step, and steps only go on; otherwise they are drawn over time. Steps begin anew with a second
+ * `fit`, and go back when nodes start again: a line over them would run to and fro.
  * @param {Iterable<Point[]>} lines
  */
-export function allHaveSteps(lines) {
-  for (const points of lines) if (points.some((point) => point[1] === null)) return false;
+export function stepsGoOn(lines) {
+  for (const points of lines) {
+    let before = -Infinity;
+    for (const [, step] of points) {
+      if (step === null || step < before) return false;
+      before = step;
+    }
+  }
   return true;
 }
 
