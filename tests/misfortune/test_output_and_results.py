@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 
+import psutil
 import pytest
 
+from tfos_lab.engine.events import LogText
 from tfos_lab.errors import PayloadError
 
 pytestmark = pytest.mark.leaves_nothing
@@ -24,6 +27,46 @@ def test_a_line_of_a_hundred_megabytes_arrives_whole(run):
         file.seek(-3, 2)
         assert file.read() == b"xx\n"
     assert len(cluster.logs("chief:0", tail=1)) <= size
+
+
+def test_a_gigabyte_of_lines_arrives_whole_and_is_not_held_in_memory(run):
+    lines, count = b"x" * 99 + b"\n", 10_000_000
+
+    def map_fun(args, ctx):
+        for _ in range(count // 10_000):
+            sys.stdout.buffer.write(lines * 10_000)
+
+    before = psutil.Process().memory_info().rss
+    cluster = run(map_fun, cluster_size=1)
+    cluster.wait(timeout_s=180)
+    grown = psutil.Process().memory_info().rss - before
+    path = cluster.run_dir / "chief-0.log"
+    try:
+        assert path.stat().st_size == count * len(lines)
+        assert cluster.logs("chief:0", tail=2) == "\n".join(["x" * 99] * 2)
+        assert grown < 300_000_000
+    finally:
+        path.unlink()
+
+
+def test_a_disk_that_is_full_under_the_logs_stops_nobody(run, tmp_path):
+    def speak(go, ctx):
+        while not go.exists():
+            time.sleep(0.02)
+        print("shown")
+        return "done"
+
+    cluster = run(speak, tmp_path / "go")
+    (cluster.run_dir / "worker-0.log").symlink_to("/dev/full")
+    with cluster.bus.subscribe() as listener:
+        (tmp_path / "go").touch()
+        assert set(cluster.wait(timeout_s=60).values()) == {"done"}
+        said = [event for event in listener.take() if isinstance(event, LogText)]
+    for node in ("chief:0", "worker:0"):
+        assert "".join(event.text for event in said if event.node == node) == "shown\n"
+    assert (cluster.run_dir / "chief-0.log").read_text() == "shown\n"
+    [note] = cluster.view().notes
+    assert "worker-0.log (No space left on device): nodes go on" in note
 
 
 def test_random_bytes_arrive_whole_and_harm_nobody(run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import socket
 import threading
 import time
 
@@ -43,6 +44,18 @@ class Stand:
 def test_each_node_has_its_own_folder_for_event_files_and_another_after_a_restart():
     assert Stand(log_dir="/logs/").ctx.event_dir == "/logs/worker-1"
     assert Stand(log_dir="gs://bucket/logs", restart=2).ctx.event_dir == "gs://bucket/logs/worker-1-restart-2"
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    ctx = Stand(is_chief=True, log_dir=str(tmp_path / "file" / "logs")).ctx
+    with pytest.raises(ConfigError) as caught:
+        ctx.callbacks()
+    host = socket.gethostname()
+    assert str(caught.value) == (
+        f"log_dir='{tmp_path}/file/logs': event files cannot be written there on {host} (Not a directory); "
+        f"give a folder that {host} can write to"
+    )
 
 
 def test_a_node_knows_its_place():

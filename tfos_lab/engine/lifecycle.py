@@ -86,7 +86,7 @@ class Lifecycle:
         self.spark = spark
         self.bus = Bus(self.note_event)
         self.journal = Journal(called_s)
-        self.log_keeper = LogKeeper(run_dir)
+        self.log_keeper = LogKeeper(run_dir, self.note)
         home = run_dir / "events"
         self.event_files = EventFileKeeper(config.log_dir or str(home), home, self.note)
         self._make_attempt = make_attempt

@@ -6,6 +6,7 @@ The attributes of TensorFlowOnSpark's ``TFNodeContext`` are all here under their
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 import threading
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab import messages as m
+from tfos_lab.errors import ConfigError
 from tfos_lab.paths import hadoop_path, is_local, split_scheme
 from tfos_lab.seats import TRAINING_JOBS
 
@@ -226,7 +228,14 @@ class NodeContext:
 
         Where the cluster may be started again (``restarts``), also a backup of the training after each epoch, from
         which ``fit`` then goes on.
+
+        Raises
+        ------
+        ConfigError
+            If event files cannot be written to ``log_dir`` on this host.
         """
+        if self.is_chief and is_local(self.event_dir):
+            self._check_event_dir(Path(split_scheme(self.event_dir)[2]))
         from tfos_lab.node.keras_callbacks import make_callbacks
 
         return make_callbacks(
@@ -235,6 +244,16 @@ class NodeContext:
             backup_dir=self.backup_dir,
             is_chief=self.is_chief,
         )
+
+    def _check_event_dir(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            host = socket.gethostname()
+            why = f"event files cannot be written there on {host} ({error.strerror})"
+            raise ConfigError([f"log_dir='{self.log_dir}': {why}; give a folder that {host} can write to"]) from None
 
     # ---- paths ------------------------------------------------------------------------------------------------------
 
