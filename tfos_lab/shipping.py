@@ -51,6 +51,7 @@ def make_finder() -> Callable[[str, str], Any]:
 
     # Pickled by value, because it is no name of this module: it may mention nothing of ours.
     def find(module: str, name: str) -> Any:
+        import gc
         import importlib
         import io
         import os
@@ -78,6 +79,9 @@ def make_finder() -> Callable[[str, str], Any]:
             for known in [known for known in sys.modules if known.partition(".")[0] == "tfos_lab"]:
                 del sys.modules[known]
             sys.path.insert(0, str(folder))
+            importlib.import_module(module)
+            # Spark's workers collect garbage after each task: 40 ms for modules, which are never garbage.
+            gc.freeze()
         return getattr(importlib.import_module(module), name)
 
     return find
