@@ -137,6 +137,22 @@ def test_each_type_comes_back_where_the_schema_says_so():
     assert read(frame(encode(batch)).to_pybytes(), batch.schema).to_pydict() == batch.to_pydict()
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
+def test_many_numbers_of_all_sizes_come_back(kind):
+    # More than are decoded at once, and some rows without any.
+    random = np.random.default_rng(0)
+    bits = random.integers(0, kind.bit_width, 150_000)
+    numbers = random.integers(-(2**62), 2**62, len(bits)) * 2 >> (63 - bits)
+    borders = [0, *np.sort(random.integers(0, len(numbers), 1000)), len(numbers)]
+    lists = pa.ListArray.from_arrays(pa.array(borders, pa.int32()), pa.array(numbers).cast(kind))
+    batch = pa.RecordBatch.from_pydict({"x": lists, "first": pa.array(numbers[: len(lists)]).cast(kind)})
+    wide = pa.schema({"x": pa.list_(pa.int64()), "first": pa.int64()})
+    records = encode(batch)
+    for row, record in list(zip(batch.to_pylist(), records.to_pylist(), strict=True))[::100]:
+        assert tf.train.Example.FromString(record) == as_example(row, wide)
+    assert read(frame(records).to_pybytes(), batch.schema) == pa.Table.from_batches([batch])
+
+
 def test_slices_of_batches_are_written_as_they_are():
     batch = pa.RecordBatch.from_pydict({"x": [[1, 2], None, [3], []], "s": ["a", "bc", None, "d"]})
     part = batch.slice(1, 2)

@@ -7,6 +7,7 @@ for each length; Arrow joins the pieces of all rows. Nothing here is done value 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -60,19 +61,16 @@ def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scal
     assert kind is not None
     # One string's bytes follow its tag and length; an array's each have theirs among the values.
     tagged = kind is not Kind.BYTES or not is_array(column.type)
-    data, offsets = _content(leaves, kind, tagged=tagged)
-    content = byte_column(data, offsets[row_offsets], present)
-    always = kind is Kind.BYTES
-    key = name.encode()
-    headers, sizes = by_length(
-        np.diff(offsets[row_offsets]),
-        lambda size: _header(key, kind, size, _FIRST + varint(size) if tagged and (size or always) else b""),
-    )
+    data, offsets = _content(leaves, row_offsets, kind, tagged=tagged)
+    content = byte_column(data, offsets, present)
+    headers, sizes = by_length(np.diff(offsets), functools.partial(_header, name.encode(), kind, tagged=tagged))
     return headers, sizes, content
 
 
-def _header(key: bytes, kind: Kind, size: int, opening: bytes) -> bytes:
+@functools.lru_cache(maxsize=4096)
+def _header(key: bytes, kind: Kind, size: int, *, tagged: bool) -> bytes:
     """Write all that stands before a feature's values: map entry, key, feature, list, and the list's own opening."""
+    opening = _FIRST + varint(size) if tagged and (size or kind is Kind.BYTES) else b""
     size += len(opening)
     feature = bytes([kind << 3 | 2]) + varint(size)
     size += len(feature)
@@ -105,28 +103,28 @@ def _flatten_vectors(name: str, column: pa.Array, present: Array) -> tuple[pa.Ar
     return pa.array(dense.reshape(-1)), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present
 
 
-def _content(leaves: pa.Array, kind: Kind, *, tagged: bool) -> tuple[Any, Array]:
-    """Return the values' bytes, and where those of each value begin in them."""
+def _content(leaves: pa.Array, row_offsets: Array, kind: Kind, *, tagged: bool) -> tuple[Any, Array]:
+    """Return the values' bytes, and where those of each row begin in them."""
     match kind:
         case Kind.FLOAT:
             floats = np.ascontiguousarray(_numbers(leaves.cast(pa.float32())), "<f4")
-            return floats, np.arange(len(floats) + 1) * 4
+            return floats, row_offsets * 4
         case Kind.INT64:
-            return encode_varints(np.ascontiguousarray(_numbers(_integers(leaves))))
+            return encode_varints(np.ascontiguousarray(_numbers(_integers(leaves))), row_offsets)
         case _:
             strings = _strings(leaves)
             if not tagged:
                 openings, _ = by_length(np.diff(offsets_of(strings)), lambda size: _FIRST + varint(size))
                 strings = compute.binary_join_element_wise(openings, strings, _EMPTY)
-            return strings.buffers()[2] or b"", offsets_of(strings)
+            return strings.buffers()[2] or b"", offsets_of(strings)[row_offsets]
 
 
 def _integers(leaves: pa.Array) -> pa.Array:
     if types.is_date32(leaves.type):
-        return leaves.view(pa.int32()).cast(pa.int64())
+        return leaves.view(pa.int32())
     if types.is_timestamp(leaves.type):
         return leaves.cast(pa.timestamp("us", leaves.type.tz)).view(pa.int64())
-    return leaves.cast(pa.int64())
+    return leaves.cast(pa.int8()) if types.is_boolean(leaves.type) else leaves
 
 
 def _numbers(values: pa.Array) -> Array:

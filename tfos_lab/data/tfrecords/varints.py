@@ -9,6 +9,8 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _MAX_BYTES = 10
+# So many numbers at once that all that is computed of them stays in a processor's caches.
+_BLOCK = 1 << 16
 
 
 def varint(value: int) -> bytes:
@@ -27,34 +29,45 @@ def varint(value: int) -> bytes:
     return bytes(written)
 
 
-def encode_varints(values: Array) -> tuple[Array, Array]:
-    """Write int64 numbers one after another.
+def encode_varints(values: Array, borders: Array) -> tuple[Array, Array]:
+    """Write numbers one after another.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+        Integers of any width; those below zero are written as int64.
+    borders : numpy.ndarray
+        Places between them, ascending; int64.
 
     Returns
     -------
     data : numpy.ndarray
         Their bytes, uint8.
     offsets : numpy.ndarray
-        Where each begins in them, and where the last ends; int64 ``(n + 1,)``.
+        Where the borders lie in them; int64.
     """
-    bits = values.view(np.uint64)
-    largest = int(bits.max()) if len(bits) else 0
+    if len(values) and values.min() < 0:
+        values = values.astype(np.int64).view(np.uint64)
+    largest = int(values.max(initial=0))
     if largest < 0x80:
-        return bits.astype(np.uint8), np.arange(len(bits) + 1)
-    sizes = np.ones(len(bits), np.int64)
+        return values.astype(np.uint8), borders
     width = len(varint(largest))
-    for i in range(1, width):
-        sizes += bits >= np.uint64(1 << 7 * i)
-    offsets = np.zeros(len(bits) + 1, np.int64)
+    # For each number all bytes that any of them needs, and whether it uses them; the narrower, the quicker.
+    rest = values.astype(np.min_scalar_type(largest), copy=False)
+    data = np.empty((len(values), width), np.uint8)
+    used = np.ones(data.shape, np.bool_)
+    sizes = np.ones(len(values), np.uint8)
+    for i in range(width - 1):
+        data[:, i] = rest.astype(np.uint8) & 0x7F
+        rest = rest >> 7
+        more = rest != 0
+        data[:, i] |= more.view(np.uint8) << 7
+        used[:, i + 1] = more
+        sizes += more
+    data[:, -1] = rest
+    offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
-    data = np.empty(offsets[-1], np.uint8)
-    data[offsets[:-1]] = bits.astype(np.uint8) & 0x7F
-    for i in range(1, width):
-        longer = np.flatnonzero(sizes > i)
-        at = offsets[longer] + i
-        data[at - 1] |= 0x80
-        data[at] = (bits[longer] >> np.uint64(7 * i)).astype(np.uint8) & 0x7F
-    return data, offsets
+    return np.compress(used.reshape(-1), data.reshape(-1)), offsets[borders]
 
 
 def decode_varints(data: Array) -> tuple[Array, Array]:
@@ -70,13 +83,25 @@ def decode_varints(data: Array) -> tuple[Array, Array]:
     if not len(data) or int(data.max()) < 0x80:
         return data.astype(np.int64), np.arange(1, len(data) + 1)
     ends = np.flatnonzero(data < 0x80) + 1
+    values = np.empty(len(ends), np.int64)
+    start = 0
+    for first in range(0, len(ends), _BLOCK):
+        some = ends[first : first + _BLOCK]
+        values[first : first + _BLOCK] = _decode_block(data[start : some[-1]], some - start)
+        start = int(some[-1])
+    return values, ends
+
+
+def _decode_block(data: Array, ends: Array) -> Array:
+    """Read the numbers of a run of bytes, which end at these places."""
     starts = np.concatenate([[0], ends[:-1]])
     sizes = ends - starts
     values = (data[starts] & 0x7F).astype(np.uint64)
     for i in range(1, min(int(sizes.max()), _MAX_BYTES)):
         longer = np.flatnonzero(sizes > i)
         values[longer] |= (data[starts[longer] + i] & 0x7F).astype(np.uint64) << np.uint64(7 * i)
-    return values.view(np.int64), ends
+    numbers: Array = values.view(np.int64)
+    return numbers
 
 
 def read_varints(data: Array, at: Array) -> tuple[Array, Array]:
