@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -58,6 +59,14 @@ for step in itertools.count(1):
     time.sleep(0.05)
 """
 
+# It does not hear SIGTERM: whoever presses Stop does not wait for the grace of its cluster.
+STUBBORN = """\
+import signal, threading
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("here", flush=True)
+threading.Event().wait(600)
+"""
+
 # One notebook and one kernel for all tests; each runs cells of its own.
 CELLS = {
     "watch": WATCH,
@@ -65,6 +74,7 @@ CELLS = {
     "endless": "watch(scenario='forever', name='endless')",
     "flood": "watch(scenario='flood', lines_per_s=2500, flood_s=120)",
     **dict(zip(("mark", "stream", "measure"), stream_cells(2500, STREAM_S), strict=True)),
+    "stubborn": quick_cell("name=stubborn", STUBBORN),
     "fail": "watch(scenario='fail', steps=24, name='titanic')",
     "reload": "watch(steps=30, speed=2)",
     "background": "cluster = FakeCluster(scenario='forever').start()\ndisplay = open_display(cluster, blocking=False)",
@@ -174,6 +184,25 @@ def test_ten_thousand_lines_a_second_of_real_nodes_arrive_whole(notebook: Notebo
     expect(picture.locator(".tfos-line path")).to_have_count(4)
     picture.get_by_text("worker:1 last").click()
     expect(picture).to_contain_text(f"worker:1 line {STREAM_S * 2500 - 1:07d} <b>a</b><script>")
+
+
+def test_stop_ends_real_nodes_of_a_cell_that_blocks(notebook: Notebook) -> None:
+    notebook.run_cell(cell("mark"))
+    notebook.start_cell(cell("stubborn"))
+    panel = live(notebook).get_by_role("tabpanel")
+    for node in ("chief:0", "worker:0"):
+        notebook.page.get_by_role("tab", name=node).click()
+        expect(panel).to_contain_text("here")
+    pressed_s = time.monotonic()
+    notebook.page.get_by_role("button", name="Stop stubborn").click()
+    notebook.wait_for_end(cell("stubborn"))
+    seconds = round(time.monotonic() - pressed_s, 2)
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    (ARTEFACTS / "stop.json").write_text(json.dumps({"seconds_until_the_cell_has_ended": seconds}) + "\n")
+    picture = has_static_picture(notebook, "stubborn")
+    expect(picture.locator(".tfos-header")).to_contain_text("stopped")
+    expect(picture.get_by_role("row").filter(has_text="stopped")).to_have_count(2)
+    expect(notebook.output(cell("stubborn"))).to_contain_text("KeyboardInterrupt")
 
 
 def test_the_live_log_is_followed_without_a_gap_while_it_floods(notebook: Notebook) -> None:
