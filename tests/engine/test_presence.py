@@ -159,6 +159,7 @@ def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, m
     clusters = [run(stay, 600, name=name, tensorboard=True) for name in ("one", "two")]
     for cluster in clusters:
         assert cluster.view().board is None, "nothing would answer at its address"
+        assert cluster.tensorboard_url.startswith("http://127.0.0.1:"), "the Jupyter server would not find it"
         fetch_until(cluster.presence.tensorboard_socket, "/", b"</html>")
         cluster.stop()
         assert cluster.state == "stopped"

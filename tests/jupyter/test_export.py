@@ -61,6 +61,11 @@ def test_the_script_runs(tmp_path: Path) -> None:
     space["__name__"] = "__main__"
 
 
+def test_the_script_says_where_tensorboard_is() -> None:
+    text = script(finished("tensorboard name=mnist", "1"), [])
+    assert '    with mnist:\n        print("TensorBoard:", mnist.tensorboard_url)\n        print(mnist.wait())' in text
+
+
 def test_a_session_is_made_where_the_notebook_made_none() -> None:
     text = script(finished("", "1"), [])
     assert "spark = SparkSession.builder.getOrCreate()\n\ndef map_fun" in text

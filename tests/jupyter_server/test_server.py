@@ -18,6 +18,7 @@ import pytest
 from tests.support.daemon import Daemon
 from tests.support.hostile_board import PAGE, Node, hostile_board
 from tfos_lab import beacons
+from tfos_lab.jupyter_server.routes import make_routes
 
 BASE = "/user/alice/"
 TOKEN = secrets.token_hex(8)
@@ -107,11 +108,16 @@ def ticket_url(url):
     return url.removesuffix(BASE) + headers["Location"].partition("?")[0]
 
 
+PATHS = ["clusters", "clusters/mnist-1/stop", "tb/mnist-1/", "tb/mnist-1", "tb/mnist-1/~00ff/", "tb/mnist-1/~00/x.js"]
+
+
+def test_every_route_is_asked_for_below():
+    for pattern, _, _ in make_routes(BASE):
+        assert any(re.fullmatch(pattern, f"{BASE}tfos-lab/{path}") for path in PATHS), pattern
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize(
-    "path",
-    ["clusters", "clusters/mnist-1/stop", "tb/mnist-1/", "tb/mnist-1", "tb/mnist-1/~00ff/", "tb/mnist-1/~00/x.js"],
-)
+@pytest.mark.parametrize("path", PATHS)
 def test_who_is_not_logged_in_gets_nothing(url, light, node, path, method):
     light(tensorboard=node)
     status, headers, body = ask(f"{url}tfos-lab/{path}", login=False, method=method)

@@ -206,6 +206,8 @@ def _main(options: CellOptions, texts: dict[str, str]) -> str:
     keywords += [f"{_RUN_NAMES.get(name, name)}={getattr(options, name)!r}" for name in asked]
     name = options.name
     lines = [f"{name} = tfos_lab.run(map_fun, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]
+    if options.tensorboard:
+        lines.append(f'{_INDENT}print("TensorBoard:", {name}.tensorboard_url)')
     if options.data is not None:
         fed = [f"{keyword}={getattr(options, option)!r}" for option, keyword in _TRAIN.items() if option in texts]
         lines.append(f"{_INDENT}{name}.train({', '.join([texts['data'], *fed])})")
