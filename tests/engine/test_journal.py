@@ -34,6 +34,18 @@ def test_each_phase_has_its_seconds_since_the_call():
     assert journal.ended_s == 105.0
 
 
+def test_a_restart_lasts_until_all_nodes_run_again_or_none_ever_will():
+    journal = Journal(CALLED_S)
+    states = {"running": 101.0, "restarting": 103.0, "reserving": 104.0, "starting": 105.0}
+    for name, time_s in states.items():
+        journal.note(state(name, time_s))
+    assert journal.restarts == ((3.0, None),)
+    journal.note(state("running", 106.0))
+    journal.note(state("restarting", 108.0))
+    journal.note(state("failed", 109.0))
+    assert journal.restarts == ((3.0, 6.0), (8.0, 9.0))
+
+
 def test_imports_end_with_the_last_node_s_and_a_feed_with_its_last_row():
     journal = Journal(CALLED_S)
     for seconds in (101.0, 102.0):

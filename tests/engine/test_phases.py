@@ -47,6 +47,32 @@ def test_a_cluster_that_failed_early_says_in_what() -> None:
     assert rounded(spans_of(seen("failed", 5.0, launched=0.1, done=5.0)))[-1] == ("reserve", 0.1, 5.0, False)
 
 
+def test_a_restart_takes_its_time_from_the_run() -> None:
+    view = dataclasses.replace(seen("done", 9.0, launched=0.1, running=1.0), restarts=((3.0, 5.0), (6.0, 6.5)))
+    assert rounded(spans_of(view))[1:] == [
+        ("start", 0.1, 1.0, False),
+        ("run", 1.0, 3.0, False),
+        ("restart", 3.0, 5.0, False),
+        ("run", 5.0, 6.0, False),
+        ("restart", 6.0, 6.5, False),
+        ("run", 6.5, 9.0, False),
+    ]
+
+
+def test_a_restart_that_goes_on_is_open_and_nothing_else() -> None:
+    view = dataclasses.replace(seen("starting", launched=0.1, running=1.0), restarts=((3.0, None),))
+    assert rounded(spans_of(view, view.started_s + 4))[-2:] == [("run", 1.0, 3.0, False), ("restart", 3.0, 4.0, True)]
+
+
+def test_nodes_that_were_lost_before_they_ran_are_started_again() -> None:
+    view = dataclasses.replace(seen("running", launched=0.1, running=5.0), restarts=((3.0, 5.0),))
+    assert rounded(spans_of(view, view.started_s + 8))[1:] == [
+        ("start", 0.1, 3.0, False),
+        ("restart", 3.0, 5.0, False),
+        ("run", 5.0, 8.0, True),
+    ]
+
+
 def feeds_of(view, after_s: float = 0.0) -> list[tuple]:
     spans = [span for span in spans_of(view, view.started_s + after_s) if span.lane]
     assert [span.lane for span in spans] == list(range(1, len(spans) + 1))

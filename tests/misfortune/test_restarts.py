@@ -39,6 +39,8 @@ def test_nodes_that_were_killed_start_again_and_are_fed_again(run):
     states = [event.state for event in cluster.events if hasattr(event, "state") and not hasattr(event, "node")]
     assert states.count("restarting") == 1
     assert states[-1] == "done"
+    [(lost_s, again_s)] = cluster.view().restarts
+    assert cluster.timings["running"] < lost_s < again_s < cluster.timings["done"]
 
 
 def wait_for_a_kill(args, ctx):

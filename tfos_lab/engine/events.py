@@ -146,9 +146,9 @@ class ClusterView:
     """What a person sees of a cluster.
 
     ``state`` is one of ``launching``, ``reserving``, ``starting``, ``running``, ``restarting``, ``stopping``, ``done``,
-    ``failed``, ``stopped``. ``timings`` maps a phase to seconds since the call. ``feeds`` are in the order in which
-    they began. ``spark_ui`` is the address of Spark's own pages, where there are any; ``board`` tells of TensorBoard
-    where the run has one.
+    ``failed``, ``stopped``. ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to
+    start again, and when all of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the
+    address of Spark's own pages, where there are any; ``board`` tells of TensorBoard where the run has one.
     """
 
     cluster_id: str
@@ -159,6 +159,7 @@ class ClusterView:
     ended_s: float | None
     nodes: tuple[NodeView, ...]
     timings: dict[str, float]
+    restarts: tuple[tuple[float, float | None], ...] = ()
     feeds: tuple[FeedView, ...] = ()
     reason: str = ""
     notes: tuple[str, ...] = ()

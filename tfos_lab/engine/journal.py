@@ -36,6 +36,7 @@ class Journal:
         self._metrics_count = 0
         self._last_import_s: float | None = None
         self.timings: dict[str, float] = {}
+        self._restarts: list[tuple[float, float | None]] = []
         self._feeds = FeedViews(called_s)
         self.ended_s: float | None = None
 
@@ -73,6 +74,7 @@ class Journal:
 
     def _note_state(self, event: StateChanged) -> None:
         phase = _PHASES.get(event.state)
+        self._note_restart(event)
         if event.state == "running" and self._last_import_s is not None:
             self._mark("imported", self._last_import_s)
         if phase is not None:
@@ -80,6 +82,13 @@ class Journal:
         if event.state in _FINAL and self.ended_s is None:
             self.ended_s = event.time_s
             self._mark("done", event.time_s)
+
+    def _note_restart(self, event: StateChanged) -> None:
+        at_s = max(0.0, event.time_s - self._called_s)
+        if self._restarts and self._restarts[-1][1] is None and event.state in ("running", "restarting", *_FINAL):
+            self._restarts[-1] = self._restarts[-1][0], at_s
+        if event.state == "restarting":
+            self._restarts.append((at_s, None))
 
     def mark_released(self, time_s: float) -> None:
         """All nodes have been released."""
@@ -100,6 +109,12 @@ class Journal:
         """What has been fed, and answered, so far."""
         with self._changed:
             return self._feeds.views
+
+    @property
+    def restarts(self) -> tuple[tuple[float, float | None], ...]:
+        """When nodes began to start again, and when all of them ran again, in seconds since the call."""
+        with self._changed:
+            return tuple(self._restarts)
 
     @property
     def metrics(self) -> list[MetricsReported]:

@@ -113,6 +113,7 @@ class Lifecycle:
             ended_s=self.journal.ended_s,
             nodes=nodes,
             timings=dict(self.journal.timings),
+            restarts=self.journal.restarts,
             feeds=self.journal.feeds,
             reason=str(self._launch_error or reason),
             notes=tuple(self._notes),

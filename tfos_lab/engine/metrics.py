@@ -18,7 +18,11 @@ FIRST_COLUMNS = ("time", "node", "step")
 _COLUMNS_OF_PLOTS = 2
 _PLOT_WIDTH, _PLOT_HEIGHT, _TIMELINE_HEIGHT, _LANE_HEIGHT = 4.6, 2.6, 1.3, 0.2
 _BAR: dict[str, Any] = {"height": 0.75, "alpha": 0.75}
-_FEED_COLOURS = {"feed": "C9", "stream": "C9", "inference": "C6"}
+_COLOURS = {
+    "launch": "C0", "reserve": "C1", "release": "C2", "import": "C3", "start": "C4", "run": "C5", "restart": "C7",
+    "feed": "C9", "stream": "C9", "inference": "C6",
+}  # fmt: skip
+_LABELS_IN_A_ROW = 8
 # Said by the steps already.
 UNPLOTTED = ("epoch",)
 
@@ -106,14 +110,16 @@ def _draw_metric(
 def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
     """Draw the phases with their names above, as most are too short to hold them, and named lanes for feeds below."""
     phases = [span for span in spans if span.lane == 0]
-    for number, span in enumerate(phases):
-        axes.barh(0, span.end_s - span.start_s, left=span.start_s, label=_label(span), color=f"C{number}", **_BAR)
+    for span in phases:
+        axes.barh(
+            0, span.end_s - span.start_s, left=span.start_s, label=_label(span), color=_COLOURS[span.kind], **_BAR
+        )
     names = [""]
     for span in spans[len(phases) :]:
-        axes.barh(-span.lane, span.end_s - span.start_s, left=span.start_s, color=_FEED_COLOURS[span.kind], **_BAR)
+        axes.barh(-span.lane, span.end_s - span.start_s, left=span.start_s, color=_COLOURS[span.kind], **_BAR)
         names.append(_label(span))
     axes.legend(
-        fontsize="small", ncols=len(phases), loc="lower left", bbox_to_anchor=(0, 1), frameon=False,
+        fontsize="small", ncols=min(len(phases), _LABELS_IN_A_ROW), loc="lower left", bbox_to_anchor=(0, 1), frameon=False,
         handlelength=0.8, handletextpad=0.4, columnspacing=1.2, borderaxespad=0,
     )  # fmt: skip
     axes.set_yticks([-lane for lane in range(len(names))], names, fontsize="small")

@@ -23,7 +23,7 @@ _SPANS = {
 class Span:
     """Something that took time: seconds since the call.
 
-    ``kind`` is launch, reserve, release, import, start or run in lane 0, and feed, stream or inference in those below;
+    ``kind`` is launch, reserve, release, import, start, run or restart in lane 0, and feed, stream or inference below;
     ``open`` says that it is going on.
     """
 
@@ -38,7 +38,11 @@ class Span:
 def spans_of(view: ClusterView, now_s: float | None = None) -> list[Span]:
     """Return what has taken time so far: launch, reserve, release, import, start, run; and feeds in lanes below."""
     until_s = (view.ended_s or now_s or time.time()) - view.started_s
-    return [*_main_spans(view, until_s), *_feed_spans(view, until_s)]
+    spans = _main_spans(view, until_s)
+    for start_s, end_s in view.restarts:
+        restart = Span("restart", "restart", start_s, until_s if end_s is None else end_s, open=end_s is None)
+        spans = _put_between(restart, spans)
+    return [*spans, *_feed_spans(view, until_s)]
 
 
 def _main_spans(view: ClusterView, until_s: float) -> list[Span]:
@@ -56,6 +60,14 @@ def _reached(mark: str, timings: dict[str, float]) -> bool:
     """Whether a mark is passed: also if it was never noted, but a later one was."""
     marks = list(_SPANS)
     return any(later in timings for later in marks[marks.index(mark) : -1])
+
+
+def _put_between(span: Span, spans: list[Span]) -> list[Span]:
+    """Return the spans with another in their midst, which takes its time from those that are there."""
+    before = [replace(one, end_s=min(one.end_s, span.start_s)) for one in spans if one.start_s < span.start_s]
+    after = [replace(one, start_s=max(one.start_s, span.end_s)) for one in spans if one.end_s > span.end_s]
+    before = [replace(one, open=False) if one.end_s == span.start_s else one for one in before]
+    return [*before, span, *after]
 
 
 def _feed_spans(view: ClusterView, until_s: float) -> list[Span]:
