@@ -109,18 +109,15 @@ def _draw_metric(
 
 def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
     """Draw the phases with their names above, as most are too short to hold them, and named lanes for feeds below."""
-    phases = [span for span in spans if span.lane == 0]
-    for span in phases:
-        axes.barh(
-            0, span.end_s - span.start_s, left=span.start_s, label=_label(span), color=_COLOURS[span.kind], **_BAR
-        )
-    names = [""]
-    for span in spans[len(phases) :]:
-        axes.barh(-span.lane, span.end_s - span.start_s, left=span.start_s, color=_COLOURS[span.kind], **_BAR)
-        names.append(_label(span))
+    for span in spans:
+        label = None if span.lane else _label(span)
+        seconds = span.end_s - span.start_s
+        axes.barh(-span.lane, seconds, left=span.start_s, label=label, color=_COLOURS[span.kind], **_BAR)
+    names = ["", *(_label(span) for span in spans if span.lane)]
+    phases = len(spans) + 1 - len(names)
     axes.legend(
-        fontsize="small", ncols=min(len(phases), _LABELS_IN_A_ROW), loc="lower left", bbox_to_anchor=(0, 1), frameon=False,
-        handlelength=0.8, handletextpad=0.4, columnspacing=1.2, borderaxespad=0,
+        fontsize="small", ncols=min(phases, _LABELS_IN_A_ROW), loc="lower left", bbox_to_anchor=(0, 1),
+        frameon=False, handlelength=0.8, handletextpad=0.4, columnspacing=1.2, borderaxespad=0,
     )  # fmt: skip
     axes.set_yticks([-lane for lane in range(len(names))], names, fontsize="small")
     axes.tick_params("y", length=0)
