@@ -38,7 +38,8 @@ def test_where_no_jupyter_server_shows_it_there_is_a_link():
         "then tensorboard --logdir /runs/mnist-1/events"
     )
     sentence = bundle["text/html"].split("<script>")[0]
-    assert f'<a href="{link}" target="_blank" rel="noopener noreferrer">{link}</a> opens it on this machine' in sentence
+    assert f'<a href="{link}" target="_blank" rel="noopener noreferrer">TensorBoard of <b>mnist</b></a>' in sentence
+    assert "opens in browsers on this machine while this kernel lives" in sentence
     assert "<code>tensorboard --logdir /runs/mnist-1/events</code>" in sentence
 
 

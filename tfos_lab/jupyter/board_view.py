@@ -63,11 +63,13 @@ class BoardView:
         element = f"tfos-board-{os.getpid()}-{next(_numbers)}"
         here, elsewhere = map(html.escape, self._commands())
         options = json.dumps({"element": element, "run": self.run_id, "name": self.name}).replace("<", "\\u003c")
-        link = html.escape(self.link or "")
-        open_now = f'<a href="{link}" target="_blank" rel="noopener noreferrer">{link}</a> opens it on this machine'
+        title = f"TensorBoard of <b>{html.escape(self.name)}</b>"
+        beginning = f"{title}:"
+        if self.link:
+            link = f'<a href="{html.escape(self.link)}" target="_blank" rel="noopener noreferrer">{title}</a>'
+            beginning = f"{link} opens in browsers on this machine while this kernel lives; later"
         return (
-            f'<div id="{element}" class="tfos-board">TensorBoard of <b>{html.escape(self.name)}</b>: '
-            f"{f'{open_now} while this kernel lives, ' if link else ''}"
+            f'<div id="{element}" class="tfos-board">{beginning} '
             f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
             f"<script>({_script()})({options})</script>"
         )

@@ -7,8 +7,8 @@ import { isDark, serverUrl } from "./page.js";
 const OPEN_BOARD = "tfos-lab:open-board";
 const STARTING = "TensorBoard is starting beside the chief";
 const NO_EXTENSION =
-  "TensorBoard cannot be opened: this Jupyter server runs without tfos_lab's extension. Restart it; if that does not " +
-  "help: jupyter server extension enable tfos_lab.jupyter_server";
+  "TensorBoard cannot be opened here: this Jupyter server runs without tfos_lab's extension. Restart it; if that does " +
+  "not help: jupyter server extension enable tfos_lab.jupyter_server. The link below works on the kernel's machine.";
 
 export class BoardLink {
   /** @param {Store} store */
