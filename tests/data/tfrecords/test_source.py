@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -232,6 +233,17 @@ def test_the_format_is_known_to_a_session_once_registered(spark, frame, folder):
     assert gzip.decompress(first.read_bytes())
     assert spark.read.format("tfrecord").schema("id long").load(str(folder)).count() == 100
     assert len(find_files(f"file:{folder}")[1]) == 2
+
+
+@everywhere
+def test_a_session_is_told_of_the_format_once(spark, frame, folder):
+    write_tfrecords(frame, str(folder))
+    with mock.patch.object(type(spark.dataSource), "register") as register:
+        read_tfrecords(spark, str(folder), frame.schema)
+        write_tfrecords(frame, str(folder), mode="overwrite")
+        register.assert_not_called()
+        register_tfrecords(spark)
+        register.assert_called_once()
 
 
 def test_spark_s_own_search_finds_the_format():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from tfos_lab.data.frames import default_fs
 from tfos_lab.shipping import make_finder
@@ -26,6 +27,8 @@ FORMAT = "tfrecord"
 _OPTIONS = "tfos_lab.data.tfrecords.options"
 _READING = "tfos_lab.data.tfrecords.reading"
 _WRITING = "tfos_lab.data.tfrecords.writing"
+# What each session has been told last.
+_told: WeakKeyDictionary[SparkSession, type[DataSource]] = WeakKeyDictionary()
 
 
 def register(spark: SparkSession) -> None:
@@ -39,7 +42,15 @@ def register(spark: SparkSession) -> None:
     spark : pyspark.sql.SparkSession
         Classic or Spark Connect.
     """
-    spark.dataSource.register(source_class(default_fs(spark)))
+    source = source_class(default_fs(spark))
+    spark.dataSource.register(source)
+    _told[spark] = source
+
+
+def ensure_registered(spark: SparkSession) -> None:
+    """Make the format known to a session that has not been told of it yet; to tell it takes 10 ms."""
+    if _told.get(spark) is not source_class(default_fs(spark)):
+        register(spark)
 
 
 @functools.cache

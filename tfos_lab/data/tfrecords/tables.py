@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfos_lab.data.frames import active_session, path_in_full
 from tfos_lab.data.spark_errors import our_own_words
 from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
-from tfos_lab.data.tfrecords.source import FORMAT, register
+from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def write_tfrecords(
         problems.append(f"compression={compression!r}: use one of {', '.join(COMPRESSIONS)}")
     if problems:
         raise ConfigError(problems)
-    register(df.sparkSession)
+    ensure_registered(df.sparkSession)
     writer = df.write.format(FORMAT).option("mode", mode).option("compression", compression or "none")
     with our_own_words():
         writer.option("partitionBy", json.dumps(columns)).mode("overwrite" if mode == "overwrite" else "append").save(
@@ -115,7 +115,7 @@ def read_tfrecords(
     >>> df = read_tfrecords(spark, "/data/train", "image array<float>, label int")  # doctest: +SKIP
     """
     session = spark or active_session()
-    register(session)
+    ensure_registered(session)
     paths = [path_in_full(one, session) for one in ([path] if isinstance(path, str) else path)]
     reader = session.read.format(FORMAT)
     if schema is not None:
