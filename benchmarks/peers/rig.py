@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+
+_PAUSE_S = 1.5
 
 # TensorFlowOnSpark wants one slot for each executor. JVMs compile as they do for users, not as tests have it.
 _CONF = {
@@ -67,6 +70,14 @@ def side_by_side(python: Path, executors: int) -> Iterator[Rig]:
 
 
 def take_turns(rounds: int, ours: Callable[[], T], theirs: Callable[[], T]) -> tuple[list[T], list[T]]:
-    """Return what both sides measure, in turns, so that a machine whose speed drifts drifts for both."""
-    pairs = [(ours(), theirs()) for _ in range(rounds)]
-    return [mine for mine, _ in pairs], [other for _, other in pairs]
+    """Return what both sides measure, in turns, so that a machine whose speed drifts drifts for both.
+
+    Each begins on an idle machine: what the other still does after its answer, such as collecting garbage in Python
+    workers and compiling Java, would cost it a part of the cores.
+    """
+    measured: tuple[list[T], list[T]] = [], []
+    for _ in range(rounds):
+        for side, results in zip((ours, theirs), measured, strict=True):
+            time.sleep(_PAUSE_S)
+            results.append(side())
+    return measured
