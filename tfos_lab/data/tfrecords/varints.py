@@ -52,22 +52,29 @@ def encode_varints(values: Array, borders: Array) -> tuple[Array, Array]:
     if largest < 0x80:
         return values.astype(np.uint8), borders
     width = len(varint(largest))
-    # For each number all bytes that any of them needs, and whether it uses them; the narrower, the quicker.
-    rest = values.astype(np.min_scalar_type(largest), copy=False)
-    data = np.empty((len(values), width), np.uint8)
-    used = np.ones(data.shape, np.bool_)
-    sizes = np.ones(len(values), np.uint8)
-    for i in range(width - 1):
-        data[:, i] = rest.astype(np.uint8) & 0x7F
+    blocks = [_encode_block(values[first : first + _BLOCK], width) for first in range(0, len(values), _BLOCK)]
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(np.concatenate([sizes for _, sizes in blocks]), out=offsets[1:])
+    return np.concatenate([data for data, _ in blocks]), offsets[borders]
+
+
+def _encode_block(values: Array, width: int) -> tuple[Array, Array]:
+    """Write numbers of at most so many bytes; return these, and how many each has."""
+    # Each number's bytes lie in a word, or two; those that it uses are kept in the end.
+    word = np.dtype("<u2" if width <= 2 else "<u4" if width <= 4 else "<u8")
+    data = np.zeros((len(values), -(-width // word.itemsize)), word)
+    used = np.zeros_like(data)
+    sizes = np.zeros(len(values), np.uint8)
+    rest, more = values.astype(word), np.ones(len(values), np.bool_)
+    for i in range(width):
+        place, shift = i // word.itemsize, 8 * (i % word.itemsize)
+        used[:, place] |= more.astype(word) << shift
+        sizes += more
+        data[:, place] |= (rest & 0x7F) << shift
         rest = rest >> 7
         more = rest != 0
-        data[:, i] |= more.view(np.uint8) << 7
-        used[:, i + 1] = more
-        sizes += more
-    data[:, -1] = rest
-    offsets = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return np.compress(used.reshape(-1), data.reshape(-1)), offsets[borders]
+        data[:, place] |= more.astype(word) << (shift + 7)
+    return np.compress(used.view(np.bool_).reshape(-1), data.view(np.uint8).reshape(-1)), sizes
 
 
 def decode_varints(data: Array) -> tuple[Array, Array]:
