@@ -83,20 +83,26 @@ def _walk(frames: Frames, wanted: Collection[str] | None) -> tuple[dict[str, Reg
     active = np.flatnonzero(~is_odd & (at < frames.ends))
     while len(active):
         limits = frames.ends[active]
-        sane, entry_ends, key, value = _entry(data, at[active], limits)
-        is_odd[active[~sane]] = True
-        kept, entry_ends = active[sane], entry_ends[sane]
+        is_sane, entry_ends, key, value = _entry(data, at[active], limits)
+        is_odd[active[~is_sane]] = True
+        sane = _rows(is_sane)
+        kept, entry_ends, value = active[sane], entry_ends[sane], value[sane]
         for name, members in _by_key(data, key[0][sane], key[1][sane]):
             if wanted is not None and name not in found:
                 continue
-            kinds, starts, ends, sane_list = _list(data, value[sane][members], entry_ends[members])
+            kinds, starts, ends, is_sane = _list(data, value[members], entry_ends[members])
             region = found.setdefault(name, _nothing(rows))
             these = kept[members]
             region.kinds[these], region.starts[these], region.ends[these] = kinds, starts, ends
-            is_odd[these[~sane_list]] = True
+            is_odd[these[~is_sane]] = True
         at[kept] = entry_ends
-        active = kept[entry_ends < limits[sane]]
+        active = kept[_rows(entry_ends < limits[sane])]
     return found, np.flatnonzero(is_odd)
+
+
+def _rows(chosen: Array) -> Array | slice:
+    """Say which rows are chosen; most often all are, and then nothing needs to be picked out."""
+    return slice(None) if chosen.all() else np.flatnonzero(chosen)
 
 
 def _nothing(rows: int) -> Regions:
@@ -117,19 +123,20 @@ def _entry(data: Array, at: Array, limits: Array) -> tuple[Array, Array, tuple[A
     return sane, ends, (key_starts, key_ends), values
 
 
-def _by_key(data: Array, starts: Array, ends: Array) -> Iterator[tuple[str, Array]]:
+def _by_key(data: Array, starts: Array, ends: Array) -> Iterator[tuple[str, Array | slice]]:
     """Group entries by their keys; most often all of a step have the same."""
-    left = np.arange(len(starts))
     sizes = ends - starts
+    left = np.arange(len(starts))
     while len(left):
-        first = left[0]
-        size = int(sizes[first])
-        key = data[starts[first] : ends[first]]
+        size = int(sizes[left[0]])
+        places = starts[left]
+        key = data[places[0] : places[0] + size]
         same = sizes[left] == size
         for i in range(size):
             # Places of other lengths may lie further on, but never outside: the data are padded, and keys end in them.
-            same &= data[np.minimum(starts[left] + i, len(data) - 1)] == key[i]
-        yield key.tobytes().decode("utf-8", "replace"), left[same]
+            same &= data[np.minimum(places + i, len(data) - 1)] == key[i]
+        members = _rows(same) if len(left) == len(starts) else left[same]
+        yield key.tobytes().decode("utf-8", "replace"), members
         left = left[~same]
 
 
@@ -142,7 +149,7 @@ def _list(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array,
     )
     begin = np.where(sane & (kinds != Kind.NONE), begin, ends)
     # Numbers are packed: one field that holds them all.
-    numbers = np.flatnonzero((kinds >= Kind.FLOAT) & (begin < ends))
+    numbers = _rows((kinds >= Kind.FLOAT) & (begin < ends))
     sizes, inner = read_varints(data, begin[numbers] + 1)
     sane[numbers] &= (data[begin[numbers]] == _FIRST) & (sizes >= 0) & (inner + sizes == ends[numbers])
     begin[numbers] = np.minimum(inner, ends[numbers])
