@@ -69,6 +69,19 @@ def test_a_disk_that_is_full_under_the_logs_stops_nobody(run, tmp_path):
     assert "worker-0.log (No space left on device): nodes go on" in note
 
 
+def test_the_streams_do_not_cut_one_another_s_lines(run):
+    def map_fun(args, ctx):
+        for number in range(2000):
+            print("out", number)
+            print("err", number, file=sys.stderr)
+
+    cluster = run(map_fun)
+    cluster.wait(timeout_s=60)
+    wanted = sorted(f"{stream} {number}" for stream in ("out", "err") for number in range(2000))
+    for node in ("chief:0", "worker:0"):
+        assert sorted(cluster.logs(node).splitlines()) == wanted
+
+
 def test_random_bytes_arrive_whole_and_harm_nobody(run):
     def map_fun(args, ctx):
         rubbish = os.urandom(1 << 20)

@@ -81,11 +81,34 @@ def test_closing_removes_the_file(tmp_path):
 
 
 def test_a_pipe_is_moved_into_the_spool_until_it_is_empty(spool, pipe):
-    os.write(pipe.write_fd, b"hello")
+    os.write(pipe.write_fd, b"hello\n")
     pipe.pump(spool)
     pipe.pump(spool)
-    assert said(spool.read()) == [("stdout", b"hello")]
+    assert said(spool.read()) == [("stdout", b"hello\n")]
     assert pipe.open
+
+
+def test_a_line_that_comes_in_pieces_is_moved_as_one(spool, pipe):
+    for piece in (b"step", b" ", b"1", b"\nstep", b" 2\r", b"step 3"):
+        os.write(pipe.write_fd, piece)
+        pipe.pump(spool)
+        pipe.release(spool, after_s=60.0)
+    assert said(spool.read()) == [("stdout", b"step 1\n"), ("stdout", b"step 2\r")]
+    assert pipe.holds
+    pipe.release(spool)
+    assert said(spool.read()) == [("stdout", b"step 3")]
+    assert not pipe.holds
+
+
+def test_dots_without_an_end_of_line_wait_no_longer_than_the_first_of_them(spool, pipe, monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr("tfos_lab.node.log_spool.time.monotonic", lambda: now_s)
+    for _ in range(4):
+        os.write(pipe.write_fd, b".")
+        pipe.pump(spool)
+        pipe.release(spool, after_s=0.05)
+        now_s += 0.02
+    assert said(spool.read()) == [("stdout", b"....")]
 
 
 def test_a_pipe_closes_itself_when_its_last_writer_has_gone(spool, pipe):

@@ -27,7 +27,7 @@ from tfos_lab.node.event_files import EventFiles
 from tfos_lab.node.feed_store import FeedStore
 from tfos_lab.node.frames import FrameSocket
 from tfos_lab.node.log_sender import LogSender
-from tfos_lab.node.log_spool import LogSpool
+from tfos_lab.node.log_spool import LINE_PATIENCE_S, LogSpool, Pipe
 from tfos_lab.node.processes import open_pidfd, set_process_name
 from tfos_lab.node.shared_folder import SharedFolder
 from tfos_lab.node.tunnel import Tunnel
@@ -120,7 +120,8 @@ class Agent:
             self._tick()
 
     def _patience_ms(self) -> int:
-        return 20 if self._log_sender.can_send or (self._ended and not self._drained) else 200
+        holds = any(pipe.holds for pipe in self._pipes())
+        return 20 if holds or self._log_sender.can_send or (self._ended and not self._drained) else 200
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -135,6 +136,8 @@ class Agent:
         if self._kill_at is not None and now >= self._kill_at and self._child is not None:
             self._kill_at = None
             self._child.signal(signal.SIGKILL)
+        for pipe in self._pipes():
+            pipe.release(self._logs, LINE_PATIENCE_S)
         self._log_sender.send_due()
         self._tunnel.flush()
         if self._finished:
@@ -274,6 +277,9 @@ class Agent:
             self._end(outcome)
             self._finished = True
 
+    def _pipes(self) -> list[Pipe]:
+        return self._child.pipes if self._child is not None else []
+
     def _pump_pipes(self) -> None:
         assert self._child is not None
         for pipe in self._child.pipes:
@@ -319,6 +325,8 @@ class Agent:
             self._pump_pipes()
             if not self._child.pipes_overdue():
                 return
+        for pipe in self._pipes():
+            pipe.release(self._logs)
         self._log_sender.send_all()
         if not self._event_files.settle():
             return

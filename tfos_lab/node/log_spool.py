@@ -13,6 +13,9 @@ from tfos_lab.messages import LogRecord
 _HEADER = struct.Struct("!dBI")
 _STREAMS = ("stdout", "stderr")
 _READ_SIZE = 1 << 16
+# `print` writes a line in pieces: an unfinished one waits so long for its end, that another stream may not cut it.
+LINE_PATIENCE_S = 0.05
+_MOST_HELD_BYTES = 1 << 14
 
 
 class LogSpool:
@@ -69,6 +72,13 @@ class Pipe:
         self.read_fd, self.write_fd = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.read_fd, False)
         self.open = True
+        self._held = b""
+        self._held_since = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether an unfinished line waits for its end."""
+        return bool(self._held)
 
     def close_write_end(self) -> None:
         """Let go of the end that the child now holds."""
@@ -77,7 +87,7 @@ class Pipe:
             self.write_fd = -1
 
     def pump(self, spool: LogSpool, at_most_bytes: int = 1 << 20) -> None:
-        """Move what the pipe holds into the spool; closes itself at the end of the stream."""
+        """Move what the pipe holds into the spool, whole lines first; closes itself at the end of the stream."""
         moved = 0
         while self.open and moved < at_most_bytes:
             try:
@@ -85,10 +95,29 @@ class Pipe:
             except BlockingIOError:
                 return
             if not data:
+                self.release(spool)
                 self.close()
                 return
-            spool.append(self.stream, data)
+            self._take(spool, data)
             moved += len(data)
+
+    def _take(self, spool: LogSpool, data: bytes) -> None:
+        since = self._held_since if self._held else time.monotonic()
+        data, self._held = self._held + data, b""
+        line_end = data.rfind(b"\n") + 1
+        end = max(line_end, data.rfind(b"\r", line_end) + 1)
+        if len(data) - end > _MOST_HELD_BYTES:
+            end = len(data)
+        if end:
+            spool.append(self.stream, data[:end])
+            since = time.monotonic()
+        self._held, self._held_since = data[end:], since
+
+    def release(self, spool: LogSpool, after_s: float = 0.0) -> None:
+        """Move an unfinished line into the spool, if it has waited for so long."""
+        if self._held and time.monotonic() - self._held_since >= after_s:
+            spool.append(self.stream, self._held)
+            self._held = b""
 
     def close(self) -> None:
         """Close both ends; may be called twice."""
