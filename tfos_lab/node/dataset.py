@@ -11,6 +11,7 @@ import numpy as np
 from tfos_lab.data.batches import count_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.generator_dataset import generator_dataset
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -60,17 +61,17 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
         for item in feed.epoch(reading):
             yield layout.nothing() if item is None else layout.arrange(*item)
 
-    dataset = tf.data.Dataset.from_generator(pieces, output_signature=layout.signature())
+    dataset = generator_dataset(pieces, layout.signature())
     # Pieces hold several batches: crossing from Python to TensorFlow costs more than cutting them there.
     dataset = dataset.rebatch(request.batch_size, drop_remainder=True)
     steps = feed.known_steps(reading, _PLAN_PATIENCE_S)
     if steps is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
     options = tf.data.Options()
-    if feed.is_stream:
-        # Its rows count once the function has asked for those that follow: nobody else may ask ahead.
-        options.experimental_optimization.inject_prefetch = False
-    elif request.prefetch:
+    # TensorFlow cannot optimize what begins in Python, and would say so in the log of every epoch.
+    options.experimental_optimization.apply_default_optimizations = False
+    # The rows of a stream count once the function has asked for those that follow: nobody else may ask ahead.
+    if request.prefetch and not feed.is_stream:
         dataset = dataset.prefetch(request.prefetch)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return mark_as_own_rows(dataset.with_options(options))
