@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.node.answers import Answers
 from tfos_lab.node.feeds import Feed, Reading
-from tfos_lab.node.segments import read_in_order, read_shuffled
+from tfos_lab.node.segments import Segments, read_shuffled
 
 Columns = dict[str, np.ndarray]
 
@@ -39,6 +38,7 @@ class FeedReader:
         self._say = say
         self._changed = threading.Condition()
         self._feeds: list[Feed] = []
+        self._segments = Segments()
         self._serving: Feed | None = None
         self._ended = False
         self.answers = Answers(seat, say, self._changed)
@@ -286,13 +286,15 @@ class FeedReader:
             if index >= len(feed.segments):
                 return
             path, _ = feed.segments[index]
-            if not Path(path).exists():
+            last = feed.epochs_read >= feed.epochs - 1
+            try:
+                yield from self._segments.read(path, feed.specs, again=not last)
+            except FileNotFoundError:
                 raise FeedError(
                     reason="the rows cannot be read again, as the node's spool needed the room: say how often they are "
                     "read with epochs=..., or raise spool_bytes"
-                )
-            yield from read_in_order(path, feed.specs)
-            if feed.epochs_read >= feed.epochs - 1:
+                ) from None
+            if last:
                 self._say(m.SegmentRead(seat=self._seat, path=path))
             index += 1
 

@@ -8,7 +8,7 @@ from tfos_lab.data.batches import row_bytes
 from tfos_lab.data.schema import ColumnSpec
 
 # What is handed over to TensorFlow at once, which costs the same for one batch as for many.
-_BYTES_AT_ONCE = 4 << 20
+_BYTES_AT_ONCE = 16 << 20
 _BATCHES_AT_ONCE = 64
 
 

@@ -13,13 +13,39 @@ from tfos_lab.data.schema import ColumnSpec
 
 Columns = dict[str, np.ndarray]
 
+# Each keeps a file open.
+_MOST_KEPT = 256
+
+
+class Segments:
+    """A node's segments. Those that are read again stay mapped, as the system has laid out their pages by then."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, list[pa.RecordBatch]] = {}
+
+    def read(self, path: str, specs: Sequence[ColumnSpec], *, again: bool) -> Iterator[Columns]:
+        """Yield a segment's record batches as columns of shape ``(rows, …)``; numbers are views of the mapped file.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the segment is gone.
+        """
+        batches = self._kept.pop(path, None) or _open(path)
+        if again and len(self._kept) < _MOST_KEPT:
+            self._kept[path] = batches
+        for batch in batches:
+            yield to_numpy(batch, specs)
+
 
 def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
-    """Yield a segment's record batches as columns of shape ``(rows, …)``; numbers are views of the mapped file."""
-    with pa.memory_map(path) as file:
-        segment = pa.ipc.open_file(file)
-        for index in range(segment.num_record_batches):
-            yield to_numpy(segment.get_batch(index), specs)
+    """Yield the record batches of a segment that is read once, as `Segments.read` does."""
+    return Segments().read(path, specs, again=False)
+
+
+def _open(path: str) -> list[pa.RecordBatch]:
+    segment = pa.ipc.open_file(pa.memory_map(path))
+    return [segment.get_batch(index) for index in range(segment.num_record_batches)]
 
 
 def read_shuffled(
@@ -29,11 +55,7 @@ def read_shuffled(
 
     Rows are gathered from the mapped files, so memory holds one batch at a time.
     """
-    batches = [
-        segment.get_batch(index)
-        for segment in (pa.ipc.open_file(pa.memory_map(path)) for path, _ in segments)
-        for index in range(segment.num_record_batches)
-    ]
+    batches = [batch for path, _ in segments for batch in _open(path)]
     if not batches:
         return
     rows = RowIndex(batches, specs)
