@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 from pyarrow import flight
 
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
 from tfos_lab.messages import TlsIdentity
 from tfos_lab.node.feed_plan import PRESENT
+from tfos_lab.node.segment_writer import SegmentWriter
 from tfos_lab.node.spool import Spool, not_written
 
 # The answer to a task that asks for room.
@@ -124,10 +124,10 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
             writer.write(_ROOM)
 
     def _write(self, path: Path, reader: Any) -> None:
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, reader.schema) as segment:
+        with SegmentWriter(path) as segment:
             for chunk in reader:
                 self._spool.make_room(path, chunk.data.nbytes)
-                segment.write_batch(chunk.data)
+                segment.write(chunk.data)
 
     def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Answer a task's rows with what the node's function puts as results."""

@@ -16,6 +16,7 @@ from pyarrow import flight
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed_plan import Connection
 from tfos_lab.node.flight_endpoint import PutTicket, segment_path
+from tfos_lab.node.segment_writer import SegmentWriter
 from tfos_lab.node.spool import not_written
 
 
@@ -34,14 +35,12 @@ class Lane:
 
     def __init__(self, connection: Connection, ticket: PutTicket, schema: pa.Schema) -> None:
         self._folder = connection.spool
-        self._files = contextlib.ExitStack()
-        self._segment: Any = None
+        self._segment: SegmentWriter | None = None
         if self._folder is not None:
             ticket = msgspec.structs.replace(ticket, beside=True)
             path = segment_path(self._folder, ticket)
             with self._explaining():
-                sink = self._files.enter_context(pa.OSFile(str(path), "wb"))
-                self._segment = self._files.enter_context(pa.ipc.new_file(sink, schema))
+                self._segment = SegmentWriter(path)
         descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
         self._stream, self._replies = connection.client.do_put(descriptor, schema)
 
@@ -55,13 +54,14 @@ class Lane:
             self._stream.close()  # raises what the node has to say
             raise FeedError(reason="the node ended the feed before it had stored all rows")
         with self._explaining():
-            self._segment.write_batch(rows)
+            self._segment.write(rows)
 
     def close(self) -> None:
         """Wait until the node has all rows."""
         try:
-            with self._explaining():
-                self._files.close()
+            if self._segment is not None:
+                with self._explaining():
+                    self._segment.close()
         finally:
             self._stream.close()
 

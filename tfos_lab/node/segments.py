@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +46,10 @@ def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
 
 
 def _open(path: str) -> list[pa.RecordBatch]:
-    segment = pa.ipc.open_file(pa.memory_map(path))
+    # TensorFlow uses this memory as it is. Should an op write to its input, it gets a page of its own.
+    with Path(path).open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    segment = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
     return [segment.get_batch(index) for index in range(segment.num_record_batches)]
 
 

@@ -1,0 +1,85 @@
+"""The spool's files: what was written comes back, and numbers lie where TensorFlow uses them without a copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfos_lab.data.schema import column_specs
+from tfos_lab.node.segment_writer import SegmentWriter
+from tfos_lab.node.segments import read_in_order
+
+
+def images(rows, first=0):
+    pixels = pa.array(np.arange(first, first + rows * 12, dtype=np.int32))
+    return pa.FixedSizeListArray.from_arrays(pixels, 12).cast(pa.list_(pa.int32()))
+
+
+def write(path, batches):
+    with SegmentWriter(path) as segment:
+        for batch in batches:
+            segment.write(batch)
+
+
+def read(path):
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+@pytest.mark.parametrize("pixels", [images, lambda rows: images(rows).cast(pa.large_list(pa.int32()))])
+def test_all_columns_of_numbers_begin_where_tensorflow_wants_them(tmp_path, pixels):
+    batches = [
+        pa.RecordBatch.from_pydict(
+            {"label": np.arange(rows, dtype=np.int8), "x": pixels(rows), "weight": np.ones(rows, np.float64)}
+        )
+        for rows in (1000, 129, 64)
+    ]
+    write(tmp_path / "rows.arrow", batches)
+    specs = column_specs(read(tmp_path / "rows.arrow").schema)
+    parts = list(read_in_order(str(tmp_path / "rows.arrow"), specs))
+    assert [len(part["x"]) for part in parts] == [960, 40, 128, 1, 64]
+    assert {array.ctypes.data % 64 for part in parts if len(part["x"]) % 64 == 0 for array in part.values()} == {0}
+    assert np.concatenate([part["x"] for part in parts]).shape == (1193, 12)
+
+
+COLUMNS = {
+    "flag": st.booleans(),
+    "text": st.text(max_size=3),
+    "number": st.floats(allow_nan=False),
+    "two by three": st.just([[1, 2, 3], [4, 5, 6]]),
+    "nothing": st.just([]),
+    "words": st.just(["a", "bc"]),
+}
+
+
+@given(
+    st.lists(st.lists(st.fixed_dictionaries(COLUMNS), max_size=150), min_size=1, max_size=3),
+    st.integers(0, 3),
+)
+def test_rows_come_back_as_they_were_written(tmp_path_factory, batches, skipped):
+    path = tmp_path_factory.mktemp("segment") / "rows.arrow"
+    schema = pa.RecordBatch.from_pylist(
+        [{"flag": True, "text": "", "number": 0.5, "two by three": [[1]], "nothing": [1], "words": [""]}]
+    ).schema
+    parts = [pa.RecordBatch.from_pylist(rows, schema=schema).slice(skipped) for rows in batches]
+    write(path, [part for part in parts if part.num_rows])
+    if any(part.num_rows for part in parts):
+        assert read(path).to_pylist() == pa.Table.from_batches(parts).to_pylist()
+
+
+@pytest.mark.tensorflow
+def test_an_op_that_writes_to_its_input_harms_neither_the_process_nor_the_file(tmp_path):
+    import tensorflow as tf
+
+    from tfos_lab.node.generator_dataset import generator_dataset
+
+    path = tmp_path / "rows.arrow"
+    write(path, [pa.RecordBatch.from_pydict({"x": images(64)})])
+    (part,) = read_in_order(str(path), column_specs(read(path).schema))
+    (tensor,) = generator_dataset(lambda: iter([part["x"]]), tf.TensorSpec((None, 12), tf.int32))
+    tf.raw_ops.InplaceUpdate(x=tensor, i=[0], v=tf.fill((1, 12), -1))
+    assert tensor[0].numpy().tolist() == part["x"][0].tolist() == [-1] * 12  # they are the same memory
+    assert read(path)["x"][0].as_py() == list(range(12))
