@@ -45,14 +45,6 @@ def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
     return Segments().read(path, specs, again=False)
 
 
-def _open(path: str) -> list[pa.RecordBatch]:
-    # TensorFlow uses this memory as it is. Should an op write to its input, it gets a page of its own.
-    with Path(path).open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    segment = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
-    return [segment.get_batch(index) for index in range(segment.num_record_batches)]
-
-
 def read_shuffled(
     segments: Sequence[tuple[str, int]], specs: Sequence[ColumnSpec], batch_size: int, rng: np.random.Generator
 ) -> Iterator[Columns]:
@@ -67,3 +59,11 @@ def read_shuffled(
     order = rng.permutation(len(rows))
     for start in range(0, len(order), batch_size):
         yield rows.take(order[start : start + batch_size])
+
+
+def _open(path: str) -> list[pa.RecordBatch]:
+    # TensorFlow uses this memory as it is. Should an op write to its input, it gets a page of its own.
+    with Path(path).open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    segment = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
+    return [segment.get_batch(index) for index in range(segment.num_record_batches)]
