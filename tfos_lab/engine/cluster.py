@@ -191,6 +191,7 @@ class Cluster(Lifecycle):
             if deadline is not None and time.monotonic() > deadline:
                 running = [view.node for view in self.nodes if view.state not in ("done", "failed", "lost", "stopped")]
                 raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
+        self._feeding.settle()
         if self.state == "failed":
             self.raise_failure()
         if self.state == "stopped":

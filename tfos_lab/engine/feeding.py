@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.messages import TlsIdentity
 
+# A stream ends at once, unless Spark is in trouble.
+_SETTLE_S = 10.0
+
 
 class Stream(Protocol):
     """A stream that was begun."""
@@ -21,6 +24,9 @@ class Stream(Protocol):
     def is_active(self) -> bool:
         """Whether rows may still come."""
         ...
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end."""
 
 
 class Feeding:
@@ -94,6 +100,11 @@ class Feeding:
         if self._ended and attempt.caught_up and not any(stream.is_active for stream in self.streams):
             with contextlib.suppress(OSError):
                 attempt.server.request(lambda _now_s: attempt.ledger.end())
+
+    def settle(self) -> None:
+        """Wait until the streams have ended, which they do when the cluster has."""
+        for stream in self.streams:
+            stream.join(_SETTLE_S)
 
     def tls_identity(self, attempt: Attempt) -> TlsIdentity | None:
         """Return the certificate and key of the nodes' endpoints for rows, made when first asked for.

@@ -51,6 +51,7 @@ class StreamFeed:
         self._busy = False
         self._done_batch = -1
         self.query: Any = None
+        self._over = threading.Event()
 
     def __repr__(self) -> str:
         state = "active" if self.is_active else "ended"
@@ -66,6 +67,10 @@ class StreamFeed:
     def is_active(self) -> bool:
         """Whether rows may still come."""
         return self.query is None or bool(self.query.isActive)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the stream's end."""
+        self._over.wait(timeout_s)
 
     def stop(self, timeout_s: float = 60.0) -> None:
         """Take no more rows: the micro-batch under way is read to its end first; may be called twice."""
@@ -130,12 +135,15 @@ class StreamFeed:
 
     def _watch(self) -> None:
         """End the query when nobody wants its rows; fail the cluster when the query fails."""
-        while self.is_active:
-            attempt = self._cluster.attempt
-            if attempt.state != "restarting" and self._is_unwanted(attempt):
-                self._ending.set()
-                self.query.stop()
-            time.sleep(_STEP_S * 2)
+        try:
+            while self.is_active:
+                attempt = self._cluster.attempt
+                if attempt.state != "restarting" and self._is_unwanted(attempt):
+                    self._ending.set()
+                    self.query.stop()
+                time.sleep(_STEP_S * 2)
+        finally:
+            self._over.set()
         self._feeding.pass_on_end(self._cluster.attempt)
         error = self.query.exception()
         if error is not None and not self._ending.is_set():
