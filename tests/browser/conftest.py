@@ -1,7 +1,8 @@
-"""A bare page with the dashboard in it, for tests of its parts."""
+"""A bare page with the dashboard in it, for tests of its parts; a Jupyter server with our extensions."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.support.chromium import find_chromium
 from tests.support.fake_cluster import FakeCluster
-from tests.support.jupyter_rig import CHROMIUM_ARGS
+from tests.support.jupyter_rig import CHROMIUM_ARGS, REPOSITORY, JupyterRig
+from tests.support.lab_extension import built_lab_extension
 from tests.support.stage import Stage
 
 expect.set_options(timeout=30_000)
@@ -30,3 +32,14 @@ def stage(chromium: Browser) -> Iterator[Stage]:
     yield made
     assert made.errors == []
     page.close()
+
+
+@pytest.fixture(scope="module")
+def extended_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterRig]:
+    """JupyterLab and Notebook 7 with our extensions of this tree, behind a path such as a hub gives them."""
+    folder = tmp_path_factory.mktemp("jupyter")
+    shutil.copytree(REPOSITORY / "extensions/jupyter-config", folder / "etc/jupyter_server_config.d")
+    shutil.copytree(built_lab_extension(), folder / "share/labextensions/tfos-lab")
+    env = {"JUPYTER_CONFIG_PATH": str(folder / "etc"), "JUPYTER_PATH": str(folder / "share")}
+    with JupyterRig(folder, base_url="/user/alice/", env=env) as made:
+        yield made

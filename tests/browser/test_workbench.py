@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Frame, FrameLocator, Locator, expect
 
-from tests.support.jupyter_rig import REPOSITORY, JupyterRig, Notebook
-from tests.support.lab_extension import built_lab_extension
+from tests.support.jupyter_rig import JupyterRig, Notebook
 
 pytestmark = pytest.mark.browser
 
 expect.set_options(timeout=60_000)
 
-BASE = "/user/alice/"
 TRAIN = """%%tfos cluster_size=2 name=mnist tensorboard local=processes env=QUICK_ENV
 if ctx.is_chief:
     write_events(ctx.log_dir, loss=[1 / (i + 1) for i in range(30)],
@@ -40,18 +36,8 @@ from tests.support.unix_http import write_events""",
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterRig]:
-    folder = tmp_path_factory.mktemp("jupyter")
-    shutil.copytree(REPOSITORY / "extensions/jupyter-config", folder / "etc/jupyter_server_config.d")
-    shutil.copytree(built_lab_extension(), folder / "share/labextensions/tfos-lab")
-    env = {"JUPYTER_CONFIG_PATH": str(folder / "etc"), "JUPYTER_PATH": str(folder / "share")}
-    with JupyterRig(folder, base_url=BASE, env=env) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def notebook(rig: JupyterRig) -> Notebook:
-    opened = rig.open_notebook("workbench.ipynb", list(CELLS.values()))
+def notebook(extended_rig: JupyterRig) -> Notebook:
+    opened = extended_rig.open_notebook("workbench.ipynb", list(CELLS.values()))
     opened.run_cell(cell("load"))
     opened.start_cell(cell("train"))
     return opened
@@ -113,21 +99,21 @@ def test_the_header_of_the_cell_opens_tensorboard_in_a_tab_of_the_lab(notebook: 
     expect(notebook.page.locator("#jp-main-dock-panel .jp-IFrame")).to_have_count(0)
 
 
-def test_its_pages_cannot_act_as_the_user(notebook: Notebook, rig: JupyterRig) -> None:
+def test_its_pages_cannot_act_as_the_user(notebook: Notebook, extended_rig: JupyterRig) -> None:
     frame = page_below(notebook)
     assert frame.evaluate("self.origin") == "null"
     asked = "(url) => fetch(url, {credentials: 'include'}).then((answer) => answer.status, String)"
-    assert "TypeError" in frame.evaluate(asked, f"{BASE}api/contents")
+    assert "TypeError" in frame.evaluate(asked, f"{extended_rig.url}api/contents")
     assert frame.evaluate("() => { try { return parent.document.title; } catch (error) { return error.name; } }") == (
         "SecurityError"
     )
-    assert rig.token not in frame.url
+    assert extended_rig.token not in frame.url
 
 
-def test_who_is_not_logged_in_gets_nothing(notebook: Notebook, rig: JupyterRig) -> None:
+def test_who_is_not_logged_in_gets_nothing(notebook: Notebook, extended_rig: JupyterRig) -> None:
     frame = page_below(notebook)
     entry = re.sub(r"~.*", "", frame.url)
-    for url in (f"{rig.url}tfos-lab/clusters", entry, f"{entry}~00ff/", f"{entry}~00ff/data/runs"):
+    for url in (f"{extended_rig.url}tfos-lab/clusters", entry, f"{entry}~00ff/", f"{entry}~00ff/data/runs"):
         assert status_of(url) in (302, 403), url
 
 

@@ -1,4 +1,4 @@
-"""A real JupyterLab, driven in a real Chromium.
+"""A real JupyterLab, or Notebook 7 of the same server, driven in a real Chromium.
 
     with JupyterRig(tmp_path) as rig:
         notebook = rig.open_notebook("demo.ipynb", ["1 + 1"])
@@ -47,6 +47,7 @@ _SERVER_OPTIONS = (
     "--ServerApp.open_browser=False",
     "--ServerApp.allow_root=True",
     "--LabApp.expose_app_in_browser=True",
+    "--JupyterNotebookApp.expose_app_in_browser=True",
     "--LabApp.extension_manager=readonly",
 )
 
@@ -104,21 +105,18 @@ class JupyterRig:
     def open_notebook(
         self, name: str, cells: Sequence[str] = (), *, dark: bool = False, width: int = 1100, height: int = 900
     ) -> Notebook:
-        """Open a notebook in a page of its own; it is written first where cells are given."""
-        if cells:
-            made = nbformat.v4.new_notebook(
-                cells=[nbformat.v4.new_code_cell(source) for source in cells],
-                metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-            )
-            nbformat.write(made, self.notebooks / name)
-        page = self._browser.new_page(viewport={"width": width, "height": height})
-        page.goto(f"{self.url}lab/tree/{name}?reset&token={self.token}")
-        notebook = Notebook(page, name)
-        notebook.wait_until_ready()
+        """Open a notebook in a page of JupyterLab; it is written first where cells are given."""
+        notebook = self._open(name, cells, f"lab/tree/{name}?reset&", width, height)
         notebook.command("application:toggle-left-area")
         if dark:
             notebook.use_dark_theme()
         return notebook
+
+    def open_in_notebook_7(
+        self, name: str, cells: Sequence[str] = (), *, width: int = 1100, height: int = 900
+    ) -> Notebook:
+        """Open a notebook in a page of Notebook 7; it is written first where cells are given."""
+        return self._open(name, cells, f"notebooks/{name}?", width, height)
 
     def new_page(self, **options: Any) -> Page:
         """Return an empty page, for looking at files."""
@@ -140,6 +138,19 @@ class JupyterRig:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _open(self, name: str, cells: Sequence[str], address: str, width: int, height: int) -> Notebook:
+        if cells:
+            made = nbformat.v4.new_notebook(
+                cells=[nbformat.v4.new_code_cell(source) for source in cells],
+                metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+            )
+            nbformat.write(made, self.notebooks / name)
+        page = self._browser.new_page(viewport={"width": width, "height": height})
+        page.goto(f"{self.url}{address}token={self.token}")
+        notebook = Notebook(page, name)
+        notebook.wait_until_ready()
+        return notebook
 
     def _command(self) -> list[str]:
         return [

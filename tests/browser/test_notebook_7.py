@@ -1,0 +1,90 @@
+"""A cell that runs on a cluster, and the panel of clusters, in a real Notebook 7."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.support.jupyter_rig import JupyterRig, Notebook
+
+pytestmark = pytest.mark.browser
+
+expect.set_options(timeout=60_000)
+
+# It is raised by Notebook 7.6 while its page loads, without our extension too.
+NOT_OURS = "Cannot read properties of undefined (reading 'schema')"
+
+# Jupyter hides a cell's toolbar where it would cover the first line: that line is short.
+CELLS = {
+    "load": """%load_ext tfos_lab
+import threading
+from tests.support.quick import QUICK_ENV
+from tests.support.unix_http import write_events""",
+    "train": """%%tfos cluster_size=2 name=mnist tensorboard local=processes env=QUICK_ENV
+if ctx.is_chief:
+    write_events(ctx.log_dir, loss=[1 / (i + 1) for i in range(30)])
+ctx.report(step=1, loss=0.5)
+threading.Event().wait(600)""",
+    "plain": "1 + 1",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(extended_rig: JupyterRig) -> Notebook:
+    opened = extended_rig.open_in_notebook_7("notebook-7.ipynb", list(CELLS.values()), width=1300)
+    opened.run_cell(cell("load"))
+    opened.start_cell(cell("train"))
+    return opened
+
+
+def cell(name: str) -> int:
+    return list(CELLS).index(name)
+
+
+def card(notebook: Notebook) -> Locator:
+    return notebook.page.locator("#tfos-lab-clusters .tfos-lab-card")
+
+
+def run_button(notebook: Notebook) -> Locator:
+    return notebook.page.locator('.jp-cell-toolbar [data-command="tfos-lab:run-cell"]')
+
+
+def test_the_cell_shows_the_table_of_its_nodes(notebook: Notebook) -> None:
+    assert notebook.page.evaluate("() => window.jupyterapp.name") == "Jupyter Notebook"
+    live = notebook.output(cell("train")).locator(".tfos-live")
+    expect(live.locator(".tfos-header .tfos-state")).to_have_attribute("data-state", "running")
+    rows = live.get_by_role("table").get_by_role("row")
+    for node in ("chief:0", "worker:0"):
+        row = rows.filter(has=notebook.page.get_by_role("button", name=node, exact=True))
+        expect(row).to_contain_text("running")
+        expect(row).to_contain_text("0.5")
+
+
+def test_the_button_is_on_cells_that_run_on_a_cluster_only(notebook: Notebook) -> None:
+    notebook.cell(cell("plain")).locator(".jp-InputPrompt").click()
+    expect(notebook.page.locator(".jp-cell-toolbar")).to_be_visible()
+    expect(run_button(notebook)).to_be_hidden()
+    notebook.cell(cell("train")).locator(".jp-InputPrompt").click()
+    expect(run_button(notebook)).to_be_visible()
+
+
+def test_the_panel_of_the_view_menu_opens_tensorboard_in_a_window(notebook: Notebook) -> None:
+    notebook.page.get_by_role("menuitem", name="View", exact=True).click()
+    notebook.page.get_by_role("menuitem", name="Show Clusters").click()
+    expect(card(notebook)).to_contain_text("mnist")
+    expect(card(notebook)).to_contain_text("2/2 nodes")
+    expect(run_button(notebook)).to_be_visible()
+    notebook.screenshot("notebook-7")
+    with notebook.page.expect_popup() as popup:
+        card(notebook).get_by_role("button", name="TensorBoard of mnist").click()
+    expect(popup.value.locator("card-view").first).to_be_visible()
+    popup.value.close()
+
+
+def test_the_panel_stops_the_cluster_while_the_cell_blocks(notebook: Notebook) -> None:
+    card(notebook).get_by_role("button", name="Stop mnist").click()
+    expect(card(notebook)).to_have_count(0)
+    expect(notebook.page.locator("#tfos-lab-clusters")).to_contain_text("No cluster runs")
+    notebook.wait_for_end(cell("train"))
+    expect(notebook.output(cell("train")).locator(".tfos-static .tfos-header")).to_contain_text("stopped")
+    assert set(notebook.errors) <= {NOT_OURS}
