@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import nbformat
@@ -36,14 +35,6 @@ def wait_until(condition, timeout_s=60):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def answers(url):
-    try:
-        urlopen(url, timeout=30).close()
-    except URLError:
-        return False
-    return True
 
 
 # ---- choosing a command ---------------------------------------------------------------------------------------------
@@ -144,9 +135,8 @@ def test_lab_serves_the_notebooks_on_this_machine_only(tmp_path):
     command = [sys.executable, "-c", "from tfos_lab.cli import main; main()", "lab", str(tmp_path)]
     options = ["--no-browser", "--ip=127.0.0.1", "--port=0", "--IdentityProvider.token=secret"]
     with Daemon("tfos-lab lab", [*command, *options], log=tmp_path / "lab.log") as server:
-        address = server.wait_for(r"http://127\.0\.0\.1:(\d+)/", timeout_s=120)
-        url = f"http://127.0.0.1:{address[1]}/api/contents?token=secret"
-        wait_until(lambda: answers(url))  # it tells its address a moment before it listens
+        address = server.wait_for_url(r"(http://127\.0\.0\.1:\d+)/", timeout_s=120)
+        url = f"{address}/api/contents?token=secret"
         with urlopen(url, timeout=30) as answer:
             assert "mine.ipynb" in answer.read().decode()
 

@@ -48,7 +48,7 @@ def url(folder):
     ]
     environ = {**os.environ, **places, "PYTHONPATH": os.pathsep.join(sys.path)}
     with Daemon("jupyter server", command, log=folder / "log", env=environ) as server:
-        yield server.wait_for(rf"(http://127\.0\.0\.1:\d+{BASE})", timeout_s=120)[1]
+        yield server.wait_for_url(rf"(http://127\.0\.0\.1:\d+{BASE})", timeout_s=120)
 
 
 @pytest.fixture

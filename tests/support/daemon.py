@@ -7,12 +7,15 @@ import ctypes
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -79,6 +82,27 @@ class Daemon:
         what = "ended" if ended else f"was silent for {timeout_s:g} s"
         tail = "\n".join(text.splitlines()[-30:])
         raise RuntimeError(f"{self.name} {what} without printing {pattern!r}; its last lines:\n{tail}")
+
+    def wait_for_url(self, pattern: str, *, timeout_s: float) -> str:
+        """Return the URL that a pattern's first group is, once its port can be reached: servers tell it before that.
+
+        Raises
+        ------
+        RuntimeError
+            If it ended, or the time ran out.
+        """
+        deadline = time.monotonic() + timeout_s
+        url = self.wait_for(pattern, timeout_s=timeout_s)[1]
+        parts = urlsplit(url)
+        while True:
+            try:
+                socket.create_connection((parts.hostname, parts.port), timeout=1).close()
+            except OSError as error:
+                if self._ended or time.monotonic() > deadline:
+                    raise RuntimeError(f"{self.name} told {url}, but cannot be reached there") from error
+                time.sleep(0.02)
+            else:
+                return url
 
     def stop(self, *, grace_s: float = 10) -> None:
         """End it and its process group: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice."""

@@ -174,10 +174,8 @@ class JupyterRig:
         return {**os.environ, **places, "PYTHONPATH": str(REPOSITORY), "JUPYTER_PLATFORM_DIRS": "1", **extra}
 
     def _wait_for_url(self) -> str:
-        match = self._server.wait_for(
-            rf"(http://127\.0\.0\.1:\d+{re.escape(self._base_url)})", timeout_s=START_TIMEOUT_S
-        )
-        return match[1]
+        pattern = rf"(http://127\.0\.0\.1:\d+{re.escape(self._base_url)})"
+        return self._server.wait_for_url(pattern, timeout_s=START_TIMEOUT_S)
 
     def _launch_browser(self) -> Any:
         chromium = find_chromium()
