@@ -69,16 +69,21 @@ class Hatchling:
         self.said = []
         self.output = {"stdout": b"", "stderr": b""}
         self._printed = threading.Condition()
-        self._readers = [threading.Thread(target=self._read, args=(pipe,), daemon=True) for pipe in link.pipes]
+        # Each reads from a descriptor of its own, which nobody closes meanwhile.
+        self._readers = [
+            threading.Thread(target=self._read, args=(pipe.stream, os.dup(pipe.read_fd)), daemon=True)
+            for pipe in link.pipes
+        ]
         for reader in self._readers:
             reader.start()
 
-    def _read(self, pipe):
-        os.set_blocking(pipe.read_fd, True)
-        while data := os.read(pipe.read_fd, 1 << 16):
-            with self._printed:
-                self.output[pipe.stream] += data
-                self._printed.notify_all()
+    def _read(self, stream, descriptor):
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, "rb", buffering=0) as output:
+            while data := output.read(1 << 16):
+                with self._printed:
+                    self.output[stream] += data
+                    self._printed.notify_all()
 
     def wait_for(self, data):
         """Wait until the child has printed this."""
