@@ -259,3 +259,16 @@ def test_sockets_lie_in_a_folder_that_nobody_else_can_open(monkeypatch, short_fo
 def test_a_deep_temporary_folder_does_not_break_unix_sockets(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("deep" * 30)))
     assert len(str(nursery_client.socket_path("owner", "tensorflow", {}))) < 108
+
+
+def test_who_was_dropped_in_a_round_is_not_read_in_the_same_one():
+    from tfos_lab.node.frames import FrameSocket
+    from tfos_lab.node.nursery import Nursery, _Client
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        nursery = Nursery.__new__(Nursery)  # its signal handlers are not for this process
+        nursery._clients = set()
+        client = _Client(FrameSocket(ours))
+        client.frames.close()
+        nursery._read(client)

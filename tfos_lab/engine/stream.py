@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _STEP_S = 0.05
-_COMMIT_TIMEOUT_S = 10.0
 
 
 class StreamFeed:
@@ -83,8 +82,9 @@ class StreamFeed:
         self.query.stop()
 
     def _committed(self) -> int:
-        progress = self.query.lastProgress
-        return int(progress["batchId"]) if progress else -1
+        """Return the last micro-batch that is in the checkpoint, as Spark's own log of commits tells; -1 for none."""
+        latest = self.query._jsq.streamingQuery().commitLog().getLatestBatchId()  # noqa: SLF001 - no public word for it
+        return int(latest.get()) if latest.isDefined() else -1
 
     # ---- Spark's thread ---------------------------------------------------------------------------------------------
 

@@ -106,6 +106,8 @@ class Nursery:
         self._selector.register(client.frames, selectors.EVENT_READ, lambda _: self._read(client))
 
     def _read(self, client: _Client) -> None:
+        if client not in self._clients:
+            return  # dropped by what came before it in the same round
         self._last_use = time.monotonic()
         try:
             for data, fds in client.frames.available():
