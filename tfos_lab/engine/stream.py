@@ -77,9 +77,11 @@ class StreamFeed:
         deadline = time.monotonic() + timeout_s
         with self._idle:
             self._idle.wait_for(lambda: not self._busy, timeout_s)
-        while self.is_active and self._committed() < self._done_batch and time.monotonic() < deadline:
-            time.sleep(_STEP_S)
-        self.query.stop()
+        try:
+            while self.is_active and self._committed() < self._done_batch and time.monotonic() < deadline:
+                time.sleep(_STEP_S)
+        finally:
+            self.query.stop()
 
     def _committed(self) -> int:
         """Return the last micro-batch that is in the checkpoint, as Spark's own log of commits tells; -1 for none."""
