@@ -41,13 +41,15 @@ def rows_of(results, feed, epoch):
 
 @pytest.fixture
 def fed(back_end, run, frame, once):
-    """A cluster that takes every slot and is fed three times: many rows, one row, none."""
+    """A cluster that takes every slot and is fed many rows, one row, none, whole batches, and two rows."""
 
     def feed():
-        cluster = run(make_reader(), 3, cluster_size=back_end.seats)
+        cluster = run(make_reader(), 5, cluster_size=back_end.seats)
         cluster.train(frame(1, 60, 40), epochs=2)
         cluster.train(frame(1))
         cluster.train(frame(0))
+        cluster.train(frame(*[BATCH_SIZE] * back_end.seats))
+        cluster.train(frame(2))
         return {"cluster": cluster, "results": dict(cluster.wait(timeout_s=200)), "view": cluster.view()}
 
     return once("fed", feed)
@@ -87,11 +89,19 @@ def test_no_rows_are_an_epoch_without_steps(fed):
     assert {node[2][0]["steps"] for node in fed.results.values()} == {0}
 
 
+def test_rows_that_fill_their_batches_are_read_once_too_and_the_next_feed_follows(fed):
+    """A node has taken all its steps here before anybody has told it that they are all."""
+    assert sorted(rows_of(fed.results, 3, 0)) == list(range(BATCH_SIZE * len(fed.results)))
+    assert {(node[3][0]["steps"], node[3][0]["padding"]) for node in fed.results.values()} == {(1, 0)}
+    assert sorted(rows_of(fed.results, 4, 0)) == [0, 1]
+
+
 def test_the_view_tells_how_many_rows_came_and_were_taken(fed):
+    whole = BATCH_SIZE * len(fed.results)
     taken = {view.node: view.rows for view in fed.view.nodes}
-    assert sum(taken.values()) == 2 * 101 + 1
+    assert sum(taken.values()) == 2 * 101 + 1 + whole + 2
     told = [(feed.number, sum(feed.rows.values()), feed.epochs, feed.complete) for feed in fed.view.feeds]
-    assert told == [(0, 101, 2, True), (1, 1, 1, True), (2, 0, 1, True)]
+    assert told == [(0, 101, 2, True), (1, 1, 1, True), (2, 0, 1, True), (3, whole, 1, True), (4, 2, 1, True)]
     assert all(feed.total_partitions == feed.partitions for feed in fed.view.feeds)
     assert 0 < fed.view.timings["feeding"] <= fed.view.timings["fed"] <= fed.view.timings["done"]
 

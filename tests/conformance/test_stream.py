@@ -49,6 +49,8 @@ def taken(cluster):
 def wait_for_rows(cluster, count):
     deadline = time.monotonic() + PATIENCE_S
     while taken(cluster) < count:
+        if cluster.state == "failed":
+            cluster.wait()  # says why
         assert time.monotonic() < deadline, f"{taken(cluster)} of {count} rows were read"
         time.sleep(0.05)
 

@@ -26,8 +26,9 @@ class Node:
         self.reader = FeedReader(2, self.said.append)
         self._segments = 0
 
-    def open_feed(self, feed=0, *, epochs=1, remainder="pad"):
-        self.reader.take(m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token=""))
+    def open_feed(self, feed=0, *, epochs=1, remainder="pad", stream=False):
+        opening = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token="", stream=stream)
+        self.reader.take(opening)
         return self
 
     def segment(self, numbers, *, feed=0, batches=1):
@@ -148,6 +149,28 @@ def test_full_batches_come_before_the_feed_is_complete(node):
     node.segment([5]).complete(6).plan(2)
     thread.join(PATIENCE_S)
     assert rest == [[([4, 5, 0, 0], 2)]]
+
+
+def test_an_epoch_whose_last_step_was_taken_before_it_was_agreed_on_has_been_read(node):
+    node.open_feed(0).segment([0, 1, 2, 3], feed=0)
+    reading = node.open(4)
+    epoch = node.reader.epoch(reading)
+    assert next(epoch)[1] == 4
+    node.complete(4, feed=0).plan(1, feed=0)
+    assert [message.epoch for message in node.told(m.RowsTaken)][-1] == 1
+    assert list(epoch) == []
+    node.open_feed(1).segment([4, 5], feed=1).complete(2, feed=1).plan(1, feed=1)
+    assert node.rows(reading) == [4, 5]
+
+
+def test_a_micro_batch_whose_last_step_was_taken_before_it_was_agreed_on_is_not_read_twice(node):
+    node.open_feed(0, stream=True).segment([0, 1, 2, 3], feed=0)
+    stream = node.reader.epoch(node.open(4))
+    assert next(stream)[1] == 4
+    assert next(stream) is None
+    node.complete(4, feed=0).plan(1, feed=0)
+    node.open_feed(1, stream=True).segment([4, 5, 6, 7], feed=1).complete(4, feed=1).plan(1, feed=1).end()
+    assert [item[0]["x"].tolist() for item in stream if item is not None] == [[4, 5, 6, 7]]
 
 
 def test_after_all_its_epochs_a_feed_gives_way_to_the_next(node):

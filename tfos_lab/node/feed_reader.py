@@ -51,6 +51,7 @@ class FeedReader:
 
     def take(self, message: m.ToAgent) -> None:
         """Take in what the driver or the agent says about rows."""
+        is_read = False
         with self._changed:
             match message:
                 case m.InferenceOpen(schema=schema):
@@ -61,9 +62,13 @@ class FeedReader:
                     self.answers.take(message)
                 case m.FeedsEnded():
                     self._ended = True
+                case m.EpochPlan(feed=number, opening=opening, steps=steps):
+                    is_read = self._feeds[number].plan(opening, steps)
                 case _:
                     self._take_feed(message)
             self._changed.notify_all()
+        if is_read:
+            self.flush()
 
     def _take_feed(self, message: m.ToAgent) -> None:
         match message:
@@ -75,8 +80,6 @@ class FeedReader:
                 self._add_segment(self._feeds[message.feed], message)
             case m.FeedComplete(feed=number, rows=rows):
                 self._feeds[number].rows = rows
-            case m.EpochPlan(feed=number, opening=opening, steps=steps):
-                self._feeds[number].steps[opening] = steps
             case m.PlanLater(feed=number, opening=opening):
                 self._feeds[number].unknown.add(opening)
             case m.FeedAborted(feed=number, reason=reason):
@@ -233,6 +236,7 @@ class FeedReader:
         def is_planned() -> bool:
             return reading.opening in feed.steps
 
+        feed.taken[reading.opening] = 0
         if remainder == "drop" or reading.shuffle:
             yield from self._until(feed, is_planned)
         step = 0
@@ -301,10 +305,8 @@ class FeedReader:
     def _mark(self, feed: Feed, reading: Reading, step: int, rows: int) -> None:
         """Count rows and, with the last step, the epoch."""
         with self._changed:
-            last = step == feed.steps.get(reading.opening)
-            if last:
-                feed.epochs_read += 1
-        self._count(rows, report=last)
+            is_read = feed.take_steps(reading.opening, step)
+        self._count(rows, report=is_read)
 
     def _count(self, rows: int, *, report: bool = False) -> None:
         with self._changed:

@@ -24,6 +24,7 @@ class Feed:
     resolved: bool = False
     rows: int | None = None
     steps: dict[int, int] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
     aborted: str | None = None
     epochs_read: int = 0
@@ -38,6 +39,22 @@ class Feed:
     def has_come(self, index: int) -> bool:
         """Whether a segment is here, or will never be."""
         return index < len(self.segments) or self.complete
+
+    def plan(self, opening: int, steps: int) -> bool:
+        """Take in how many steps an epoch has; returns whether one that is under way has been read by that."""
+        self.steps[opening] = steps
+        return self._count_epoch(opening)
+
+    def take_steps(self, opening: int, step: int) -> bool:
+        """Take in that an epoch has come to this step; returns whether it has been read by that."""
+        self.taken[opening] = step
+        return self._count_epoch(opening)
+
+    def _count_epoch(self, opening: int) -> bool:
+        # The last step is often taken before the driver has said that it is the last.
+        is_read = 0 < self.taken.get(opening, 0) == self.steps.get(opening)
+        self.epochs_read += is_read
+        return is_read
 
 
 @dataclass(frozen=True)
