@@ -1,0 +1,70 @@
+"""papermill runs notebooks with cells of ours: its parameters reach the nodes, and what fails there fails the run."""
+
+from __future__ import annotations
+
+import nbformat
+import papermill
+import pytest
+
+from tests.notebooks.conftest import ROOT
+
+CELLS = [
+    "%load_ext tfos_lab",
+    "factor = 1",
+    """%%tfos cluster_size=2 local=processes name=cluster
+print("multiplies by", factor)
+if factor < 0:
+    raise ValueError("a negative factor")
+factor * (1 + ctx.executor_id)""",
+    "dict(cluster.wait())",
+]
+
+pytestmark = [pytest.mark.notebook, pytest.mark.tensorflow]
+
+
+@pytest.fixture
+def mill(tmp_path, monkeypatch):
+    """A function that runs the notebook with a factor; it returns what papermill has written and raised."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    cells[1].metadata["tags"] = ["parameters"]
+    given, made = tmp_path / "given.ipynb", tmp_path / "made.ipynb"
+    metadata = {"language_info": {"name": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), given)
+
+    def run(factor):
+        error = None
+        try:
+            papermill.execute_notebook(
+                given, made, {"factor": factor}, kernel_name="python3", cwd=tmp_path, progress_bar=False
+            )
+        except papermill.PapermillExecutionError as raised:
+            error = raised
+        return nbformat.read(made, as_version=4), error
+
+    return run
+
+
+def cell_of(notebook, start):
+    return next(cell for cell in notebook.cells if cell.source.startswith(start))
+
+
+def printed(cell):
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
+def test_a_parameter_reaches_the_nodes_and_the_notebook_shows_what_came_of_it(mill):
+    notebook, error = mill(3)
+    assert error is None
+    cell = cell_of(notebook, "%%tfos")
+    assert printed(cell).count("multiplies by 3") == 2
+    [bundle] = [output for output in cell.outputs if output.output_type == "display_data"]
+    assert set(bundle.data) == {"text/html", "text/plain"}
+    assert cell_of(notebook, "dict(").outputs[-1].data["text/plain"] == "{'chief:0': 3, 'worker:0': 6}"
+
+
+def test_what_fails_on_the_nodes_ends_the_run_and_stands_in_the_notebook(mill):
+    notebook, error = mill(-1)
+    assert (error.ename, "a negative factor" in error.evalue) == ("NodeFailed", True)
+    assert "a negative factor" in printed(cell_of(notebook, "%%tfos"))
+    assert not cell_of(notebook, "dict(").outputs
