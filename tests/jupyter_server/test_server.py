@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import socket
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -15,40 +13,10 @@ import urllib.request
 import msgspec
 import pytest
 
-from tests.support.daemon import Daemon
+from tests.jupyter_server.server import BASE, TOKEN, ask
 from tests.support.hostile_board import PAGE, Node, hostile_board
 from tfos_lab import beacons
 from tfos_lab.jupyter_server.routes import make_routes
-
-BASE = "/user/alice/"
-TOKEN = secrets.token_hex(8)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("server")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def runtime(folder):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
-        yield
-
-
-@pytest.fixture(scope="module")
-def url(folder):
-    places = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "RUNTIME", "DATA")}
-    command = [
-        *(sys.executable, "-m", "jupyter_server", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"),
-        *("--ServerApp.allow_root=True", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.base_url={BASE}"),
-        "--ServerApp.jpserver_extensions={'tfos_lab.jupyter_server': True}",
-        "--ServerApp.allow_unauthenticated_access=False",  # as behind a hub: only what says so is open
-        f"--ServerApp.root_dir={folder}",
-    ]
-    environ = {**os.environ, **places, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with Daemon("jupyter server", command, log=folder / "log", env=environ) as server:
-        yield server.wait_for_url(rf"(http://127\.0\.0\.1:\d+{BASE})", timeout_s=120)
 
 
 @pytest.fixture
@@ -84,22 +52,6 @@ def light():
     yield light
     for beacon in lit:
         beacons.put_out(beacon.id)
-
-
-def ask(url, *, login=True, method="GET", headers=None):
-    """Return status, headers and body, following no redirection."""
-    headers = {**({"Authorization": f"token {TOKEN}"} if login else {}), **(headers or {})}
-    request = urllib.request.Request(url, method=method, headers=headers, data=b"" if method == "POST" else None)
-    try:
-        with urllib.request.build_opener(_Still).open(request, timeout=120) as answer:
-            return answer.status, answer.headers, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read()
-
-
-class _Still(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_):
-        return None
 
 
 def ticket_url(url):
