@@ -14,6 +14,7 @@ stops it or kills its JVM asks for ``new_spark`` instead.
 
 from __future__ import annotations
 
+import signal
 from contextlib import ExitStack
 
 import pytest
@@ -24,6 +25,8 @@ from tests.support.standalone import standalone_cluster as run_standalone_cluste
 
 
 def pytest_configure(config):
+    # Tests interrupt themselves and what they start, but the background jobs of a script's shell ignore that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     leftovers.mark_this_run()
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from benchmarks.peers.rig import Rig
 from tfos_lab.data import ImageData, mnist
 
-# Enough to keep tfos_lab busy for a second, and its peers for some.
-MANY = 30_000
+# As many as MNIST has to train with.
+MANY = 60_000
 
 
 def write_digits(rig: Rig, rows: int) -> str:

@@ -26,19 +26,22 @@ _BATCH = 128
 # ---- TensorFlowOnSpark ----------------------------------------------------------------------------------------------
 
 
-def feed(path: str, partitions: int, *, as_lists: bool, epochs: int) -> dict[str, float]:
-    """Feed a DataFrame's rows to as many nodes as it has partitions; seconds until the last batch is an array.
+def feed(path: str, partitions: int, *, as_lists: bool, as_dataset: bool, epochs: int) -> dict[str, float]:
+    """Feed a DataFrame's rows to as many nodes as it has partitions; seconds until the last batch has been made.
 
     With `as_lists`, the rows are Python lists that Spark has cached; otherwise the DataFrame is cached, and ``df.rdd``
-    is fed, as TensorFlowOnSpark's own estimators do.
+    is fed, as TensorFlowOnSpark's own estimators do. With `as_dataset`, batches come from a ``tf.data.Dataset``.
     """
     from tensorflowonspark import TFCluster
 
     rows = _lists(path, partitions) if as_lists else _frame(path, partitions).rdd
-    with tempfile.TemporaryDirectory() as marks:
+    with tempfile.TemporaryDirectory() as marks, tempfile.TemporaryDirectory() as ready:
         context = _session().sparkContext
         spark_mode = TFCluster.InputMode.SPARK
-        cluster = TFCluster.run(context, read_all, {"marks": marks}, partitions, 0, input_mode=spark_mode)
+        function, args = read_dataset if as_dataset else read_all, {"marks": marks, "ready": ready}
+        cluster = TFCluster.run(context, function, args, partitions, 0, input_mode=spark_mode)
+        while sum(1 for _ in Path(ready).iterdir()) < partitions:
+            time.sleep(0.01)
         started = time.time()
         cluster.train(rows, epochs)
         cluster.shutdown()
@@ -47,12 +50,13 @@ def feed(path: str, partitions: int, *, as_lists: bool, epochs: int) -> dict[str
 
 
 def read_all(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnSpark's TFNodeContext
-    """Take batches as the examples of TensorFlowOnSpark do, until there are no more."""
+    """Take batches from the feed and make arrays of them, until there are no more."""
     import time
     from pathlib import Path
 
     import numpy as np
 
+    Path(args["ready"], str(ctx.executor_id)).touch()
     rows, end = 0, 0.0
     tf_feed = ctx.get_data_feed()
     while not tf_feed.should_stop():
@@ -62,6 +66,30 @@ def read_all(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnS
             labels = np.array([row[1] for row in batch])
             assert len(images) == len(labels)
             rows, end = rows + len(images), time.time()
+    Path(args["marks"], str(ctx.executor_id)).write_text(f"{rows} {end}")
+
+
+def read_dataset(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnSpark's TFNodeContext
+    """Take rows one by one into a ``tf.data.Dataset``, as the MNIST example of TensorFlowOnSpark does for Keras."""
+    import time
+    from pathlib import Path
+
+    import numpy as np
+    import tensorflow as tf
+
+    tf_feed = ctx.get_data_feed()
+
+    def rows_of_feed():  # noqa: ANN202 - a generator of (image, label)
+        while not tf_feed.should_stop():
+            for row in tf_feed.next_batch(1):
+                yield np.array(row[0]).astype(np.float32) / 255, row[1]
+
+    Path(args["ready"], str(ctx.executor_id)).touch()
+    shapes = (tf.TensorSpec((784,), tf.float32), tf.TensorSpec((), tf.int64))
+    rows, end = 0, 0.0
+    for images, labels in tf.data.Dataset.from_generator(rows_of_feed, output_signature=shapes).batch(_BATCH):
+        assert len(images) == len(labels)
+        rows, end = rows + len(images), time.time()
     Path(args["marks"], str(ctx.executor_id)).write_text(f"{rows} {end}")
 
 
