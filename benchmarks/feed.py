@@ -122,7 +122,7 @@ def _feed_sleepers(frame: DataFrame) -> float:
 
 def sleep(_args: object, ctx: Any) -> None:
     """Take no rows."""
-    ctx.wait_for_training()
+    ctx.wait_for_training(600)
 
 
 def read(name: str, ctx: Any) -> dict[str, float]:

@@ -23,7 +23,7 @@ def fail_once(args, ctx):
     if ctx.restart == 0 and ctx.task_index == 0 and ctx.job_name == "worker":
         os.kill(os.getpid(), signal.SIGKILL)
     if ctx.restart == 0:
-        ctx.wait_for_training()
+        ctx.wait_for_training(120)
     print(f"attempt {ctx.restart}")  # noqa: T201
     return sorted(int(row) for row in rows)
 

@@ -273,7 +273,7 @@ def test_a_node_that_waits_for_training_hears_that_it_is_done(driver, start_agen
     def wait(args, ctx):
         before = ctx.training_done
         ctx.report()
-        return before, ctx.wait_for_training(), ctx.training_done
+        return before, ctx.wait_for_training(60), ctx.training_done
 
     start_agent()
     driver.hear(m.Reserve)

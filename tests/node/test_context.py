@@ -112,12 +112,18 @@ def test_only_the_chief_s_model_goes_where_it_is_wanted(monkeypatch, tmp_path):
 
 
 def test_training_is_done_when_the_driver_says_so():
-    stand = Stand()
+    stand = Stand(job_name="ps")
     assert not stand.ctx.training_done
     assert not stand.ctx.wait_for_training(timeout_s=0.0)
     stand.finish.set()
     assert stand.ctx.training_done
     assert stand.ctx.wait_for_training()
+
+
+def test_a_node_that_trains_does_not_wait_for_itself():
+    with pytest.raises(ConfigError, match="on worker:1: it trains and would wait for itself"):
+        Stand().ctx.wait_for_training()
+    assert not Stand().ctx.wait_for_training(timeout_s=0.0)
 
 
 def test_a_node_that_serves_says_so_and_waits_for_the_end():

@@ -283,7 +283,28 @@ class NodeContext:
         return self._finish.is_set()
 
     def wait_for_training(self, timeout_s: float | None = None) -> bool:
-        """Wait until all training nodes have returned; what a parameter server does for a living."""
+        """Wait until all training nodes have returned; what a parameter server does for a living.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            The longest to wait, in seconds; a node that trains itself needs one.
+
+        Returns
+        -------
+        bool
+            Whether they have.
+
+        Raises
+        ------
+        ConfigError
+            On a node that trains, without a time-out: it would wait for its own return.
+        """
+        if timeout_s is None and self.job_name in TRAINING_JOBS:
+            advice = "call it where ctx.job_name is 'ps' or 'evaluator', or give it timeout_s"
+            raise ConfigError(
+                [f"ctx.wait_for_training() on {self.node}: it trains and would wait for itself; {advice}"]
+            )
         return self._finish.wait(timeout_s)
 
     def serve(self) -> None:
