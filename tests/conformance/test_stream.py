@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -55,15 +56,18 @@ def wait_for_rows(cluster, count):
         time.sleep(0.05)
 
 
-def test_a_stream_is_stopped_and_gone_on_with_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path):
+@pytest.mark.parametrize("sizes", [(7, 1, 7, 10), (11, 8, 8, 16)], ids=["rest", "whole batches"])
+def test_a_stream_is_stopped_and_gone_on_with_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path, sizes):
     rows, add = stream
-    add((5, 12), (12, 13), (13, 20))
+    bounds = list(itertools.accumulate(sizes, initial=5))
+    files = list(itertools.pairwise(bounds))
+    add(*files[:-1])
     checkpoint = str(tmp_path / "checkpoint")
     first = run(collect)
     feed = first.train(rows, checkpoint=checkpoint)
     wait_for_rows(first, 6)
     feed.stop()
-    add((20, 30))
+    add(files[-1])
     read = rows_of(first.wait(timeout_s=PATIENCE_S))
     assert not feed.is_active
     [told] = first.view().feeds
@@ -71,9 +75,9 @@ def test_a_stream_is_stopped_and_gone_on_with_and_no_row_is_lost_or_read_twice(r
 
     second = run(collect)
     feed = second.train(rows, checkpoint=checkpoint)
-    wait_for_rows(second, 30 - len(read))
+    wait_for_rows(second, bounds[-1] - len(read))
     feed.stop()
-    assert sorted([*read, *rows_of(second.wait(timeout_s=PATIENCE_S))]) == list(range(30))
+    assert sorted([*read, *rows_of(second.wait(timeout_s=PATIENCE_S))]) == list(range(bounds[-1]))
 
 
 def test_a_stream_ends_when_the_nodes_want_no_more(run, frame, stream):
