@@ -24,12 +24,14 @@ from tfos_lab.data.prepare import prepare
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ROUNDS = 3
+_ROUNDS = 5
 # As many as MNIST has to train with.
 _ROWS = 60_000
 _PIXELS = 784
 _BATCH = 128
 _WARMING_ROWS = 1_000
+# Until what has just started leaves the cores alone.
+_PAUSE_S = 0.5
 _PASSES = 15
 _NARROW_ROWS = 10_000_000
 
@@ -107,16 +109,18 @@ def _feed(frame: DataFrame, name: str) -> dict[str, float]:
 
 
 def warm_up(cluster: tfos_lab.Cluster, frame: DataFrame) -> None:
-    """Feed a few rows, and wait until all nodes report that they have read them."""
+    """Feed a few rows, and wait until all nodes report that they have read them and Java has compiled what it ran."""
     cluster.train(frame.limit(_WARMING_ROWS))
     while len(cluster.reports_after()[0]) < len(cluster.nodes) and not cluster.ended:
         time.sleep(0.01)
+    time.sleep(_PAUSE_S)
 
 
 def _feed_sleepers(frame: DataFrame) -> float:
     """Return how long the rows take to two nodes that leave the machine to Spark meanwhile."""
     with tfos_lab.run(sleep, cluster_size=2, master_node=None) as cluster:
-        cluster.wait_until_running()
+        cluster.train(frame.limit(_WARMING_ROWS))
+        time.sleep(_PAUSE_S)
         return seconds_of(lambda: cluster.train(frame))
 
 
