@@ -60,7 +60,7 @@ def _frames(spark: SparkSession, folder: str) -> Iterator[tuple[str, int, DataFr
     pq.write_table(pa.table({"x": pa.array([row.tobytes() for row in rows])}), f"{folder}/bytes.parquet")
     once = f"{folder}/bytes.parquet"
     yield "bytes", _ROWS, spark.read.parquet(once).repartition(4).cache()
-    yield "bytes, 300,000 rows", 5 * _ROWS, spark.read.parquet(*[once] * 5).repartition(4).cache()
+    yield f"bytes, {5 * _ROWS:,} rows", 5 * _ROWS, spark.read.parquet(*[once] * 5).repartition(4).cache()
     floats = spark.read.parquet(f"{folder}/float array.parquet")
     yield "vector", _ROWS, floats.select(array_to_vector("x").alias("x")).repartition(4).cache()
 

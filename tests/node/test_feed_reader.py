@@ -163,6 +163,19 @@ def test_an_epoch_whose_last_step_was_taken_before_it_was_agreed_on_has_been_rea
     assert node.rows(reading) == [4, 5]
 
 
+def test_an_epoch_that_was_left_after_its_last_step_has_been_read_too(node):
+    node.open_feed(0, epochs=2).segment([0, 1, 2, 3], feed=0)
+    reading = node.open(4)
+    left = node.reader.epoch(reading)
+    assert next(left)[1] == 4
+    left.close()
+    again = node.reader.epoch(reading)
+    node.complete(4, feed=0).plan(1, feed=0)
+    assert [item[1] for item in again if item is not None] == [4]
+    node.open_feed(1).segment([4, 5], feed=1).complete(2, feed=1).plan(1, feed=1)
+    assert node.rows(reading) == [4, 5]
+
+
 def test_a_micro_batch_whose_last_step_was_taken_before_it_was_agreed_on_is_not_read_twice(node):
     node.open_feed(0, stream=True).segment([0, 1, 2, 3], feed=0)
     stream = node.reader.epoch(node.open(4))

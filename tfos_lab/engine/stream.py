@@ -84,7 +84,10 @@ class StreamFeed:
             self.query.stop()
 
     def _committed(self) -> int:
-        """Return the last micro-batch that is in the checkpoint, as Spark's own log of commits tells; -1 for none."""
+        """Return the last micro-batch that is in the checkpoint, as Spark's own log of commits tells; -1 for none.
+
+        The query's progress would not do: while it idles, that names the batch to come (seen on Spark 4.3).
+        """
         latest = self.query._jsq.streamingQuery().commitLog().getLatestBatchId()  # noqa: SLF001 - no public word for it
         return int(latest.get()) if latest.isDefined() else -1
 

@@ -236,7 +236,6 @@ class FeedReader:
         def is_planned() -> bool:
             return reading.opening in feed.steps
 
-        feed.taken[reading.opening] = 0
         if remainder == "drop" or reading.shuffle:
             yield from self._until(feed, is_planned)
         step = 0
