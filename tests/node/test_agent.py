@@ -172,6 +172,38 @@ def test_an_agent_beats_while_it_waits(driver, start_agent):
     driver.hear(m.Beat)
 
 
+def hears_beats(driver):
+    """Whether an agent beats now; the first may have been on its way before."""
+    for _ in range(3):
+        driver.heard = [message for message in driver.heard if not isinstance(message, m.Beat)]
+        driver.hear(m.Beat)
+    return True
+
+
+def test_an_agent_beats_while_a_large_payload_waits_for_an_import_to_end(driver, start_agent, tmp_path):
+    wait = "while not pathlib.Path(__file__).with_name('go').exists(): time.sleep(0.05)\n"
+    (tmp_path / "keras.py").write_text(f"import pathlib, time\n{wait}")
+    start_agent(extra_env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{QUICK_ENV['PYTHONPATH']}"})
+    driver.hear(m.Reserve)
+    driver.say(release_for(lambda args, ctx: len(args), bytes(8 << 20)))
+    assert hears_beats(driver)
+    (tmp_path / "go").touch()
+    assert decode_value(driver.hear(m.Ended).outcome.value) == 8 << 20
+
+
+def test_an_agent_beats_and_stops_a_child_that_takes_no_words(driver, start_agent):
+    start_agent()
+    driver.hear(m.Reserve)
+    driver.say(release_for(run_forever))
+    os.kill(driver.hear_state("running").pid, signal.SIGSTOP)
+    for _ in range(200):
+        driver.say(m.FeedAborted(feed=0, reason="x" * 10_000))
+    assert hears_beats(driver)
+    driver.say(m.Stop(grace_s=0.5))
+    assert driver.hear(m.Ended).outcome == m.Outcome(kind="stopped", exit_code=-signal.SIGKILL)
+    driver.hear(m.Drained)
+
+
 def test_a_log_waits_for_credit_and_arrives_whole(driver, start_agent):
     start_agent()
     driver.hear(m.Reserve)

@@ -225,22 +225,33 @@ class Agent:
             self._end(m.Outcome(kind="raised", error="NurseryUnavailable", message=str(error)))
             return
         child = self._child
-        for message in self._unheard:
-            child.send(message)
         self._send(m.Progressed(seat=self._seat, state="importing"))
         self._watch(child.nursery, self._hear_nursery)
         self._watch(child.control, self._hear_child)
+        for message in self._unheard:
+            self._send_to_child(message)
+        self._watch_unsent()
         for pipe in child.pipes:
             self._watch(pipe.read_fd, self._pump_pipes)
 
     def _send_to_child(self, message: m.ToAgent) -> None:
         if self._child is not None:
             self._child.send(message)
+            self._watch_unsent()
         else:
             self._unheard.append(message)
 
+    def _watch_unsent(self) -> None:
+        """Wake when the child takes more of what was said to it; an agent that waited for that would seem dead."""
+        assert self._child is not None
+        key = _poll_key(self._child.control)
+        if key in self._callbacks:
+            self._poller.modify(key, zmq.POLLIN | (zmq.POLLOUT if self._child.control.has_unsent else 0))
+
     def _hear_child(self) -> None:
         assert self._child is not None
+        self._child.flush()
+        self._watch_unsent()
         said, open_ = self._child.heard()
         for data in said:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -67,11 +68,14 @@ class ChildLink:
         return link
 
     def send(self, message: m.ToAgent) -> None:
-        """Say something to the child; silence if it has gone."""
-        try:
-            self.control.send(m.encode(message))
-        except (ConnectionClosed, OSError):
-            return
+        """Say something to the child, which may take it later: it may not have been forked, or be busy, or stopped."""
+        with contextlib.suppress(ConnectionClosed, OSError):  # it has gone
+            self.control.post(m.encode(message))
+
+    def flush(self) -> None:
+        """Say more of what the child has not taken yet."""
+        with contextlib.suppress(ConnectionClosed, OSError):
+            self.control.flush()
 
     def heard(self) -> tuple[list[bytes], bool]:
         """Return what the child said, and whether it can say more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+from collections import deque
 from typing import Self
 
 _HEADER = struct.Struct("!I")
@@ -18,13 +19,15 @@ class ConnectionClosed(EOFError):
 class FrameSocket:
     """One end of a unix stream socket that carries whole frames, with file descriptors beside them.
 
-    Reading is by whole frame (`receive`) for a thread of its own, or of what is there (`available`) inside a poll loop.
+    A thread of its own waits: for whole frames (`receive`), and until its own have gone (`send`). A poll loop must not
+    wait: it takes what is there (`available`), and sends what does not go at once later (`post`, `flush`).
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._buffer = bytearray()
         self._fds: list[int] = []
+        self._unsent: deque[memoryview] = deque()
 
     def fileno(self) -> int:
         """Return the file descriptor, for poll loops."""
@@ -39,6 +42,30 @@ class FrameSocket:
             else:
                 self._sock.sendall(_HEADER.pack(len(data)) + data)
         except (BrokenPipeError, ConnectionResetError) as error:
+            raise ConnectionClosed from error
+
+    def post(self, data: bytes) -> None:
+        """Send of one frame what the other end takes now, behind what was posted before; raises as `send` does."""
+        self._unsent.append(memoryview(_HEADER.pack(len(data)) + data))
+        self.flush()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether `flush` has something to send once the socket can be written to."""
+        return bool(self._unsent)
+
+    def flush(self) -> None:
+        """Send what the other end takes now of what was posted; raises as `send` does."""
+        try:
+            while self._unsent:
+                data = self._unsent.popleft()
+                sent = self._sock.send(data, socket.MSG_DONTWAIT)
+                if sent < len(data):
+                    self._unsent.appendleft(data[sent:])
+        except BlockingIOError:
+            self._unsent.appendleft(data)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            self._unsent.clear()
             raise ConnectionClosed from error
 
     def receive(self) -> tuple[bytes, list[int]]:
