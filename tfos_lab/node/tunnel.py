@@ -122,6 +122,7 @@ class Tunnel:
 
     def _open(self, number: int, window: int) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(0.0)  # a TensorBoard that accepts nobody is not waited for
         try:
             if self._board is None or len(self._streams) >= MAX_STREAMS or number in self._streams:
                 raise ConnectionRefusedError
@@ -130,7 +131,6 @@ class Tunnel:
             sock.close()
             self._send(m.TunnelClosed(seat=self._seat, stream=number))
             return
-        sock.settimeout(0.0)
         self._streams[number] = _Stream(sock, window)
         self._see_to(number)
 
