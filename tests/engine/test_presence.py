@@ -83,7 +83,7 @@ def test_tensorboard_is_there_while_the_cluster_runs_and_afterwards(run):
 
 
 def test_a_tensorboard_that_nobody_visits_ends_and_begins_again(run, monkeypatch):
-    monkeypatch.setattr("tfos_lab.engine.board.IDLE_S", 0.1)
+    monkeypatch.setattr("tfos_lab.engine.board.board.IDLE_S", 0.1)
     cluster = run(stay, 0, tensorboard=True)
     cluster.wait(PATIENCE_S)
     door = cluster.presence.tensorboard_socket
@@ -175,7 +175,7 @@ def test_a_cluster_without_tensorboard_has_no_url(run):
 def test_a_kernel_of_a_server_with_our_extension_gives_its_address_and_opens_no_port(run, tmp_path, monkeypatch):
     monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
-    monkeypatch.setattr("tfos_lab.engine.board_link.bind_sockets", lambda *_: pytest.fail("a port was opened"))
+    monkeypatch.setattr("tfos_lab.engine.board.link.bind_sockets", lambda *_: pytest.fail("a port was opened"))
     beacons.announce_server()
     cluster = run(lambda: 1, tensorboard=True)
     assert cluster.tensorboard_url == f"/user/alice/tfos-lab/tb/{cluster.id}/"

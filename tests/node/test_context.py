@@ -14,7 +14,7 @@ import tfos_lab
 from tfos_lab import messages as m
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.context import NodeContext
-from tfos_lab.node.feed_reader import FeedReader
+from tfos_lab.node.feed.reader import FeedReader
 
 SPEC = {"ps": ["p:1"], "chief": ["c:2"], "evaluator": ["e:3"], "worker": ["w:4", "w:5"]}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.engine.events import ClusterView, Event, MetricsReported
-from tfos_lab.engine.feeding import Feeding
+from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.lifecycle import LAST_WORDS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.results import Results
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tfos_lab.engine.attempt_maker import AttemptMaker
-    from tfos_lab.engine.inference import Inference
+    from tfos_lab.engine.feed.inference import Inference
+    from tfos_lab.engine.feed.stream import StreamFeed
     from tfos_lab.engine.presence import Presence
-    from tfos_lab.engine.stream import StreamFeed
 
 
 class Cluster(Lifecycle):
@@ -267,8 +267,8 @@ class Cluster(Lifecycle):
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.engine.feed import FeedRequest, checked_frame
-        from tfos_lab.engine.stream import feed_stream
+        from tfos_lab.engine.feed.job import FeedRequest, checked_frame
+        from tfos_lab.engine.feed.stream import feed_stream
 
         frame = checked_frame(self, data, epochs=epochs, columns=columns, remainder=remainder, spool_bytes=spool_bytes)
         if frame.isStreaming:
@@ -311,7 +311,7 @@ class Cluster(Lifecycle):
         ClusterEnded, NodeFailed
             If the nodes do not live.
         """
-        from tfos_lab.engine.inference import Inference
+        from tfos_lab.engine.feed.inference import Inference
 
         with self._first_inference:
             if self._inference is None:

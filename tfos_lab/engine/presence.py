@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tfos_lab import beacons
-from tfos_lab.engine.board import Board
+from tfos_lab.engine.board.board import Board
 from tfos_lab.engine.doors import Door
 from tfos_lab.engine.events import BoardStatus, Event, NodeChanged, StateChanged
 

@@ -1,7 +1,7 @@
 """TensorBoard of a run: who is logged in gets a ticket at the door, and with it TensorBoard's pages.
 
-The pages are sandboxed (see `engine.sandbox`), so the browser sends no cookies for what they load: the ticket in their
-address stands for the login. It is good for one run, for as long as this server lives.
+The pages are sandboxed (see `engine.board.sandbox`), so the browser sends no cookies for what they load: the ticket in
+their address stands for the login. It is good for one run, for as long as this server lives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 
 from tfos_lab import beacons
-from tfos_lab.engine.board_pages import NOT_THERE, permit, show, tell
+from tfos_lab.engine.board.pages import NOT_THERE, permit, show, tell
 
 _UNKNOWN = (
     "This run is not known here any more: the kernel that it belonged to has ended. "

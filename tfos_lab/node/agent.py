@@ -24,7 +24,7 @@ from tfos_lab import messages as m
 from tfos_lab.node import nursery_client
 from tfos_lab.node.child_link import ChildLink
 from tfos_lab.node.event_files import EventFiles
-from tfos_lab.node.feed_store import FeedStore
+from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.frames import FrameSocket
 from tfos_lab.node.log_sender import LogSender
 from tfos_lab.node.log_spool import LINE_PATIENCE_S, LogSpool, Pipe

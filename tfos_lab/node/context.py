@@ -22,7 +22,7 @@ from tfos_lab.seats import TRAINING_JOBS
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfos_lab.node.feed_reader import FeedReader
+    from tfos_lab.node.feed.reader import FeedReader
 
 
 class NodeContext:
@@ -158,7 +158,7 @@ class NodeContext:
         FeedError
             If a named column is not fed, or the feed fails.
         """
-        from tfos_lab.node.dataset import DatasetRequest, make_dataset
+        from tfos_lab.node.feed.dataset import DatasetRequest, make_dataset
 
         request = DatasetRequest(
             batch_size=batch_size,

@@ -7,7 +7,7 @@ import threading
 
 from tfos_lab import messages as m
 from tfos_lab.node.context import NodeContext
-from tfos_lab.node.feed_reader import FeedReader
+from tfos_lab.node.feed.reader import FeedReader
 
 
 def local_context(*, log_dir: str | None = None) -> NodeContext:

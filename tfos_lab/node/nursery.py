@@ -225,7 +225,7 @@ def preload(kind: str) -> str:
 
             preload_tensorflow()
         else:
-            for module in (*_TARGETS.values(), "tfos_lab.node.flight_endpoint"):
+            for module in (*_TARGETS.values(), "tfos_lab.node.feed.flight_endpoint"):
                 importlib.import_module(module)
     except Exception as error:  # noqa: BLE001 - whoever asks for a process is told
         traceback.print_exc()

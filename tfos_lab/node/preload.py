@@ -26,6 +26,6 @@ def preload_tensorflow() -> None:
     mend_keras()
     import tfos_lab.node.calling
     import tfos_lab.node.child
-    import tfos_lab.node.dataset
+    import tfos_lab.node.feed.dataset
     import tfos_lab.node.station
     import tfos_lab.payload  # noqa: F401

@@ -21,7 +21,7 @@ from tfos_lab import messages as m
 from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.errors import TfosError
 from tfos_lab.node.calling import NodeServed, call_map_fun, returned_outcome
-from tfos_lab.node.feed_store import FeedStore
+from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.node.station import Station
 from tfos_lab.payload import unpack

@@ -1,11 +1,11 @@
-"""`tfos_lab.node.generator_dataset`: what `from_generator` does, begun quicker."""
+"""`tfos_lab.node.feed.generator_dataset`: what `from_generator` does, begun quicker."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tfos_lab.node.generator_dataset import generator_dataset
+from tfos_lab.node.feed.generator_dataset import generator_dataset
 
 pytestmark = pytest.mark.tensorflow
 

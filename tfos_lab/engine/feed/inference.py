@@ -15,15 +15,15 @@ import msgspec
 
 from tfos_lab.data.prepare import map_batches, prepare, widen
 from tfos_lab.engine import spark_session
-from tfos_lab.engine.feed import as_frame
+from tfos_lab.engine.feed.job import as_frame
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout
-from tfos_lab.node.inference_task import InferencePlan
+from tfos_lab.node.feed.inference_task import InferencePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.feeding import Feeding
+    from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.lifecycle import Lifecycle
 
 _OPEN_TIMEOUT_S = 30.0
@@ -118,7 +118,7 @@ class Inference:
     def _probe(self, wide: DataFrame, plan: InferencePlan) -> bytes:
         if wide.isStreaming:
             raise ConfigError(["schema: of a streaming DataFrame it has to be said, such as schema='prediction float'"])
-        task = make_task("tfos_lab.node.inference_task", "probe_task", msgspec.msgpack.encode(plan))
+        task = make_task("tfos_lab.node.feed.inference_task", "probe_task", msgspec.msgpack.encode(plan))
         tag = f"tfos-probe-{self._cluster.id}"
         try:
             with spark_session.tagged(wide.sparkSession, tag, f"tfos_lab: one row for '{self._cluster.name}'"):
@@ -148,7 +148,7 @@ def _results(df: DataFrame, wide: DataFrame, plan: InferencePlan, wanted: Any) -
     plan = msgspec.structs.replace(plan, results=wanted.serialize().to_pybytes())
     fields = [*df.schema.fields, *from_arrow_schema(wanted).fields]
     numbered = [StructField(f"c{i}", field.dataType, nullable=True) for i, field in enumerate(fields)]
-    task = make_task("tfos_lab.node.inference_task", "inference_task", msgspec.msgpack.encode(plan))
+    task = make_task("tfos_lab.node.feed.inference_task", "inference_task", msgspec.msgpack.encode(plan))
     return map_batches(wide, task, StructType(numbered)).toDF(*df.columns, *wanted.names)
 
 

@@ -14,7 +14,7 @@ import urllib.request
 import pytest
 
 from tests.support.hostile_board import PAGE, Node, hostile_board
-from tfos_lab.engine.board_link import BoardLink
+from tfos_lab.engine.board.link import BoardLink
 from tfos_lab.engine.doors import Door
 
 pytestmark = pytest.mark.leaves_nothing
@@ -120,7 +120,7 @@ def test_a_board_that_is_not_there_is_told_in_a_sentence(loop, short_path):
 
 
 def test_a_port_that_somebody_else_answers_at_gives_no_link(loop, short_path, monkeypatch):
-    monkeypatch.setattr("tfos_lab.engine.sandbox.SAFE_HEADERS", {})
+    monkeypatch.setattr("tfos_lab.engine.board.sandbox.SAFE_HEADERS", {})
     with hostile_board(short_path("board")) as path, pytest.raises(OSError, match="somebody else answers"):
         BoardLink(loop, path)
 

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.exchanges import write_rows
-from tfos_lab.node.feed_plan import connect, words_of_node
-from tfos_lab.node.flight_endpoint import ExchangeTicket
-from tfos_lab.node.spool import not_written
+from tfos_lab.node.feed.exchanges import write_rows
+from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
+from tfos_lab.node.feed.plan import connect, words_of_node
+from tfos_lab.node.feed.spool import not_written
 
 # Batches of rows that wait for the node's function.
 _AHEAD = 2

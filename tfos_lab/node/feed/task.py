@@ -15,9 +15,9 @@ import msgspec
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed_plan import FeedPlan, connect, words_of_node
-from tfos_lab.node.flight_endpoint import CommitTicket, PutTicket
-from tfos_lab.node.lane import Lane
+from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
+from tfos_lab.node.feed.lane import Lane
+from tfos_lab.node.feed.plan import FeedPlan, connect, words_of_node
 
 
 def feed_task(batches: Any, encoded_plan: bytes) -> Any:

@@ -8,10 +8,10 @@ import pytest
 
 from tfos_lab import messages as m
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed_plan import Connection, connect
-from tfos_lab.node.feed_store import FeedStore
-from tfos_lab.node.flight_endpoint import PutTicket
-from tfos_lab.node.lane import Lane
+from tfos_lab.node.feed.flight_endpoint import PutTicket
+from tfos_lab.node.feed.lane import Lane
+from tfos_lab.node.feed.plan import Connection, connect
+from tfos_lab.node.feed.store import FeedStore
 
 OPEN = m.FeedOpen(feed=0, epochs=2, remainder="pad", schema="{}", token="t")
 TICKET = PutTicket("t", 0, 3, "a")

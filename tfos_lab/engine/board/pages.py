@@ -8,8 +8,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from tfos_lab.engine.forward import forward
-from tfos_lab.engine.sandbox import SAFE_HEADERS, protect
+from tfos_lab.engine.board.forward import forward
+from tfos_lab.engine.board.sandbox import SAFE_HEADERS, protect
 
 if TYPE_CHECKING:
     from tornado import web

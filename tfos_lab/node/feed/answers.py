@@ -23,7 +23,7 @@ from tfos_lab import messages as m
 from tfos_lab.data.batches import count_rows, join_rows, slice_rows, to_arrow
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
-from tfos_lab.node.segments import read_in_order
+from tfos_lab.node.feed.segments import read_in_order
 
 Columns = dict[str, np.ndarray]
 

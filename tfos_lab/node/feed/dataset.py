@@ -11,12 +11,12 @@ import numpy as np
 from tfos_lab.data.batches import count_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.generator_dataset import generator_dataset
+from tfos_lab.node.feed.generator_dataset import generator_dataset
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfos_lab.node.feed_reader import FeedReader
+    from tfos_lab.node.feed.reader import FeedReader
 
 WEIGHT_KEY = "sample_weight"
 # All nodes that train have opened their dataset by then, unless the user's function opens it on some of them only.

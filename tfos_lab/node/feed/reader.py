@@ -18,9 +18,9 @@ from tfos_lab import messages as m
 from tfos_lab.data.batches import count_rows, in_multiples, pad_to, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
-from tfos_lab.node.answers import Answers
-from tfos_lab.node.feeds import Feed, Reading
-from tfos_lab.node.segments import Segments, read_shuffled
+from tfos_lab.node.feed.answers import Answers
+from tfos_lab.node.feed.segments import Segments, read_shuffled
+from tfos_lab.node.feed.state import Feed, Reading
 
 Columns = dict[str, np.ndarray]
 

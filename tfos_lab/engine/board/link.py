@@ -17,7 +17,7 @@ from tornado import web
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from tfos_lab.engine.board_pages import permit, show, tell
+from tfos_lab.engine.board.pages import permit, show, tell
 
 HOST = "127.0.0.1"
 _START_TIMEOUT_S = 10.0

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfos_lab.data.schema import column_specs
-from tfos_lab.node.segment_writer import SegmentWriter
-from tfos_lab.node.segments import read_in_order
+from tfos_lab.node.feed.segment_writer import SegmentWriter
+from tfos_lab.node.feed.segments import read_in_order
 
 
 def images(rows, first=0):
@@ -74,7 +74,7 @@ def test_rows_come_back_as_they_were_written(tmp_path_factory, batches, skipped)
 def test_an_op_that_writes_to_its_input_harms_neither_the_process_nor_the_file(tmp_path):
     import tensorflow as tf
 
-    from tfos_lab.node.generator_dataset import generator_dataset
+    from tfos_lab.node.feed.generator_dataset import generator_dataset
 
     path = tmp_path / "rows.arrow"
     write(path, [pa.RecordBatch.from_pydict({"x": images(64)})])

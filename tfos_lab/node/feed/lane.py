@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyarrow import flight
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed_plan import Connection
-from tfos_lab.node.flight_endpoint import PutTicket, segment_path
-from tfos_lab.node.segment_writer import SegmentWriter
-from tfos_lab.node.spool import not_written
+from tfos_lab.node.feed.flight_endpoint import PutTicket, segment_path
+from tfos_lab.node.feed.plan import Connection
+from tfos_lab.node.feed.segment_writer import SegmentWriter
+from tfos_lab.node.feed.spool import not_written
 
 
 class Lane:

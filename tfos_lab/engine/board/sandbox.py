@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tornado.httputil import HTTPHeaders
 
-from tfos_lab.engine.forward import Answer
+from tfos_lab.engine.board.forward import Answer
 
 _POLICY = (
     "sandbox allow-scripts allow-downloads allow-modals; default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tfos_lab.engine.attempt import Attempt
-    from tfos_lab.engine.feed import FeedRequest
+    from tfos_lab.engine.feed.job import FeedRequest
     from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.messages import TlsIdentity
 
@@ -55,7 +55,7 @@ class Feeding:
 
     def feed(self, request: FeedRequest) -> None:
         """Feed rows to all training nodes; returns when all are stored with them."""
-        from tfos_lab.engine.feed import AttemptLost
+        from tfos_lab.engine.feed.job import AttemptLost
 
         known = False
         while True:
@@ -80,7 +80,7 @@ class Feeding:
         AttemptLost
             If a node is lost meanwhile, and another attempt follows.
         """
-        from tfos_lab.engine.feed import FeedJob
+        from tfos_lab.engine.feed.job import FeedJob
 
         with self.lock:
             while attempt.feeds < len(self._requests):
@@ -114,7 +114,7 @@ class Feeding:
         if attempt.launcher.name != "spark":
             return None
         if self._tls is None:
-            from tfos_lab.engine.certificates import make_identity
+            from tfos_lab.engine.feed.certificates import make_identity
 
             self._tls = make_identity()
         return self._tls

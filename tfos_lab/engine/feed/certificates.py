@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tfos_lab.messages import TlsIdentity
-from tfos_lab.node.feed_plan import TLS_NAME
+from tfos_lab.node.feed.plan import TLS_NAME
 
 _LIFETIME = dt.timedelta(days=30)
 

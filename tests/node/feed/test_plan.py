@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfos_lab.node.feed_plan import words_of_node
+from tfos_lab.node.feed.plan import words_of_node
 
 
 @pytest.mark.parametrize(

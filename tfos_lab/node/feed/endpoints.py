@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tfos_lab import messages as m
 
 if TYPE_CHECKING:
-    from tfos_lab.node.flight_endpoint import FlightEndpoint
+    from tfos_lab.node.feed.flight_endpoint import FlightEndpoint
 
 # Makes an endpoint for a location.
 MakeEndpoint = Callable[[str, m.TlsIdentity | None], "FlightEndpoint"]

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.spool import Spool
+from tfos_lab.node.feed.spool import Spool
 
 PATIENCE_S = 20.0
 

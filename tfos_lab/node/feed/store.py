@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab import messages as m
-from tfos_lab.node.endpoints import Endpoints
-from tfos_lab.node.spool import Spool
+from tfos_lab.node.feed.endpoints import Endpoints
+from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
-    from tfos_lab.node.exchanges import Exchanges
-    from tfos_lab.node.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
+    from tfos_lab.node.feed.exchanges import Exchanges
+    from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 
 
 class FeedStore:
@@ -88,8 +88,8 @@ class FeedStore:
 
     def _make_endpoint(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
         # Imported here: an agent whose nursery has not preloaded it pays only when rows come.
-        from tfos_lab.node.exchanges import Exchanges
-        from tfos_lab.node.flight_endpoint import FlightEndpoint
+        from tfos_lab.node.feed.exchanges import Exchanges
+        from tfos_lab.node.feed.flight_endpoint import FlightEndpoint
 
         if self._exchanges is None:
             self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send, self._seat)

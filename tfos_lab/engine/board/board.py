@@ -25,7 +25,7 @@ from tfos_lab.node.board import BoardProcess
 from tfos_lab.node.nursery_client import scratch_root
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.board_link import BoardLink
+    from tfos_lab.engine.board.link import BoardLink
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Board:
 
         It has been tried when it is returned. None, and a warning, where there can be none.
         """
-        from tfos_lab.engine.board_link import BoardLink
+        from tfos_lab.engine.board.link import BoardLink
 
         with self._linking:
             if self._link is None:

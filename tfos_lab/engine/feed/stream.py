@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine import spark_session
-from tfos_lab.engine.feed import AttemptLost, FeedJob, FeedRequest
+from tfos_lab.engine.feed.job import AttemptLost, FeedJob, FeedRequest
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.roster import OVER
 from tfos_lab.errors import ClusterEnded, ConfigError
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.feed_ledger import Feed
-    from tfos_lab.engine.feeding import Feeding
     from tfos_lab.engine.lifecycle import Lifecycle
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ from pyarrow import flight
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
 from tfos_lab.messages import TlsIdentity
-from tfos_lab.node.feed_plan import PRESENT
-from tfos_lab.node.segment_writer import SegmentWriter
-from tfos_lab.node.spool import Spool, not_written
+from tfos_lab.node.feed.plan import PRESENT
+from tfos_lab.node.feed.segment_writer import SegmentWriter
+from tfos_lab.node.feed.spool import Spool, not_written
 
 # The answer to a task that asks for room.
 _ROOM = b"room"

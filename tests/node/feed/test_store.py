@@ -10,8 +10,8 @@ import pytest
 from pyarrow import flight
 
 from tfos_lab import messages as m
-from tfos_lab.node.feed_store import FeedStore
-from tfos_lab.node.flight_endpoint import CommitTicket, PutTicket
+from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
+from tfos_lab.node.feed.store import FeedStore
 
 PATIENCE_S = 20.0
 TOKEN = "open sesame"

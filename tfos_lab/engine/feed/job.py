@@ -16,7 +16,7 @@ from tfos_lab.engine import spark_session
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NoSession, TfosError
-from tfos_lab.node.feed_plan import FeedPlan
+from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -239,7 +239,7 @@ class FeedJob:
             schema=self._schema,
             certificate=self._tls.certificate if self._tls else b"",
         )
-        task = make_task("tfos_lab.node.feed_task", "feed_task", msgspec.msgpack.encode(plan))
+        task = make_task("tfos_lab.node.feed.task", "feed_task", msgspec.msgpack.encode(plan))
         spark = self._frame.sparkSession
         try:
             with spark_session.tagged(spark, self._tag, f"tfos_lab: rows for '{self._cluster.name}'"):
