@@ -257,7 +257,7 @@ class FeedError(TfosError, RuntimeError):
 
 
 class FeedTimeout(FeedError, TimeoutError):
-    """The nodes took no rows for longer than ``feed_timeout``."""
+    """Nothing has moved for longer than ``feed_timeout``: Spark ended no task, and nodes neither got nor took a row."""
 
 
 class RecordError(TfosError, ValueError):

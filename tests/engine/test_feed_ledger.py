@@ -274,3 +274,22 @@ def test_what_spark_foresees_is_shown_and_decides_nothing():
     assert shown.epochs == 2
     assert books.store(1, "a", {1: 1}).job_done(51, 2).progress().total_partitions == 2
     assert books.ledger.foresee(0, 9, NOW_S) == [], "a feed that is complete needs no forecast"
+
+
+def test_rows_that_come_count_or_are_taken_are_moves_and_silence_is_none():
+    books = Books()
+
+    def moves_by(message):
+        before = books.ledger.moves
+        books.ledger.handle(message, NOW_S)
+        return books.ledger.moves - before
+
+    assert moves_by(m.Beat(seat=1)) == 0
+    assert moves_by(m.Beat(seat=1, spooled_bytes=100)) == 1
+    assert moves_by(m.Beat(seat=1, spooled_bytes=100)) == 0
+    assert moves_by(m.RowsTaken(seat=1, rows=100, epoch=0)) == 1
+    assert moves_by(m.RowsTaken(seat=2, rows=100, epoch=0)) == 1
+    assert moves_by(m.RowsTaken(seat=2, rows=100, epoch=0)) == 0
+    before = books.ledger.moves
+    books.store(0, "a", {1: 1, 2: 1}).store(0, "b", {1: 1, 2: 1})
+    assert books.ledger.moves == before + 1

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.misfortune.conftest import Family
-from tfos_lab.errors import ClusterEnded, FeedError, NodeFailed
+from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
@@ -62,6 +62,59 @@ def test_rows_that_fit_no_tensor_fail_the_feed_by_the_name_of_their_column(start
 def feed_and_wait(cluster, rows, **options):
     cluster.train(rows, **options)
     return cluster.wait(timeout_s=100)
+
+
+def slow(spark, tasks):
+    """Rows of tasks that each work for a second."""
+
+    def work(rows):
+        import time
+
+        for table in rows:
+            time.sleep(1.0)
+            yield table
+
+    rows_per_batch = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    rows = spark.range(0, tasks * int(rows_per_batch), 1, tasks).selectExpr("id as x")
+    return rows.mapInArrow(work, "x long")
+
+
+@pytest.mark.parametrize(
+    ("make_rows", "options", "step_s"),
+    [
+        (lambda spark: slow(spark, 6).coalesce(1), {}, 0.0),
+        (lambda spark: slow(spark, 12).repartition(2), {}, 0.0),
+        (lambda spark: many_rows(spark).coalesce(2), {"spool_bytes": SMALL_BYTES}, 0.5),
+    ],
+    ids=["one partition is long in coming", "Spark works before the first row", "nodes take their time"],
+)
+def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(start, spark, make_rows, options, step_s):
+    def count(step_s, ctx):
+        import time
+
+        rows = 0
+        for batch in ctx.dataset(500):
+            time.sleep(step_s)
+            rows += int(batch["sample_weight"].numpy().sum())
+        return rows
+
+    rows = make_rows(spark)
+    expected = rows.count()  # Spark has started its Python by then
+    assert sum(feed_and_wait(start(count, step_s), rows, timeout_s=4.0, **options).values()) == expected
+
+
+def test_a_feed_that_is_stuck_ends_in_a_sentence(start, spark):
+    def wait(args, ctx):
+        import threading
+
+        threading.Event().wait()
+
+    cluster = start(wait)
+    with pytest.raises(
+        FeedTimeout, match=r"nothing has moved for 2.5 s: .*see whether map_fun reads its rows, or raise"
+    ):
+        cluster.train(many_rows(spark), timeout_s=2.5, spool_bytes=SMALL_BYTES)
+    assert cluster.state == "failed"
 
 
 @on_both

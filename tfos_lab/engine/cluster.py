@@ -245,7 +245,7 @@ class Cluster(Lifecycle):
         remainder : {"pad", "drop"}
             What happens at the end of an epoch; see ``ctx.dataset``. Of a stream, at the end of each micro-batch.
         timeout_s : float
-            Seconds without any progress after which the feed fails.
+            Seconds in which Spark ends no task, and nodes neither get nor take a row, after which the feed fails.
         spool_bytes : int, optional
             How much disk the rows may take on each node; most of what is free by default. Rows that are read once wait
             for room; rows that are read again, or shuffled, have to fit.

@@ -75,6 +75,8 @@ class FeedLedger:
         self._feeds: list[Feed] = []
         self._answered: dict[int, Answered] = {}
         self._ended = False
+        self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
+        self.moves = 0
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
 
@@ -148,6 +150,8 @@ class FeedLedger:
                 self.answering[seat] = locations
             case m.RowsAnswered(seat=seat) if seat in self._names:
                 return [self._note_answers(message, now_s)]
+            case m.Beat(seat=seat, spooled_bytes=amount) | m.RowsTaken(seat=seat, rows=amount):
+                self._note_move((type(message), seat), amount)
             case m.AttemptStored():
                 return self._store(message, now_s)
             case m.DatasetOpened():
@@ -156,6 +160,11 @@ class FeedLedger:
             case m.FeedStopped(seat=seat):
                 self.stopped_by = self._names.get(seat, str(seat))
         return []
+
+    def _note_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
+        """Count in ``moves`` that rows have come to a node, or that it has taken some."""
+        self.moves += amount != self._amounts.get(what, 0)
+        self._amounts[what] = amount
 
     def _note_answers(self, message: m.RowsAnswered, now_s: float) -> Publish:
         answered = self._answered.setdefault(message.inference, Answered())
@@ -172,6 +181,7 @@ class FeedLedger:
         if feed.state != "open" or message.partition in feed.committed:
             return []
         feed.committed[message.partition] = message.attempt
+        self.moves += 1
         feed.size_bytes += message.size_bytes
         instructions: list[Instruction] = []
         for seat in feed.seats:

@@ -202,13 +202,22 @@ def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
             context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
-def tasks_of(spark: SparkSession, tag: str) -> int | None:
-    """Return how many tasks the last stage of a tag's newest job has; None where Spark does not tell (yet)."""
-    with contextlib.suppress(Exception):  # nothing depends on it
+def tasks_of(spark: SparkSession, tag: str) -> tuple[int, int] | None:
+    """Return how many tasks the last stage of a tag's newest job has, and how many tasks of all its jobs have ended.
+
+    None where Spark does not tell (yet).
+    """
+    with contextlib.suppress(Exception):  # it may be asked too early, or too late
         if not is_connect(spark):
             tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - tags have no Python name
-            stage = max(tracker.getJobInfo(max(tracker.getJobIdsForTag(tag))).get().stageIds())
-            return int(tracker.getStageInfo(stage).get().numTasks())
+            stages = {
+                stage: tracker.getStageInfo(stage)
+                for job in tracker.getJobIdsForTag(tag)
+                for stage in tracker.getJobInfo(job).get().stageIds()
+            }
+            # Stages that Spark skips, as their rows are there already, are not known to it.
+            ended = sum(info.get().numCompletedTasks() for info in stages.values() if info.isDefined())
+            return int(stages[max(stages)].get().numTasks()), ended
     return None
 
 

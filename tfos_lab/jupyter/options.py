@@ -98,7 +98,7 @@ OPTIONS = (
     Option("gpus", kinds.WHOLE_OR_NONE, "GPUs per node; what Spark assigned by default"),
     Option("env", kinds.ENVIRONMENT, "environment variables of the nodes"),
     Option("reservation_timeout", kinds.SECONDS, "seconds to wait for all nodes"),
-    Option("feed_timeout", kinds.SECONDS, "seconds that nodes may go without taking a row"),
+    Option("feed_timeout", kinds.SECONDS, "seconds in which no row may move before the feed fails"),
     Option("grace", kinds.SECONDS, "seconds between asking a node to end and ending it"),
 )
 

@@ -17,9 +17,10 @@ class Reserve(Message, frozen=True):
 
 
 class Beat(Message, frozen=True):
-    """Sent every second; silence means that the node is lost."""
+    """Sent every second; silence means that the node is lost. Its feeds have brought ``spooled_bytes`` so far."""
 
     seat: int
+    spooled_bytes: int = 0
 
 
 class Progressed(Message, frozen=True):

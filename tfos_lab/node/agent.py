@@ -127,7 +127,7 @@ class Agent:
         now = time.monotonic()
         if now - self._last_beat >= BEAT_S:
             self._last_beat = now
-            self._send(m.Beat(seat=self._seat))
+            self._send(m.Beat(seat=self._seat, spooled_bytes=self._feeds.spooled_bytes))
         if now - self._driver_heard > self._spec.driver_timeout_s or self._guardian is None:
             self.leave("the driver has gone")
         if self._stop_at is not None and now >= self._stop_at and not self._finished:

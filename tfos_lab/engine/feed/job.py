@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
 _SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
-_FORESEE_S = 0.5
+_ASK_SPARK_S = 0.5
 _OPEN_TIMEOUT_S = 30.0
 _SETTLE_TIMEOUT_S = 2.0
 _CANCEL_TIMEOUT_S = 5.0
@@ -120,7 +120,8 @@ class FeedJob:
         self._token = secrets.token_hex(16)
         self._tls = tls
         self._tag = f"tfos-feed-{cluster.id}-{secrets.token_hex(3)}"
-        self._foresee_s = 0.0
+        self._ask_spark_s = 0.0
+        self._ended_tasks = 0
         self._rows: list[Any] | None = None
         self._error: Exception | None = None
 
@@ -202,26 +203,30 @@ class FeedJob:
 
     def _watch(self, thread: threading.Thread, feed: Feed) -> bool:
         """Wait for the job; returns whether a node wants no more rows before its end."""
-        progress, progressed_s = (0, 0), time.monotonic()
+        moves, moved_s = (0, 0), time.monotonic()
         while thread.is_alive():
             thread.join(_STEP_S)
             self._check_cluster()
             if self._ledger.stopped_by is not None:
                 return True
-            self._foresee(feed)
-            now = (len(feed.committed), feed.size_bytes)
-            if now != progress:
-                progress, progressed_s = now, time.monotonic()
-            self._check_patience(time.monotonic() - progressed_s)
+            self._ask_spark(feed)
+            now = (self._ledger.moves, self._ended_tasks)
+            if now != moves:
+                moves, moved_s = now, time.monotonic()
+            self._check_patience(time.monotonic() - moved_s)
         return False
 
-    def _foresee(self, feed: Feed) -> None:
-        """Ask Spark now and then how many partitions there will be, for whoever looks on."""
-        if feed.foreseen_partitions is None and time.monotonic() >= self._foresee_s:
-            self._foresee_s = time.monotonic() + _FORESEE_S
-            count = spark_session.tasks_of(self._frame.sparkSession, self._tag)
-            if count is not None:
-                self._attempt.server.request(lambda now_s: self._ledger.foresee(feed.number, count, now_s))
+    def _ask_spark(self, feed: Feed) -> None:
+        """Ask Spark now and then how far it is: for whoever looks on, and as it may work long before the first row."""
+        if time.monotonic() < self._ask_spark_s:
+            return
+        self._ask_spark_s = time.monotonic() + _ASK_SPARK_S
+        told = spark_session.tasks_of(self._frame.sparkSession, self._tag)
+        if told is None:
+            return
+        partitions, self._ended_tasks = told
+        if partitions != feed.foreseen_partitions:
+            self._attempt.server.request(lambda now_s: self._ledger.foresee(feed.number, partitions, now_s))
 
     def _cancel(self, thread: threading.Thread) -> None:
         spark_session.cancel_tagged(self._frame.sparkSession, self._tag)
@@ -229,7 +234,10 @@ class FeedJob:
 
     def _check_patience(self, idle_s: float) -> None:
         if idle_s > self._timeout_s:
-            raise FeedTimeout(reason=f"no partition was stored for {self._timeout_s:g} s; raise feed_timeout")
+            raise FeedTimeout(
+                reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
+                "a row; see whether map_fun reads its rows, or raise feed_timeout (timeout_s of cluster.train)"
+            )
 
     def _collect(self, feed: Feed) -> None:
         plan = FeedPlan(

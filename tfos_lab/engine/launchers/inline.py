@@ -131,7 +131,7 @@ class _InlineAgent:
                 self._feeds.pump()
             if time.monotonic() - beat_s > 1.0:
                 beat_s = time.monotonic()
-                self._send(m.Beat(seat=0))
+                self._send(m.Beat(seat=0, spooled_bytes=self._feeds.spooled_bytes))
         self._feeds.close()
         self._control.close()
         self._link.close()

@@ -25,10 +25,14 @@ def not_written(folder: Path | None, error: OSError) -> FeedError:
 
 
 class Spool:
-    """Counts what lies in the folder. Flight's threads call `make_room`; the agent's loop the rest."""
+    """Counts what lies in the folder, and what it was brought in all.
+
+    Flight's threads call `make_room`; the agent's loop the rest.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.brought_bytes = 0
         self._changed = threading.Condition()
         self._limit_bytes = 0
         self._keeps_all = ""
@@ -74,6 +78,7 @@ class Spool:
                 else:
                     break  # a partition that is larger than the limit has to lie here whole before it counts
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
+            self.brought_bytes += size_bytes
 
     def _too_small(self) -> str:
         why = self._keeps_all or "are shuffled"

@@ -48,6 +48,11 @@ class FeedStore:
         """Return a descriptor that is readable when `pump` has something to do."""
         return self._wake
 
+    @property
+    def spooled_bytes(self) -> int:
+        """How much feeds have brought so far, whether or not it counts or is still here."""
+        return self._spool.brought_bytes
+
     def pump(self) -> None:
         """Do what Flight's threads have asked for."""
         with contextlib.suppress(BlockingIOError):
