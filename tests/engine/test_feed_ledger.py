@@ -44,6 +44,10 @@ class Books:
         )
         return self
 
+    def returns(self, seat, *, kind="returned"):
+        self.asked = self.ledger.handle(m.Ended(seat=seat, outcome=m.Outcome(kind=kind)), NOW_S)
+        return self
+
     def both_open(self, batch_size, **how):
         return self.opens(1, batch_size, **how).opens(2, batch_size, **how)
 
@@ -72,6 +76,33 @@ def test_a_feed_that_a_node_has_stopped_is_what_was_committed_by_then():
     assert {seat: done.rows for seat, done in books.sent(m.FeedComplete).items()} == {1: 5, 2: 5}
     assert books.plans() == {1: 2, 2: 2}
     assert books.ledger.cut(0, NOW_S) == []
+
+
+def test_a_node_that_has_returned_is_not_waited_for_by_those_that_read_on():
+    books = Books().opens(1, 10).complete(30, 20)
+    assert books.plans() == {}
+    assert books.returns(2).plans()[1] == 3
+    assert books.ledger.returned == ["worker:0"]
+    assert books.opens(1, 30, opening=1).plans()[1] == 1
+
+
+def test_nor_is_it_to_hear_that_the_length_is_not_known_yet():
+    books = Books().store(0, "a", {1: 20, 2: 20}).opens(1, 10).returns(2)
+    assert 1 in books.sent(m.PlanLater)
+    assert books.job_done(40, 1).plans()[1] == 2
+
+
+def test_the_rows_of_a_node_that_has_returned_give_nobody_a_step():
+    books = Books().both_open(10).store(0, "a", {1: 20, 2: 90}).returns(2)
+    assert books.job_done(110, 1).plans()[1] == 2
+
+
+def test_a_node_whose_function_has_raised_has_not_returned():
+    assert Books().returns(2, kind="raised").ledger.returned == []
+
+
+def test_when_all_have_returned_nobody_is_told_anything():
+    assert Books().both_open(10).complete(1, 1).returns(1).returns(2).asked == []
 
 
 # ---- which rows count ---------------------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ def test_what_a_task_of_ours_said_is_found_in_spark_s_error():
         "no agent could be started"
     )
     assert own_words_in(ValueError(CLASSIC)) is None
+    source = '    raise ConnectionError(f"tfos_lab: no way to {node}")\nConnectionError: tfos_lab: no way to worker:0'
+    assert own_words_in(ValueError(source)) == "no way to worker:0"
 
 
 @pytest.mark.parametrize("spark_flavour", ["standalone"])

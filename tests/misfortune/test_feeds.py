@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 
 import psutil
 import pytest
 
-from tests.misfortune.conftest import Family
+from tests.misfortune.conftest import PATIENCE_S, Family
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -134,6 +135,52 @@ def test_a_node_that_dies_in_the_middle_of_a_feed_ends_it_by_its_name(start, spa
     assert (error.value.node, error.value.kind) == ("worker:0", "Exited")
     assert family.all_gone()
     assert spark.range(10).count() == 10
+
+
+@on_both
+@pytest.mark.parametrize("who", [("chief:0", "worker:0"), ("worker:0",)], ids=["all", "one"])
+def test_a_node_that_returns_in_the_middle_of_a_feed_ends_it_early(start, spark, who):
+    def read(args, ctx):
+        steps = 0
+        for _ in ctx.dataset(50):
+            steps += 1
+            if ctx.node in args:
+                break
+        return steps
+
+    cluster = start(read, who)
+    rows = many_rows(spark)
+    results = feed_and_wait(cluster, rows, spool_bytes=SMALL_BYTES, timeout_s=30)
+    assert results["worker:0"] == 1
+    [note] = cluster.view().notes
+    assert note.startswith("the feed ended early, after ")
+    assert note.endswith("worker:0 returned")
+    assert spark.range(10).count() == 10
+
+
+@on_both
+def test_nodes_of_which_one_has_returned_are_fed_nothing_more(start, spark):
+    def read(args, ctx):
+        import threading
+
+        if not ctx.is_chief:
+            return
+        for _ in ctx.dataset(50):
+            pass
+        threading.Event().wait()
+
+    cluster = start(read)
+    wait_for(lambda: [node for node in cluster.nodes if node.state == "done"])
+    with pytest.raises(ClusterEnded, match=r"half done \(worker:0 returned\)"):
+        cluster.train(many_rows(spark))
+    assert cluster.state == "running"
+
+
+def wait_for(predicate):
+    deadline = time.monotonic() + PATIENCE_S
+    while not predicate():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @on_both

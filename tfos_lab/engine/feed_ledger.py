@@ -77,6 +77,7 @@ class FeedLedger:
         self._ended = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
+        self._returned: set[int] = set()
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
 
@@ -84,6 +85,11 @@ class FeedLedger:
     def seats(self) -> list[int]:
         """The nodes that are fed."""
         return list(self._names)
+
+    @property
+    def returned(self) -> list[str]:
+        """The nodes whose function has returned: nobody reads their rows any more."""
+        return [name for seat, name in self._names.items() if seat in self._returned]
 
     @property
     def current(self) -> Feed | None:
@@ -156,15 +162,26 @@ class FeedLedger:
                 return self._store(message, now_s)
             case m.DatasetOpened():
                 self._openings.setdefault(message.opening, {})[message.seat] = message
-                return [i for feed in self._feeds for i in self._answer(feed, message, now_s)]
+                return [i for feed in self._feeds for i in self._answer(feed, message.opening, message.seat, now_s)]
             case m.FeedStopped(seat=seat):
                 self.stopped_by = self._names.get(seat, str(seat))
+            case m.Ended(seat=seat, outcome=m.Outcome(kind="returned")) if seat in self._names:
+                return self._leave(seat, now_s)
         return []
 
     def _note_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
         """Count in ``moves`` that rows have come to a node, or that it has taken some."""
         self.moves += amount != self._amounts.get(what, 0)
         self._amounts[what] = amount
+
+    def _leave(self, seat: int, now_s: float) -> list[Instruction]:
+        """A node's function has returned: the others agree without it on what they were waiting to agree on."""
+        self._returned.add(seat)
+        if not self._lock_step:
+            return []
+        return [
+            i for feed in self._feeds for opening in self._openings for i in self._answer(feed, opening, seat, now_s)
+        ]
 
     def _note_answers(self, message: m.RowsAnswered, now_s: float) -> Publish:
         answered = self._answered.setdefault(message.inference, Answered())
@@ -220,25 +237,30 @@ class FeedLedger:
         for opening, opened in self._openings.items():
             if not self._lock_step:
                 instructions += self._plan_alone(feed, opened)
-            elif opening not in feed.steps and all(seat in opened for seat in feed.seats):
-                counts = [_steps(feed, opened[seat]) for seat in feed.seats]
-                drops = any(_remainder(feed, opened[seat]) == "drop" for seat in feed.seats)
+            elif opening not in feed.steps and self._is_open_everywhere(opening):
+                reading = [told for seat, told in opened.items() if seat not in self._returned]
+                counts = [_steps(feed, told) for told in reading]
+                drops = any(_remainder(feed, told) == "drop" for told in reading)
                 steps = feed.steps[opening] = min(counts) if drops else max(counts)
                 plan = m.EpochPlan(feed=feed.number, opening=opening, steps=steps)
                 instructions += [*(SendTo(seat, plan) for seat in feed.seats), self._progress(feed, now_s)]
         return instructions
 
-    def _answer(self, feed: Feed, message: m.DatasetOpened, now_s: float) -> list[Instruction]:
+    def _is_open_everywhere(self, opening: int) -> bool:
+        """Whether all nodes that still read have opened this dataset."""
+        reading = set(self._names) - self._returned
+        return bool(reading) and reading <= self._openings[opening].keys()
+
+    def _answer(self, feed: Feed, opening: int, seat: int, now_s: float) -> list[Instruction]:
         """Tell whether the length of a dataset is known: the same to all nodes that wait for one another."""
         if feed.state == "complete":
             return self._plan(feed, now_s)
         if feed.state != "open":
             return []
-        opened = self._openings[message.opening]
-        asked = feed.seats if self._lock_step else [message.seat]
-        if not all(seat in opened for seat in asked):
-            return []
-        return [SendTo(seat, m.PlanLater(feed=feed.number, opening=message.opening)) for seat in asked]
+        later = m.PlanLater(feed=feed.number, opening=opening)
+        if not self._lock_step:
+            return [SendTo(seat, later)]
+        return [SendTo(each, later) for each in feed.seats] if self._is_open_everywhere(opening) else []
 
     def _plan_alone(self, feed: Feed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
         """Nodes that do not wait for one another each read their own rows to the end."""

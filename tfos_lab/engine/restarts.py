@@ -55,6 +55,8 @@ class Restarter(threading.Thread):
         except AttemptLost:
             pass  # the next one will do it
         except Exception as error:
+            if len(attempt.ledger.returned) == len(attempt.ledger.seats):
+                return  # they had nothing left to read
             if attempt.state not in ("stopping", "stopped"):
                 logger.exception("restart %d of cluster %s went wrong", attempt.number, self._cluster.id)
             self._cluster.launch_failed(error if isinstance(error, TfosError) else None, str(error))

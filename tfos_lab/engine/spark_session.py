@@ -119,6 +119,8 @@ _LEAVING_S = 3.0
 _POLL_S = 0.05
 # What a task of ours says, and words of lines that tell a cause.
 _OWN_WORDS = ("FeedError: ", "tfos_lab: ")
+# How a line of a traceback begins that shows our source, not our words.
+_SOURCE = "raise "
 _TELLING = ("Error", "Exception", "Failure")
 _MAX_CAUSE = 1000
 # Spark's books of tasks are a little behind the job's end.
@@ -243,7 +245,7 @@ def own_words_in(error: Exception) -> str | None:
     """Return what a task of ours said in Spark's error, if anything."""
     for line in _lines_of(error):
         for mark in _OWN_WORDS:
-            if mark in line:
+            if mark in line and not line.startswith(_SOURCE):
                 return line[line.index(mark) + len(mark) :]
     return None
 

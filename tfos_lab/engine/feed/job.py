@@ -162,6 +162,7 @@ class FeedJob:
             stream=asked.stream,
             spool_bytes=asked.spool_bytes,
         )
+        self._refuse_if_nobody_reads()
         self._attempt.server.request(lambda _now_s: ledger.open(opening, asked.source))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -169,8 +170,15 @@ class FeedJob:
             if feed is not None and feed is not before and len(feed.locations) == len(feed.seats):
                 return feed
             self._check_cluster()
+            self._refuse_if_nobody_reads()
             time.sleep(0.005)
         raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
+
+    def _refuse_if_nobody_reads(self) -> None:
+        """Begin no feed whose rows would partly be read by nobody. What is under way ends early instead (`_watch`)."""
+        if returned := self._ledger.returned:
+            state = "done" if self._attempt.state == "done" else f"half done ({', '.join(returned)} returned)"
+            raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
 
     def _run_job(self, feed: Feed) -> None:
         """Run Spark's job on a thread of its own, so that an interrupt or a failing node can cancel it."""
@@ -186,6 +194,7 @@ class FeedJob:
         if stopped:
             self._cancel(thread)
             server.request(lambda now_s: ledger.cut(feed.number, now_s))
+            self._note_early_end(feed)
             return
         if self._error is not None:
             self._look_for_a_cause()
@@ -193,6 +202,15 @@ class FeedJob:
         rows = self._rows or []
         total, partitions = sum(row["rows"] for row in rows), len(rows)
         server.request(lambda now_s: ledger.job_done(feed.number, total, partitions, now_s))
+
+    def _note_early_end(self, feed: Feed) -> None:
+        if self._ledger.stopped_by is None and not self._request.stream:
+            done, names = len(feed.committed), ", ".join(self._ledger.returned)
+            self._cluster.note(f"the feed ended early, after {done} of its partitions, as {names} returned")
+
+    def _is_unwanted(self) -> bool:
+        """Whether a node wants no more rows: it has said so, or its function has returned."""
+        return self._ledger.stopped_by is not None or bool(self._ledger.returned)
 
     def _look_for_a_cause(self) -> None:
         """A node that is gone makes Spark's job fail, too, and the roster hears of it a moment later."""
@@ -207,14 +225,15 @@ class FeedJob:
         while thread.is_alive():
             thread.join(_STEP_S)
             self._check_cluster()
-            if self._ledger.stopped_by is not None:
+            if self._is_unwanted():
                 return True
             self._ask_spark(feed)
             now = (self._ledger.moves, self._ended_tasks)
             if now != moves:
                 moves, moved_s = now, time.monotonic()
             self._check_patience(time.monotonic() - moved_s)
-        return False
+        # Where all nodes have returned and gone, tasks find nobody.
+        return self._error is not None and self._is_unwanted()
 
     def _ask_spark(self, feed: Feed) -> None:
         """Ask Spark now and then how far it is: for whoever looks on, and as it may work long before the first row."""
@@ -257,12 +276,12 @@ class FeedJob:
 
     def _wait_until_complete(self, feed: Feed) -> None:
         deadline = time.monotonic() + self._timeout_s
-        while feed.state == "open":
+        while feed.state == "open" and self._attempt.state != "done":
             self._check_cluster()
             if time.monotonic() > deadline:
                 raise FeedTimeout(reason=f"rows were stored but not committed within {self._timeout_s:g} s")
             time.sleep(0.005)
-        if feed.total_rows != feed.expected_rows and self._ledger.stopped_by is None:
+        if feed.total_rows != feed.expected_rows and not self._is_unwanted():
             raise FeedError(
                 reason=f"Spark produced {feed.expected_rows} rows, {feed.total_rows} were committed: "
                 "a fault of tfos_lab, please report it"

@@ -103,6 +103,9 @@ class StreamFeed:
             if batch > self._done_batch:
                 self._feed_rows(replace(self._request, frame=rows))
                 self._done_batch = batch
+        except ClusterEnded:
+            self._ending.set()  # the query ends with this error: that is no failure of the stream
+            raise
         finally:
             with self._idle:
                 self._busy = False
@@ -125,7 +128,6 @@ class StreamFeed:
             if attempt.state == "restarting":
                 raise AttemptLost
             if self._is_unwanted(attempt):
-                self._ending.set()  # the query ends with this error: that is no failure of the stream
                 raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
             time.sleep(_STEP_S)
 
