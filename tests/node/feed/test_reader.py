@@ -176,6 +176,74 @@ def test_an_epoch_that_was_left_after_its_last_step_has_been_read_too(node):
     assert node.rows(reading) == [4, 5]
 
 
+def test_an_epoch_that_was_left_after_its_last_step_is_not_begun_anew_before_that_is_known(node):
+    node.open_feed(0).segment([0, 1, 2, 3], feed=0)
+    reading = node.open(4)
+    left = node.reader.epoch(reading)
+    assert next(left)[1] == 4
+    left.close()
+    following = node.reader.epoch(reading)
+    assert next(following) is None
+    node.complete(4, feed=0).plan(1, feed=0)
+    assert next(following) is None
+    node.open_feed(1).segment([4, 5], feed=1).complete(2, feed=1).plan(1, feed=1)
+    assert [item[0]["x"].tolist() for item in following if item is not None] == [[4, 5, 0, 0]]
+
+
+def test_an_epoch_that_was_left_before_its_last_step_begins_anew(node):
+    node.open_feed().segment([0, 1, 2, 3])
+    reading = node.open(4)
+    left = node.reader.epoch(reading)
+    assert next(left)[1] == 4
+    left.close()
+    anew = node.reader.epoch(reading)
+    assert next(anew) is None
+    node.segment([4, 5])
+    assert next(anew)[0]["x"].tolist() == [0, 1, 2, 3]
+    node.complete(6).plan(2)
+    assert [item[0]["x"].tolist() for item in anew if item is not None] == [[4, 5, 0, 0]]
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_whoever_looks_at_the_first_batches_only_has_not_read_the_epoch(node, is_planned):
+    node.open_feed(0).segment(list(range(20)), feed=0)
+    reading = node.open(4)
+    if is_planned:
+        node.complete(20, feed=0).plan(5, feed=0)
+    look = node.reader.epoch(reading)
+    assert next(look)[1] == 16
+    look.close()
+    if not is_planned:
+        node.complete(20, feed=0).plan(5, feed=0)
+    node.open_feed(1).segment([77], feed=1).complete(1, feed=1).plan(1, feed=1)
+    assert node.rows(reading) == list(range(20))
+    assert node.rows(reading) == [77]
+
+
+def test_a_plan_that_comes_twice_counts_no_epoch_twice(node):
+    node.open_feed(0, epochs=2).segment([1, 2], feed=0).complete(2, feed=0).plan(1, feed=0)
+    node.open_feed(1).segment([3], feed=1).complete(1, feed=1).plan(1, feed=1)
+    reading = node.open(2)
+    assert node.rows(reading) == [1, 2]
+    node.plan(1, feed=0)
+    assert [node.rows(reading), node.rows(reading)] == [[1, 2], [3]]
+
+
+def test_a_micro_batch_that_was_left_after_its_last_step_counts_once_more_is_asked_for(node):
+    node.open_feed(0, stream=True).segment([0, 1, 2, 3], feed=0).complete(4, feed=0).plan(1, feed=0)
+    reading = node.open(4)
+    left = node.reader.epoch(reading)
+    assert next(left)[1] == 4
+    left.close()
+    assert node.told(m.FeedRead) == []
+    anew = node.reader.epoch(reading)
+    assert next(anew) is None
+    assert [told.feed for told in node.told(m.FeedRead)] == [0]
+    node.open_feed(1, stream=True).segment([4], feed=1).complete(1, feed=1).plan(1, feed=1).end()
+    assert [item[0]["x"].tolist() for item in anew if item is not None] == [[4, 0, 0, 0]]
+    assert [told.feed for told in node.told(m.FeedRead)] == [0, 1]
+
+
 def test_a_micro_batch_whose_last_step_was_taken_before_it_was_agreed_on_is_not_read_twice(node):
     node.open_feed(0, stream=True).segment([0, 1, 2, 3], feed=0)
     stream = node.reader.epoch(node.open(4))

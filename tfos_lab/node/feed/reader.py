@@ -147,20 +147,21 @@ class FeedReader:
             pass
         return feed
 
-    def _find_feed(self, timeout_s: float) -> Feed | None:
-        """Return the feed that the next epoch reads, or None if there is none within this time.
+    def _find_feed(self, timeout_s: float, reading: Reading | None = None) -> Feed | None:
+        """Return the feed that the next epoch (of ``reading``) reads, or None if there is none within this time.
 
         A feed is read ``epochs`` times before the next one; the last one may be read again and again once the driver
-        has said that no other will come.
+        has said that no other will come. An epoch that was left before its last step does not count.
         """
         with self._changed:
             for wait_s in (timeout_s, 0.0):
                 unread = [feed for feed in self._feeds if feed.epochs_read < feed.epochs and feed.aborted is None]
                 if unread:
-                    return unread[0]
-                if self._serving is not None:
+                    if reading is None or not unread[0].is_undecided(reading):
+                        return unread[0]
+                elif self._serving is not None:
                     return self._serving
-                if self._ended:
+                elif self._ended:
                     return self._last_feed()
                 self._changed.wait(wait_s)
             return None
@@ -194,19 +195,27 @@ class FeedReader:
 
         Whoever iterates may have lost interest while this waits: None is the occasion to notice.
         """
-        while (feed := self._find_feed(_IDLE_S)) is None:
+        while (feed := self._find_feed(_IDLE_S, reading)) is None:
+            self._tell_of_stream()
             yield None
         if feed.serving:
             yield from self._serve(feed, reading)
             return
         yield from self._read(feed, reading)
         while feed.stream:
-            self._say(m.FeedRead(seat=self._seat, feed=feed.number))
+            self._tell_of_stream()
             following = yield from self._next_of_stream()
             if following is None:
                 return
             feed = following
             yield from self._read(feed, reading)
+
+    def _tell_of_stream(self) -> None:
+        """Tell the driver what has been read of a stream: who asks for what follows is done with what came before."""
+        for feed in self._feeds:
+            if feed.stream and feed.epochs_read and not feed.told:
+                feed.told = True
+                self._say(m.FeedRead(seat=self._seat, feed=feed.number))
 
     def _next_of_stream(self) -> Generator[None, None, Feed | None]:
         """Wait for the next feed of a stream; None if there is none."""
@@ -249,11 +258,13 @@ class FeedReader:
                 rows = min(rows, (feed.steps[reading.opening] - step) * reading.batch_size)
                 if not rows:
                     break
-            steps = math.ceil(rows / reading.batch_size)
-            step += steps
-            self._keep_promise(reading, step, more=True)
-            self._mark(feed, reading, step, rows)
-            yield pad_to(slice_rows(batch, 0, rows), steps * reading.batch_size), rows
+            for piece in self._pieces(feed, reading, step, slice_rows(batch, 0, rows)):
+                rows = count_rows(piece)
+                steps = math.ceil(rows / reading.batch_size)
+                step += steps
+                self._keep_promise(reading, step, more=True)
+                self._mark(feed, reading, step, rows)
+                yield pad_to(piece, steps * reading.batch_size), rows
         yield from self._until(feed, is_planned)
         self._keep_promise(reading, feed.steps[reading.opening], more=False)
         while step < feed.steps[reading.opening]:
@@ -262,6 +273,19 @@ class FeedReader:
             yield zeros(feed.specs, reading.batch_size), 0
         if feed.steps[reading.opening] == 0:
             feed.epochs_read += 1
+
+    def _pieces(self, feed: Feed, reading: Reading, step: int, batch: Columns) -> Iterator[Columns]:
+        """Yield rows as they are, but what may be an epoch's last step by itself.
+
+        Whoever only looks at the first batches of a few has not read an epoch, though all lie ready for it.
+        """
+        rows, size = count_rows(batch), reading.batch_size
+        steps = math.ceil(rows / size)
+        if steps > 1 and feed.may_end(reading, step + steps):
+            yield slice_rows(batch, 0, (steps - 1) * size)
+            yield slice_rows(batch, (steps - 1) * size, rows)
+        else:
+            yield batch
 
     def _keep_promise(self, reading: Reading, steps: int, *, more: bool) -> None:
         """Raise if an epoch has, or will have, another number of steps than Keras and TensorFlow were told."""

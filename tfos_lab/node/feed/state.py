@@ -29,6 +29,7 @@ class Feed:
     aborted: str | None = None
     epochs_read: int = 0
     stream: bool = False
+    told: bool = False
     serving: bool = False
 
     @property
@@ -40,8 +41,22 @@ class Feed:
         """Whether a segment is here, or will never be."""
         return index < len(self.segments) or self.complete
 
+    def may_end(self, reading: Reading, step: int) -> bool:
+        """Whether this step may be the last of an epoch, as far as is known by now."""
+        steps = self.steps.get(reading.opening)
+        if steps is not None:
+            return step == steps
+        return step * reading.batch_size >= sum(rows for _, rows in self.segments)
+
+    def is_undecided(self, reading: Reading) -> bool:
+        """Whether nobody knows yet if an epoch was left after its last step, and so has been read, or before it."""
+        step = self.taken.get(reading.opening, 0)
+        return step > 0 and reading.opening not in self.steps and self.may_end(reading, step)
+
     def plan(self, opening: int, steps: int) -> bool:
         """Take in how many steps an epoch has; returns whether one that is under way has been read by that."""
+        if opening in self.steps:
+            return False  # nodes that do not wait for one another are told again whenever one opens a dataset
         self.steps[opening] = steps
         return self._count_epoch(opening)
 
