@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tfos_lab.errors import ConfigError, NodeFailed
+from tfos_lab.errors import ConfigError, FeedError, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("local-session", "standalone")]
 
@@ -78,6 +78,24 @@ def test_a_stream_is_stopped_and_gone_on_with_and_no_row_is_lost_or_read_twice(r
     wait_for_rows(second, bounds[-1] - len(read))
     feed.stop()
     assert sorted([*read, *rows_of(second.wait(timeout_s=PATIENCE_S))]) == list(range(bounds[-1]))
+
+
+def test_a_stream_that_ends_before_its_first_row_is_an_epoch_without_steps(run, frame, spark, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    cluster = run(collect)
+    cluster.train(spark.readStream.schema("x long, y array<float>").json(str(tmp_path / "nothing"))).stop()
+    assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == []
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_stream_that_cannot_begin_says_why_and_the_cluster_goes_on(run, frame, stream, tmp_path):
+    rows, _ = stream
+    (tmp_path / "file").write_text("")
+    cluster = run(collect)
+    with pytest.raises(FeedError, match=r"^the stream could not be begun: \S*Exception: .*$"):
+        cluster.train(rows, checkpoint=str(tmp_path / "file" / "checkpoint"))
+    cluster.train(frame(5))
+    assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == list(range(5))
 
 
 def test_a_stream_ends_when_the_nodes_want_no_more(run, frame, stream):

@@ -21,8 +21,8 @@ class Stream(Protocol):
     """A stream that was begun."""
 
     @property
-    def is_active(self) -> bool:
-        """Whether rows may still come."""
+    def is_over(self) -> bool:
+        """Whether no rows will come any more."""
         ...
 
     def join(self, timeout_s: float) -> None:
@@ -97,7 +97,7 @@ class Feeding:
 
     def pass_on_end(self, attempt: Attempt) -> None:
         """Tell the nodes of an attempt, once they have been fed all there is."""
-        if self._ended and attempt.caught_up and not any(stream.is_active for stream in self.streams):
+        if self._ended and attempt.caught_up and all(stream.is_over for stream in self.streams):
             with contextlib.suppress(OSError):
                 attempt.server.request(lambda _now_s: attempt.ledger.end())
 

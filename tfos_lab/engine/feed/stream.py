@@ -6,6 +6,7 @@ rows that nobody has read.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -17,7 +18,7 @@ from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed.job import AttemptLost, FeedJob, FeedRequest
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.roster import OVER
-from tfos_lab.errors import ClusterEnded, ConfigError
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,6 +50,7 @@ class StreamFeed:
         self._idle = threading.Condition()
         self._busy = False
         self._done_batch = -1
+        self._has_fed = False
         self.query: Any = None
         self._over = threading.Event()
 
@@ -66,6 +68,11 @@ class StreamFeed:
     def is_active(self) -> bool:
         """Whether rows may still come."""
         return self.query is None or bool(self.query.isActive)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the nodes have had all there was."""
+        return self._over.is_set()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the stream's end."""
@@ -118,6 +125,7 @@ class StreamFeed:
             try:
                 with self._feeding.lock:
                     feed = FeedJob(self._cluster, attempt, request, self._feeding.tls_identity(attempt)).run()
+                    self._has_fed = True
                 self._wait_until_read(attempt, feed)
                 return
             except AttemptLost:
@@ -149,6 +157,7 @@ class StreamFeed:
                     self._ending.set()
                     self.query.stop()
                 time.sleep(_STEP_S * 2)
+            self._feed_columns()
         finally:
             self._over.set()
         self._feeding.pass_on_end(self._cluster.attempt)
@@ -156,6 +165,14 @@ class StreamFeed:
         if error is not None and not self._ending.is_set():
             reason = spark_session.own_words_in(error) or f"the stream failed: {spark_session.cause_of(error)}"
             self._cluster.attempt.fail(Failure("feed", "FeedError", reason))
+
+    def _feed_columns(self) -> None:
+        """Let the nodes see the columns of a stream that has ended before its first row, as of an empty table."""
+        if self._has_fed or self._cluster.ended or self.query.exception() is not None:
+            return
+        frame = self._request.frame
+        with contextlib.suppress(Exception):  # the cluster has ended, or Spark has
+            self._feed_rows(replace(self._request, frame=frame.sparkSession.createDataFrame([], frame.schema)))
 
 
 def feed_stream(cluster: Lifecycle, feeding: Feeding, request: FeedRequest, *, checkpoint: str) -> StreamFeed:
@@ -169,8 +186,10 @@ def feed_stream(cluster: Lifecycle, feeding: Feeding, request: FeedRequest, *, c
     feeding.streams.append(stream)
     try:
         stream.start(checkpoint)
-    except BaseException:
+    except BaseException as error:
         feeding.streams.remove(stream)
+        if isinstance(error, Exception):
+            raise FeedError(reason=f"the stream could not be begun: {spark_session.cause_of(error)}") from error
         raise
     return stream
 
