@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import time
 
@@ -181,6 +182,25 @@ def wait_for(predicate):
     while not predicate():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_feed_that_is_interrupted_tells_its_readers_so(start, spark):
+    def read_slowly(args, ctx):
+        import time
+
+        for _ in ctx.dataset(50):
+            time.sleep(0.05)
+
+    def interrupt(thread):
+        wait_for(lambda: sum(node.rows for node in cluster.nodes))
+        signal.pthread_kill(thread, signal.SIGINT)
+
+    cluster = start(read_slowly)
+    threading.Thread(target=interrupt, args=(threading.get_ident(),)).start()
+    with pytest.raises(KeyboardInterrupt):
+        cluster.train(many_rows(spark), spool_bytes=SMALL_BYTES)
+    with pytest.raises(NodeFailed, match=r"FeedError: cluster\.train was interrupted before all rows had come"):
+        cluster.wait(timeout_s=60)
 
 
 @on_both

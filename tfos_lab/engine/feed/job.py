@@ -135,7 +135,7 @@ class FeedJob:
             self._wait_until_complete(feed)
             return feed
         except BaseException as error:
-            reason = str(error) or type(error).__name__
+            reason = _reason_to_read_no_further(error)
             server.request(lambda _now_s: self._ledger.abort(feed.number, reason))
             if isinstance(error, FeedError):
                 self._attempt.fail(Failure("feed", type(error).__name__, reason))
@@ -296,6 +296,13 @@ class FeedJob:
             raise self._cluster.failure()
         if state in ("stopped", "stopping"):
             raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
+
+
+def _reason_to_read_no_further(error: BaseException) -> str:
+    """Say to a node that is in the middle of a feed why no more rows come."""
+    if isinstance(error, KeyboardInterrupt):
+        return "cluster.train was interrupted before all rows had come: start another cluster to read them"
+    return str(error) or type(error).__name__
 
 
 def _reason(error: Exception) -> str:

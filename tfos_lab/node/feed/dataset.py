@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tfos_lab.data.batches import count_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
-from tfos_lab.errors import ConfigError
+from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.feed.generator_dataset import generator_dataset
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ class _Layout:
         self._features = list(request.features) if request.features else rest
         if not self._features:
             raise ConfigError([f"no feature column is left beside {', '.join(named)}"])
+        if self._label is None and WEIGHT_KEY in self._features:
+            problem = f"column '{WEIGHT_KEY}': batches without a label have the weights of their rows under this name"
+            raise ConfigError([f"{problem}; say weight='{WEIGHT_KEY}' if it holds them, or rename it"])
 
     def signature(self) -> Any:
         """Return the `tf.TensorSpec` of several batches, whose rows are the first dimension."""
@@ -103,7 +106,20 @@ class _Layout:
         return self._shape_up(tensors, weights)
 
     def arrange(self, columns: dict[str, np.ndarray], rows: int) -> Any:
-        """Return the element of columns of which the first ``rows`` rows count."""
+        """Return the element of columns of which the first ``rows`` rows count.
+
+        Raises
+        ------
+        FeedError
+            If the columns are not those that the dataset was made for.
+        """
+        for spec in self._by_name.values():
+            if not _fits(columns.get(spec.name), spec):
+                came = [ColumnSpec(name, "number", str(has.dtype), has.shape[1:]) for name, has in columns.items()]
+                raise FeedError(
+                    reason=f"this dataset was made for rows of ({_described(self._by_name.values())}), and now come "
+                    f"rows of ({_described(came)}): call ctx.dataset anew for each cluster.train"
+                )
         if self._weight is None:
             weights = np.ones(count_rows(columns), np.float32)
         else:
@@ -122,3 +138,13 @@ class _Layout:
             return {**features, WEIGHT_KEY: weights}
         x = features[self._features[0]] if len(features) == 1 else features
         return x, columns[self._label], weights
+
+
+def _fits(values: np.ndarray | None, spec: ColumnSpec) -> bool:
+    if values is None or values.dtype != spec.dtype or values.ndim != 1 + len(spec.shape):
+        return False
+    return all(size in (known, None) for known, size in zip(values.shape[1:], spec.shape, strict=True))
+
+
+def _described(specs: Iterable[ColumnSpec]) -> str:
+    return ", ".join(map(str, specs))
