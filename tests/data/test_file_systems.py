@@ -89,6 +89,41 @@ def test_what_a_file_system_answers_is_told():
         open_place("abfs://x")
 
 
+def test_what_a_user_installed_for_a_store_comes_before_pyarrow(monkeypatch):
+    asked = []
+
+    def from_uri(address):
+        asked.append(address)
+        return fs.LocalFileSystem(), "x"
+
+    monkeypatch.setattr(file_systems.fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    paths = ["gs://bucket/x", "abfs://box/x", "wasbs://box@account.blob.core.windows.net/x", "s3a://bucket/x"]
+    for package_is_there in (False, True):
+        monkeypatch.setattr(
+            file_systems.importlib.util, "find_spec", lambda name, is_there=package_is_there: is_there or None
+        )
+        for path in paths:
+            open_place(path)
+    assert asked == [
+        # pyarrow would try for 15 minutes.
+        "gs://bucket/x?retry_limit_seconds=60",
+        "abfs://box/x",
+        "abfss://box@account.dfs.core.windows.net/x",
+        "s3://bucket/x",
+        "fsspec+gs://bucket/x",
+        "fsspec+abfs://box/x",
+        "fsspec+abfss://box@account.dfs.core.windows.net/x",
+        "s3://bucket/x",
+    ]
+
+
+def test_what_pyarrow_cannot_open_is_said_with_who_might():
+    with pytest.raises(
+        ConfigError, match=r"account name \(so says pyarrow; adlfs finds keys in more places: install it"
+    ):
+        open_place("abfs://box/x")
+
+
 def batches(*ids):
     return [pa.RecordBatch.from_pydict({"id": list(ids), "part": [f"p{i % 2}" for i in ids]})]
 

@@ -1,12 +1,16 @@
 """The file system that a path lies on, opened by pyarrow, or by fsspec where that one knows it.
 
 Paths are written as Hadoop writes them: no escapes, and its names of schemes (``s3a``, ``wasb``). pyarrow comes first,
-since every executor has it; fsspec knows what else there is, where it is installed.
+since every executor has it; fsspec knows what else there is, where it is installed. Google's and Azure's stores go by
+gcsfs and adlfs where these are installed, for they find keys and emulators in more places than pyarrow does.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import socket
+from collections.abc import Iterator
 from urllib.parse import quote
 
 from pyarrow import fs
@@ -37,6 +41,12 @@ _NEEDS = {
 }
 
 
+# Who opens these before pyarrow does, and what is said where that one cannot.
+_PREFERRED = {"gs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
+# By itself pyarrow tries for 15 minutes to reach Google, or to get a key there.
+_QUERIES = {"gs": "?retry_limit_seconds=60"}
+
+
 def open_place(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system that a path is on, and the path as that one knows it.
 
@@ -51,11 +61,10 @@ def open_place(path: str) -> tuple[fs.FileSystem, str]:
     known = _ALIASES.get(scheme, scheme)
     if scheme.startswith("wasb"):
         host = host.replace(".blob.", ".dfs.")  # Azure's two names of one account; this one goes with the container's
-    try:
-        opened = _known(f"{known}://{host}{quote(rest)}") or _known(f"fsspec+{known}://{host}{rest}")
-    except Exception as error:  # whatever a library of the user's raises for wrong keys, hosts and names
-        problem = f"path='{path}': {socket.gethostname()} cannot open it: {str(error) or type(error).__name__}"
-        raise ConfigError([problem]) from error
+    ours, theirs = f"{known}://{host}{quote(rest)}{_QUERIES.get(known, '')}", f"fsspec+{known}://{host}{rest}"
+    first, second = (theirs, ours) if _is_there(_PREFERRED.get(known)) else (ours, theirs)
+    with in_words(path):
+        opened = _known(first) or _known(second)
     if opened is None:
         needs = _NEEDS.get(known, f"fsspec, and the package that makes {scheme}:// known to it")
         problem = (
@@ -64,6 +73,32 @@ def open_place(path: str) -> tuple[fs.FileSystem, str]:
         )
         raise ConfigError([problem])
     return opened
+
+
+@contextlib.contextmanager
+def in_words(path: str) -> Iterator[None]:
+    """Say in a sentence what a file system answers, whatever it raises for wrong keys, hosts and names."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        answer = " ".join(str(error).split()) or type(error).__name__
+        problem = f"path='{path}': {socket.gethostname()} cannot open it: {answer}{_hint(path)}"
+        raise ConfigError([problem]) from error
+
+
+def _hint(path: str) -> str:
+    """Name the package that might find a way where pyarrow found none."""
+    scheme = split_scheme(path)[0]
+    package = _PREFERRED.get(_ALIASES.get(scheme, scheme))
+    if package is None or _is_there(package):
+        return ""
+    return f" (so says pyarrow; {package} finds keys in more places: install it on the driver and all executors)"
+
+
+def _is_there(package: str | None) -> bool:
+    return package is not None and importlib.util.find_spec(package) is not None
 
 
 def _known(address: str) -> Opened | None:

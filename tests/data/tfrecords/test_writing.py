@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fsspec
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from tfos_lab.data.tfrecords import writing
 from tfos_lab.data.tfrecords.writing import abort, commit, start_write, write_task
 from tfos_lab.errors import ConfigError, RecordError
 
@@ -64,7 +67,91 @@ def test_overwriting_keeps_the_old_files_until_the_new_ones_are_there(tmp_path):
     assert f"part-00000-{old.job_id}.tfrecord" in tree(tmp_path)
     commit(job, written)
     # What another job is writing right now is not this one's to remove.
-    assert tree(tmp_path) == ["_SUCCESS", f"_temporary-{other.job_id}", f"part-00000-{job.job_id}.tfrecord"]
+    others = [f"_temporary-{other.job_id}", f"_temporary-{other.job_id}/_is_on"]
+    assert tree(tmp_path) == ["_SUCCESS", *others, f"part-00000-{job.job_id}.tfrecord"]
+
+
+class ObjectStore(MemoryFileSystem):
+    """As those of Azure and Google are by fsspec: no folders that have to be made, and lists of all that is below."""
+
+    protocol = "objects"
+    store = {}  # noqa: RUF012 - fsspec's way
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    def find(self, path, maxdepth=None, withdirs=False, detail=False, **kwargs):
+        return super().find(path, withdirs=withdirs, detail=detail, **kwargs)
+
+
+@pytest.fixture
+def store():
+    fsspec.register_implementation("objects", ObjectStore, clobber=True)
+    yield ObjectStore.store
+    ObjectStore.store.clear()
+    ObjectStore.pseudo_dirs[:] = [""]
+
+
+def test_overwriting_in_a_store_of_objects_leaves_the_new_files_alone(store):
+    for part in (0, 1):
+        old = start("objects://box/out", partitionBy="part")
+        commit(old, write_task(old, batches(part), task=0, attempt=1))
+    job = start("objects://box/out/", overwrite=True, partitionBy="part")
+    commit(job, write_task(job, batches(2), task=0, attempt=1))
+    there = sorted(name.partition("box/out/")[2] for name in store)
+    assert there == ["_SUCCESS", f"part=p0/part-00000-{job.job_id}.tfrecord"]
+
+
+def test_a_task_that_outlives_its_job_leaves_nothing_in_a_store_of_objects(store):
+    job = start("objects://box/out")
+    abort(job, [])
+    with pytest.raises(RecordError, match="the folder that the driver made for this job is not to be seen on"):
+        write_task(job, batches(1), task=0, attempt=1)
+    assert not store
+
+
+def test_an_overwrite_that_fails_on_its_way_leaves_the_old_files(tmp_path):
+    old = start(tmp_path, partitionBy="part")
+    commit(old, write_task(old, batches(1, 2), task=0, attempt=1))
+    before = tree(tmp_path)
+    job = start(tmp_path, overwrite=True, partitionBy="part")
+    written = write_task(job, batches(3, 4), task=0, attempt=1)
+    (tmp_path / f"_temporary-{job.job_id}" / written[1][0].rpartition("/")[2]).unlink()
+    with pytest.raises(FileNotFoundError):
+        commit(job, written)
+    abort(job, written)
+    assert tree(tmp_path) == before
+
+
+def test_an_overwrite_that_cannot_remove_the_old_files_keeps_the_new_ones(tmp_path, monkeypatch):
+    old = start(tmp_path)
+    commit(old, write_task(old, batches(1), task=0, attempt=1))
+    job = start(tmp_path, overwrite=True)
+    written = write_task(job, batches(2), task=0, attempt=1)
+
+    def refuse(*given):
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(writing, "_clear", refuse)
+    with pytest.raises(PermissionError):
+        commit(job, written)
+    abort(job, written)
+    assert f"part-00000-{job.job_id}.tfrecord" in tree(tmp_path)
+
+
+def test_overwriting_removes_folders_that_have_no_new_files(tmp_path):
+    old = start(tmp_path, partitionBy="part")
+    commit(old, write_task(old, batches(1, 2), task=0, attempt=1))
+    (tmp_path / "part=p1" / "deep").mkdir()
+    (tmp_path / "part=p0" / "deep").mkdir()
+    (tmp_path / "part=p0" / "deep" / "file").touch()
+    job = start(tmp_path, overwrite=True, partitionBy="part")
+    commit(job, write_task(job, batches(4), task=0, attempt=1))
+    assert tree(tmp_path) == ["_SUCCESS", "part=p0", f"part=p0/part-00000-{job.job_id}.tfrecord"]
+
+
+def test_a_folder_that_is_not_ours_to_write_is_said_in_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"path='.*file/out': .* cannot open it: .*Not a directory"):
+        start(tmp_path / "file" / "out")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,9 @@ def write_tfrecords(
         `tfos_lab.data.tfrecords.feature_types`; a null becomes no feature.
     path : str
         The folder: on the file system that Spark writes to by default, or with a scheme that pyarrow or fsspec opens on
-        the driver and the executors (file, hdfs, s3, gs, ...).
+        the driver and the executors (file, hdfs, s3, gs, ...). Keys and addresses of stores are those of their
+        environments (``AWS_...``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_CONNECTION_STRING`` where adlfs
+        is installed; for executors ``spark.executorEnv.*``), and not Spark's own ``fs.*`` settings.
     mode : str
         Where the folder is there already: ``"error"``, ``"append"`` or ``"overwrite"``.
     partition_by : str or iterable of str

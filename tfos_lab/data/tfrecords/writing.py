@@ -1,7 +1,10 @@
 """What Spark's writer does: tasks write into a hidden folder; the driver moves the files into place or removes them.
 
 So a job that fails leaves nothing, and nobody reads the files of one that is not done. An attempt that Spark repeats
-writes a file of its own, and only that of the one which succeeded is moved.
+writes a file of its own, and only that of the one which succeeded is moved. What is overwritten goes last.
+
+While the job is on, the hidden folder holds a file that says so. Stores of objects (S3, Azure's, Google's) know no
+folders that have to be made first: there it alone tells a task that its job has ended, or that it writes elsewhere.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ import socket
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import compute, fs
 
-from tfos_lab.data.file_systems import open_place
+from tfos_lab.data.file_systems import in_words, open_place
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.tfrecords.encode import encode
 from tfos_lab.data.tfrecords.feature_types import check_columns
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 _SLICE_BYTES = 4 << 20
 _SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz"}
 _STAGING = "_temporary-"
+_IS_ON = "_is_on"
 
 # A file that a task has written: where it is, and where it belongs below the job's folder.
 Written = tuple[str, str]
@@ -50,6 +55,11 @@ class WriteJob:
     overwrite: bool
     existed: bool
 
+    @property
+    def staging(self) -> str:
+        """The hidden folder, below the job's own."""
+        return f"{_STAGING}{self.job_id}"
+
 
 def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
     """Check on the driver, before a row is computed, whether the rows can be written."""
@@ -62,29 +72,32 @@ def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool)
     if not kept:
         raise ConfigError([f"partition_by={', '.join(write.partition_by)}: leaves no column to write"])
     check_columns({"fields": kept})
-    system, base = open_place(write.path)
-    info = system.get_file_info(base)
+    with in_words(write.path):
+        system, base = _open(write.path)
+        info = system.get_file_info(base)
     if info.type == fs.FileType.File:
         raise ConfigError([f"path='{write.path}' is a file: name a folder"])
     if write.mode == "error" and info.type != fs.FileType.NotFound:
         raise ConfigError([f"path='{write.path}' is there already: use mode='overwrite' or mode='append'"])
-    job_id = uuid.uuid4().hex[:12]
-    # Made here and not by tasks: one that Spark is still to stop cannot write again after `abort`.
-    system.create_dir(f"{base}/{_STAGING}{job_id}", recursive=True)
-    return WriteJob(
+    job = WriteJob(
         path=absolute(write.path),
-        job_id=job_id,
+        job_id=uuid.uuid4().hex[:12],
         compression=write.compression,
         partition_by=write.partition_by,
         overwrite=overwrite,
         existed=info.type != fs.FileType.NotFound,
     )
+    # Made here and not by tasks: one that Spark is still to stop cannot write again after `abort`.
+    with in_words(write.path):
+        system.create_dir(f"{base}/{job.staging}", recursive=True)
+        _touch(system, f"{base}/{job.staging}/{_IS_ON}")
+    return job
 
 
 def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, attempt: int) -> list[Written]:
     """Write one task's rows into the hidden folder; a task without rows writes no file."""
-    system, base = open_place(job.path)
-    staging = f"{base}/{_STAGING}{job.job_id}"
+    system, base = _open(job.path)
+    staging = f"{base}/{job.staging}"
     outputs: dict[str, tuple[str, IO[bytes]]] = {}
     with contextlib.ExitStack() as stack:
         for batch in batches:
@@ -94,43 +107,51 @@ def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, atte
                     outputs[folder] = staged, stack.enter_context(_create(system, staged, job))
                 for part in _slices(rows):
                     outputs[folder][1].write(frame(encode(part)))
+    if outputs and not _is_file(system, f"{staging}/{_IS_ON}"):
+        _sweep(system, base, job)
+        raise _unseen(job)
     name = f"part-{task:05d}-{job.job_id}{_SUFFIXES[job.compression]}"
     return [(staged, f"{folder}/{name}" if folder else name) for folder, (staged, _) in outputs.items()]
 
 
 def commit(job: WriteJob, written: Sequence[Written]) -> None:
     """Move all files into place; ``_SUCCESS`` says that all are there."""
-    system, base = open_place(job.path)
-    system.create_dir(base, recursive=True)
-    if job.overwrite:
-        _empty(system, base)
-    for folder in sorted({final.rpartition("/")[0] for _, final in written} - {""}):
-        system.create_dir(f"{base}/{folder}", recursive=True)
+    system, base = _open(job.path)
+    old = _entries(system, base) if job.overwrite else []
+    for folder in sorted({final.rpartition("/")[0] for _, final in written}):
+        system.create_dir(f"{base}/{folder}".rstrip("/"), recursive=True)
     for staged, final in written:
         system.move(staged, f"{base}/{final}")
-    _remove(system, f"{base}/{_STAGING}{job.job_id}")
-    with system.open_output_stream(f"{base}/_SUCCESS", compression=None):
-        pass
+    # From here on `abort` leaves the new files where they are, as some of the old ones may be gone.
+    _remove(system, f"{base}/{job.staging}")
+    _clear(system, base, old, [final for _, final in written])
+    _touch(system, f"{base}/_SUCCESS")
 
 
 def abort(job: WriteJob, written: Sequence[Written]) -> None:
-    """Remove everything that the job has written."""
-    system, base = open_place(job.path)
+    """Remove everything that the job has written; one whose files are all in place stays."""
+    system, base = _open(job.path)
+    if not _is_file(system, f"{base}/{job.staging}/{_IS_ON}"):
+        return
     for _, final in written:
-        if system.get_file_info(f"{base}/{final}").type == fs.FileType.File:
+        if _is_file(system, f"{base}/{final}"):
             system.delete_file(f"{base}/{final}")
-    _remove(system, f"{base}/{_STAGING}{job.job_id}")
+    # First what tells tasks to go on, so that none leaves a file behind our back.
+    system.delete_file(f"{base}/{job.staging}/{_IS_ON}")
+    _sweep(system, base, job)
+
+
+def _open(path: str) -> tuple[fs.FileSystem, str]:
+    system, base = open_place(path)
+    return system, base.rstrip("/") or "/"
+
+
+def _sweep(system: fs.FileSystem, base: str, job: WriteJob) -> None:
+    """Remove the hidden folder, and the one around it if this job made that and nothing is in it."""
+    _remove(system, f"{base}/{job.staging}")
     is_ours = not job.existed and system.get_file_info(base).type == fs.FileType.Directory
     if is_ours and not system.get_file_info(fs.FileSelector(base)):
         system.delete_dir(base)
-
-
-def _empty(system: fs.FileSystem, base: str) -> None:
-    for info in system.get_file_info(fs.FileSelector(base)):
-        if info.type == fs.FileType.File:
-            system.delete_file(info.path)
-        elif not info.base_name.startswith(_STAGING):
-            system.delete_dir(info.path)
 
 
 def _remove(system: fs.FileSystem, folder: str) -> None:
@@ -138,16 +159,44 @@ def _remove(system: fs.FileSystem, folder: str) -> None:
         system.delete_dir(folder)
 
 
+def _entries(system: fs.FileSystem, base: str) -> list[tuple[str, bool]]:
+    """List what lies below a folder, and whether each is a file; not what jobs are writing right now."""
+    entries = []
+    for info in system.get_file_info(fs.FileSelector(base, recursive=True)):
+        below = info.path[len(base) :].strip("/")
+        if not below.startswith(_STAGING):
+            entries.append((below, info.type == fs.FileType.File))
+    return entries
+
+
+def _clear(system: fs.FileSystem, base: str, old: Sequence[tuple[str, bool]], new: Sequence[str]) -> None:
+    """Remove what was there before, whole folders where no new file is in them."""
+    kept = {str(folder) for name in new for folder in PurePosixPath(name).parents}
+    gone: dict[str, bool] = {}
+    for name, is_file in old:
+        chain = [*(str(folder) for folder in reversed(PurePosixPath(name).parents)), name]
+        outermost = next((place for place in chain if place not in kept | {"."}), None)
+        if outermost is not None:
+            gone[outermost] = is_file and outermost == name
+    for name, is_file in gone.items():
+        (system.delete_file if is_file else system.delete_dir)(f"{base}/{name}")
+
+
+def _is_file(system: fs.FileSystem, path: str) -> bool:
+    return bool(system.get_file_info(path).type == fs.FileType.File)
+
+
+def _touch(system: fs.FileSystem, path: str) -> None:
+    with system.open_output_stream(path, compression=None):
+        pass
+
+
 @contextlib.contextmanager
 def _create(system: fs.FileSystem, path: str, job: WriteJob) -> Iterator[IO[bytes]]:
     try:
         sink = system.open_output_stream(path, compression=None)
     except FileNotFoundError as error:
-        reason = (
-            f"{job.path}: the folder that the driver made for this job is not to be seen on {socket.gethostname()}: "
-            "write to one that the driver and all executors share, or name the file system (hdfs://...)"
-        )
-        raise RecordError(reason=reason) from error
+        raise _unseen(job) from error
     with sink:
         if job.compression == "none":
             yield sink
@@ -155,6 +204,14 @@ def _create(system: fs.FileSystem, path: str, job: WriteJob) -> Iterator[IO[byte
         # Neither name nor time: the same rows are the same bytes.
         with gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=6, mtime=0) as packed:
             yield cast("IO[bytes]", packed)
+
+
+def _unseen(job: WriteJob) -> RecordError:
+    reason = (
+        f"{job.path}: the folder that the driver made for this job is not to be seen on {socket.gethostname()}: "
+        "write to one that the driver and all executors share, or name the file system (hdfs://...)"
+    )
+    return RecordError(reason=reason)
 
 
 def _by_folder(batch: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
