@@ -9,7 +9,7 @@ import pytest
 
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import ConfigError, FeedError
-from tfos_lab.node.dataset import DatasetRequest, _Layout
+from tfos_lab.node.feed.dataset import DatasetRequest, _Layout
 
 SPECS = (ColumnSpec("x", "number", "float32", (2,)), ColumnSpec("y", "number", "int64"))
 X, Y = np.zeros((3, 2), np.float32), np.zeros(3, np.int64)
