@@ -6,7 +6,16 @@ import fsspec
 import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from tfos_lab.data.tfrecords import writing
 from tfos_lab.data.tfrecords.writing import abort, commit, start_write, write_task
@@ -115,10 +124,20 @@ def test_an_overwrite_that_fails_on_its_way_leaves_the_old_files(tmp_path):
     job = start(tmp_path, overwrite=True, partitionBy="part")
     written = write_task(job, batches(3, 4), task=0, attempt=1)
     (tmp_path / f"_temporary-{job.job_id}" / written[1][0].rpartition("/")[2]).unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ConfigError, match=r"path='.*': .* cannot open it: "):
         commit(job, written)
     abort(job, written)
     assert tree(tmp_path) == before
+
+
+def test_a_job_whose_files_cannot_be_put_in_place_leaves_nothing(tmp_path):
+    job = start(tmp_path / "out", partitionBy="part")
+    rows = [pa.RecordBatch.from_pydict({"id": [1, 2], "part": ["short", "x" * 300]})]
+    written = write_task(job, rows, task=0, attempt=1)
+    with pytest.raises(ConfigError, match="File name too long"):
+        commit(job, written)
+    abort(job, written)
+    assert tree(tmp_path) == []
 
 
 def test_an_overwrite_that_cannot_remove_the_old_files_keeps_the_new_ones(tmp_path, monkeypatch):
@@ -131,7 +150,7 @@ def test_an_overwrite_that_cannot_remove_the_old_files_keeps_the_new_ones(tmp_pa
         raise PermissionError("not yours")
 
     monkeypatch.setattr(writing, "_clear", refuse)
-    with pytest.raises(PermissionError):
+    with pytest.raises(ConfigError, match="not yours"):
         commit(job, written)
     abort(job, written)
     assert f"part-00000-{job.job_id}.tfrecord" in tree(tmp_path)
@@ -152,6 +171,19 @@ def test_a_folder_that_is_not_ours_to_write_is_said_in_a_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"path='.*file/out': .* cannot open it: .*Not a directory"):
         start(tmp_path / "file" / "out")
+
+
+def test_columns_that_cannot_name_folders_are_refused(tmp_path):
+    tree = StructType([StructField("a", IntegerType())])
+    kinds = {"id": LongType(), "list": ArrayType(IntegerType()), "raw": BinaryType(), "tree": tree, "day": DateType()}
+    schema = StructType([StructField(name, kind) for name, kind in kinds.items()])
+    with pytest.raises(ConfigError) as error:
+        start_write({"path": str(tmp_path / "out"), "partitionBy": "list,raw,tree,day"}, schema, overwrite=False)
+    for name, label in (("list", "array<int>"), ("raw", "binary"), ("tree", "struct<a:int>")):
+        assert f"column '{name}' of type {label} cannot name folders: make it a string" in str(error.value)
+    assert "day" not in str(error.value)
+    with pytest.raises(ConfigError, match="has no columns: there is nothing to write"):
+        start_write({"path": str(tmp_path / "out")}, StructType([]), overwrite=False)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,19 @@ def check_columns(schema: str | Mapping[str, Any]) -> None:
         raise ConfigError(problems)
 
 
+def check_folders(schema: str | Mapping[str, Any]) -> None:
+    """Raise a ConfigError with every column of a Spark schema whose values cannot be names of folders."""
+    problems = [
+        f"partition_by: column '{name}' of type {label} cannot name folders: make it a string, a number or a date"
+        for name, kind, label in arrow_columns(schema)
+        if not (
+            is_text(kind) or (kind_of(kind) in (Kind.INT64, Kind.FLOAT) and not is_array(kind) and not is_vector(kind))
+        )
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
 def _advice(name: str, kind: pa.DataType) -> str:
     if is_array(kind) and is_array(kind.value_type):
         return f"flatten it (F.flatten('{name}')), and reshape where you read it"

@@ -46,17 +46,20 @@ def infer_schema(options: dict[str, str]) -> StructType:
     places = [find_files(path) for path in read.paths]
     features: dict[str, tuple[Kind, bool, str]] = {}
     found = [(system, file) for system, files in places for file in files]
+    has_records = False
     some = found if not read.sample else found[:: max(1, len(found) // _SAMPLED_FILES)]
     for system, file in some:
         left = max(1, read.sample // len(some)) if read.sample else None
         with open_records(system, file.path) as stream:
             for frames in read_frames(stream, file.path):
+                has_records = True
                 _look(frames, features)
                 left = None if left is None else left - len(frames)
                 if left is not None and left <= 0:
                     break
     if not features:
-        raise ConfigError([f"{', '.join(read.paths)}: no records to infer a schema from; give one"])
+        what = "their records hold no values" if has_records else "no records"
+        raise ConfigError([f"{', '.join(read.paths)}: {what} to infer a schema from; give one"])
     fields = [
         _field(name, kind, is_list=is_list, is_binary=name in read.binary_features)
         for name, (kind, is_list, _) in sorted(features.items())

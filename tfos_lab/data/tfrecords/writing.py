@@ -25,7 +25,7 @@ from pyarrow import compute, fs
 from tfos_lab.data.file_systems import in_words, open_place
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.tfrecords.encode import encode
-from tfos_lab.data.tfrecords.feature_types import check_columns
+from tfos_lab.data.tfrecords.feature_types import check_columns, check_folders
 from tfos_lab.data.tfrecords.framing import frame
 from tfos_lab.data.tfrecords.options import WriteOptions
 from tfos_lab.data.tfrecords.places import partition_folder
@@ -66,8 +66,11 @@ def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool)
     write = WriteOptions.of(options, overwrite=overwrite)
     tree = schema.jsonValue()
     names = [field["name"] for field in tree["fields"]]
+    if not names:
+        raise ConfigError(["the DataFrame has no columns: there is nothing to write"])
     if write.partition_by:
         select_columns(names, write.partition_by)
+        check_folders({"fields": [field for field in tree["fields"] if field["name"] in write.partition_by]})
     kept = [field for field in tree["fields"] if field["name"] not in write.partition_by]
     if not kept:
         raise ConfigError([f"partition_by={', '.join(write.partition_by)}: leaves no column to write"])
@@ -116,16 +119,17 @@ def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, atte
 
 def commit(job: WriteJob, written: Sequence[Written]) -> None:
     """Move all files into place; ``_SUCCESS`` says that all are there."""
-    system, base = _open(job.path)
-    old = _entries(system, base) if job.overwrite else []
-    for folder in sorted({final.rpartition("/")[0] for _, final in written}):
-        system.create_dir(f"{base}/{folder}".rstrip("/"), recursive=True)
-    for staged, final in written:
-        system.move(staged, f"{base}/{final}")
-    # From here on `abort` leaves the new files where they are, as some of the old ones may be gone.
-    _remove(system, f"{base}/{job.staging}")
-    _clear(system, base, old, [final for _, final in written])
-    _touch(system, f"{base}/_SUCCESS")
+    with in_words(job.path):
+        system, base = _open(job.path)
+        old = _entries(system, base) if job.overwrite else []
+        for folder in sorted({final.rpartition("/")[0] for _, final in written}):
+            system.create_dir(f"{base}/{folder}".rstrip("/"), recursive=True)
+        for staged, final in written:
+            system.move(staged, f"{base}/{final}")
+        # From here on `abort` leaves the new files where they are, as some of the old ones may be gone.
+        _remove(system, f"{base}/{job.staging}")
+        _clear(system, base, old, [final for _, final in written])
+        _touch(system, f"{base}/_SUCCESS")
 
 
 def abort(job: WriteJob, written: Sequence[Written]) -> None:
@@ -133,9 +137,8 @@ def abort(job: WriteJob, written: Sequence[Written]) -> None:
     system, base = _open(job.path)
     if not _is_file(system, f"{base}/{job.staging}/{_IS_ON}"):
         return
-    for _, final in written:
-        if _is_file(system, f"{base}/{final}"):
-            system.delete_file(f"{base}/{final}")
+    if written:
+        _take_back(system, base, {final for _, final in written})
     # First what tells tasks to go on, so that none leaves a file behind our back.
     system.delete_file(f"{base}/{job.staging}/{_IS_ON}")
     _sweep(system, base, job)
@@ -144,6 +147,14 @@ def abort(job: WriteJob, written: Sequence[Written]) -> None:
 def _open(path: str) -> tuple[fs.FileSystem, str]:
     system, base = open_place(path)
     return system, base.rstrip("/") or "/"
+
+
+def _take_back(system: fs.FileSystem, base: str, finals: set[str]) -> None:
+    """Remove those of the files that are in place already, and the folders that were made for them."""
+    folders = {str(folder) for name in finals for folder in PurePosixPath(name).parents}
+    there = _entries(system, base)
+    mine = [(name, is_file) for name, is_file in there if name in finals | folders]
+    _clear(system, base, mine, [name for name, is_file in there if is_file and name not in finals])
 
 
 def _sweep(system: fs.FileSystem, base: str, job: WriteJob) -> None:
