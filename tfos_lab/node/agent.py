@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import time
@@ -29,6 +28,7 @@ from tfos_lab.node.frames import FrameSocket
 from tfos_lab.node.log_sender import LogSender
 from tfos_lab.node.log_spool import LINE_PATIENCE_S, LogSpool, Pipe
 from tfos_lab.node.processes import open_pidfd, set_process_name
+from tfos_lab.node.scratch import Scratch, sweep
 from tfos_lab.node.shared_folder import SharedFolder
 from tfos_lab.node.tunnel import Tunnel
 from tfos_lab.wire import Link, address_towards
@@ -65,14 +65,14 @@ class Agent:
         self._spec = spec
         self._seat_holder = seat_holder
         self._seat = spec.seat
-        self._scratch = nursery_client.scratch_root() / f"{spec.cluster_id}-{spec.seat}-{os.getpid()}"
-        self._scratch.mkdir(mode=0o700)
+        sweep(nursery_client.scratch_root())
+        self._scratch = Scratch(nursery_client.scratch_root(), spec.cluster_id, spec.seat)
         self._link = Link(spec.driver, f"{spec.node}/{os.getpid()}".encode())
         self._host = address_towards(spec.driver.endpoint)
         self._port = _reserve_port(self._host)
-        self._logs = LogSpool(self._scratch / "log")
+        self._logs = LogSpool(self._scratch.path / "log")
         self._log_sender = LogSender(spec.seat, self._logs, self._send)
-        self._feeds = FeedStore(spec.seat, self._host, self._scratch, self._send, self._send_to_child)
+        self._feeds = FeedStore(spec.seat, self._host, self._scratch.path, self._send, self._send_to_child)
         self._child: ChildLink | None = None
         self._unheard: list[m.ToAgent] = []
         self._guardian = open_pidfd(spec.guardian)
@@ -220,7 +220,7 @@ class Agent:
             spec = self._spec
             self._tunnel.start((spec.owner, "plain", {}, spec.environ, spec.guardian), release.log_dir, spec.cwd)
         try:
-            self._child = ChildLink.spawn(self._spec, release, self._nursery(), self._scratch)
+            self._child = ChildLink.spawn(self._spec, release, self._nursery(), self._scratch.path)
         except OSError as error:
             self._end(m.Outcome(kind="raised", error="NurseryUnavailable", message=str(error)))
             return
@@ -372,7 +372,7 @@ class Agent:
         self._link.close()
         if self._guardian is not None:
             os.close(self._guardian)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.remove()
 
 
 def _poll_key(source: Pollable) -> PollKey:

@@ -1,0 +1,62 @@
+"""An agent's folder goes with it, and with the next agent if it was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tfos_lab.node.scratch import Scratch, sweep
+
+
+@pytest.fixture
+def gone():
+    """The number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def left(root, name, *, age_s=100.0):
+    """A folder with a spool, as an agent that was killed leaves it."""
+    folder = root / name
+    (folder / "spool").mkdir(parents=True)
+    (folder / "spool" / "0-0-1.arrow").write_bytes(b"rows")
+    then = folder.stat().st_mtime - age_s
+    os.utime(folder, (then, then))
+    return folder
+
+
+def test_a_folder_goes_with_its_owner(tmp_path):
+    scratch = Scratch(tmp_path, "cluster", 1)
+    (scratch.path / "spool").mkdir()
+    assert scratch.path.stat().st_mode & 0o777 == 0o700
+    scratch.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_agent_has_left_is_removed_by_the_next(tmp_path, gone):
+    left(tmp_path, f"cluster-20261121-1-{gone}")
+    sweep(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_the_living_the_young_and_of_others_stay(tmp_path, gone):
+    folders = [
+        left(tmp_path, f"cluster-0-{os.getpid()}"),
+        left(tmp_path, f"cluster-0-{gone}", age_s=0.0),
+        left(tmp_path, f"code-{gone}"),
+        left(tmp_path, "0123456789ab"),
+    ]
+    sweep(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(folders)
+
+
+def test_a_folder_whose_owner_lives_in_another_container_stays(tmp_path, gone):
+    scratch = Scratch(tmp_path, "cluster", 1)
+    elsewhere = scratch.path.rename(tmp_path / f"cluster-1-{gone}")
+    os.utime(elsewhere, (0, 0))
+    sweep(tmp_path)
+    assert elsewhere.exists()

@@ -1,0 +1,81 @@
+"""An agent's own folder on its host, for its spool and logs, and what agents that were killed have left of theirs.
+
+An agent that leaves removes its folder. One that is killed cannot, and its spool may hold gigabytes: the next agent of
+the same user on this host does it. Who lives holds a lock on the folder, which also tells in another container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+_NAME = re.compile(r".+-\d+-(\d+)")
+# A folder may have been made and not locked yet.
+_YOUNG_S = 60.0
+
+
+class Scratch:
+    """A folder that goes with its owner.
+
+    Parameters
+    ----------
+    root : Path
+        Where the folders of all agents are.
+    cluster_id, seat : str, int
+        Whose folder this is.
+
+    Attributes
+    ----------
+    path : Path
+        The folder; only the user can open it.
+    """
+
+    def __init__(self, root: Path, cluster_id: str, seat: int) -> None:
+        self.path = root / f"{cluster_id}-{seat}-{os.getpid()}"
+        self.path.mkdir(mode=0o700)
+        self._lock = _lock(self.path)
+
+    def remove(self) -> None:
+        """Remove the folder and all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def sweep(root: Path) -> None:
+    """Remove the folders of agents that are no more."""
+    for folder in root.iterdir():
+        named = _NAME.fullmatch(folder.name)
+        with contextlib.suppress(OSError):  # another agent removes it, too, or its owner lives
+            if named and folder.is_dir() and not _lives(int(named[1])) and not _is_young(folder):
+                lock = _lock(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _is_young(folder: Path) -> bool:
+    return time.time() - folder.stat().st_mtime < _YOUNG_S
