@@ -124,7 +124,8 @@ class NodeContext:
     ) -> tf.data.Dataset:
         """Return the rows that are fed to this node as a ``tf.data.Dataset`` of ready batches.
 
-        Each iteration over it is one epoch. All nodes that train in lock-step take the same number of steps.
+        Each iteration over it is one epoch; one that is left before its last steps does not count, and the next begins
+        with the first row again. All nodes that train in lock-step take the same number of steps.
 
         Parameters
         ----------
