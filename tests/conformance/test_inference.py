@@ -103,14 +103,16 @@ def test_inline_cannot_compute_and_answer_on_one_thread(run, frame):
 @pytest.mark.back_ends("local-session")
 def test_what_cannot_be_answered_is_refused_in_a_sentence(run, frame):
     cluster = run(double)
+    df = frame(3)
     with pytest.raises(ConfigError, match="column 'y' is not in the data"):
-        cluster.inference(frame(3), ["y"])
+        cluster.inference(df, ["y"])
     with pytest.raises(ConfigError, match="data=list: a Spark DataFrame or RDD is needed"):
         cluster.inference([1, 2])
+    with pytest.raises(ConfigError, match=r"what this RDD holds \(.*type: `int`.*\); map each element to a tuple"):
+        cluster.inference(df.sparkSession.sparkContext.parallelize([1, 2]))
     with pytest.raises(ConfigError, match="there is no row to learn from what results are like"):
         cluster.inference(frame(0))
     assert cluster.state == "running"
-    df = frame(3)
     with pytest.raises(ConfigError, match="have a column 'double' already"):
         cluster.inference(df.select("x", (df.x + 1).alias("double")), ["x"])
     with pytest.raises(ConfigError, match=r"answer for \(x: bigint\), these rows are \(z: double\)"):

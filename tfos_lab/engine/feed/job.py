@@ -19,7 +19,7 @@ from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, N
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.feed_ledger import Feed
@@ -96,9 +96,20 @@ def as_frame(cluster: Lifecycle, data: Any) -> DataFrame:
         session = cluster.spark or spark_session.active_session()
         if session is None:
             raise NoSession(reason="data is an RDD, but there is no SparkSession to read it with")
-        frame = session.createDataFrame(data)
+        frame = _frame_of_rdd(session, data)
     spark_session.require_alive(frame.sparkSession)
     return frame
+
+
+def _frame_of_rdd(session: SparkSession, rdd: Any) -> DataFrame:
+    from pyspark.errors import PySparkTypeError, PySparkValueError
+
+    try:
+        return session.createDataFrame(rdd)
+    except (PySparkTypeError, PySparkValueError) as error:
+        problem = f"data: Spark cannot make columns of what this RDD holds ({' '.join(str(error).split())})"
+        advice = "map each element to a tuple, dict or Row of plain values and lists: rdd.map(lambda x: (x,))"
+        raise ConfigError([f"{problem}; {advice}"]) from error
 
 
 def is_rows(data: Any) -> bool:
