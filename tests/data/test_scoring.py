@@ -99,6 +99,7 @@ square, scale = keras.Input((2, 2), name="square"), keras.Input((1,), name="scal
 total = keras.layers.Dense(1, kernel_initializer="ones", name="total")(keras.layers.Flatten()(square))
 both = keras.layers.Concatenate(name="both")([total, scale])
 keras.Model([square, scale], [total, both]).save(sys.argv[1] + "/two.keras")
+keras.Model([square, scale], {"whole": total, "and_scale": both}).save(sys.argv[1] + "/named.keras")
 """
     subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
     return folder
@@ -132,6 +133,14 @@ def test_several_inputs_and_outputs_are_columns_of_their_own(frame, models):
     assert scored.dtypes[-2:] == [("total", "float"), ("both", "array<float>")]
     row = rows_of(scored)[5]
     assert (row["total"], row["both"]) == (50.0, [50.0, 5.0])
+
+
+@pytest.mark.tensorflow
+def test_outputs_of_a_model_that_returns_a_dict_are_called_as_in_it(frame, models):
+    scored = tfos_lab.predict(frame, models / "named.keras", {"square": "image", "scale": "x"})
+    assert dict(scored.dtypes[-2:]) == {"whole": "float", "and_scale": "array<float>"}
+    row = rows_of(scored)[5]
+    assert (row["whole"], row["and_scale"]) == (50.0, [50.0, 5.0])
 
 
 @pytest.mark.tensorflow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,13 +83,22 @@ def describe(model: Any) -> Description:
             tuple(_tensor(name, spec.dtype.name, spec.shape) for name, spec in model.structured_outputs.items()),
         )
     try:
-        inputs, outputs = list(model.inputs or ()), named_outputs(model, model.outputs or ())
+        inputs, outputs = list(model.inputs or ()), named_outputs(model, _outputs(model))
     except (AttributeError, ValueError):  # a model that has not been built
         return Description((), ())
     return Description(
         tuple(_tensor(x.name.partition(":")[0], x.dtype, x.shape) for x in inputs),
         tuple(_tensor(name, y.dtype, y.shape) for name, y in outputs.items()),
     )
+
+
+def _outputs(model: Any) -> Any:
+    """Return a Keras model's outputs: by name where it returns a dict, whose order its list of them does not keep."""
+    with contextlib.suppress(AttributeError, ValueError):  # a subclassed one has none
+        whole = model.output
+        if isinstance(whole, Mapping) and all(hasattr(value, "shape") for value in whole.values()):
+            return whole
+    return model.outputs or ()
 
 
 def _tensor(name: str, dtype: Any, shape: Any) -> Tensor:
