@@ -207,3 +207,34 @@ def test_an_rdd_gives_an_rdd_in_the_order_of_its_rows(run, spark):
     assert answers.getNumPartitions() == 4
     assert [row["double"] for row in answers.collect()] == [2 * (99 - i) for i in range(100)]
     assert answers.map(lambda row: row["double"]).sum() == 99 * 100
+
+
+@SOMEWHERE_ELSE
+def test_results_of_types_that_spark_lacks_become_wider_ones(back_end, run, frame):
+    def infer(args, ctx):
+        import tensorflow as tf
+
+        for batch in ctx.dataset(8):
+            x = batch["x"]
+            ctx.put_results(
+                {"half": tf.cast(x, tf.bfloat16), "pixel": tf.cast(x, tf.uint8), "big": tf.cast(x, "uint64")}
+            )
+
+    cluster = run(infer, cluster_size=1)
+    scored = cluster.inference(frame(5))
+    assert scored.dtypes[-3:] == [("half", "float"), ("pixel", "smallint"), ("big", "bigint")]
+    assert [tuple(row)[-3:] for row in scored.collect()] == [(float(i), i, i) for i in range(5)]
+
+
+@SOMEWHERE_ELSE
+def test_results_that_change_their_type_are_said_to(back_end, run, frame):
+    def infer(args, ctx):
+        for batch in ctx.dataset(8):
+            x = batch["x"].numpy()
+            ctx.put_results({"x2" if x[0] < 16 else "other": x * 2})
+
+    cluster = run(infer, cluster_size=1)
+    with pytest.raises(
+        Exception, match=r"put_results gave \(x2: int64\) for the first rows and \(other: int64\) for later"
+    ):
+        cluster.inference(frame(50), ["x"]).collect()

@@ -190,6 +190,11 @@ def test_results_that_do_not_fit_are_refused(results, message):
         to_arrow(results, pa.schema({"x": pa.int64()}))
 
 
+def test_results_that_spark_has_no_type_for_are_named():
+    with pytest.raises(FeedError, match=r"results in 'x', of dtype complex64, become no column of Spark"):
+        to_arrow({"x": np.zeros(2, np.complex64)})
+
+
 def test_numbers_are_views_of_the_batch():
     batch = batch_of([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], pa.list_(pa.float64())).slice(1)
     array = to_numpy(batch)["x"]

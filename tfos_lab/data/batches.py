@@ -81,7 +81,7 @@ def to_arrow(batch: Mapping[str, Array], schema: pa.Schema | None = None) -> pa.
         raise FeedError(reason=f"results need one value per row, but these are single values: {', '.join(scalars)}")
     count_rows(batch)
     if schema is None:
-        return pa.RecordBatch.from_pydict({name: _arrow_column(values) for name, values in batch.items()})
+        return pa.RecordBatch.from_pydict({name: _as_found(name, values) for name, values in batch.items()})
     missing = [name for name in schema.names if name not in batch]
     if missing:
         raise FeedError(reason=f"the results lack the columns {', '.join(missing)}; they have {', '.join(batch)}")
@@ -274,6 +274,14 @@ def _blank(shape: tuple[int, ...], dtype: str | np.dtype) -> Array:
 
 def _empty_rows(like: Array, rows: int) -> Array:
     return _blank((rows, *like.shape[1:]), like.dtype)
+
+
+def _as_found(name: str, values: Array) -> pa.Array:
+    try:
+        return _arrow_column(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        kind = np.asarray(values).dtype
+        raise FeedError(reason=f"results in '{name}', of dtype {kind}, become no column of Spark: {error}") from error
 
 
 def _arrow_column(values: Array) -> pa.Array:

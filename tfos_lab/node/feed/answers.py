@@ -195,11 +195,19 @@ def _as_columns(values: Any) -> Columns:
     return {RESULT_COLUMN: _as_array(RESULT_COLUMN, values)}
 
 
+# Types that Spark lacks, and the next wider ones that it has; bfloat16 and its kin are what mixed precision gives.
+_WIDER = {"bfloat16": "float32", "float16": "float32", "uint8": "int16", "uint16": "int32", "uint32": "int64"}
+
+
 def _as_array(name: Any, values: Any) -> np.ndarray:
     array = np.asarray(values)
     if array.ndim == 0:
         raise FeedError(reason=f"put_results needs one result per row, but '{name}' is a single value: {values!r:.80}")
-    return array
+    if array.dtype == np.uint64:
+        if array.size and array.max() > np.iinfo(np.int64).max:
+            raise FeedError(reason=f"put_results: '{name}' has {array.max()}, which no integer of Spark holds")
+        return array.astype(np.int64)
+    return array.astype(_WIDER.get(array.dtype.name, array.dtype), copy=False)
 
 
 def _encode(table: pa.Table) -> bytes:

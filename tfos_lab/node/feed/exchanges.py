@@ -21,6 +21,7 @@ from pyarrow import flight
 from tfos_lab import messages as m
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
+from tfos_lab.errors import FeedError
 
 # What a task is told when the child has taken a file.
 TAKEN = b"taken"
@@ -117,7 +118,7 @@ class Exchanges:
         self._post(lambda: self._send_to_child(message))
 
     def _answer(self, exchange: Exchange, writer: Any) -> None:
-        answered, begun = 0, False
+        answered, schema = 0, None
         told, told_s = 0, time.monotonic()
         self._tell_of(exchange, 0)
         while not (exchange.all_in and answered == exchange.rows_in):
@@ -136,9 +137,10 @@ class Exchanges:
                 continue
             answered += message.rows
             for batch in pa.ipc.open_stream(message.data):
-                if not begun:
-                    writer.begin(batch.schema)
-                    begun = True
+                if schema is None:
+                    schema = batch.schema
+                    writer.begin(schema)
+                _require_same(schema, batch.schema)
                 writer.write_batch(batch)
             if time.monotonic() - told_s > _TELL_S:
                 self._tell_of(exchange, answered - told)
@@ -165,6 +167,15 @@ class Exchanges:
     def close(self) -> None:
         """Have every exchange end with an error."""
         self._closed = True
+
+
+def _require_same(first: pa.Schema, then: pa.Schema) -> None:
+    if first != then:
+        was, now = (", ".join(f"{field.name}: {field.type}" for field in schema) for schema in (first, then))
+        raise FeedError(
+            reason=f"put_results gave ({was}) for the first rows and ({now}) for later ones: give the same columns, of "
+            "the same types, for all rows"
+        )
 
 
 def write_rows(path: Path, rows: pa.RecordBatch) -> None:
