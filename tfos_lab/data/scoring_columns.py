@@ -15,6 +15,8 @@ from tfos_lab.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# A number that no row has.
+_RARE = -1.7218354e-31
 _NUMBERS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double")
 
 
@@ -127,10 +129,32 @@ def _input(df: DataFrame, name: str, spark_type: Any, tensor: Tensor) -> Input:
         F.size(column),
         F.lit(f" values, where {size} are expected: make all rows equally long"),
     )
-    checked = (
-        F.when(column.isNull(), F.raise_error(null)).when(F.size(column) != size, F.raise_error(text)).otherwise(column)
-    )
+    checked = F.when(column.isNull(), F.raise_error(null)).when(F.size(column) != size, F.raise_error(text))
+    if _may_have_nulls(spark_type):
+        inside = F.lit(
+            f"column '{name}' has a null inside its arrays, which cannot be scored: replace it, as in "
+            f"F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
+        )
+        checked = checked.when(_has_null(column, target or leaf), F.raise_error(inside))
+    checked = checked.otherwise(column)
     return Input(tensor.name, checked, tuple(known or 0 for known in shape) if shape else (size or 0,))
+
+
+def _may_have_nulls(spark_type: Any) -> bool:
+    """Whether arrays of a type may have nulls in them; pandas would make NaN of these, and the model predictions."""
+    if isinstance(spark_type, str) or spark_type["type"] != "array":
+        return False
+    return bool(spark_type["containsNull"]) or _may_have_nulls(spark_type["elementType"])
+
+
+def _has_null(column: Column, leaf: str) -> Column:
+    """Whether an array has a null in it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    if leaf in ("float", "double"):
+        # What neither contains a number nor surely lacks it has nulls. Asking so costs nothing; `exists` is slow.
+        return F.array_contains(column, F.lit(_RARE).cast(leaf)).isNull()
+    return F.exists(column, lambda value: value.isNull())
 
 
 def _first_size(df: DataFrame, column: Column) -> int:
