@@ -39,7 +39,9 @@ def answered(back_end, run, frame, once):
         again = lazy.agg(F.sum("double").alias("total")).collect()[0]["total"]
         other = cluster.inference(df.filter("x < 5"), columns=["x"]).collect()
         results = dict(cluster.wait(timeout_s=100))
-        with pytest.raises(Exception, match="the cluster has to live until then"):
+        with pytest.raises(
+            Exception, match=r"the cluster has to live until then; if it has failed, cluster.wait\(\) says why"
+        ):
             lazy.collect()
         told = [(feed.kind, feed.number, sum(feed.rows.values()), feed.partitions) for feed in cluster.view().feeds]
         return {"schema": lazy.schema, "rows": rows, "again": again, "other": other, "results": results, "told": told}

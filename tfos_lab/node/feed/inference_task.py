@@ -200,7 +200,8 @@ class _Conversation:
             return error
         return FeedError(
             reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(df) are computed "
-            f"when they are used (collect, write), and the cluster has to live until then ({type(error).__name__})"
+            f"when they are used (collect, write), and the cluster has to live until then; if it has failed, "
+            f"cluster.wait() says why ({type(error).__name__})"
         )
 
 
