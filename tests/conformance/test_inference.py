@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NodeFailed
@@ -116,12 +119,36 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence(run, frame):
         cluster.inference(frame(0))
     assert cluster.state == "running"
     with pytest.raises(ConfigError, match="have a column 'double' already"):
-        cluster.inference(df.select("x", (df.x + 1).alias("double")), ["x"])
+        cluster.inference(df.select("x", (df.x + 1).alias("Double")), ["x"])
     with pytest.raises(ConfigError, match=r"answer for \(x: bigint\), these rows are \(z: double\)"):
         cluster.inference(df.select(df.x.cast("double").alias("z")))
     cluster.stop()
     with pytest.raises(ClusterEnded):
         cluster.inference(df)
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_function_that_puts_no_results_is_told_of(run, frame, monkeypatch):
+    monkeypatch.setattr("tfos_lab.engine.feed.inference._PROBE_NOTE_S", 0.5)
+
+    def look(args, ctx):
+        for _ in ctx.dataset(8):
+            pass
+
+    cluster = run(look)
+
+    def stop_when_told():
+        while not cluster.view().notes:
+            time.sleep(0.05)
+        cluster.stop()
+
+    threading.Thread(target=stop_when_told).start()
+    with pytest.raises((FeedError, ClusterEnded)):
+        cluster.inference(frame(5))
+    [note] = cluster.view().notes
+    assert note.startswith(
+        "inference has waited for the results of a single row for a while: see whether map_fun calls"
+    )
 
 
 @pytest.mark.back_ends("local-session")

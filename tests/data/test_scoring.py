@@ -19,7 +19,7 @@ IMAGE = [Tensor("image", "float32", (4,))]
 
 
 def outputs(tensors, output="prediction", returns=None):
-    chosen = choose_outputs(["id", "image"], tensors, output, returns)
+    chosen = choose_outputs(tensors, output, returns)
     return [(out.name, out.column, f"array<{out.leaf}>" if out.is_array else out.leaf) for out in chosen]
 
 
@@ -38,7 +38,6 @@ def test_one_value_per_row_is_a_scalar_and_more_are_an_array():
 @pytest.mark.parametrize(
     ("tensors", "options", "message"),
     [
-        (IMAGE, {"output": "id"}, "column 'id' is there already: choose another name with output="),
         (IMAGE, {"returns": "image"}, "returns='image': use one of boolean"),
         (IMAGE, {"returns": {"y": "float"}}, "the model has no output 'y'; it has image"),
         ([*IMAGE, Tensor("b", "int64", ())], {"returns": "float"}, r"use returns=\{'image': ..., 'b': ...\}"),
@@ -116,6 +115,15 @@ def test_a_model_file_scores_rows_and_keeps_all_columns(spark, frame, models):
     assert scored.dtypes == [*frame.dtypes, ("total", "float")]
     assert [row["total"] for row in rows_of(scored)] == [10.0 * i for i in range(ROWS)]
     assert [row["word"] for row in rows_of(scored)] == [f"word {i}" for i in range(ROWS)]
+
+
+@pytest.mark.tensorflow
+def test_a_column_that_is_there_already_is_refused_as_the_session_sees_names(frame, models):
+    for name in ("id", "Image"):
+        with pytest.raises(ConfigError, match=f"column '{name}' is there already: choose another name with output="):
+            tfos_lab.predict(frame, models / "one.keras", "image", output=name)
+    with pytest.raises(ConfigError, match="df=RDD: a Spark DataFrame is needed"):
+        tfos_lab.predict(frame.rdd, models / "one.keras", "image")
 
 
 @pytest.mark.tensorflow

@@ -91,6 +91,14 @@ def _chosen(df: DataFrame, columns: Iterable[str] | None) -> list[dict[str, Any]
     return [by_name[name] for name in chosen]
 
 
+def taken_names(df: DataFrame, names: Iterable[str]) -> list[str]:
+    """Return those of the names that a column of ``df`` has already, for a session that may not mind the case."""
+    minds_case = df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
+    fold = str if minds_case else str.casefold
+    there = {fold(column) for column in df.columns}
+    return [name for name in names if fold(name) in there]
+
+
 def map_batches(
     df: DataFrame,
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.data.prepare import taken_names
 from tfos_lab.data.scoring_columns import Input, choose_inputs
 from tfos_lab.data.scoring_description import Description, ModelSource, describe
 from tfos_lab.data.scoring_types import Output, choose_outputs
@@ -82,13 +83,20 @@ def predict(
     --------
     >>> scored = predict(test_df, model, "image", output="digit")  # doctest: +SKIP
     """
+    if not hasattr(df, "mapInArrow"):
+        raise ConfigError([f"df={type(df).__name__}: a Spark DataFrame is needed (spark.createDataFrame)"])
     if batch_size < 1:
         raise ConfigError([f"batch_size={batch_size}: at least one row is needed"])
     source, custom, described = _source(model, signature, dict(custom_objects or {}))
     if described is None:
         described = _ask(df, source, custom)
     inputs = choose_inputs(df, features, described.inputs)
-    outputs = choose_outputs(df.columns, described.outputs, output, returns)
+    outputs = choose_outputs(described.outputs, output, returns)
+    taken = taken_names(df, [out.column for out in outputs])
+    if taken:
+        raise ConfigError(
+            [f"column '{name}' is there already: choose another name with output=, or drop it" for name in taken]
+        )
     return _add_columns(df, _udf(source, custom, inputs, outputs, batch_size), inputs, outputs)
 
 

@@ -71,9 +71,7 @@ class Output:
         return t.ArrayType(leaf) if self.is_array else leaf
 
 
-def choose_outputs(
-    columns: Sequence[str], tensors: Sequence[Tensor], output: str, returns: str | Mapping[str, str] | None
-) -> list[Output]:
+def choose_outputs(tensors: Sequence[Tensor], output: str, returns: str | Mapping[str, str] | None) -> list[Output]:
     """Say which columns are added, or raise a ConfigError with all that is wrong about them."""
     if isinstance(returns, Mapping):
         outputs = [_parsed(name, name, text) for name, text in returns.items()]
@@ -87,11 +85,6 @@ def choose_outputs(
         raise ConfigError(["the model does not tell what it returns: say so, as in returns='array<float>'"])
     else:
         outputs = [_inferred(tensor, output if len(tensors) == 1 else tensor.name) for tensor in tensors]
-    taken = [out.column for out in outputs if out.column in columns]
-    if taken:
-        raise ConfigError(
-            [f"column '{name}' is there already: choose another name with output=, or drop it" for name in taken]
-        )
     return outputs
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tfos_lab.data.prepare import map_batches, prepare, widen
+from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed.job import as_frame
 from tfos_lab.engine.shipping import make_task
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from tfos_lab.engine.lifecycle import Lifecycle
 
 _OPEN_TIMEOUT_S = 30.0
+# A model may be long in answering its first row; a function that never does looks the same from here.
+_PROBE_NOTE_S = 20.0
+_PROBE_NOTE = (
+    "inference has waited for the results of a single row for a while: see whether map_fun calls ctx.put_results for "
+    "every batch of its dataset"
+)
 
 
 class Inference:
@@ -120,6 +126,9 @@ class Inference:
             raise ConfigError(["schema: of a streaming DataFrame it has to be said, such as schema='prediction float'"])
         task = make_task("tfos_lab.node.feed.inference_task", "probe_task", msgspec.msgpack.encode(plan))
         tag = f"tfos-probe-{self._cluster.id}"
+        note = threading.Timer(_PROBE_NOTE_S, self._cluster.note, [_PROBE_NOTE])
+        note.name, note.daemon = f"tfos-probe-note-{self._cluster.id}", True
+        note.start()
         try:
             with spark_session.tagged(wide.sparkSession, tag, f"tfos_lab: one row for '{self._cluster.name}'"):
                 rows = map_batches(wide.limit(1), task, "results binary").collect()
@@ -128,6 +137,8 @@ class Inference:
                 raise self._cluster.failure() from error
             reason = spark_session.own_words_in(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
             raise FeedError(reason=reason) from error
+        finally:
+            note.cancel()
         if not rows:
             raise ConfigError(
                 ["schema: there is no row to learn from what results are like; say it, as in schema='prediction float'"]
@@ -140,10 +151,9 @@ def _results(df: DataFrame, wide: DataFrame, plan: InferencePlan, wanted: Any) -
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
-    clash = [name for name in wanted.names if name in df.columns]
-    if clash:
+    if taken := taken_names(df, wanted.names):
         raise ConfigError(
-            [f"put_results: the rows have a column '{clash[0]}' already; give the results another name, as in a dict"]
+            [f"put_results: the rows have a column '{taken[0]}' already; give the results another name, as in a dict"]
         )
     plan = msgspec.structs.replace(plan, results=wanted.serialize().to_pybytes())
     fields = [*df.schema.fields, *from_arrow_schema(wanted).fields]
