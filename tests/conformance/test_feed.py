@@ -120,8 +120,14 @@ def test_what_cannot_be_fed_is_refused_in_a_sentence_and_the_cluster_goes_on(run
     assert "x" in str(error.value)
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError) as error:
-        cluster.train("rows", epochs=0, remainder="wrap")
-    assert [problem.partition("=")[0] for problem in error.value.problems] == ["epochs", "remainder", "data"]
+        cluster.train("rows", epochs=0, remainder="wrap", timeout_s=0, spool_bytes=0.5)
+    assert [problem.partition("=")[0] for problem in error.value.problems] == [
+        "epochs",
+        "remainder",
+        "timeout_s",
+        "spool_bytes",
+        "data",
+    ]
     cluster.train(frame(3))
     assert sorted(rows_of(cluster.wait(timeout_s=200), 0, 0)) == [0, 1, 2]
 

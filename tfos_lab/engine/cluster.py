@@ -267,10 +267,18 @@ class Cluster(Lifecycle):
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.engine.feed.job import FeedRequest, checked_frame
+        from tfos_lab.engine.feed.request import FeedRequest, checked_frame
         from tfos_lab.engine.feed.stream import feed_stream
 
-        frame = checked_frame(self, data, epochs=epochs, columns=columns, remainder=remainder, spool_bytes=spool_bytes)
+        frame = checked_frame(
+            self,
+            data,
+            epochs=epochs,
+            columns=columns,
+            remainder=remainder,
+            timeout_s=timeout_s,
+            spool_bytes=spool_bytes,
+        )
         if frame.isStreaming:
             folder = checkpoint or (self.run_dir / f"checkpoint-{len(self._feeding.streams)}").as_uri()
             request = FeedRequest(frame, 1, remainder, timeout_s, stream=True, source=self._feeding.next_source())

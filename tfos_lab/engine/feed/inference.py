@@ -15,7 +15,7 @@ import msgspec
 
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
 from tfos_lab.engine import spark_session
-from tfos_lab.engine.feed.job import as_frame
+from tfos_lab.engine.feed.request import as_frame
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout
 from tfos_lab.node.feed.inference_task import InferencePlan

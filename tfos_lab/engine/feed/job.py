@@ -1,31 +1,28 @@
-"""Feeds a DataFrame to the nodes: checks it, opens their endpoints, runs Spark's job, and sees that all adds up."""
+"""Feeds a DataFrame to the nodes: opens their endpoints, runs Spark's job, and sees that all adds up."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.data.prepare import map_batches, prepare
+from tfos_lab.data.prepare import map_batches
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.shipping import make_task
-from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NoSession, TfosError
+from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, TfosError
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.feed_ledger import Feed
     from tfos_lab.engine.lifecycle import Lifecycle
 
-NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
 _SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
 _ASK_SPARK_S = 0.5
@@ -35,86 +32,8 @@ _CANCEL_TIMEOUT_S = 5.0
 _CAUSE_PATIENCE_S = 2.0
 
 
-@dataclass(frozen=True)
-class FeedRequest:
-    """What the nodes are to be fed; kept, so that those of another attempt can be given it too.
-
-    ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its micro-batches.
-    """
-
-    frame: DataFrame
-    epochs: int
-    remainder: str
-    timeout_s: float
-    spool_bytes: int = 0
-    stream: bool = False
-    source: int = 0
-
-
 class AttemptLost(Exception):
     """A node was lost in the middle of a feed, and the nodes are started again."""
-
-
-def checked_frame(
-    cluster: Lifecycle, data: Any, *, epochs: int, columns: list[str] | None, remainder: str, spool_bytes: int | None
-) -> DataFrame:
-    """Refuse what cannot be fed, before anything is started."""
-    problems = []
-    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-        problems.append(f"epochs={epochs!r}: a whole number, at least 1, is needed")
-    if remainder not in ("pad", "drop"):
-        problems.append(f"remainder={remainder!r}: use 'pad' or 'drop'")
-    if spool_bytes is not None and (
-        isinstance(spool_bytes, bool) or not isinstance(spool_bytes, int) or spool_bytes < 1
-    ):
-        problems.append(f"spool_bytes={spool_bytes!r}: a whole number of bytes is needed")
-    if getattr(data, "isStreaming", False) and epochs != 1:
-        problems.append(f"epochs={epochs}: a stream is read once; it has no end to begin again from")
-    if not is_rows(data):
-        problems.append(NO_ROWS.format(type(data).__name__))
-    if problems:
-        raise ConfigError(problems)
-    if cluster.ended:
-        raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
-    return prepare(as_frame(cluster, data), columns)
-
-
-def as_frame(cluster: Lifecycle, data: Any) -> DataFrame:
-    """Return a DataFrame as it is, and an RDD as a DataFrame.
-
-    Raises
-    ------
-    ConfigError
-        For anything else.
-    NoSession
-        If there is no session, or a dead one.
-    """
-    if not is_rows(data):
-        raise ConfigError([NO_ROWS.format(type(data).__name__)])
-    frame: DataFrame = data
-    if not hasattr(data, "mapInArrow"):
-        session = cluster.spark or spark_session.active_session()
-        if session is None:
-            raise NoSession(reason="data is an RDD, but there is no SparkSession to read it with")
-        frame = _frame_of_rdd(session, data)
-    spark_session.require_alive(frame.sparkSession)
-    return frame
-
-
-def _frame_of_rdd(session: SparkSession, rdd: Any) -> DataFrame:
-    from pyspark.errors import PySparkTypeError, PySparkValueError
-
-    try:
-        return session.createDataFrame(rdd)
-    except (PySparkTypeError, PySparkValueError) as error:
-        problem = f"data: Spark cannot make columns of what this RDD holds ({' '.join(str(error).split())})"
-        advice = "map each element to a tuple, dict or Row of plain values and lists: rdd.map(lambda x: (x,))"
-        raise ConfigError([f"{problem}; {advice}"]) from error
-
-
-def is_rows(data: Any) -> bool:
-    """Whether this is a DataFrame, classic or Connect, or an RDD."""
-    return hasattr(data, "mapInArrow") or hasattr(data, "mapPartitions")
 
 
 class FeedJob:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine import spark_session
-from tfos_lab.engine.feed.job import AttemptLost, FeedJob, FeedRequest
+from tfos_lab.engine.feed.job import AttemptLost, FeedJob
 from tfos_lab.engine.instructions import Failure
 from tfos_lab.engine.roster import OVER
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.feed.feeding import Feeding
+    from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.feed_ledger import Feed
     from tfos_lab.engine.lifecycle import Lifecycle
 
