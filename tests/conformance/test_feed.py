@@ -148,6 +148,19 @@ def _train_and_wait(cluster, rows):
     return cluster.wait(timeout_s=200)
 
 
+@pytest.mark.back_ends("local-session")
+def test_no_tuner_makes_the_end_of_an_epoch_wait(run, frame):
+    """On busy cores TensorFlow's iterators end with the tuner's next round, up to as late as they were long."""
+
+    def tuned(args, ctx):
+        import tensorflow as tf
+
+        dataset = ctx.dataset(4).map(lambda batch: batch["x"], num_parallel_calls=tf.data.AUTOTUNE)
+        return dataset.options().autotune.enabled, sum(len(x) for x in dataset)
+
+    assert set(_train_and_wait(run(tuned), frame(20, 20)).values()) == {(False, 20)}
+
+
 def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, frame, spark, back_end):
     from pyspark.sql import functions as f
 

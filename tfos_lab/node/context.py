@@ -152,7 +152,8 @@ class NodeContext:
         -------
         tf.data.Dataset
             Tensors have shape ``(batch_size, …)`` and static shapes. Weights are float32 of shape ``(batch_size,)``,
-            0 for rows that only fill up (in dicts: the key ``sample_weight``).
+            0 for rows that only fill up (in dicts: the key ``sample_weight``). TensorFlow's tuning of pipelines is off:
+            steps of your own with ``tf.data.AUTOTUNE`` get a call per core.
 
         Raises
         ------

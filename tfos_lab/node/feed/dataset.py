@@ -70,6 +70,9 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     options = tf.data.Options()
     # TensorFlow cannot optimize what begins in Python, and would say so in the log of every epoch.
     options.experimental_optimization.apply_default_optimizations = False
+    # There is nothing to tune here, and on busy cores the end of an iterator often misses the tuner's thread: it waits
+    # for that one's next round, which comes after 0.31, 0.63, 1.27, 2.55 s and so on (seen on TensorFlow 2.21).
+    options.autotune.enabled = False
     # The rows of a stream count once the function has asked for those that follow: nobody else may ask ahead.
     if request.prefetch and not feed.is_stream:
         dataset = dataset.prefetch(request.prefetch)
