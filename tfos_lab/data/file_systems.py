@@ -76,7 +76,7 @@ def open_place(path: str) -> tuple[fs.FileSystem, str]:
 
 
 @contextlib.contextmanager
-def in_words(path: str) -> Iterator[None]:
+def in_words(path: str, what: str = "open") -> Iterator[None]:
     """Say in a sentence what a file system answers, whatever it raises for wrong keys, hosts and names."""
     try:
         yield
@@ -84,7 +84,7 @@ def in_words(path: str) -> Iterator[None]:
         raise
     except Exception as error:
         answer = " ".join(str(error).split()) or type(error).__name__
-        problem = f"path='{path}': {socket.gethostname()} cannot open it: {answer}{_hint(path)}"
+        problem = f"path='{path}': {socket.gethostname()} cannot {what} it: {answer}{_hint(path)}"
         raise ConfigError([problem]) from error
 
 

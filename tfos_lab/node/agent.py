@@ -13,28 +13,23 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import zmq
 
 from tfos_lab import messages as m
 from tfos_lab.node import nursery_client
 from tfos_lab.node.child_link import ChildLink
 from tfos_lab.node.event_files import EventFiles
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.frames import FrameSocket
 from tfos_lab.node.log_sender import LogSender
 from tfos_lab.node.log_spool import LINE_PATIENCE_S, LogSpool, Pipe
+from tfos_lab.node.poll_loop import PollLoop
 from tfos_lab.node.processes import open_pidfd, set_process_name
-from tfos_lab.node.scratch import Scratch, sweep
+from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.shared_folder import SharedFolder
 from tfos_lab.node.tunnel import Tunnel
 from tfos_lab.wire import Link, address_towards
-
-PollKey = zmq.Socket[bytes] | int
-Pollable = PollKey | FrameSocket
 
 BEAT_S = 1.0
 REPEAT_S = 2.0
@@ -65,7 +60,6 @@ class Agent:
         self._spec = spec
         self._seat_holder = seat_holder
         self._seat = spec.seat
-        sweep(nursery_client.scratch_root())
         self._scratch = Scratch(nursery_client.scratch_root(), spec.cluster_id, spec.seat)
         self._link = Link(spec.driver, f"{spec.node}/{os.getpid()}".encode())
         self._host = address_towards(spec.driver.endpoint)
@@ -76,9 +70,8 @@ class Agent:
         self._child: ChildLink | None = None
         self._unheard: list[m.ToAgent] = []
         self._guardian = open_pidfd(spec.guardian)
-        self._poller = zmq.Poller()
-        self._callbacks: dict[PollKey, Callable[[], None]] = {}
-        self._tunnel = Tunnel(spec.seat, self._send, self)
+        self._loop = PollLoop()
+        self._tunnel = Tunnel(spec.seat, self._send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._saving: dict[str, SharedFolder] = {}
         self._event_files = EventFiles(spec.seat, self._send)
@@ -96,10 +89,10 @@ class Agent:
 
     def run(self) -> None:
         """Reserve, then work until the driver says goodbye or is gone."""
-        self._watch(self._link.socket, self._hear_driver)
-        self._watch(self._feeds.fileno(), self._feeds.pump)
+        self._loop.watch(self._link.socket, self._hear_driver)
+        self._loop.watch(self._feeds.fileno(), self._feeds.pump)
         if self._guardian is not None:
-            self._watch(self._guardian, lambda: self.leave("the executor or kernel has gone"))
+            self._loop.watch(self._guardian, lambda: self.leave("the executor or kernel has gone"))
         self._shared.mark()
         self._send(
             m.Reserve(
@@ -113,10 +106,7 @@ class Agent:
         )
         self._warm()
         while not self._leaving:
-            for source, _ in self._poller.poll(self._patience_ms()):
-                callback = self._callbacks.get(source)
-                if callback is not None:
-                    callback()
+            self._loop.turn(self._patience_ms())
             self._tick()
 
     def _patience_ms(self) -> int:
@@ -142,24 +132,6 @@ class Agent:
         self._tunnel.flush()
         if self._finished:
             self._drain()
-
-    def watch(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call back whenever ``fd`` can be read; for the tunnel."""
-        self._watch(fd, callback)
-
-    def unwatch(self, fd: int) -> None:
-        """Call back no more."""
-        self._unwatch(fd)
-
-    def _watch(self, source: Pollable, callback: Callable[[], None]) -> None:
-        key = _poll_key(source)
-        self._callbacks[key] = callback
-        self._poller.register(key, zmq.POLLIN)
-
-    def _unwatch(self, source: Pollable) -> None:
-        key = _poll_key(source)
-        if self._callbacks.pop(key, None) is not None:
-            self._poller.unregister(key)
 
     # ---- the driver -------------------------------------------------------------------------------------------------
 
@@ -226,13 +198,13 @@ class Agent:
             return
         child = self._child
         self._send(m.Progressed(seat=self._seat, state="importing"))
-        self._watch(child.nursery, self._hear_nursery)
-        self._watch(child.control, self._hear_child)
+        self._loop.watch(child.nursery, self._hear_nursery)
+        self._loop.watch(child.control, self._hear_child)
         for message in self._unheard:
             self._send_to_child(message)
         self._watch_unsent()
         for pipe in child.pipes:
-            self._watch(pipe.read_fd, self._pump_pipes)
+            self._loop.watch(pipe.read_fd, self._pump_pipes)
 
     def _send_to_child(self, message: m.ToAgent) -> None:
         if self._child is not None:
@@ -244,9 +216,7 @@ class Agent:
     def _watch_unsent(self) -> None:
         """Wake when the child takes more of what was said to it; an agent that waited for that would seem dead."""
         assert self._child is not None
-        key = _poll_key(self._child.control)
-        if key in self._callbacks:
-            self._poller.modify(key, zmq.POLLIN | (zmq.POLLOUT if self._child.control.has_unsent else 0))
+        self._loop.watch_writing(self._child.control, wanted=self._child.control.has_unsent)
 
     def _hear_child(self) -> None:
         assert self._child is not None
@@ -265,7 +235,7 @@ class Agent:
             elif self._feeds.hear_child(message):
                 self._link.send(data)
         if not open_:
-            self._unwatch(self._child.control)
+            self._loop.unwatch(self._child.control)
 
     def _tell_of_saving(self, path: str) -> None:
         """Tell the driver, which may be on another host, where the child is going to save."""
@@ -282,8 +252,8 @@ class Agent:
             self._child.announced = True
             self._send(m.Progressed(seat=self._seat, state="starting", pid=self._child.pid))
         if outcome is not None:
-            self._unwatch(self._child.nursery)
-            if not self._ended and _poll_key(self._child.control) in self._callbacks:
+            self._loop.unwatch(self._child.nursery)
+            if not self._ended and self._loop.is_watched(self._child.control):
                 self._hear_child()  # its last word may still lie in the socket
             self._end(outcome)
             self._finished = True
@@ -298,7 +268,7 @@ class Agent:
                 fd = pipe.read_fd
                 pipe.pump(self._logs)
                 if not pipe.open:
-                    self._unwatch(fd)
+                    self._loop.unwatch(fd)
 
     def _end(self, outcome: m.Outcome) -> None:
         """Tell the driver once how the function ended."""
@@ -373,11 +343,6 @@ class Agent:
         if self._guardian is not None:
             os.close(self._guardian)
         self._scratch.remove()
-
-
-def _poll_key(source: Pollable) -> PollKey:
-    """Return what zmq's poller reports for a source: its own sockets as they are, everything else by descriptor."""
-    return source.fileno() if isinstance(source, FrameSocket) else source
 
 
 def _reserve_port(host: str) -> socket.socket:

@@ -20,7 +20,7 @@ _YOUNG_S = 60.0
 
 
 class Scratch:
-    """A folder that goes with its owner.
+    """A folder that goes with its owner; those whose owners have gone without them go first (`sweep`).
 
     Parameters
     ----------
@@ -36,6 +36,7 @@ class Scratch:
     """
 
     def __init__(self, root: Path, cluster_id: str, seat: int) -> None:
+        sweep(root)
         self.path = root / f"{cluster_id}-{seat}-{os.getpid()}"
         self.path.mkdir(mode=0o700)
         self._lock = _lock(self.path)

@@ -9,25 +9,15 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from typing import Protocol
 
 from tfos_lab import messages as m
 from tfos_lab.node import nursery_client
 from tfos_lab.node.board import BoardProcess
+from tfos_lab.node.poll_loop import PollLoop
 
 CHUNK_BYTES = 1 << 16
 # More than any page needs; a driver that asks for more is refused the rest.
 MAX_STREAMS = 64
-
-
-class PollLoop(Protocol):
-    """What the tunnel needs of the agent's poll loop."""
-
-    def watch(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call back whenever ``fd`` can be read."""
-
-    def unwatch(self, fd: int) -> None:
-        """Call back no more."""
 
 
 class _Stream:

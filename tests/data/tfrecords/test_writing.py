@@ -124,7 +124,7 @@ def test_an_overwrite_that_fails_on_its_way_leaves_the_old_files(tmp_path):
     job = start(tmp_path, overwrite=True, partitionBy="part")
     written = write_task(job, batches(3, 4), task=0, attempt=1)
     (tmp_path / f"_temporary-{job.job_id}" / written[1][0].rpartition("/")[2]).unlink()
-    with pytest.raises(ConfigError, match=r"path='.*': .* cannot open it: "):
+    with pytest.raises(ConfigError, match=r"path='.*': .* cannot write to it: "):
         commit(job, written)
     abort(job, written)
     assert tree(tmp_path) == before
@@ -169,7 +169,7 @@ def test_overwriting_removes_folders_that_have_no_new_files(tmp_path):
 
 def test_a_folder_that_is_not_ours_to_write_is_said_in_a_sentence(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"path='.*file/out': .* cannot open it: .*Not a directory"):
+    with pytest.raises(ConfigError, match=r"path='.*file/out': .* cannot write to it: .*Not a directory"):
         start(tmp_path / "file" / "out")
 
 

@@ -91,7 +91,7 @@ def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool)
         existed=info.type != fs.FileType.NotFound,
     )
     # Made here and not by tasks: one that Spark is still to stop cannot write again after `abort`.
-    with in_words(write.path):
+    with in_words(write.path, "write to"):
         system.create_dir(f"{base}/{job.staging}", recursive=True)
         _touch(system, f"{base}/{job.staging}/{_IS_ON}")
     return job
@@ -119,7 +119,7 @@ def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, atte
 
 def commit(job: WriteJob, written: Sequence[Written]) -> None:
     """Move all files into place; ``_SUCCESS`` says that all are there."""
-    with in_words(job.path):
+    with in_words(job.path, "write to"):
         system, base = _open(job.path)
         old = _entries(system, base) if job.overwrite else []
         for folder in sorted({final.rpartition("/")[0] for _, final in written}):

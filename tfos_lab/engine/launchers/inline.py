@@ -7,12 +7,9 @@ A small agent thread keeps the same conversation with the server as a real agent
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import zmq
@@ -23,6 +20,8 @@ from tfos_lab.errors import TfosError
 from tfos_lab.node.calling import NodeServed, call_map_fun, returned_outcome
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.node.nursery_client import scratch_root
+from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.station import Station
 from tfos_lab.payload import unpack
 from tfos_lab.wire import Link
@@ -102,10 +101,10 @@ class _InlineAgent:
     def __init__(self, plan: LaunchPlan, on_release: Any) -> None:
         self._on_release = on_release
         self._link = Link(plan.driver, f"inline/{plan.cluster_id}".encode())
-        self._scratch = Path(tempfile.mkdtemp(prefix="tfos-inline-"))
+        self._scratch = Scratch(scratch_root(), plan.cluster_id, 0)
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
-        self._feeds = FeedStore(0, "127.0.0.1", self._scratch, self._send, self._send_to_station)
+        self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_station)
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
 
@@ -135,7 +134,7 @@ class _InlineAgent:
         self._feeds.close()
         self._control.close()
         self._link.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.remove()
 
     def _obey(self, message: m.ToAgent) -> None:
         match message:
