@@ -40,7 +40,7 @@ TO_AGENT = [
     m.FeedOpen(feed=0, epochs=2, remainder="pad", schema="{}", token="t"),
     m.Commit(feed=0, partition=1, attempt="a", rows=3),
     m.FeedComplete(feed=0, rows=3),
-    m.EpochPlan(feed=0, opening=0, steps=4),
+    m.EpochPlan(feed=0, opening=0, steps=4, shares=[(13, 4, 2)]),
     m.PlanLater(feed=0, opening=1),
     m.FeedAborted(feed=0, reason="why"),
     m.FeedsEnded(),

@@ -11,7 +11,7 @@ from tfos_lab.paths import absolute
 
 LOCAL_CHOICES = ("auto", "processes", "inline", "false")
 MASTER_CHOICES = ("chief", "master")
-REMAINDER_CHOICES = ("pad", "drop")
+REMAINDER_CHOICES = ("exact", "pad", "drop")
 
 # Variables that every node gets for itself; a user's value would break the cluster.
 RESERVED_ENV = ("TF_CONFIG",)

@@ -15,10 +15,10 @@ from hypothesis.extra import numpy as hnp
 
 from tfos_lab.data.batches import (
     count_rows,
+    fill_to,
     in_multiples,
     join_rows,
     measure,
-    pad_to,
     rebatch,
     resolve,
     slice_rows,
@@ -381,16 +381,17 @@ def test_joining_one_batch_copies_nothing():
         join_rows([])
 
 
-def test_padding_adds_rows_that_hold_nothing():
-    batch = {"x": np.ones((2, 3), np.int16), "s": np.array([b"a", b"b"], object), "b": np.array([True, True])}
-    padded = pad_to(batch, 4)
-    assert padded["x"].dtype == np.int16
-    assert padded["x"][2:].tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert padded["s"].tolist() == [b"a", b"b", b"", b""]
-    assert padded["b"].tolist() == [True, True, False, False]
-    assert pad_to(batch, 2)["x"] is batch["x"]
-    with pytest.raises(ValueError, match="2 rows cannot be padded to 1"):
-        pad_to(batch, 1)
+def test_batches_are_filled_up_with_copies_of_their_last_row():
+    batch = {"x": np.ones((2, 3), np.int16), "s": np.array([b"a", b"b"], object), "b": np.array([True, False])}
+    filled = fill_to(batch, 4)
+    assert filled["x"].dtype == np.int16
+    assert filled["x"][2:].tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert filled["s"].tolist() == [b"a", b"b", b"b", b"b"]
+    assert filled["b"].tolist() == [True, False, False, False]
+    assert fill_to(batch, 2)["x"] is batch["x"]
+    for rows in (1, 0):
+        with pytest.raises(ValueError, match=f"2 rows cannot be filled up to {rows}"):
+            fill_to(batch, rows)
 
 
 def test_rows_that_hold_nothing_are_made_from_specs():

@@ -2,7 +2,7 @@
 
 A batch here is a dict of column name to array ``(rows, *shape)``, all with the same number of rows. The feed reads a
 node's record batches with `to_numpy`, learns the lengths of arrays from the first with `resolve`, cuts the batches that
-the user asked for with `rebatch`, and fills up the last with `pad_to` (or makes whole empty ones with `zeros`).
+the user asked for with `rebatch`, and fills up the last with `fill_to` (or makes whole empty ones with `zeros`).
 A record batch is best converted whole (Spark sends 10,000 rows) and then cut: cutting is a view, converting costs some
 20 µs per column.
 """
@@ -155,22 +155,22 @@ def join_rows(batches: Sequence[Mapping[str, Array]]) -> Batch:
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def pad_to(batch: Mapping[str, Array], rows: int) -> Batch:
-    """Fill a batch up to so many rows with rows that hold nothing: numbers are 0, strings empty.
+def fill_to(batch: Mapping[str, Array], rows: int) -> Batch:
+    """Fill a batch up to so many rows with copies of its last row: values that any model and decoder takes.
 
     A batch that has them already is given back without a copy.
 
     Examples
     --------
-    >>> pad_to({"x": np.array([7, 8])}, 4)
-    {'x': array([7, 8, 0, 0])}
+    >>> fill_to({"x": np.array([7, 8])}, 4)
+    {'x': array([7, 8, 8, 8])}
     """
     have = count_rows(batch)
-    if have > rows:
-        raise ValueError(f"a batch of {have} rows cannot be padded to {rows}")
+    if not 0 < have <= rows:
+        raise ValueError(f"a batch of {have} rows cannot be filled up to {rows}")
     if have == rows:
         return dict(batch)
-    return {name: np.concatenate([values, _empty_rows(values, rows - have)]) for name, values in batch.items()}
+    return {name: np.concatenate([values, values[-1:].repeat(rows - have, axis=0)]) for name, values in batch.items()}
 
 
 def zeros(specs: Iterable[ColumnSpec], rows: int) -> Batch:
@@ -270,10 +270,6 @@ def _blank(shape: tuple[int, ...], dtype: str | np.dtype) -> Array:
     if np.dtype(dtype) == object:
         return np.full(shape, b"", object)
     return np.zeros(shape, dtype)
-
-
-def _empty_rows(like: Array, rows: int) -> Array:
-    return _blank((rows, *like.shape[1:]), like.dtype)
 
 
 def _as_found(name: str, values: Array) -> pa.Array:

@@ -225,7 +225,7 @@ class Cluster(Lifecycle):
         data: Any,
         epochs: int = 1,
         columns: list[str] | None = None,
-        remainder: str = "pad",
+        remainder: str = "exact",
         timeout_s: float = 600.0,
         *,
         spool_bytes: int | None = None,
@@ -242,7 +242,7 @@ class Cluster(Lifecycle):
             How often the nodes are to read them; they find it in ``ctx.epochs``.
         columns : list of str, optional
             Which columns; all by default.
-        remainder : {"pad", "drop"}
+        remainder : {"exact", "pad", "drop"}
             What happens at the end of an epoch; see ``ctx.dataset``. Of a stream, at the end of each micro-batch.
         timeout_s : float
             Seconds in which Spark ends no task, and nodes neither get nor take a row, after which the feed fails.

@@ -7,7 +7,6 @@ Once the rows of each node and their batch sizes are known, one number of steps 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.engine.events import FeedProgressed, InferenceProgressed
 from tfos_lab.engine.instructions import Instruction, Publish, SendTo
+from tfos_lab.node.feed.schedule import count_steps, grouped, share_of
 
 
 @dataclass
@@ -30,6 +30,7 @@ class Feed:
     locations: dict[int, list[str]] = field(default_factory=dict)
     committed: dict[int, str] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
+    leftover: int = 0
     size_bytes: int = 0
     expected_rows: int | None = None
     expected_partitions: int | None = None
@@ -45,8 +46,8 @@ class Feed:
 
     @property
     def total_rows(self) -> int:
-        """Rows committed on all nodes."""
-        return sum(self.rows.values())
+        """Rows committed on all nodes, those included that are not dealt out yet."""
+        return sum(self.rows.values()) + self.leftover
 
 
 @dataclass
@@ -200,6 +201,7 @@ class FeedLedger:
         feed.committed[message.partition] = message.attempt
         self.moves += 1
         feed.size_bytes += message.size_bytes
+        feed.leftover += message.leftover
         instructions: list[Instruction] = []
         for seat in feed.seats:
             rows = message.rows.get(seat, 0)
@@ -212,6 +214,7 @@ class FeedLedger:
                         partition=message.partition,
                         attempt=message.attempt,
                         rows=rows,
+                        leftover=message.leftover,
                         shapes=message.shapes,
                     ),
                 )
@@ -224,10 +227,18 @@ class FeedLedger:
         if len(feed.committed) < feed.expected_partitions:
             return []
         feed.state = "complete"
-        instructions: list[Instruction] = [
-            SendTo(seat, m.FeedComplete(feed=feed.number, rows=feed.rows.get(seat, 0))) for seat in feed.seats
-        ]
+        instructions = self._deal_leftover(feed)
         return [*instructions, self._progress(feed, now_s), *self._plan(feed, now_s)]
+
+    def _deal_leftover(self, feed: Feed) -> list[Instruction]:
+        """Give each node its part of the rows that lie on all of them, and tell it how many it has in all."""
+        instructions: list[Instruction] = []
+        for index, seat in enumerate(feed.seats):
+            leftovers = share_of(feed.leftover, len(feed.seats), index)
+            rows = feed.rows[seat] = feed.rows.get(seat, 0) + leftovers[1] - leftovers[0]
+            instructions.append(SendTo(seat, m.FeedComplete(feed=feed.number, rows=rows, leftovers=leftovers)))
+        feed.leftover = 0
+        return instructions
 
     # ---- equal ends -------------------------------------------------------------------------------------------------
 
@@ -238,11 +249,8 @@ class FeedLedger:
             if not self._lock_step:
                 instructions += self._plan_alone(feed, opened)
             elif opening not in feed.steps and self._is_open_everywhere(opening):
-                reading = [told for seat, told in opened.items() if seat not in self._returned]
-                counts = [_steps(feed, told) for told in reading]
-                drops = any(_remainder(feed, told) == "drop" for told in reading)
-                steps = feed.steps[opening] = min(counts) if drops else max(counts)
-                plan = m.EpochPlan(feed=feed.number, opening=opening, steps=steps)
+                plan = _plan_of(feed, [told for seat, told in opened.items() if seat not in self._returned])
+                feed.steps[opening] = plan.steps
                 instructions += [*(SendTo(seat, plan) for seat in feed.seats), self._progress(feed, now_s)]
         return instructions
 
@@ -257,7 +265,8 @@ class FeedLedger:
             return self._plan(feed, now_s)
         if feed.state != "open":
             return []
-        later = m.PlanLater(feed=feed.number, opening=opening)
+        sizes = {told.batch_size for told in self._openings[opening].values()}
+        later = m.PlanLater(feed=feed.number, opening=opening, alike=len(sizes) == 1 or not self._lock_step)
         if not self._lock_step:
             return [SendTo(seat, later)]
         return [SendTo(each, later) for each in feed.seats] if self._is_open_everywhere(opening) else []
@@ -265,7 +274,7 @@ class FeedLedger:
     def _plan_alone(self, feed: Feed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
         """Nodes that do not wait for one another each read their own rows to the end."""
         return [
-            SendTo(seat, m.EpochPlan(feed=feed.number, opening=message.opening, steps=_steps(feed, message)))
+            SendTo(seat, _plan_of(feed, [message]))
             for seat, message in opened.items()
             if seat in feed.seats
         ]
@@ -292,8 +301,8 @@ def _remainder(feed: Feed, opened: m.DatasetOpened) -> str:
     return opened.remainder or feed.remainder
 
 
-def _steps(feed: Feed, opened: m.DatasetOpened) -> int:
-    rows = feed.rows.get(opened.seat, 0)
-    if _remainder(feed, opened) == "drop":
-        return rows // opened.batch_size
-    return math.ceil(rows / opened.batch_size)
+def _plan_of(feed: Feed, opened: list[m.DatasetOpened]) -> m.EpochPlan:
+    """Return the plan of nodes that read together: those that have opened the same dataset."""
+    shares = [(feed.rows.get(told.seat, 0), told.batch_size) for told in opened]
+    steps = count_steps(shares, drop=any(_remainder(feed, told) == "drop" for told in opened))
+    return m.EpochPlan(feed=feed.number, opening=opened[0].opening, steps=steps, shares=grouped(shares))

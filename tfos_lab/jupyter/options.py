@@ -25,7 +25,7 @@ class CellOptions:
     data: Any = None
     epochs: int = 1
     columns: list[str] | None = None
-    remainder: str = "pad"
+    remainder: str = "exact"
     args: Any = None
     tensorboard: bool = False
     log_dir: str | None = None
@@ -78,7 +78,8 @@ OPTIONS = (
     Option(
         "remainder",
         kinds.one_of(*REMAINDER_CHOICES),
-        "at the end of an epoch, `pad` fills up shorter nodes with rows of weight 0, `drop` leaves rows out",
+        "how an epoch ends: `exact` with short batches, `pad` fills them up with rows that count nowhere, `drop` leaves "
+        "out what does not fill a step",
         REMAINDER_CHOICES,
     ),
     Option("args", kinds.ANYTHING, "what the cell sees as `args`"),

@@ -33,7 +33,10 @@ class FeedReady(Message, frozen=True):
 
 
 class AttemptStored(Message, frozen=True):
-    """A feed task has stored all its rows on the nodes and asks to commit; ``rows`` maps seat to rows."""
+    """A feed task has stored all its rows on the nodes and asks to commit; ``rows`` maps seat to rows.
+
+    The ``leftover`` rows, too few to give each node one, lie on every node and are dealt out when the feed is complete.
+    """
 
     seat: int
     feed: int
@@ -41,6 +44,7 @@ class AttemptStored(Message, frozen=True):
     attempt: str
     rows: dict[int, int]
     size_bytes: int
+    leftover: int = 0
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
@@ -54,14 +58,19 @@ class Commit(Message, frozen=True):
     partition: int
     attempt: str
     rows: int
+    leftover: int = 0
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
 class FeedComplete(Message, frozen=True):
-    """All rows of the feed are committed: this node has ``rows`` of them."""
+    """All rows of the feed are committed: this node has ``rows`` of them.
+
+    Among them are those from ``leftovers[0]`` to before ``leftovers[1]`` of all leftover rows, partition by partition.
+    """
 
     feed: int
     rows: int
+    leftovers: tuple[int, int] = (0, 0)
 
 
 class FeedAborted(Message, frozen=True):
@@ -86,29 +95,41 @@ class DatasetOpened(Message, frozen=True):
 
 
 class EpochPlan(Message, frozen=True):
-    """All lock-step nodes take ``steps`` steps in each epoch that their ``opening``-th dataset reads of this feed."""
+    """All lock-step nodes take ``steps`` steps in each epoch that their ``opening``-th dataset reads of this feed.
+
+    ``shares`` has rows, batch size and number of nodes for each kind of share, so that a node knows the rows of a step
+    on all of them (`tfos_lab.node.feed.schedule`).
+    """
 
     feed: int
     opening: int
     steps: int
+    shares: list[tuple[int, int, int]]
 
 
 class PlanLater(Message, frozen=True):
     """The ``opening``-th dataset has been opened everywhere, but the feed is not complete: nobody knows its steps yet.
 
     All lock-step nodes hear either this or the `EpochPlan` first, so that they agree on whether the length is known.
+    Where batch sizes differ (not ``alike``), nobody can know how full a step is before all rows have come.
     """
 
     feed: int
     opening: int
+    alike: bool = True
 
 
 class SegmentReady(Message, frozen=True):
-    """Agent to child: ``rows`` committed rows lie in the Arrow IPC stream file at ``path``."""
+    """Agent to child: ``rows`` committed rows of a partition lie in the Arrow IPC file at ``path``.
+
+    Behind them lie the ``leftover`` ones, which lie on every node.
+    """
 
     feed: int
     path: str
     rows: int
+    partition: int = 0
+    leftover: int = 0
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 

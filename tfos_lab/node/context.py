@@ -142,23 +142,46 @@ class NodeContext:
             Permute this node's rows anew in each epoch.
         seed : int, optional
             Makes the permutation repeatable.
-        remainder : {"pad", "drop"}, optional
-            What happens at the end of an epoch: fill up the last batch and missing steps with rows of weight 0, or stop
-            at the last step that every node can take in full. What the feed was started with by default.
+        remainder : {"exact", "pad", "drop"}, optional
+            How an epoch ends; what the feed was started with by default (``"exact"``, see the table).
         prefetch : int
             Batches prepared ahead; none of a stream, whose rows count when the function asks for the next ones.
 
         Returns
         -------
         tf.data.Dataset
-            Tensors have shape ``(batch_size, …)`` and static shapes. Weights are float32 of shape ``(batch_size,)``,
-            0 for rows that only fill up (in dicts: the key ``sample_weight``). TensorFlow's tuning of pipelines is off:
-            steps of your own with ``tf.data.AUTOTUNE`` get a call per core.
+            Batches of tensors ``(rows, …)``, and of weights, float32 ``(rows,)`` (in dicts: the key ``sample_weight``).
+            TensorFlow's tuning of pipelines is off: steps of your own with ``tf.data.AUTOTUNE`` get a call per core.
 
         Raises
         ------
         FeedError
             If a named column is not fed, or the feed fails.
+
+        Notes
+        -----
+        ===========  =============================  ==============================  ================================
+        remainder    rows of a batch                weights                         traces of a ``tf.function``
+        ===========  =============================  ==============================  ================================
+        ``exact``    ``batch_size``, fewer in the   the column's (else 1) times     one more for short batches, if
+                     last steps; at least one       R·b/G: 1 in full steps          it takes eager batches; none in
+                     (shape ``(None, …)``)                                          Keras' ``fit``
+        ``pad``      always ``batch_size``          the same; -0.0 for rows that    one
+                     (static shape)                 only fill up
+        ``drop``     always ``batch_size``          the column's, else 1            one
+                     (static shape)
+        ===========  =============================  ==============================  ================================
+
+        R nodes read, this batch has b rows, and all batches of the step G, so that the mean over nodes of
+        ``mean(w * losses)`` is the mean over all rows of the step. Keras' ``fit`` and ``evaluate`` show and train what one
+        process would on the same global batches, for every number of rows. In a loop of your own under a strategy, one
+        line does it::
+
+            loss = tf.nn.compute_average_loss(losses, sample_weight=w)
+
+        With ``exact``, a batch that only fills up (one row, weight -0.0) comes where a step has fewer rows than there
+        are nodes. Rows that only fill up are copies of others, so any decoder and model takes them. For inference,
+        batches are always filled up, and no results are asked for the rows that only do so.
         """
         from tfos_lab.node.feed.dataset import DatasetRequest, make_dataset
 

@@ -4,9 +4,8 @@ Keras 3 cannot `fit` under `tf.distribute.MultiWorkerMirroredStrategy`. Before t
 over the workers, to learn its shapes; after each step it averages the metrics along an axis that scalars do not have.
 `mend_keras()` puts two small functions in their place, and the user writes nothing.
 
-The first of them also sees to the end of an epoch of fed rows whose number is not known yet. Keras learns of it by a
-step that fails for want of a batch; but what needs no batch has run by then: the metrics are divided by too many rows,
-and the optimizer has counted a step too many. So the batch is drawn before the step.
+The first of them also sees to the end of an epoch of fed rows whose number is not known yet: the batch is drawn before
+the step (`keras_drawn`). What N nodes show is made what one process would show by `keras_rows`.
 
 Who talks to it: the nursery, which mends once, before it forks; and a child that imports for itself.
 """
@@ -23,17 +22,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.keras_drawn import Drawn
+from tfos_lab.node.keras_rows import mode_of, patch_keras_3, patch_tf_keras, results_on_all, take_rows
 from tfos_lab.node.own_rows import (
+    OwnRows,
     has_own_rows,
     is_across_workers,
     is_statically_shaped,
     length_of_epoch,
     mark_as_own_rows,
+    own_rows_of,
     teach_own_rows,
     why_fit_would_hang,
 )
 
-__all__ = ["KERAS_TO_MEND", "mark_as_own_rows", "mend_keras"]
+__all__ = ["KERAS_TO_MEND", "OwnRows", "mark_as_own_rows", "mend_keras"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ def mend_keras() -> bool:
         another backend than TensorFlow, or with a version outside `KERAS_TO_MEND`.
     """
     teach_own_rows()
+    patch_tf_keras()
     trainer = _trainer_to_mend()
     if trainer is None:
         return False
@@ -64,6 +68,7 @@ def mend_keras() -> bool:
     if not hasattr(model._maybe_symbolic_build, _MENDED):
         model._maybe_symbolic_build = _build_from_specs(model._maybe_symbolic_build)
         trainer.reduce_per_replica = _reduce_across_workers(trainer.reduce_per_replica)
+        patch_keras_3(trainer)
     return True
 
 
@@ -93,7 +98,10 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         across = is_across_workers(strategy)
         if iterator is not None and across:
             _take_single_steps(model, iterator)
-        has_own = iterator is not None and has_own_rows(getattr(iterator.data_adapter, "_dataset", None))
+        dataset = None if iterator is None else getattr(iterator.data_adapter, "_dataset", None)
+        has_own = dataset is not None and has_own_rows(dataset)
+        if iterator is not None:
+            take_rows(model, mode_of(dataset, strategy) if has_own else None)
         if has_own:
             _settle_length(iterator)
             _pace(iterator)
@@ -176,30 +184,11 @@ def _describes_rows(spec: Any) -> bool:
 # --- the end of an epoch --------------------------------------------------------------------------------------------
 
 
-class _Paced:
-    """Draws each batch before its step begins, so that no step begins without one."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._batches = iter(dataset)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        import tensorflow as tf
-
-        try:
-            return next(self._batches)
-        except StopIteration:
-            # Keras knows this as the end; of a StopIteration its step function would make a missing result.
-            raise tf.errors.OutOfRangeError(None, None, "the epoch has ended") from None
-
-
 def _pace(iterator: Any) -> None:
     if iterator.steps_per_execution == 1 and iterator.data_adapter.num_batches is None:
         dataset = iterator._distributed_dataset
-        if is_statically_shaped(dataset):
-            iterator._get_iterator = lambda: _Paced(dataset)
+        if is_statically_shaped(dataset) or own_rows_of(iterator.data_adapter._dataset) is not None:
+            iterator._get_iterator = lambda: Drawn(dataset)
 
 
 # --- after each step ------------------------------------------------------------------------------------------------
@@ -211,6 +200,8 @@ def _reduce_across_workers(reduce: Callable[..., Any]) -> Callable[..., Any]:
         across = {"auto": "MEAN", "mean": "MEAN", "sum": "SUM"}.get(reduction)
         if across is None or not is_across_workers(strategy):
             return reduce(values, strategy, reduction)
+        if reduction == "auto" and (results := results_on_all(strategy, values)) is not None:
+            return results
         return _reduce_together(values, strategy, across)
 
     return reduce_per_replica

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,33 @@ _KEEPING_STEP = {
 }
 
 
-def mark_as_own_rows(dataset: Any) -> Any:
+# After these, weights are still what they were.
+_KEEPING_WEIGHTS = _KEEPING_STEP - {"_MapDataset", "_ParallelMapDataset"}
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """What is known of a marked dataset.
+
+    Attributes
+    ----------
+    weighted : bool
+        Whether rows have weights of the user's own.
+    padded : bool
+        Whether batches are filled up.
+    weights_are_ours : bool
+        Whether nobody has touched the weights since.
+    """
+
+    weighted: bool = False
+    padded: bool = False
+    weights_are_ours: bool = True
+
+
+_UNKNOWN = OwnRows(weighted=True)
+
+
+def mark_as_own_rows(dataset: Any, rows: OwnRows | None = None) -> Any:
     """Say that a dataset holds this worker's rows only, batched for this worker.
 
     Every strategy then takes each element as one batch of this worker; nothing is left out and nothing is split. What
@@ -46,6 +73,8 @@ def mark_as_own_rows(dataset: Any) -> Any:
     ----------
     dataset : tf.data.Dataset
         Batches of this worker; as many as every other worker has, since they train in lock-step.
+    rows : OwnRows, optional
+        What `ctx.dataset` knows of them; its weights then make the numbers of all workers those of one process.
 
     Returns
     -------
@@ -58,13 +87,40 @@ def mark_as_own_rows(dataset: Any) -> Any:
     # All rows stay also where the strategy has not been taught, as in a process that tfos_lab did not start.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     marked = dataset.with_options(options)
-    setattr(marked, _OWN_ROWS, True)
+    setattr(marked, _OWN_ROWS, rows or _UNKNOWN)
     return marked
+
+
+def own_rows_of(dataset: Any) -> OwnRows | None:
+    """Return what `mark_as_own_rows` was told of a dataset, or of the one that it derives from; None for any other."""
+    untouched = True
+    for source in _sources(dataset):
+        rows = getattr(source, _OWN_ROWS, None)
+        if rows is not None:
+            return None if rows is _UNKNOWN else replace(rows, weights_are_ours=rows.weights_are_ours and untouched)
+        untouched = untouched and (type(source).__name__ in _KEEPING_WEIGHTS or _passes_weights(source))
+    return None
+
+
+def _passes_weights(mapped: Any) -> bool:
+    """Whether a map over ``(x, y, w)`` gives back the w that it got."""
+    function = getattr(getattr(mapped, "_map_func", None), "function", None)
+    spec = mapped.element_spec
+    if function is None or not (isinstance(spec, tuple) and len(spec) == 3):
+        return False
+    graph, took = function.graph, getattr(mapped, "_input_dataset", mapped).element_spec
+    if not (isinstance(took, tuple) and len(took) == 3):
+        return False
+    weights = graph.outputs[-1]
+    while weights.op.type == "Identity":
+        weights = weights.op.inputs[0]
+    inputs = len(graph.inputs) - len(graph.captures)
+    return weights is graph.inputs[inputs - 1]
 
 
 def has_own_rows(dataset: Any) -> bool:
     """Whether a dataset is marked by `mark_as_own_rows`, or derives from one that is."""
-    return any(getattr(source, _OWN_ROWS, False) for source in _sources(dataset))
+    return any(getattr(source, _OWN_ROWS, None) is not None for source in _sources(dataset))
 
 
 def teach_own_rows() -> None:
@@ -136,13 +192,13 @@ def _distribute_own_rows(strategy: Any, dataset: Any, options: Any) -> Any:
     mine = tf.stack([dataset.cardinality(), int(_keeps_step(dataset)), int(is_statically_shaped(batches))])
     steps, keep_step, static = _ask_all_workers(strategy, mine, pipelines[0])
     together = _end_together(steps, promised=all(keep_step))
-    if together and all(static):
+    if together and (all(static) or own_rows_of(dataset) is not None):
         # Otherwise the workers ask each other before every step whether anyone has rows left, which takes as long as
         # the step of a small model, and the batches lose their static shape.
         distributed._enable_get_next_as_optional = False
     else:
         # A tf.function compares shapes only: with static ones it would go on with a step traced without asking.
-        batches = batches.map(_forget_count_of_rows)
+        batches = batches.map(forget_count_of_rows)
         distributed = strategy.distribute_datasets_from_function(own_rows, options)
     _note_lengths(distributed, steps, together=together)
     return distributed
@@ -231,14 +287,15 @@ def _sources(dataset: Any) -> Iterator[Any]:
 def _keeps_step(dataset: Any) -> bool:
     """Whether nothing was done to the marked dataset after which workers might no longer end together."""
     for source in _sources(dataset):
-        if getattr(source, _OWN_ROWS, False):
+        if getattr(source, _OWN_ROWS, None) is not None:
             return True
         if type(source).__name__ not in _KEEPING_STEP:
             return False
     return False
 
 
-def _forget_count_of_rows(*batch: Any) -> Any:
+def forget_count_of_rows(*batch: Any) -> Any:
+    """Return a batch whose tensors do not know statically how many rows they have."""
     import tensorflow as tf
 
     def forget(rows: Any) -> Any:

@@ -43,12 +43,15 @@ class Node:
         self.reader.take(m.SegmentReady(feed=feed, path=str(path) if numbers else "", rows=len(numbers), shapes=shapes))
         return self
 
-    def complete(self, rows, *, feed=0):
-        self.reader.take(m.FeedComplete(feed=feed, rows=rows))
+    def complete(self, rows, *, feed=0, leftovers=(0, 0)):
+        self.reader.take(m.FeedComplete(feed=feed, rows=rows, leftovers=leftovers))
+        self.rows_fed = rows
         return self
 
-    def plan(self, steps, *, feed=0, opening=0):
-        self.reader.take(m.EpochPlan(feed=feed, opening=opening, steps=steps))
+    def plan(self, steps, *, feed=0, opening=0, peers=(), batch_size=4):
+        """Agree on the steps with nodes that have so many rows, and the same batch size."""
+        shares = [(rows, batch_size, 1) for rows in (self.rows_fed, *peers)]
+        self.reader.take(m.EpochPlan(feed=feed, opening=opening, steps=steps, shares=shares))
         return self
 
     def end(self):
@@ -63,8 +66,8 @@ class Node:
         batches = []
         for item in self.reader.epoch(reading):
             if item is not None:
-                numbers, rows = item[0]["x"].tolist(), item[1]
-                assert len(numbers) % reading.batch_size == 0
+                numbers, rows = item.columns["x"].tolist(), item.rows
+                assert len(numbers) < reading.batch_size if item.short else len(numbers) % reading.batch_size == 0
                 for start in range(0, len(numbers), reading.batch_size):
                     batch = numbers[start : start + reading.batch_size]
                     batches.append((batch, min(len(batch), max(0, rows - start))))

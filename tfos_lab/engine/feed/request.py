@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.config import REMAINDER_CHOICES
 from tfos_lab.data.prepare import prepare
 from tfos_lab.engine import spark_session
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
@@ -47,8 +48,8 @@ def checked_frame(
     problems = []
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         problems.append(f"epochs={epochs!r}: a whole number, at least 1, is needed")
-    if remainder not in ("pad", "drop"):
-        problems.append(f"remainder={remainder!r}: use 'pad' or 'drop'")
+    if remainder not in REMAINDER_CHOICES:
+        problems.append(f"remainder={remainder!r}: use 'exact', 'pad' or 'drop'")
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
         problems.append(f"timeout_s={timeout_s!r}: a number of seconds, more than 0, is needed")
     if spool_bytes is not None and (

@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfos_lab.data.batches import count_rows, zeros
+from tfos_lab.config import REMAINDER_CHOICES
+from tfos_lab.data.batches import count_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError, FeedError
-from tfos_lab.node.feed.generator_dataset import generator_dataset
+from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
+from tfos_lab.node.feed.reader import Piece
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfos_lab.node.feed.reader import FeedReader
+    from tfos_lab.node.feed.state import Reading
 
 WEIGHT_KEY = "sample_weight"
+# Of rows that only fill up: a zero that no row has, whatever its user's weight is, and that sums take for any other.
+FILLER_WEIGHT = np.float32(-0.0)
 # All nodes that train have opened their dataset by then, unless the user's function opens it on some of them only.
 _PLAN_PATIENCE_S = 10.0
+_OTHER_ROWS = (
+    "this dataset was made for rows that fill all their batches, and those that come now do not: call ctx.dataset anew "
+    "for each cluster.train"
+)
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,8 @@ class DatasetRequest:
         problems = []
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
             problems.append(f"batch_size={self.batch_size!r}: a whole number of rows, at least 1, is needed")
-        if self.remainder not in (None, "pad", "drop"):
-            problems.append(f"remainder={self.remainder!r}: use 'pad' or 'drop'")
+        if self.remainder not in (None, *REMAINDER_CHOICES):
+            problems.append(f"remainder={self.remainder!r}: use 'exact', 'pad' or 'drop'")
         if problems:
             raise ConfigError(problems)
 
@@ -50,23 +59,22 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     """Return the dataset; see `NodeContext.dataset`."""
     import tensorflow as tf
 
-    from tfos_lab.node.keras_workers import mark_as_own_rows
+    from tfos_lab.node.keras_workers import OwnRows, mark_as_own_rows, mend_keras
 
-    specs = feed.specs()
-    layout = _Layout(specs, request)
-    reading = feed.open(request.batch_size, request.remainder, shuffle=request.shuffle, seed=request.seed)
+    mend_keras()  # a Keras that the function itself has imported
 
-    # An iterator that TensorFlow throws away waits for its generator: one that has nothing gives no rows now and then.
-    def pieces() -> Iterator[Any]:
-        for item in feed.epoch(reading):
-            yield layout.nothing() if item is None else layout.arrange(*item)
-
-    dataset = generator_dataset(pieces, layout.signature())
-    # Pieces hold several batches: crossing from Python to TensorFlow costs more than cutting them there.
-    dataset = dataset.rebatch(request.batch_size, drop_remainder=True)
-    steps = feed.known_steps(reading, _PLAN_PATIENCE_S)
-    if steps is not None:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(steps))
+    layout = _Layout(feed.specs(), request)
+    remainder = request.remainder or feed.remainder
+    reading = feed.open(request.batch_size, remainder, shuffle=request.shuffle, seed=request.seed)
+    schedule = feed.known_schedule(reading, _PLAN_PATIENCE_S)
+    static = remainder != "exact" or (schedule is not None and schedule.is_even)
+    if feed.is_stream and not static:
+        dataset = _batch_by_batch(feed, reading, layout)
+    else:
+        has_tail = not static and (schedule is None or schedule.short_batches > 1)
+        dataset = _cut_from_pieces(feed, reading, layout, static=static, has_tail=has_tail)
+    if schedule is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(schedule.steps))
     options = tf.data.Options()
     # TensorFlow cannot optimize what begins in Python, and would say so in the log of every epoch.
     options.experimental_optimization.apply_default_optimizations = False
@@ -77,7 +85,61 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     if request.prefetch and not feed.is_stream:
         dataset = dataset.prefetch(request.prefetch)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return mark_as_own_rows(dataset.with_options(options))
+    rows = OwnRows(weighted=request.weight is not None, padded=remainder == "pad")
+    return mark_as_own_rows(dataset.with_options(options), rows)
+
+
+def _cut_from_pieces(
+    feed: FeedReader, reading: Reading, layout: _Layout, *, static: bool, has_tail: bool
+) -> tf.data.Dataset:
+    """Return batches that are cut from pieces of several: crossing from Python to TensorFlow costs more than cutting.
+
+    A short batch that ends an epoch is what remains there. Where another one follows, it comes from a second dataset.
+    """
+    following: list[Iterator[Piece | None]] = []
+
+    # An iterator that TensorFlow throws away waits for its generator: one that has nothing gives no rows now and then.
+    def pieces() -> Iterator[Any]:
+        following.clear()
+        epoch = feed.epoch(reading)
+        for piece in epoch:
+            if piece is not None and piece.short and static:
+                raise FeedError(reason=_OTHER_ROWS)
+            yield layout.nothing() if piece is None else layout.arrange(piece)
+            if piece is not None and piece.short and has_tail:
+                following.append(epoch)
+                return
+
+    def rest() -> Iterator[Any]:
+        for epoch in following:
+            for piece in epoch:
+                if piece is not None:
+                    yield from map(layout.arrange, _single_batches(piece, reading.batch_size))
+
+    dataset = generator_dataset(pieces, layout.signature()).rebatch(reading.batch_size, drop_remainder=static)
+    return dataset.concatenate(tail_dataset(rest, layout.signature())) if has_tail else dataset
+
+
+def _batch_by_batch(feed: FeedReader, reading: Reading, layout: _Layout) -> tf.data.Dataset:
+    """Return the batches of a stream, any of which may be short."""
+    import tensorflow as tf
+
+    def batches() -> Iterator[Any]:
+        for piece in feed.epoch(reading):
+            if piece is None:
+                yield layout.nothing()
+            else:
+                yield from map(layout.arrange, _single_batches(piece, reading.batch_size))
+
+    dataset = generator_dataset(batches, layout.signature())
+    return dataset.filter(lambda *batch: tf.shape(tf.nest.flatten(batch)[0])[0] > 0)
+
+
+def _single_batches(piece: Piece, batch_size: int) -> Iterator[Piece]:
+    for start in range(0, count_rows(piece.columns), batch_size):
+        columns = slice_rows(piece.columns, start, start + batch_size)
+        factor = piece.factor if isinstance(piece.factor, float) else piece.factor[start : start + batch_size]
+        yield replace(piece, columns=columns, rows=max(0, min(piece.rows - start, batch_size)), factor=factor)
 
 
 class _Layout:
@@ -108,14 +170,15 @@ class _Layout:
         weights = tf.TensorSpec((None,), tf.float32, name=WEIGHT_KEY)
         return self._shape_up(tensors, weights)
 
-    def arrange(self, columns: dict[str, np.ndarray], rows: int) -> Any:
-        """Return the element of columns of which the first ``rows`` rows count.
+    def arrange(self, piece: Piece) -> Any:
+        """Return the element of a piece's rows. Weights of rows that only fill up are -0.0, which no other row has.
 
         Raises
         ------
         FeedError
             If the columns are not those that the dataset was made for.
         """
+        columns = piece.columns
         for spec in self._by_name.values():
             if not _fits(columns.get(spec.name), spec):
                 came = [ColumnSpec(name, "number", str(has.dtype), has.shape[1:]) for name, has in columns.items()]
@@ -123,17 +186,17 @@ class _Layout:
                     reason=f"this dataset was made for rows of ({_described(self._by_name.values())}), and now come "
                     f"rows of ({_described(came)}): call ctx.dataset anew for each cluster.train"
                 )
-        if self._weight is None:
-            weights = np.ones(count_rows(columns), np.float32)
-        else:
-            weights = columns[self._weight].astype(np.float32)
-        weights[rows:] = 0.0
+        count = count_rows(columns)
+        weights = np.ones(count, np.float32) if self._weight is None else columns[self._weight]
+        if self._weight is not None or not isinstance(piece.factor, float) or piece.factor != 1.0:
+            weights = (weights.astype(np.float64) * piece.factor + 0.0).astype(np.float32)
+        weights[piece.rows :] = FILLER_WEIGHT
         return self._shape_up(columns, weights)
 
     def nothing(self) -> Any:
         """Return an element without rows."""
         specs = [replace(spec, shape=tuple(size or 0 for size in spec.shape)) for spec in self._by_name.values()]
-        return self.arrange(zeros(specs, 0), 0)
+        return self.arrange(Piece(zeros(specs, 0), 0))
 
     def _shape_up(self, columns: dict[str, Any], weights: Any) -> Any:
         features = {name: columns[name] for name in self._features}

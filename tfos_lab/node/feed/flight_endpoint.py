@@ -42,7 +42,7 @@ def segment_path(spool: Path, ticket: PutTicket) -> Path:
 
 
 class CommitTicket(msgspec.Struct, frozen=True):
-    """A feed task's word that all its rows are stored; ``rows`` maps seats to rows."""
+    """A feed task's word that all its rows are stored; ``rows`` maps seats to rows, ``leftover`` ones lie on all."""
 
     token: str
     feed: int
@@ -51,6 +51,7 @@ class CommitTicket(msgspec.Struct, frozen=True):
     rows: dict[int, int]
     size_bytes: int
     shapes: dict[str, list[int]]
+    leftover: int = 0
 
 
 class ExchangeTicket(msgspec.Struct, frozen=True):

@@ -69,3 +69,39 @@ def generator_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> 
     # TensorFlow knows the functions by name only, and forgets them with these objects.
     dataset.functions_of_tfos_lab = (init, draw, finalize)
     return dataset
+
+
+def tail_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.data.Dataset:
+    """Return a dataset as `generator_dataset` does, for what often yields nothing: it begins in a third of the time.
+
+    There is one function to begin with instead of three, so iterators that are read at the same time share what the
+    last one to begin has generated.
+    """
+    import tensorflow as tf
+
+    specs = tf.nest.flatten(signature)
+    running: list[Iterator[Any]] = []
+
+    def take(index: np.int64) -> list[np.ndarray]:
+        if not index:
+            running[:] = [generate()]
+        return list(tf.nest.flatten(next(running[0])))
+
+    def draw(index: Any) -> list[Any]:
+        return list(tf.numpy_function(take, [index], [spec.dtype for spec in specs]))
+
+    function = tf.function(draw, input_signature=[tf.TensorSpec((), tf.int64)], autograph=False).get_concrete_function()
+    # The end of what is generated is the end of the dataset, however many numbers are left.
+    variant = tf.raw_ops.MapDataset(
+        input_dataset=tf.data.Dataset.range(tf.int64.max)._variant_tensor,  # noqa: SLF001 - as the raw op wants it
+        other_arguments=[],
+        f=function,
+        output_types=[spec.dtype for spec in specs],
+        output_shapes=[spec.shape for spec in specs],
+        preserve_cardinality=False,
+    )
+    # Without names, as they are after other transformations: datasets of the same structure only can be joined.
+    nameless = tf.nest.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), signature)
+    dataset = tf.data.experimental.from_variant(variant, nameless)
+    dataset.functions_of_tfos_lab = (function,)
+    return dataset

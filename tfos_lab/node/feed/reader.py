@@ -5,21 +5,23 @@ What an inference asks about comes as a feed, too: one that is read as long as t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tfos_lab import messages as m
-from tfos_lab.data.batches import count_rows, in_multiples, pad_to, slice_rows, zeros
+from tfos_lab.data.batches import count_rows, fill_to, in_multiples, join_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.answers import Answers
-from tfos_lab.node.feed.segments import Segments, read_shuffled
+from tfos_lab.node.feed.schedule import Schedule, per_row
+from tfos_lab.node.feed.segments import Segment, Segments, read_shuffled
 from tfos_lab.node.feed.state import Feed, Reading
 
 Columns = dict[str, np.ndarray]
@@ -28,6 +30,28 @@ _REPORT_INTERVAL_S = 0.25
 _WAIT_STEP_S = 1.0
 # So long may it take until an iterator that is waited with can be thrown away.
 _IDLE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some batches of an epoch.
+
+    Attributes
+    ----------
+    columns : dict of str to numpy.ndarray
+        Column to ``(n, …)``. ``n`` is a multiple of the batch size, unless this is one ``short`` batch.
+    rows : int
+        How many of these rows count, the first ones; the others only fill up.
+    factor : float or numpy.ndarray
+        What the weights of the rows are multiplied by, float64 ``(n,)`` if not alike (`Schedule.factors`).
+    short : bool
+        Whether this is a batch of fewer rows than the batch size.
+    """
+
+    columns: Columns
+    rows: int
+    factor: float | np.ndarray = 1.0
+    short: bool = False
 
 
 class FeedReader:
@@ -62,8 +86,8 @@ class FeedReader:
                     self.answers.take(message)
                 case m.FeedsEnded():
                     self._ended = True
-                case m.EpochPlan(feed=number, opening=opening, steps=steps):
-                    is_read = self._feeds[number].plan(opening, steps)
+                case m.EpochPlan(feed=number):
+                    is_read = self._feeds[number].plan(message)
                 case _:
                     self._take_feed(message)
             self._changed.notify_all()
@@ -78,17 +102,19 @@ class FeedReader:
                 self._feeds.append(feed)
             case m.SegmentReady():
                 self._add_segment(self._feeds[message.feed], message)
-            case m.FeedComplete(feed=number, rows=rows):
-                self._feeds[number].rows = rows
-            case m.PlanLater(feed=number, opening=opening):
+            case m.FeedComplete(feed=number, rows=rows, leftovers=leftovers):
+                self._feeds[number].rows, self._feeds[number].leftovers = rows, leftovers
+            case m.PlanLater(feed=number, opening=opening, alike=alike):
                 self._feeds[number].unknown.add(opening)
+                if not alike:
+                    self._feeds[number].unlike.add(opening)
             case m.FeedAborted(feed=number, reason=reason):
                 self._feeds[number].aborted = reason
 
     def _add_segment(self, feed: Feed, message: m.SegmentReady) -> None:
         self._resolve(feed, message.shapes)
-        if message.rows:
-            feed.segments.append((message.path, message.rows))
+        if message.rows + message.leftover:
+            feed.segments.append(Segment(message.path, message.rows, message.partition, message.leftover))
 
     def _resolve(self, feed: Feed | None, shapes: dict[str, list[int]]) -> None:
         if feed is not None and shapes and not feed.resolved:
@@ -107,6 +133,11 @@ class FeedReader:
         """Whether the current feed is part of a stream; waits for it to begin."""
         return self._next_feed().stream
 
+    @property
+    def remainder(self) -> str:
+        """How epochs of the current feed end, if nothing else is asked for; waits for it to begin."""
+        return self._next_feed().remainder
+
     def open(self, batch_size: int, remainder: str | None, *, shuffle: bool, seed: int | None) -> Reading:
         """Tell the driver that a dataset is read with this batch size."""
         with self._changed:
@@ -124,7 +155,7 @@ class FeedReader:
         self._wait(feed, lambda: feed.resolved or feed.complete or (feed.serving and self._ended))
         return feed.specs
 
-    def known_steps(self, reading: Reading, patience_s: float = 0.0) -> int | None:
+    def known_schedule(self, reading: Reading, patience_s: float = 0.0) -> Schedule | None:
         """Return the steps of the coming epoch if they are known by now, else None: the same on all lock-step nodes.
 
         The driver answers once all of them have opened their dataset; ``patience_s`` is for those that never do.
@@ -134,12 +165,12 @@ class FeedReader:
             return None
         with self._changed:
             self._changed.wait_for(
-                lambda: opening in feed.steps or opening in feed.unknown or feed.aborted is not None, patience_s
+                lambda: opening in feed.plans or opening in feed.unknown or feed.aborted is not None, patience_s
             )
-            steps = None if opening in feed.unknown else feed.steps.get(opening)
-        if steps is not None:
-            self._promised[opening] = steps
-        return steps
+            schedule = None if opening in feed.unknown else feed.schedule(reading)
+        if schedule is not None:
+            self._promised[opening] = schedule.steps
+        return schedule
 
     def _next_feed(self) -> Feed:
         """Return the feed that the next epoch reads; waits for it."""
@@ -187,11 +218,10 @@ class FeedReader:
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
-    def epoch(self, reading: Reading) -> Iterator[tuple[Columns, int] | None]:
-        """Yield one epoch as ``(columns, real rows)``, and None now and then while there is nothing.
+    def epoch(self, reading: Reading) -> Iterator[Piece | None]:
+        """Yield one epoch, and None now and then while there is nothing.
 
-        Columns have ``batch_size`` rows or a multiple of it; in the last ones only the first ``real rows`` count, the
-        others are zeros. A stream is one epoch, and so are all inferences.
+        A stream is one epoch, and so are all inferences.
 
         Whoever iterates may have lost interest while this waits: None is the occasion to notice.
         """
@@ -229,7 +259,7 @@ class FeedReader:
                 self._changed.wait(_IDLE_S)
             yield None
 
-    def _serve(self, feed: Feed, reading: Reading) -> Iterator[tuple[Columns, int] | None]:
+    def _serve(self, feed: Feed, reading: Reading) -> Iterator[Piece | None]:
         most = reading.rows_at_once(feed)
         for item in self.answers.pieces(feed.specs, reading.batch_size, most, lambda: self._ended):
             if item is None:
@@ -237,42 +267,92 @@ class FeedReader:
                 continue
             piece, rows = item
             self._count(rows)
-            yield pad_to(piece, math.ceil(rows / reading.batch_size) * reading.batch_size), rows
+            yield Piece(fill_to(piece, math.ceil(rows / reading.batch_size) * reading.batch_size), rows)
 
-    def _read(self, feed: Feed, reading: Reading) -> Iterator[tuple[Columns, int] | None]:
+    def _read(self, feed: Feed, reading: Reading) -> Iterator[Piece | None]:
         remainder = reading.remainder or feed.remainder
-
-        def is_planned() -> bool:
-            return reading.opening in feed.steps
-
-        if remainder == "drop" or reading.shuffle:
-            yield from self._until(feed, is_planned)
-        step = 0
-        for batch in in_multiples(self._batches(feed, reading), reading.batch_size, reading.rows_at_once(feed)):
+        size = reading.batch_size
+        if remainder == "drop" or reading.shuffle or reading.opening in feed.unlike:
+            yield from self._scheduled(feed, reading)
+        step = blind = 0
+        rest: list[Columns] = []
+        for batch in in_multiples(self._batches(feed, reading), size, reading.rows_at_once(feed)):
             if batch is None:
                 yield None
                 continue
-            rows = count_rows(batch)
-            if rows < reading.batch_size or remainder == "drop":
-                yield from self._until(feed, is_planned)
-                rows = min(rows, (feed.steps[reading.opening] - step) * reading.batch_size)
-                if not rows:
+            start, rows = 0, 0 if rest else count_rows(batch)
+            while count := (yield from self._full_batches(feed, reading, step, (rows - start) // size)):
+                for columns in self._pieces(feed, reading, step, slice_rows(batch, start, start + count * size)):
+                    batches = count_rows(columns) // size
+                    schedule = feed.schedule(reading)
+                    factors = _factors(schedule, step, step + batches, padded=remainder == "pad")
+                    step += batches
+                    blind = step if schedule is None else blind
+                    self._keep_promise(reading, step, more=True)
+                    self._mark(feed, reading, step, batches * size)
+                    yield Piece(columns, batches * size, per_row(factors, size))
+                start += count * size
+                if start == rows:
                     break
-            for piece in self._pieces(feed, reading, step, slice_rows(batch, 0, rows)):
-                rows = count_rows(piece)
-                steps = math.ceil(rows / reading.batch_size)
-                step += steps
-                self._keep_promise(reading, step, more=True)
-                self._mark(feed, reading, step, rows)
-                yield pad_to(piece, steps * reading.batch_size), rows
-        yield from self._until(feed, is_planned)
-        self._keep_promise(reading, feed.steps[reading.opening], more=False)
-        while step < feed.steps[reading.opening]:
-            step += 1
-            self._mark(feed, reading, step, 0)
-            yield zeros(feed.specs, reading.batch_size), 0
-        if feed.steps[reading.opening] == 0:
+            if remainder == "drop" and start < rows:
+                break
+            if start < count_rows(batch):
+                rest.append(slice_rows(batch, start, count_rows(batch)))
+        schedule = yield from self._scheduled(feed, reading)
+        self._keep_promise(reading, schedule.steps, more=False)
+        _check_blind(schedule, blind)
+        yield from self._short_batches(feed, reading, schedule, step, rest, padded=remainder == "pad")
+        if schedule.steps == 0:
             feed.epochs_read += 1
+
+    def _short_batches(
+        self, feed: Feed, reading: Reading, schedule: Schedule, step: int, rest: list[Columns], *, padded: bool
+    ) -> Iterator[Piece]:
+        """Yield the batches with which an epoch ends, one by one."""
+        columns, start = join_rows(rest) if rest else {}, 0
+        for at in range(step, schedule.steps):
+            (factor,) = schedule.factors(at, at + 1, padded=padded)
+            rows = schedule.rows_at(at)
+            batch = slice_rows(columns, start, start + rows) if rows else self._filler(feed, columns)
+            start += rows
+            self._mark(feed, reading, at + 1, rows)
+            wanted = reading.batch_size if padded else max(rows, 1)
+            yield Piece(fill_to(batch, wanted), rows, factor, short=wanted < reading.batch_size)
+
+    def _filler(self, feed: Feed, columns: Columns) -> Columns:
+        """Return a row for a step of which this node has none: a copy of any that it has, else zeros."""
+        if count_rows(columns):
+            return slice_rows(columns, 0, 1)
+        with contextlib.suppress(FileNotFoundError):
+            if row := self._segments.read_leftovers(feed.segments, (0, 1), feed.specs):
+                return row
+        for segment in feed.segments:
+            with contextlib.suppress(FileNotFoundError):
+                for batch in self._segments.read(segment, feed.specs, again=True):
+                    return slice_rows(batch, 0, 1)
+        return zeros(feed.specs, 1)
+
+    def _full_batches(self, feed: Feed, reading: Reading, step: int, most: int) -> Generator[None, None, int]:
+        """Return how many of so many batches surely are full ones of the epoch; wait until some are, or none."""
+        while (schedule := feed.schedule(reading)) is None:
+            # A row stays for the step that may follow: every node has one for it then.
+            rows = feed.rows_come
+            count = min(most, (rows - 1) // reading.batch_size - step)
+            if count > 0:
+                return count
+            yield from self._until(feed, functools.partial(self._knows_more, feed, reading, rows if most else None))
+        return max(0, min(most, schedule.full - step))
+
+    def _knows_more(self, feed: Feed, reading: Reading, rows: int | None) -> bool:
+        """Whether the steps are known by now, or more rows have come."""
+        return feed.schedule(reading) is not None or (rows is not None and feed.rows_come > rows)
+
+    def _scheduled(self, feed: Feed, reading: Reading) -> Generator[None, None, Schedule]:
+        """Wait until the steps are known."""
+        yield from self._until(feed, lambda: feed.schedule(reading) is not None)
+        schedule = feed.schedule(reading)
+        assert schedule is not None
+        return schedule
 
     def _pieces(self, feed: Feed, reading: Reading, step: int, batch: Columns) -> Iterator[Columns]:
         """Yield rows as they are, but what may be an epoch's last step by itself.
@@ -304,26 +384,28 @@ class FeedReader:
     def _batches(self, feed: Feed, reading: Reading) -> Iterator[Columns | None]:
         if reading.shuffle:
             seed = None if reading.seed is None else [reading.seed, self._seat, feed.epochs_read]
-            rows = reading.rows_at_once(feed)
-            yield from read_shuffled(feed.segments, feed.specs, rows, np.random.default_rng(seed))
+            rng = np.random.default_rng(seed)
+            yield from read_shuffled(feed.segments, feed.leftovers, feed.specs, reading.rows_at_once(feed), rng)
             return
         index = 0
-        while True:
-            yield from self._until(feed, functools.partial(feed.has_come, index))
-            if index >= len(feed.segments):
-                return
-            path, _ = feed.segments[index]
-            last = feed.epochs_read >= feed.epochs - 1
-            try:
-                yield from self._segments.read(path, feed.specs, again=not last)
-            except FileNotFoundError:
-                raise FeedError(
-                    reason="the rows cannot be read again, as the node's spool needed the room: say how often they are "
-                    "read with epochs=..., or raise spool_bytes"
-                ) from None
-            if last:
-                self._say(m.SegmentRead(seat=self._seat, path=path))
-            index += 1
+        try:
+            while True:
+                yield from self._until(feed, functools.partial(feed.has_come, index))
+                if index >= len(feed.segments):
+                    break
+                segment = feed.segments[index]
+                last = feed.epochs_read >= feed.epochs - 1
+                yield from self._segments.read(segment, feed.specs, again=not last)
+                if last:
+                    self._say(m.SegmentRead(seat=self._seat, path=segment.path))
+                index += 1
+            if leftovers := self._segments.read_leftovers(feed.segments, feed.leftovers, feed.specs):
+                yield leftovers
+        except FileNotFoundError:
+            raise FeedError(
+                reason="the rows cannot be read again, as the node's spool needed the room: say how often they are "
+                "read with epochs=..., or raise spool_bytes"
+            ) from None
 
     def _mark(self, feed: Feed, reading: Reading, step: int, rows: int) -> None:
         """Count rows and, with the last step, the epoch."""
@@ -347,3 +429,18 @@ class FeedReader:
     def stop(self) -> None:
         """Want no more rows."""
         self._say(m.FeedStopped(seat=self._seat))
+
+
+def _check_blind(schedule: Schedule, steps: int) -> None:
+    """Raise if steps were taken, before anybody knew how many rows each node has, that were not full on all nodes."""
+    if steps > schedule.even_steps or (steps and schedule.factors(0, 1) != [1.0]):
+        sizes = ", ".join(sorted({str(size) for _, size, _ in schedule.peers}))
+        raise FeedError(
+            reason=f"this node read rows before the others had called ctx.dataset, and now their batches (of {sizes} "
+            "rows) do not fit together: give all nodes the same batch_size, or call ctx.dataset on all before reading"
+        )
+
+
+def _factors(schedule: Schedule | None, start: int, stop: int, *, padded: bool) -> list[float]:
+    """Return the factors of full batches. As long as nobody knows the steps, all nodes have full ones."""
+    return [1.0] * (stop - start) if schedule is None else schedule.factors(start, stop, padded=padded)

@@ -1,15 +1,20 @@
-"""Reads the spool: memory-mapped Arrow IPC files, in their order or permuted, as columns of NumPy arrays."""
+"""Reads the spool: memory-mapped Arrow IPC files, in their order or permuted, as columns of NumPy arrays.
+
+A segment holds one partition's rows for this node, and behind them those that lie on every node: too few to give each
+one a row. Which of the latter are this node's is known when the feed is complete.
+"""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from tfos_lab.data.batches import to_numpy
+from tfos_lab.data.batches import count_rows, join_rows, slice_rows, to_numpy
 from tfos_lab.data.row_index import RowIndex
 from tfos_lab.data.schema import ColumnSpec
 
@@ -19,13 +24,24 @@ Columns = dict[str, np.ndarray]
 _MOST_KEPT = 256
 
 
+@dataclass(frozen=True)
+class Segment:
+    """One partition's file in the spool: ``rows`` of this node, and then ``leftover`` ones that lie on every node."""
+
+    path: str
+    rows: int
+    partition: int = 0
+    leftover: int = 0
+
+
 class Segments:
     """A node's segments. Those that are read again stay mapped, as the system has laid out their pages by then."""
 
     def __init__(self) -> None:
         self._kept: dict[str, list[pa.RecordBatch]] = {}
+        self._leftovers: dict[str, Columns] = {}
 
-    def read(self, path: str, specs: Sequence[ColumnSpec], *, again: bool) -> Iterator[Columns]:
+    def read(self, segment: Segment, specs: Sequence[ColumnSpec], *, again: bool) -> Iterator[Columns]:
         """Yield a segment's record batches as columns of shape ``(rows, …)``; numbers are views of the mapped file.
 
         Raises
@@ -33,32 +49,99 @@ class Segments:
         FileNotFoundError
             If the segment is gone.
         """
-        batches = self._kept.pop(path, None) or _open(path)
+        batches = self._kept.pop(segment.path, None) or _open(segment.path)
         if again and len(self._kept) < _MOST_KEPT:
-            self._kept[path] = batches
-        for batch in batches:
+            self._kept[segment.path] = batches
+        if segment.leftover and segment.path not in self._leftovers:
+            # Copied now: a file that has been read may go.
+            self._leftovers[segment.path] = _leftovers(segment, batches, specs)
+        for batch in _own(segment, batches):
             yield to_numpy(batch, specs)
+
+    def read_leftovers(
+        self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]
+    ) -> Columns:
+        """Return a part of all rows that lie on every node, partition by partition; all nodes see the same order.
+
+        Raises
+        ------
+        FileNotFoundError
+            If a segment is gone that has not been read before.
+        """
+        parts, begin = [], 0
+        for segment in sorted(segments, key=lambda segment: segment.partition):
+            start, stop = max(part[0] - begin, 0), min(part[1] - begin, segment.leftover)
+            begin += segment.leftover
+            if start < stop:
+                if segment.path not in self._leftovers:
+                    self._leftovers[segment.path] = _leftovers(segment, _open(segment.path), specs)
+                parts.append(slice_rows(self._leftovers[segment.path], start, stop))
+        return join_rows(parts) if parts else {}
 
 
 def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
-    """Yield the record batches of a segment that is read once, as `Segments.read` does."""
-    return Segments().read(path, specs, again=False)
+    """Yield all record batches of a file that is read once, as `Segments.read` does."""
+    for batch in _open(path):
+        yield to_numpy(batch, specs)
 
 
 def read_shuffled(
-    segments: Sequence[tuple[str, int]], specs: Sequence[ColumnSpec], batch_size: int, rng: np.random.Generator
+    segments: Sequence[Segment],
+    part: tuple[int, int],
+    specs: Sequence[ColumnSpec],
+    batch_size: int,
+    rng: np.random.Generator,
 ) -> Iterator[Columns]:
-    """Yield all rows of all segments once, in a random order, as columns of up to ``batch_size`` rows.
+    """Yield all rows of this node once, in a random order, as columns of up to ``batch_size`` rows.
 
-    Rows are gathered from the mapped files, so memory holds one batch at a time.
+    Rows are gathered from the mapped files, so memory holds one batch at a time. ``part`` says which are this node's of
+    the rows that lie on all.
     """
-    batches = [batch for path, _ in segments for batch in _open(path)]
+    batches = [batch for segment in segments for batch in _own(segment, _open(segment.path))]
+    batches += _part_of_leftovers(segments, part)
     if not batches:
         return
     rows = RowIndex(batches, specs)
     order = rng.permutation(len(rows))
     for start in range(0, len(order), batch_size):
         yield rows.take(order[start : start + batch_size])
+
+
+def _own(segment: Segment, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches without the rows that lie on every node."""
+    missing = segment.rows
+    for batch in batches:
+        if missing <= 0:
+            return
+        yield batch if batch.num_rows <= missing else batch.slice(0, missing)
+        missing -= batch.num_rows
+
+
+def _shared(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the record batches of the rows that lie on every node."""
+    shared, skip = [], segment.rows
+    for batch in batches:
+        if skip < batch.num_rows:
+            shared.append(batch.slice(skip))
+        skip = max(0, skip - batch.num_rows)
+    return shared
+
+
+def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Columns:
+    columns = join_rows([to_numpy(batch, specs) for batch in _shared(segment, batches)])
+    assert count_rows(columns) == segment.leftover
+    return {name: values.copy() for name, values in columns.items()}
+
+
+def _part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> list[pa.RecordBatch]:
+    parts, begin = [], 0
+    for segment in sorted(segments, key=lambda segment: segment.partition):
+        for batch in _shared(segment, _open(segment.path)) if segment.leftover else ():
+            start, stop = max(part[0] - begin, 0), min(part[1] - begin, batch.num_rows)
+            if start < stop:
+                parts.append(batch.slice(start, stop - start))
+            begin += batch.num_rows
+    return parts
 
 
 def _open(path: str) -> list[pa.RecordBatch]:

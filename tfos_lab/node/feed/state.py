@@ -8,6 +8,9 @@ import numpy as np
 
 from tfos_lab.data.batches import row_bytes
 from tfos_lab.data.schema import ColumnSpec
+from tfos_lab.messages import EpochPlan
+from tfos_lab.node.feed.schedule import Schedule
+from tfos_lab.node.feed.segments import Segment
 
 # What is handed over to TensorFlow at once, which costs the same for one batch as for many.
 _BYTES_AT_ONCE = 16 << 20
@@ -24,12 +27,14 @@ class Feed:
     epochs: int
     remainder: str
     specs: tuple[ColumnSpec, ...]
-    segments: list[tuple[str, int]] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     resolved: bool = False
     rows: int | None = None
-    steps: dict[int, int] = field(default_factory=dict)
+    leftovers: tuple[int, int] = (0, 0)
+    plans: dict[int, EpochPlan] = field(default_factory=dict)
     taken: dict[int, int] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
+    unlike: set[int] = field(default_factory=set)
     aborted: str | None = None
     epochs_read: int = 0
     stream: bool = False
@@ -41,28 +46,43 @@ class Feed:
         """Whether all rows have come."""
         return self.rows is not None
 
+    @property
+    def rows_come(self) -> int:
+        """How many rows have come that are surely this node's."""
+        return sum(segment.rows for segment in self.segments)
+
+    def steps(self, reading: Reading) -> int | None:
+        """Return how many steps an epoch has, if that is known by now."""
+        plan = self.plans.get(reading.opening)
+        return None if plan is None else plan.steps
+
+    def schedule(self, reading: Reading) -> Schedule | None:
+        """Return how the rows become steps, if that is known by now."""
+        plan = self.plans.get(reading.opening)
+        if plan is None or self.rows is None:
+            return None
+        return Schedule(plan.steps, self.rows, reading.batch_size, plan.shares)
+
     def has_come(self, index: int) -> bool:
         """Whether a segment is here, or will never be."""
         return index < len(self.segments) or self.complete
 
     def may_end(self, reading: Reading, step: int) -> bool:
         """Whether this step may be the last of an epoch, as far as is known by now."""
-        steps = self.steps.get(reading.opening)
-        if steps is not None:
-            return step == steps
-        return step * reading.batch_size >= sum(rows for _, rows in self.segments)
+        steps = self.steps(reading)
+        return step == steps if steps is not None else step * reading.batch_size >= self.rows_come
 
     def is_undecided(self, reading: Reading) -> bool:
         """Whether nobody knows yet if an epoch was left after its last step, and so has been read, or before it."""
         step = self.taken.get(reading.opening, 0)
-        return step > 0 and reading.opening not in self.steps and self.may_end(reading, step)
+        return step > 0 and reading.opening not in self.plans and self.may_end(reading, step)
 
-    def plan(self, opening: int, steps: int) -> bool:
+    def plan(self, plan: EpochPlan) -> bool:
         """Take in how many steps an epoch has; returns whether one that is under way has been read by that."""
-        if opening in self.steps:
+        if plan.opening in self.plans:
             return False  # nodes that do not wait for one another are told again whenever one opens a dataset
-        self.steps[opening] = steps
-        return self._count_epoch(opening)
+        self.plans[plan.opening] = plan
+        return self._count_epoch(plan.opening)
 
     def take_steps(self, opening: int, step: int) -> bool:
         """Take in that an epoch has come to this step; returns whether it has been read by that."""
@@ -71,7 +91,8 @@ class Feed:
 
     def _count_epoch(self, opening: int) -> bool:
         # The last step is often taken before the driver has said that it is the last.
-        is_read = 0 < self.taken.get(opening, 0) == self.steps.get(opening)
+        plan = self.plans.get(opening)
+        is_read = plan is not None and 0 < self.taken.get(opening, 0) == plan.steps
         self.epochs_read += is_read
         return is_read
 

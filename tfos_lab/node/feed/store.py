@@ -119,6 +119,7 @@ class FeedStore:
                 attempt=ticket.attempt,
                 rows=ticket.rows,
                 size_bytes=ticket.size_bytes,
+                leftover=ticket.leftover,
                 shapes=ticket.shapes,
             )
         )
@@ -131,16 +132,19 @@ class FeedStore:
             self._spool.remove(self._stored.pop(key))
         if path is not None:
             self._keep(message, path)
+        held = message.rows + message.leftover
         segment = m.SegmentReady(
             feed=message.feed,
-            path=str(path) if path is not None and message.rows else "",
+            path=str(path) if path is not None and held else "",
             rows=message.rows,
+            partition=message.partition,
+            leftover=message.leftover,
             shapes=message.shapes,
         )
         self._send_to_child(segment)
 
     def _keep(self, message: m.Commit, path: Path) -> None:
-        if not message.rows:
+        if not message.rows + message.leftover:
             self._spool.remove(path)
             return
         self._spool.committed(path)

@@ -1,7 +1,9 @@
 """Runs inside Spark tasks: sends a partition's rows to the nodes, evenly, and asks for them to be committed.
 
-Each Arrow batch is cut into as many even pieces as there are nodes, so that nodes in lock-step get rows at the same
-pace, however uneven the partitions are; the piece that is larger by a row goes round.
+Every node gets exactly as many rows as the others, so that nodes in lock-step read at the same pace and none lacks a
+row at the end, however uneven the partitions are. What an Arrow batch has too many is held back until there is a row
+for each node again; the last ones, fewer than there are nodes, go to all of them. They are dealt out when the feed is
+complete, and no row has to move between nodes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.lane import Lane
 from tfos_lab.node.feed.plan import FeedPlan, connect, words_of_node
+
+# Rows are held back until each node gets so many at once: small pieces cost more than their rows.
+_HELD_BACK = 64
 
 
 def feed_task(batches: Any, encoded_plan: bytes) -> Any:
@@ -50,15 +55,16 @@ class PartitionSender:
         self._rows = dict.fromkeys(self._seats, 0)
         self._size_bytes = 0
         self._specs = column_specs(plan.schema)
-        self._turn = partition
+        self._held: list[Any] = []
+        self._leftover = 0
 
     @property
     def total_rows(self) -> int:
-        """Rows sent so far."""
-        return sum(self._rows.values())
+        """Rows sent, each counted once; complete with `commit`."""
+        return sum(self._rows.values()) + self._leftover
 
     def send(self, batch: Any) -> None:
-        """Send a record batch, a piece to each node."""
+        """Send a record batch, an equal piece to each node."""
         if not batch.num_rows:
             return
         self._specs = measure(batch, self._specs)
@@ -67,20 +73,53 @@ class PartitionSender:
             for seat in self._seats:
                 self._lanes[seat] = Lane(self._connections[seat], ticket, batch.schema)
         self._size_bytes += batch.nbytes
-        count = len(self._seats)
-        bounds = [batch.num_rows * i // count for i in range(count + 1)]
-        for i in range(count):
-            seat = self._seats[(i + self._turn) % count]
-            piece = batch.slice(bounds[i], bounds[i + 1] - bounds[i])
-            if piece.num_rows:
-                self._lanes[seat].write(piece)
-                self._rows[seat] += piece.num_rows
-        self._turn += 1
+        each, left = divmod(batch.num_rows, len(self._seats))
+        self._deal(batch, each)
+        if left:
+            self._hold(batch.slice(batch.num_rows - left))
+        if sum(rows.num_rows for rows in self._held) >= _HELD_BACK * len(self._seats):
+            self._deal_held()
+
+    def _deal(self, rows: Any, each: int) -> None:
+        """Send so many of the first rows to each node."""
+        if not each:
+            return
+        for index, seat in enumerate(self._seats):
+            self._lanes[seat].write(rows.slice(index * each, each))
+            self._rows[seat] += each
+
+    def _hold(self, rows: Any) -> None:
+        import pyarrow as pa
+
+        # A copy: a slice of few rows would keep all of its batch in memory.
+        self._held.append(rows.take(pa.array(range(rows.num_rows))))
+
+    def _deal_held(self) -> Any:
+        """Send the rows that were held back, and return those that are too few."""
+        import pyarrow as pa
+
+        rows = pa.concat_batches(self._held)
+        each, left = divmod(rows.num_rows, len(self._seats))
+        self._deal(rows, each)
+        rest = rows.slice(rows.num_rows - left)
+        self._held = [rest] if left else []
+        return rest
+
+    def _send_leftover(self) -> None:
+        """Send the last rows, too few to give each node one, to all nodes."""
+        if not self._held:
+            return
+        rest = self._deal_held()
+        if rest.num_rows:
+            for lane in self._lanes.values():
+                lane.write(rest)
+        self._leftover = rest.num_rows
 
     def commit(self) -> None:
         """Wait until all nodes have stored their rows, then ask the driver to let them count."""
         from pyarrow import flight
 
+        self._send_leftover()
         while self._lanes:
             _, lane = self._lanes.popitem()
             lane.close()
@@ -91,6 +130,7 @@ class PartitionSender:
             attempt=self._attempt,
             rows=self._rows,
             size_bytes=self._size_bytes,
+            leftover=self._leftover,
             shapes={spec.name: [size or 0 for size in spec.shape] for spec in self._specs} if self.total_rows else {},
         )
         connection = self._connections[self._seats[self._partition % len(self._seats)]]

@@ -1,0 +1,149 @@
+"""How an epoch's rows become steps: computed alike by the driver, which agrees on them, and by every node.
+
+All nodes take the same number of steps. Each one fills its batches as long as it can and leaves a row for every step
+that follows, so that no step is without a row of it while it has one to give: 33 and 32 rows in batches of 32 become
+32 + 1 and 31 + 1. Pure: numbers in, numbers out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def count_steps(shares: Iterable[tuple[int, int]], *, drop: bool) -> int:
+    """Return the steps of an epoch.
+
+    Parameters
+    ----------
+    shares : iterable of (int, int)
+        Rows and batch size of each node.
+    drop : bool
+        Whether the epoch ends with the last step that all nodes can take in full; else with the last row.
+
+    Examples
+    --------
+    >>> count_steps([(33, 32), (32, 32)], drop=False), count_steps([(33, 32), (32, 32)], drop=True)
+    (2, 1)
+    """
+    if drop:
+        return min((rows // size for rows, size in shares), default=0)
+    return max((math.ceil(rows / size) for rows, size in shares), default=0)
+
+
+def full_steps(rows: int, batch_size: int, steps: int) -> int:
+    """Return how many full batches a node's epoch begins with."""
+    if batch_size == 1:
+        return min(rows, steps)
+    if rows < steps:
+        return 0
+    return min((rows - steps) // (batch_size - 1), steps)
+
+
+def rows_at(rows: int, batch_size: int, steps: int, step: int) -> int:
+    """Return how many rows a node's batch has at a step, from 0.
+
+    Examples
+    --------
+    >>> [rows_at(33, 32, 2, step) for step in range(2)], [rows_at(32, 32, 2, step) for step in range(2)]
+    ([32, 1], [31, 1])
+    """
+    full = full_steps(rows, batch_size, steps)
+    if step < full:
+        return batch_size
+    if rows < steps:
+        return int(step < rows)
+    return rows - full * batch_size - (steps - full - 1) if step == full else 1
+
+
+def grouped(shares: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Return rows, batch size and number of nodes of each kind of share: few kinds, for however many nodes."""
+    return [(rows, size, count) for (rows, size), count in Counter(shares).items()]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One node's epoch among those of all nodes.
+
+    Attributes
+    ----------
+    steps : int
+        Steps of the epoch.
+    rows, batch_size : int
+        This node's.
+    peers : sequence of (int, int, int)
+        Rows, batch size and number of nodes of each kind of share, this node's included (`grouped`).
+    """
+
+    steps: int
+    rows: int
+    batch_size: int
+    peers: Sequence[tuple[int, int, int]]
+
+    @property
+    def full(self) -> int:
+        """How many full batches this node's epoch begins with."""
+        return full_steps(self.rows, self.batch_size, self.steps)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all batches of all nodes are full."""
+        return self.even_steps == self.steps
+
+    @property
+    def even_steps(self) -> int:
+        """How many steps there are before the first in which some node's batch is not full."""
+        return min((full_steps(rows, size, self.steps) for rows, size, _ in self.peers), default=0)
+
+    @property
+    def short_batches(self) -> int:
+        """How many of this node's batches are not full."""
+        return self.steps - self.full
+
+    def rows_at(self, step: int) -> int:
+        """Return how many rows this node's batch has at a step, from 0."""
+        return rows_at(self.rows, self.batch_size, self.steps, step)
+
+    def factors(self, start: int, stop: int, *, padded: bool = False) -> list[float]:
+        """Return what each step's weights are multiplied by, so that the mean over nodes is the mean over all rows.
+
+        That is R·b/G for R nodes, b rows in this node's batch and G rows of the step on all of them: the mean over the
+        nodes of (1/b)·Σ w·loss is then (1/G)·Σ loss.
+
+        Parameters
+        ----------
+        start, stop : int
+            Which steps.
+        padded : bool
+            Whether every batch has ``batch_size`` rows, some of which only fill up.
+        """
+        nodes = sum(count for _, _, count in self.peers)
+        even = nodes * self.batch_size / sum(size * count for _, size, count in self.peers)
+        until = min(stop, max(start, self.even_steps))
+        return [even] * (until - start) + [self._factor(nodes, step, padded=padded) for step in range(until, stop)]
+
+    def _factor(self, nodes: int, step: int, *, padded: bool) -> float:
+        total = sum(rows_at(rows, size, self.steps, step) * count for rows, size, count in self.peers)
+        return nodes * (self.batch_size if padded else self.rows_at(step)) / total if total else 1.0
+
+
+def share_of(count: int, nodes: int, index: int) -> tuple[int, int]:
+    """Return the part ``[start, stop)`` of so many rows that a node gets; parts differ by at most one row.
+
+    Examples
+    --------
+    >>> [share_of(3, 2, index) for index in range(2)]
+    [(0, 2), (2, 3)]
+    """
+    return math.ceil(count * index / nodes), math.ceil(count * (index + 1) / nodes)
+
+
+def per_row(factors: Sequence[float], batch_size: int) -> float | np.ndarray:
+    """Return the factors of several batches' rows: one number if it is the same for all, else float64 ``(rows,)``."""
+    if all(factor == factors[0] for factor in factors):
+        return factors[0]
+    return np.repeat(np.asarray(factors), batch_size)
