@@ -53,6 +53,7 @@ from tfos_lab.messages.life import (
     Beat,
     Drained,
     Ended,
+    ExecutorGone,
     Finish,
     FreeSlot,
     Goodbye,
