@@ -56,7 +56,7 @@ class AttemptMaker:
         """Make the ``number``-th attempt of ``cluster``, from 0; nothing runs yet."""
         roster = Roster(self.seats, grace_s=self.config.grace_s, may_restart=number < self.config.restarts)
         trainers = {seat.index: seat.node for seat in self.seats if seat.trains}
-        ledger = FeedLedger(trainers, lock_step=self.config.num_ps == 0)
+        ledger = FeedLedger(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
 
         def hear_of_end(executor: str) -> None:
             attempt.launcher.hear_of_end(executor)  # the attempt is made below, before anybody is heard

@@ -35,6 +35,7 @@ from tfos_lab.messages.feed import (
     FeedStopped,
     PlanLater,
     RowsTaken,
+    RowsWanted,
     SegmentRead,
     SegmentReady,
 )

@@ -100,6 +100,7 @@ class NodeContext:
     @property
     def epochs(self) -> int:
         """How often the rows are to be read, as ``train(epochs=...)`` or ``%%tfos epochs=...`` said."""
+        self._require_rows("ctx.epochs")
         return self._feed.epochs
 
     # ---- training ---------------------------------------------------------------------------------------------------
@@ -159,7 +160,10 @@ class NodeContext:
         ------
         FeedError
             If a named column is not fed, or the feed fails.
+        ConfigError
+            On a parameter server or an evaluator, which are fed no rows.
         """
+        self._require_rows("ctx.dataset")
         from tfos_lab.node.feed.dataset import DatasetRequest, make_dataset
 
         request = DatasetRequest(
@@ -173,6 +177,11 @@ class NodeContext:
             prefetch=prefetch,
         )
         return make_dataset(self._feed, request)
+
+    def _require_rows(self, asked: str) -> None:
+        if self.job_name not in TRAINING_JOBS:
+            advice = "give it what it needs as args or in files, and ask where ctx.job_name is 'chief' or 'worker' only"
+            raise ConfigError([f"{asked} on {self.node}: rows are fed to the nodes that train; {advice}"])
 
     def stop_feed(self) -> None:
         """Take no more rows: the feed ends early, on all nodes, and Spark's remaining partitions are skipped."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 
 import numpy as np
@@ -325,9 +326,21 @@ def test_the_driver_hears_of_datasets_and_of_rows_taken(node):
         m.DatasetOpened(seat=2, opening=1, batch_size=4, remainder="drop"),
     ]
     node.rows(first)
-    assert node.told(m.RowsTaken)[-1] == m.RowsTaken(seat=2, rows=3, epoch=1)
+    assert node.told(m.RowsTaken)[-1] == m.RowsTaken(seat=2, rows=3, epoch=1, feeds={0: (1, 3)})
     node.rows(second)
     assert node.told(m.RowsTaken)[-1].epoch == 2
+
+
+def test_the_driver_hears_once_that_this_node_asks_for_rows_even_before_there_are_any():
+    said = queue.SimpleQueue()
+    reader = FeedReader(2, said.put)
+    thread, _ = in_thread(reader.specs)
+    assert said.get(timeout=PATIENCE_S) == m.RowsWanted(seat=2)
+    reader.take(m.FeedsEnded())
+    thread.join(PATIENCE_S)
+    with pytest.raises(FeedError, match="fed no rows"):
+        reader.specs()
+    assert said.empty()
 
 
 def test_columns_are_known_when_the_first_rows_have_come(node):

@@ -45,6 +45,7 @@ class FeedReader:
         self._openings = 0
         self._promised: dict[int, int] = {}
         self._rows_taken = 0
+        self._asked = False
         self._reported_s = 0.0
 
     # ---- what comes -------------------------------------------------------------------------------------------------
@@ -143,9 +144,16 @@ class FeedReader:
 
     def _next_feed(self) -> Feed:
         """Return the feed that the next epoch reads; waits for it."""
+        self._ask()
         while (feed := self._find_feed(_WAIT_STEP_S)) is None:
             pass
         return feed
+
+    def _ask(self) -> None:
+        """Tell the driver, once, that this node reads: it may not open a feed before it knows of each node."""
+        if not self._asked:
+            self._asked = True
+            self._say(m.RowsWanted(seat=self._seat))
 
     def _find_feed(self, timeout_s: float, reading: Reading | None = None) -> Feed | None:
         """Return the feed that the next epoch (of ``reading``) reads, or None if there is none within this time.
@@ -329,6 +337,7 @@ class FeedReader:
         """Count rows and, with the last step, the epoch."""
         with self._changed:
             is_read = feed.take_steps(reading.opening, step)
+            feed.rows_taken += rows
         self._count(rows, report=is_read)
 
     def _count(self, rows: int, *, report: bool = False) -> None:
@@ -342,7 +351,8 @@ class FeedReader:
         if self._feeds or self._serving:
             self._reported_s = time.monotonic()
             epoch = max((feed.epochs_read for feed in self._feeds), default=0)
-            self._say(m.RowsTaken(seat=self._seat, rows=self._rows_taken, epoch=epoch))
+            feeds = {feed.number: (feed.epochs_read, feed.rows_taken) for feed in self._feeds if not feed.stream}
+            self._say(m.RowsTaken(seat=self._seat, rows=self._rows_taken, epoch=epoch, feeds=feeds))
 
     def stop(self) -> None:
         """Want no more rows."""

@@ -32,6 +32,7 @@ class Feed:
     unknown: set[int] = field(default_factory=set)
     aborted: str | None = None
     epochs_read: int = 0
+    rows_taken: int = 0
     stream: bool = False
     told: bool = False
     serving: bool = False
