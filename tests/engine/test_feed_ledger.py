@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab import messages as m
-from tfos_lab.engine.events import FeedProgressed
+from tfos_lab.engine.events import FeedProgressed, RowsUnread
 from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.instructions import Publish, SendTo
 
@@ -21,8 +21,8 @@ def opening(**fields):
 class Books:
     """A ledger with one open feed, which remembers what the last step asked for."""
 
-    def __init__(self, *, lock_step=True, remainder="pad", epochs=2):
-        self.ledger = FeedLedger(NAMES, lock_step=lock_step)
+    def __init__(self, *, lock_step=True, remainder="pad", epochs=2, resumes=False):
+        self.ledger = FeedLedger(NAMES, lock_step=lock_step, resumes=resumes)
         self.asked = self.ledger.open(opening(epochs=epochs, remainder=remainder))
 
     def store(self, partition, attempt, rows, *, feed=0, **fields):
@@ -60,6 +60,9 @@ class Books:
 
     def plans(self):
         return {seat: plan.steps for seat, plan in self.sent(m.EpochPlan).items()}
+
+    def unread(self):
+        return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, RowsUnread)]
 
     def progress(self):
         return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, FeedProgressed)][-1]
@@ -102,7 +105,61 @@ def test_a_node_whose_function_has_raised_has_not_returned():
 
 
 def test_when_all_have_returned_nobody_is_told_anything():
-    assert Books().both_open(10).complete(1, 1).returns(1).returns(2).asked == []
+    books = Books().both_open(10).complete(1, 1).returns(1).returns(2)
+    assert not [instruction for instruction in books.asked if isinstance(instruction, SendTo)]
+
+
+# ---- rows that nobody reads ---------------------------------------------------------------------------------------
+
+
+def test_what_was_left_unread_is_told_once_when_the_last_reader_has_returned():
+    books = Books(epochs=2).both_open(10).complete(10, 10)
+    for seat in (1, 2):
+        books.ledger.handle(m.RowsTaken(seat=seat, rows=10, epoch=1, feeds={0: (1, 10)}), NOW_S)
+    assert books.returns(1).unread() == []
+    (event,) = books.returns(2).unread()
+    assert event.epochs_read == {"chief:0": 1, "worker:0": 1}
+    assert not books.ledger.nothing_read
+    assert books.returns(2).unread() == []
+
+
+@pytest.mark.parametrize("why", ["stopped", "cut", "resumed"])
+def test_rows_that_are_not_wanted_may_be_left(why):
+    books = Books(resumes=why == "resumed").store(0, "a", {1: 5, 2: 5}).both_open(4)
+    if why == "stopped":
+        books.ledger.handle(m.FeedStopped(seat=2), NOW_S)
+    if why == "cut":
+        books.ledger.cut(0, NOW_S)
+    else:
+        books.job_done(10, 1)
+    assert books.returns(1).returns(2).unread() == []
+    assert books.ledger.nothing_read == (why == "cut")
+
+
+def test_nothing_was_read_where_nobody_took_a_row_of_those_there_are():
+    assert not Books().complete(0, 0).ledger.nothing_read
+    books = Books().complete(1, 1)
+    assert books.ledger.nothing_read
+    books.ledger.handle(m.RowsTaken(seat=2, rows=1, epoch=0, feeds={0: (0, 1)}), NOW_S)
+    assert not books.ledger.nothing_read
+
+
+def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
+    books = Books(lock_step=False)
+    books.ledger.handle(m.RowsWanted(seat=1), NOW_S)
+    assert books.ledger.undecided == ["worker:0"]
+    books.ledger.handle(m.Progressed(seat=2, state="serving"), NOW_S)
+    assert (books.ledger.undecided, books.ledger.seats) == ([], [1])
+    books.asked = books.ledger.open(opening())
+    assert list(books.sent(m.FeedOpen)) == [1]
+    assert books.store(0, "a", {1: 5}, feed=1).progress().rows == {"chief:0": 5}
+
+
+def test_a_node_that_begins_to_serve_is_not_waited_for_to_agree_on_steps():
+    books = Books().opens(1, 4).complete(8, 0)
+    assert books.plans() == {}
+    books.asked = books.ledger.handle(m.Progressed(seat=2, state="serving"), NOW_S)
+    assert books.plans()[1] == 2
 
 
 # ---- which rows count ---------------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def test_the_engine_gets_what_was_asked_for() -> None:
         ("spark=n", "spark=n: a SparkSession is needed, not the int 3"),
         ("local=inlin", "local=inlin: use one of auto, processes, inline, false; did you mean inline?"),
         ("master_node=boss", "master_node=boss: use one of chief, master, None"),
-        ("remainder=LR", "remainder=LR: use one of pad, drop"),
+        ("remainder=LR", "remainder=LR: use one of exact, pad, drop"),
         ("data=train_dff", "data=train_dff: the notebook has no name 'train_dff'; did you mean train_df?"),
         ("data=n", "data=n: a Spark DataFrame or RDD is needed, not the int 3"),
         (

@@ -77,6 +77,21 @@ def test_a_killed_executor_is_a_lost_node_and_its_processes_go_too(run, spark, s
     next_cluster_runs()
 
 
+def test_a_killed_executor_is_told_at_once_and_with_spark_s_reason_though_no_task_of_the_nodes_runs(
+    run, spark, standalone_cluster, next_cluster_runs
+):
+    cluster = run(wait_forever, cluster_size=4)
+    cluster.train(spark.range(10))  # the nodes have given their slots back
+    victim = _executors_of(standalone_cluster)[0]
+    victim.kill()
+    error = failure_of(cluster)
+    assert error.kind == "Lost"
+    assert "is gone: Spark has lost its executor: Command exited with code 137" in error.message
+    cluster.stop()
+    assert spark.range(10).count() == 10
+    next_cluster_runs()
+
+
 def _executors_of(standalone_cluster):
     workers = [psutil.Process(worker.pid) for worker in standalone_cluster.workers]
     children = [child for worker in workers for child in worker.children(recursive=True)]

@@ -46,6 +46,15 @@ def test_each_node_has_its_own_folder_for_event_files_and_another_after_a_restar
     assert Stand(log_dir="gs://bucket/logs", restart=2).ctx.event_dir == "gs://bucket/logs/worker-1-restart-2"
 
 
+@pytest.mark.parametrize("job", ["ps", "evaluator"])
+def test_nodes_that_do_not_train_are_told_that_they_are_fed_no_rows(job):
+    ctx = Stand(job_name=job, task_index=0).ctx
+    with pytest.raises(ConfigError, match=rf"^ctx\.dataset on {job}:0: rows are fed to the nodes that train; give it"):
+        ctx.dataset(8)
+    with pytest.raises(ConfigError, match=rf"^ctx\.epochs on {job}:0: "):
+        _ = ctx.epochs
+
+
 def test_a_folder_that_cannot_be_written_is_refused_before_the_training(tmp_path):
     (tmp_path / "file").write_text("")
     ctx = Stand(is_chief=True, log_dir=str(tmp_path / "file" / "logs")).ctx
@@ -160,5 +169,5 @@ def test_a_dataset_that_cannot_be_is_refused_with_all_reasons():
         tfos_lab.local_context().dataset(0, remainder="wrap")
     assert error.value.problems == [
         "batch_size=0: a whole number of rows, at least 1, is needed",
-        "remainder='wrap': use 'pad' or 'drop'",
+        "remainder='wrap': use 'exact', 'pad' or 'drop'",
     ]

@@ -11,7 +11,7 @@ from tfos_lab import messages as m
 from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.instructions import Failure, SendTo
 from tfos_lab.engine.launchers.base import Launcher
-from tfos_lab.engine.roster import Roster
+from tfos_lab.engine.roster import OVER, Roster
 from tfos_lab.engine.server import Server
 from tfos_lab.engine.tunnel import Tunnel
 
@@ -74,6 +74,11 @@ class Attempt:
             self.lose(seat, why)
         if not seats:
             self.fail(Failure("launcher", "LaunchFailed", why, gone=True))
+
+    def executors(self) -> set[str]:
+        """Return the executors that nodes live on."""
+        with self.server.lock:
+            return {view.executor for view in self.roster.views if view.executor and view.state not in OVER}
 
     def free_slots(self) -> None:
         """Have all agents give their Spark task slots back."""

@@ -56,7 +56,11 @@ class AttemptMaker:
         """Make the ``number``-th attempt of ``cluster``, from 0; nothing runs yet."""
         roster = Roster(self.seats, grace_s=self.config.grace_s, may_restart=number < self.config.restarts)
         trainers = {seat.index: seat.node for seat in self.seats if seat.trains}
-        ledger = FeedLedger(trainers, lock_step=self.config.num_ps == 0)
+        ledger = FeedLedger(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
+
+        def hear_of_end(executor: str) -> None:
+            attempt.launcher.hear_of_end(executor)  # the attempt is made below, before anybody is heard
+
         server = Server(
             cluster_id=cluster.id,
             listener=Listener(*self.hosts),
@@ -67,6 +71,7 @@ class AttemptMaker:
             event_files=cluster.event_files,
             make_release=self._release_maker(cluster, number),
             note_saving=cluster.note_saving,
+            note_executor_gone=hear_of_end,
         )
         has_board = self.config.tensorboard and self.launcher != "inline"
         tunnel = Tunnel(chief_of(self.seats).index, server.request) if has_board else None
@@ -96,6 +101,7 @@ class AttemptMaker:
             fail=lambda error, reason: cluster.launch_failed(error, reason, attempt),
             lose=attempt.lose,
             lose_executor=attempt.lose_executor,
+            executors=attempt.executors,
             free_slots=attempt.free_slots,
         )
 

@@ -12,8 +12,9 @@ from tfos_lab.engine.events import ClusterView, Event, MetricsReported
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.lifecycle import LAST_WORDS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
+from tfos_lab.engine.readers import NOTHING_READ
 from tfos_lab.engine.results import Results
-from tfos_lab.errors import ClusterEnded, WaitTimeout
+from tfos_lab.errors import ClusterEnded, FeedError, WaitTimeout
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -178,6 +179,8 @@ class Cluster(Lifecycle):
             If nodes are still running after ``timeout_s``.
         ClusterEnded
             If the cluster was stopped before its nodes returned.
+        FeedError
+            If the functions have returned, and none has read any of the rows that were fed.
         """
         self.end_feed()
         try:
@@ -196,6 +199,8 @@ class Cluster(Lifecycle):
             self.raise_failure()
         if self.state == "stopped":
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
+        if self.attempt.ledger.nothing_read:
+            raise FeedError(reason=NOTHING_READ)
         return self._results
 
     def shutdown(self, timeout_s: float | None = None) -> None:
@@ -203,7 +208,7 @@ class Cluster(Lifecycle):
 
         Raises
         ------
-        NodeFailed, WaitTimeout
+        NodeFailed, WaitTimeout, FeedError
             As `wait` does; the cluster is stopped in any case.
         """
         try:
@@ -232,6 +237,9 @@ class Cluster(Lifecycle):
         checkpoint: str | None = None,
     ) -> StreamFeed | None:
         """Feed a DataFrame (or RDD) to the nodes that train; returns when all rows have been stored with them.
+
+        Beside parameter servers, it waits for each node to ask for rows, or to serve: with ParameterServerStrategy the
+        chief reads all of them, and where each worker trains by itself, they are shared out.
 
         Parameters
         ----------

@@ -70,6 +70,21 @@ class FeedProgressed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowsUnread(Event):
+    """The functions have returned before all rows of a feed were read as often as asked, and none has stopped the feed.
+
+    The maps hold the nodes that left something: the epochs that each has read to their ends, the rows it has taken in
+    all, and the rows of one epoch.
+    """
+
+    feed: int
+    epochs: int
+    epochs_read: dict[str, int]
+    rows_taken: dict[str, int]
+    rows: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class InferenceProgressed(Event):
     """Rows of one call of `Cluster.inference` that nodes have answered so far, and partitions that are done.
 

@@ -14,6 +14,7 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.engine.events import FeedProgressed, InferenceProgressed
 from tfos_lab.engine.instructions import Instruction, Publish, SendTo
+from tfos_lab.engine.readers import Readers
 from tfos_lab.node.feed.schedule import count_steps, grouped, share_of
 
 
@@ -38,6 +39,7 @@ class Feed:
     steps: dict[int, int] = field(default_factory=dict)
     read_by: set[int] = field(default_factory=set)
     state: str = "open"
+    is_cut: bool = False
 
     @property
     def total_partitions(self) -> int | None:
@@ -64,14 +66,18 @@ class FeedLedger:
     Parameters
     ----------
     names : dict of int to str
-        The nodes that train, by seat: those that are fed.
+        The nodes that train, by seat: those that are fed, unless they say that they only serve others.
     lock_step : bool
         Whether they must all take the same number of steps (not under parameter servers).
+    resumes : bool
+        Whether these nodes have been started again: their functions may go on after epochs that others have read.
     """
 
-    def __init__(self, names: dict[int, str], *, lock_step: bool) -> None:
+    def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
         self._names = names
         self._lock_step = lock_step
+        self._resumes = resumes
+        self._readers = Readers(names, all_read=lock_step)
         self._openings: dict[int, dict[int, m.DatasetOpened]] = {}
         self._feeds: list[Feed] = []
         self._answered: dict[int, Answered] = {}
@@ -79,13 +85,26 @@ class FeedLedger:
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._returned: set[int] = set()
+        self._told_unread = False
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
 
     @property
     def seats(self) -> list[int]:
         """The nodes that are fed."""
-        return list(self._names)
+        return self._readers.seats
+
+    @property
+    def undecided(self) -> list[str]:
+        """The nodes that may yet turn out to read, or not to: no feed is opened before that is known."""
+        return self._readers.undecided(self._returned)
+
+    @property
+    def nothing_read(self) -> bool:
+        """Whether nodes hold rows, or are sent some, and no node has taken any, nor said that it wants none."""
+        if self._readers.has_read or self.stopped_by is not None or self.answering or self._resumes:
+            return False
+        return any(feed.total_rows or feed.is_cut for feed in self._feeds if not feed.stream)
 
     @property
     def returned(self) -> list[str]:
@@ -122,7 +141,10 @@ class FeedLedger:
     def cut(self, number: int, now_s: float) -> list[Instruction]:
         """A node wants no more rows: what has been committed by now is the whole feed."""
         feed = self._feeds[number]
-        return self.job_done(number, feed.total_rows, len(feed.committed), now_s) if feed.state == "open" else []
+        if feed.state != "open":
+            return []
+        feed.is_cut = True
+        return self.job_done(number, feed.total_rows, len(feed.committed), now_s)
 
     def abort(self, number: int, reason: str) -> list[Instruction]:
         """The feed failed, or nobody wants its rows any more."""
@@ -135,7 +157,7 @@ class FeedLedger:
     def open_inference(self, schema: str, token: str, tls: m.TlsIdentity | None) -> list[Instruction]:
         """Rows will come that are to be answered; ``answering`` then tells where each node takes them."""
         opening = m.InferenceOpen(schema=schema, token=token, tls=tls)
-        return [SendTo(seat, opening) for seat in self._names if seat not in self.answering]
+        return [SendTo(seat, opening) for seat in self.seats if seat not in self.answering]
 
     def end(self) -> list[Instruction]:
         """No further feed will come."""
@@ -148,6 +170,7 @@ class FeedLedger:
 
     def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
         """Take one agent's message in; return what must now be done."""
+        self._readers.handle(message)
         match message:
             case m.FeedReady(seat=seat, feed=number, locations=locations):
                 self._feeds[number].locations[seat] = locations
@@ -166,8 +189,8 @@ class FeedLedger:
                 return [i for feed in self._feeds for i in self._answer(feed, message.opening, message.seat, now_s)]
             case m.FeedStopped(seat=seat):
                 self.stopped_by = self._names.get(seat, str(seat))
-            case m.Ended(seat=seat, outcome=m.Outcome(kind="returned")) if seat in self._names:
-                return self._leave(seat, now_s)
+            case m.Ended(outcome=m.Outcome(kind="returned")) | m.Progressed(state="serving"):
+                return self._leave(message, now_s) if message.seat in self._names else []
         return []
 
     def _note_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
@@ -175,14 +198,29 @@ class FeedLedger:
         self.moves += amount != self._amounts.get(what, 0)
         self._amounts[what] = amount
 
-    def _leave(self, seat: int, now_s: float) -> list[Instruction]:
-        """A node's function has returned: the others agree without it on what they were waiting to agree on."""
-        self._returned.add(seat)
-        if not self._lock_step:
+    def _leave(self, message: m.Ended | m.Progressed, now_s: float) -> list[Instruction]:
+        """A node reads nothing more: the others agree without it on what they were waiting to agree on."""
+        seat = message.seat
+        if isinstance(message, m.Ended):
+            self._returned.add(seat)
+        instructions: list[Instruction] = []
+        if self._lock_step:
+            for feed in self._feeds:
+                for opening in self._openings:
+                    instructions += self._answer(feed, opening, seat, now_s)
+        return [*instructions, *self._tell_unread(now_s)]
+
+    def _tell_unread(self, now_s: float) -> list[Instruction]:
+        """Once the functions of all nodes that read have returned, say what they have left."""
+        if not self._returned.issuperset(self.seats) or self._told_unread:
             return []
-        return [
-            i for feed in self._feeds for opening in self._openings for i in self._answer(feed, opening, seat, now_s)
-        ]
+        self._told_unread = True
+        if self.stopped_by is not None or self._resumes:
+            return []
+        # Of a feed that was cut short it is said elsewhere; a stream has no end to read to.
+        whole = [feed for feed in self._feeds if feed.state == "complete" and not (feed.is_cut or feed.stream)]
+        events = [self._readers.unread(feed.number, feed.epochs, feed.rows, now_s) for feed in whole]
+        return [Publish(event) for event in events if event is not None]
 
     def _note_answers(self, message: m.RowsAnswered, now_s: float) -> Publish:
         answered = self._answered.setdefault(message.inference, Answered())
@@ -256,7 +294,7 @@ class FeedLedger:
 
     def _is_open_everywhere(self, opening: int) -> bool:
         """Whether all nodes that still read have opened this dataset."""
-        reading = set(self._names) - self._returned
+        reading = set(self.seats) - self._returned
         return bool(reading) and reading <= self._openings[opening].keys()
 
     def _answer(self, feed: Feed, opening: int, seat: int, now_s: float) -> list[Instruction]:
@@ -273,18 +311,14 @@ class FeedLedger:
 
     def _plan_alone(self, feed: Feed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
         """Nodes that do not wait for one another each read their own rows to the end."""
-        return [
-            SendTo(seat, _plan_of(feed, [message]))
-            for seat, message in opened.items()
-            if seat in feed.seats
-        ]
+        return [SendTo(seat, _plan_of(feed, [message])) for seat, message in opened.items() if seat in feed.seats]
 
     def _progress(self, feed: Feed, now_s: float) -> Publish:
         return Publish(
             FeedProgressed(
                 time_s=now_s,
                 feed=feed.number,
-                rows={name: feed.rows.get(seat, 0) for seat, name in self._names.items()},
+                rows={self._names[seat]: feed.rows.get(seat, 0) for seat in feed.seats},
                 partitions=len(feed.committed),
                 size_bytes=feed.size_bytes,
                 complete=feed.state == "complete",

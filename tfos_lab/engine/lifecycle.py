@@ -17,10 +17,11 @@ from tfos_lab.config import ClusterConfig
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.event_files import EventFileKeeper
-from tfos_lab.engine.events import ClusterView, Event, NodeView
+from tfos_lab.engine.events import ClusterView, Event, NodeView, RowsUnread
 from tfos_lab.engine.instructions import Failure, Publish
 from tfos_lab.engine.journal import Journal
 from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.engine.readers import unread_words
 from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ class Lifecycle:
     def note_event(self, event: Event) -> None:
         """Hear each event first; for the bus."""
         self.journal.note(event)
+        if isinstance(event, RowsUnread):
+            self.note(unread_words(event))
 
     def note_release(self) -> None:
         """Hear that the nodes are told to begin."""

@@ -47,6 +47,7 @@ class Server:
         event_files: EventFileKeeper,
         make_release: MakeRelease,
         note_saving: Callable[[m.SavesTo], None],
+        note_executor_gone: Callable[[str], None],
     ) -> None:
         self.address = listener.address
         self.lock = threading.RLock()
@@ -59,6 +60,7 @@ class Server:
         self._event_files = event_files
         self._make_release = make_release
         self._note_saving = note_saving
+        self._note_executor_gone = note_executor_gone
         self._tunnel: Tunnel | None = None
         self._on_over: Callable[[], None] | None = None
         self._identities: dict[int, bytes] = {}
@@ -136,6 +138,8 @@ class Server:
             self._keep_logs(identity, message)
         elif isinstance(message, m.SavesTo):
             self._note_saving(message)
+        elif isinstance(message, m.ExecutorGone):
+            self._note_executor_gone(self._roster.views[message.seat].executor)
         else:
             self._carry_out(self._roster.handle(message, now_s))
             self._carry_out(self._ledger.handle(message, now_s))

@@ -16,6 +16,7 @@ from tfos_lab.wire import address_towards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.storagelevel import StorageLevel
 
 
 def active_session() -> SparkSession | None:
@@ -179,6 +180,15 @@ def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
 def allocates_dynamically(spark: SparkSession) -> bool:
     """Whether executors come and go with demand; Spark refuses barrier stages then."""
     return conf(spark, "spark.dynamicAllocation.enabled", "false").lower() == "true"
+
+
+def lasting_storage(spark: SparkSession) -> StorageLevel:
+    """Return a storage level at which cached data keeps an executor from being idle, to dynamic allocation."""
+    from pyspark.storagelevel import StorageLevel
+
+    # What an external shuffle service serves from disk does not keep an executor; memory alone may be wanted by others.
+    in_service = conf(spark, "spark.shuffle.service.fetch.rdd.enabled", "false").lower() == "true"
+    return StorageLevel.MEMORY_ONLY if in_service else StorageLevel.MEMORY_AND_DISK
 
 
 @contextlib.contextmanager

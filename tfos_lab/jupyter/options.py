@@ -78,8 +78,8 @@ OPTIONS = (
     Option(
         "remainder",
         kinds.one_of(*REMAINDER_CHOICES),
-        "how an epoch ends: `exact` with short batches, `pad` fills them up with rows that count nowhere, `drop` leaves "
-        "out what does not fill a step",
+        "how an epoch ends: `exact` with short batches, `pad` with rows in them that count nowhere, `drop` leaves out "
+        "what does not fill a step",
         REMAINDER_CHOICES,
     ),
     Option("args", kinds.ANYTHING, "what the cell sees as `args`"),

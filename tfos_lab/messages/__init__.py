@@ -35,6 +35,7 @@ from tfos_lab.messages.feed import (
     FeedStopped,
     PlanLater,
     RowsTaken,
+    RowsWanted,
     SegmentRead,
     SegmentReady,
 )
@@ -53,6 +54,7 @@ from tfos_lab.messages.life import (
     Beat,
     Drained,
     Ended,
+    ExecutorGone,
     Finish,
     FreeSlot,
     Goodbye,

@@ -140,12 +140,22 @@ class SegmentRead(Message, frozen=True):
     path: str
 
 
+class RowsWanted(Message, frozen=True):
+    """The node's function has asked for rows for the first time: it is one of those that read."""
+
+    seat: int
+
+
 class RowsTaken(Message, frozen=True):
-    """How many real rows the node's function has taken so far, all epochs together."""
+    """How many real rows the node's function has taken so far, all epochs together.
+
+    ``feeds`` maps each feed that is no part of a stream to the epochs read of it, and the rows taken.
+    """
 
     seat: int
     rows: int
     epoch: int
+    feeds: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
 class FeedRead(Message, frozen=True):
@@ -161,5 +171,5 @@ class FeedStopped(Message, frozen=True):
     seat: int
 
 
-FromAgent = FeedReady | AttemptStored | DatasetOpened | SegmentRead | RowsTaken | FeedRead | FeedStopped
+FromAgent = FeedReady | AttemptStored | RowsWanted | DatasetOpened | SegmentRead | RowsTaken | FeedRead | FeedStopped
 ToAgent = FeedOpen | Commit | FeedComplete | FeedAborted | FeedsEnded | EpochPlan | PlanLater | SegmentReady

@@ -65,6 +65,12 @@ class Drained(Message, frozen=True):
     seat: int
 
 
+class ExecutorGone(Message, frozen=True):
+    """The JVM of the node's executor has ended: Spark has taken it back, or lost it. The node leaves with it."""
+
+    seat: int
+
+
 class Release(Message, frozen=True):
     """All have reserved: start the child with this.
 
@@ -115,5 +121,5 @@ class FreeSlot(Message, frozen=True):
     """Give the Spark task slot back; from now on live and die with the executor's JVM and the driver."""
 
 
-FromAgent = Reserve | Beat | Progressed | Reported | SavesTo | Ended | Drained
+FromAgent = Reserve | Beat | Progressed | Reported | SavesTo | Ended | Drained | ExecutorGone
 ToAgent = Release | Stop | Finish | Alive | Goodbye | FreeSlot

@@ -92,7 +92,7 @@ class Agent:
         self._loop.watch(self._link.socket, self._hear_driver)
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
         if self._guardian is not None:
-            self._loop.watch(self._guardian, lambda: self.leave("the executor or kernel has gone"))
+            self._loop.watch(self._guardian, self._leave_with_guardian)
         self._shared.mark()
         self._send(
             m.Reserve(
@@ -324,6 +324,11 @@ class Agent:
                 self._seat_holder.send(b"1")
             self._seat_holder.close()
             self._seat_holder = None
+
+    def _leave_with_guardian(self) -> None:
+        if self._spec.executor:
+            self._send(m.ExecutorGone(seat=self._seat))
+        self.leave("the executor or kernel has gone")
 
     def leave(self, _why: str) -> None:
         """End the loop; `close` ends the child with it."""

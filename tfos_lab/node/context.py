@@ -100,6 +100,7 @@ class NodeContext:
     @property
     def epochs(self) -> int:
         """How often the rows are to be read, as ``train(epochs=...)`` or ``%%tfos epochs=...`` said."""
+        self._require_rows("ctx.epochs")
         return self._feed.epochs
 
     # ---- training ---------------------------------------------------------------------------------------------------
@@ -157,32 +158,35 @@ class NodeContext:
         ------
         FeedError
             If a named column is not fed, or the feed fails.
+        ConfigError
+            On a parameter server or an evaluator, which are fed no rows.
 
         Notes
         -----
-        ===========  =============================  ==============================  ================================
-        remainder    rows of a batch                weights                         traces of a ``tf.function``
-        ===========  =============================  ==============================  ================================
-        ``exact``    ``batch_size``, fewer in the   the column's (else 1) times     one more for short batches, if
-                     last steps; at least one       R·b/G: 1 in full steps          it takes eager batches; none in
-                     (shape ``(None, …)``)                                          Keras' ``fit``
-        ``pad``      always ``batch_size``          the same; -0.0 for rows that    one
+        ===========  =============================  =============================  ================================
+        remainder    rows of a batch                weights                        traces of a ``tf.function``
+        ===========  =============================  =============================  ================================
+        ``exact``    ``batch_size``, fewer in the   the column's (else 1) times    one more for short batches, if
+                     last steps; at least one       R·b/G: 1 in full steps         it takes eager batches; none in
+                     (shape ``(None, …)``)                                         Keras' ``fit``
+        ``pad``      always ``batch_size``          the same; -0.0 for rows that   one
                      (static shape)                 only fill up
-        ``drop``     always ``batch_size``          the column's, else 1            one
+        ``drop``     always ``batch_size``          the column's, else 1           one
                      (static shape)
-        ===========  =============================  ==============================  ================================
+        ===========  =============================  =============================  ================================
 
-        R nodes read, this batch has b rows, and all batches of the step G, so that the mean over nodes of
-        ``mean(w * losses)`` is the mean over all rows of the step. Keras' ``fit`` and ``evaluate`` show and train what one
-        process would on the same global batches, for every number of rows. In a loop of your own under a strategy, one
-        line does it::
+        R nodes read, this batch has b rows, and all batches of the step G: the mean over nodes of ``mean(w * losses)``
+        is then the mean over all rows of the step. Keras' ``fit`` and ``evaluate`` train and show what one process
+        would on the same global batches, for every number of rows. In a loop of your own under a strategy, one line
+        does it::
 
             loss = tf.nn.compute_average_loss(losses, sample_weight=w)
 
         With ``exact``, a batch that only fills up (one row, weight -0.0) comes where a step has fewer rows than there
-        are nodes. Rows that only fill up are copies of others, so any decoder and model takes them. For inference,
-        batches are always filled up, and no results are asked for the rows that only do so.
+        are nodes. Rows that only fill up are copies of others, which any decoder and model takes. For inference,
+        batches are always filled up, and results for the rows that only do so are left out.
         """
+        self._require_rows("ctx.dataset")
         from tfos_lab.node.feed.dataset import DatasetRequest, make_dataset
 
         request = DatasetRequest(
@@ -196,6 +200,11 @@ class NodeContext:
             prefetch=prefetch,
         )
         return make_dataset(self._feed, request)
+
+    def _require_rows(self, asked: str) -> None:
+        if self.job_name not in TRAINING_JOBS:
+            advice = "give it what it needs as args or in files, and ask where ctx.job_name is 'chief' or 'worker' only"
+            raise ConfigError([f"{asked} on {self.node}: rows are fed to the nodes that train; {advice}"])
 
     def stop_feed(self) -> None:
         """Take no more rows: the feed ends early, on all nodes, and Spark's remaining partitions are skipped."""

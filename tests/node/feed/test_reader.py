@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 
 import numpy as np
@@ -31,16 +32,24 @@ class Node:
         self.reader.take(opening)
         return self
 
-    def segment(self, numbers, *, feed=0, batches=1):
-        """Commit rows, written in so many record batches."""
+    def segment(self, numbers, *, feed=0, batches=1, shared=(), partition=0):
+        """Commit rows, written in so many record batches, and behind them those that lie on every node."""
         path = self.folder / f"{self._segments}.arrow"
         self._segments += 1
-        if numbers:
+        if numbers or shared:
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.schema({"x": pa.int64()})) as file:
-                for part in np.array_split(np.array(numbers), batches):
-                    file.write_batch(pa.RecordBatch.from_pydict({"x": pa.array(part, pa.int64())}))
-        shapes = {"x": []}
-        self.reader.take(m.SegmentReady(feed=feed, path=str(path) if numbers else "", rows=len(numbers), shapes=shapes))
+                for part in (*np.array_split(np.array(numbers), batches), np.array(shared)):
+                    if len(part):
+                        file.write_batch(pa.RecordBatch.from_pydict({"x": pa.array(part, pa.int64())}))
+        ready = m.SegmentReady(
+            feed=feed,
+            path=str(path) if numbers or shared else "",
+            rows=len(numbers),
+            partition=partition,
+            leftover=len(shared),
+            shapes={"x": []},
+        )
+        self.reader.take(ready)
         return self
 
     def complete(self, rows, *, feed=0, leftovers=(0, 0)):
@@ -105,19 +114,54 @@ def test_rows_come_in_order_in_full_batches_across_segments(node):
     assert node.epoch(node.open(4)) == [([0, 1, 2, 3], 4), ([4, 5, 6, 7], 4)]
 
 
-def test_the_last_batch_is_filled_up_with_rows_that_do_not_count(node):
-    node.open_feed().segment([1, 2, 3, 4, 5]).complete(5).plan(2)
-    assert node.epoch(node.open(4)) == [([1, 2, 3, 4], 4), ([5, 0, 0, 0], 1)]
+def test_the_last_batch_is_as_short_as_it_is(node):
+    node.open_feed(remainder="exact").segment([1, 2, 3, 4, 5]).complete(5).plan(2)
+    assert node.epoch(node.open(4)) == [([1, 2, 3, 4], 4), ([5], 1)]
+
+
+def test_a_node_leaves_a_row_for_each_step_that_others_need(node):
+    node.open_feed(remainder="exact").segment([1, 2, 3, 4]).complete(4).plan(2, peers=[5])
+    assert node.epoch(node.open(4)) == [([1, 2, 3], 3), ([4], 1)]
+
+
+def test_weights_make_the_mean_over_nodes_the_mean_over_rows(node):
+    node.open_feed(remainder="exact").segment([1, 2, 3, 4]).complete(4).plan(2, peers=[5])
+    pieces = [piece for piece in node.reader.epoch(node.open(4)) if piece is not None]
+    assert [piece.factor for piece in pieces] == [2 * 3 / 7, 1.0]
+
+
+def test_where_a_step_has_fewer_rows_than_nodes_a_copy_fills_up(node):
+    node.open_feed(remainder="exact").segment([7]).complete(1).plan(2, peers=[2], batch_size=1)
+    assert node.epoch(node.open(1)) == [([7], 1), ([7], 0)]
+
+
+def test_a_batch_is_filled_up_with_copies_that_do_not_count_if_that_is_wanted(node):
+    node.open_feed(remainder="pad").segment([1, 2, 3, 4, 5]).complete(5).plan(2)
+    assert node.epoch(node.open(4)) == [([1, 2, 3, 4], 4), ([5, 5, 5, 5], 1)]
 
 
 def test_steps_that_this_node_has_no_rows_for_are_filled_up_too(node):
-    node.open_feed().segment([1]).complete(1).plan(3)
-    assert node.epoch(node.open(2)) == [([1, 0], 1), ([0, 0], 0), ([0, 0], 0)]
+    node.open_feed().segment([1]).complete(1).plan(3, peers=[5], batch_size=2)
+    assert node.epoch(node.open(2)) == [([1, 1], 1), ([1, 1], 0), ([1, 1], 0)]
 
 
 def test_a_node_without_any_rows_keeps_step(node):
-    node.open_feed().segment([]).complete(0).plan(2)
+    node.open_feed().segment([]).complete(0).plan(2, peers=[5], batch_size=4)
     assert node.epoch(node.open(2)) == [([0, 0], 0), ([0, 0], 0)]
+
+
+def test_rows_that_lie_on_all_nodes_are_read_by_one_of_them(node):
+    node.open_feed(epochs=2, remainder="exact")
+    node.segment([1, 2], shared=[91, 92], partition=1).segment([], shared=[90], partition=0)
+    node.complete(4, leftovers=(1, 3)).plan(1)
+    reading = node.open(4)
+    assert node.rows(reading) == node.rows(reading) == [1, 2, 91, 92]
+
+
+def test_rows_that_lie_on_all_nodes_are_shuffled_with_the_others(node):
+    node.open_feed(remainder="exact").segment([1, 2], shared=[91, 92], partition=1).segment([], shared=[90])
+    node.complete(3, leftovers=(0, 1)).plan(1)
+    assert sorted(node.rows(node.open(4, shuffle=True))) == [1, 2, 90]
 
 
 def test_drop_stops_at_the_agreed_step(node):
@@ -146,65 +190,77 @@ def test_an_epoch_can_be_read_again(node):
 def test_full_batches_come_before_the_feed_is_complete(node):
     node.open_feed().segment([0, 1, 2, 3, 4])
     epoch = node.reader.epoch(node.open(4))
-    columns, rows = next(epoch)
-    assert (columns["x"].tolist(), rows) == ([0, 1, 2, 3], 4)
-    thread, rest = in_thread(lambda: [(columns["x"].tolist(), rows) for columns, rows in epoch])
+    piece = next(epoch)
+    assert (piece.columns["x"].tolist(), piece.rows) == ([0, 1, 2, 3], 4)
+    thread, rest = in_thread(lambda: [piece.columns["x"].tolist() for piece in epoch if piece is not None])
     node.segment([5]).complete(6).plan(2)
     thread.join(PATIENCE_S)
-    assert rest == [[([4, 5, 0, 0], 2)]]
+    assert rest == [[[4, 5, 5, 5]]]
 
 
-def test_an_epoch_whose_last_step_was_taken_before_it_was_agreed_on_has_been_read(node):
-    node.open_feed(0).segment([0, 1, 2, 3], feed=0)
-    reading = node.open(4)
+def test_what_may_be_the_last_batch_waits_until_that_is_known(node):
+    node.open_feed(remainder="exact").segment([0, 1, 2, 3])
+    epoch = node.reader.epoch(node.open(4))
+    assert next(epoch) is None
+    node.segment([4])
+    assert next(epoch).columns["x"].tolist() == [0, 1, 2, 3]
+    assert next(epoch) is None
+    node.complete(5).plan(2)
+    assert [piece.columns["x"].tolist() for piece in epoch if piece is not None] == [[4]]
+
+
+def test_a_file_whose_last_batch_waits_may_go_all_the_same(node):
+    node.open_feed().segment([0, 1, 2, 3])
+    epoch = node.reader.epoch(node.open(4))
+    assert next(epoch) is None
+    assert len(node.told(m.SegmentRead)) == 1
+
+
+def test_batches_that_differ_in_size_wait_until_the_rows_of_all_nodes_are_known(node):
+    node.open_feed(remainder="exact").segment([0, 1, 2, 3, 4, 5])
+    reading = node.open(2)
+    node.reader.take(m.PlanLater(feed=0, opening=0, alike=False))
     epoch = node.reader.epoch(reading)
-    assert next(epoch)[1] == 4
-    node.complete(4, feed=0).plan(1, feed=0)
-    assert [message.epoch for message in node.told(m.RowsTaken)][-1] == 1
-    assert list(epoch) == []
-    node.open_feed(1).segment([4, 5], feed=1).complete(2, feed=1).plan(1, feed=1)
-    assert node.rows(reading) == [4, 5]
+    assert next(epoch) is None
+    node.complete(6)
+    node.reader.take(m.EpochPlan(feed=0, opening=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
+    pieces = [piece for piece in epoch if piece is not None]
+    assert [piece.rows for piece in pieces] == [1] * 6
+    assert {piece.factor for piece in pieces} == {1.0}
 
 
-def test_an_epoch_that_was_left_after_its_last_step_has_been_read_too(node):
-    node.open_feed(0, epochs=2).segment([0, 1, 2, 3], feed=0)
+def test_batches_that_were_read_too_early_and_do_not_fit_together_are_refused(node):
+    node.open_feed(remainder="exact").segment([0, 1, 2, 3, 4, 5])
+    epoch = node.reader.epoch(node.open(2))
+    assert next(epoch).rows == 4
+    node.complete(6)
+    node.reader.take(m.EpochPlan(feed=0, opening=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
+    with pytest.raises(FeedError, match=r"of 1, 2 rows\) do not fit together: give all nodes the same batch_size"):
+        list(epoch)
+
+
+def test_an_epoch_that_was_left_after_its_last_step_has_been_read(node):
+    node.open_feed(0, epochs=2).segment([0, 1, 2, 3], feed=0).complete(4, feed=0).plan(1, feed=0)
     reading = node.open(4)
     left = node.reader.epoch(reading)
-    assert next(left)[1] == 4
+    assert next(left).rows == 4
     left.close()
     again = node.reader.epoch(reading)
-    node.complete(4, feed=0).plan(1, feed=0)
-    assert [item[1] for item in again if item is not None] == [4]
+    assert [piece.rows for piece in again if piece is not None] == [4]
     node.open_feed(1).segment([4, 5], feed=1).complete(2, feed=1).plan(1, feed=1)
     assert node.rows(reading) == [4, 5]
-
-
-def test_an_epoch_that_was_left_after_its_last_step_is_not_begun_anew_before_that_is_known(node):
-    node.open_feed(0).segment([0, 1, 2, 3], feed=0)
-    reading = node.open(4)
-    left = node.reader.epoch(reading)
-    assert next(left)[1] == 4
-    left.close()
-    following = node.reader.epoch(reading)
-    assert next(following) is None
-    node.complete(4, feed=0).plan(1, feed=0)
-    assert next(following) is None
-    node.open_feed(1).segment([4, 5], feed=1).complete(2, feed=1).plan(1, feed=1)
-    assert [item[0]["x"].tolist() for item in following if item is not None] == [[4, 5, 0, 0]]
 
 
 def test_an_epoch_that_was_left_before_its_last_step_begins_anew(node):
-    node.open_feed().segment([0, 1, 2, 3])
+    node.open_feed().segment([0, 1, 2, 3, 4])
     reading = node.open(4)
     left = node.reader.epoch(reading)
-    assert next(left)[1] == 4
+    assert next(left).rows == 4
     left.close()
     anew = node.reader.epoch(reading)
-    assert next(anew) is None
-    node.segment([4, 5])
-    assert next(anew)[0]["x"].tolist() == [0, 1, 2, 3]
-    node.complete(6).plan(2)
-    assert [item[0]["x"].tolist() for item in anew if item is not None] == [[4, 5, 0, 0]]
+    assert next(anew).columns["x"].tolist() == [0, 1, 2, 3]
+    node.segment([5]).complete(6).plan(2)
+    assert [piece.columns["x"].tolist() for piece in anew if piece is not None] == [[4, 5, 5, 5]]
 
 
 @pytest.mark.parametrize("is_planned", [True, False])
@@ -214,7 +270,7 @@ def test_whoever_looks_at_the_first_batches_only_has_not_read_the_epoch(node, is
     if is_planned:
         node.complete(20, feed=0).plan(5, feed=0)
     look = node.reader.epoch(reading)
-    assert next(look)[1] == 16
+    assert next(look).rows == 16
     look.close()
     if not is_planned:
         node.complete(20, feed=0).plan(5, feed=0)
@@ -236,25 +292,15 @@ def test_a_micro_batch_that_was_left_after_its_last_step_counts_once_more_is_ask
     node.open_feed(0, stream=True).segment([0, 1, 2, 3], feed=0).complete(4, feed=0).plan(1, feed=0)
     reading = node.open(4)
     left = node.reader.epoch(reading)
-    assert next(left)[1] == 4
+    assert next(left).rows == 4
     left.close()
     assert node.told(m.FeedRead) == []
     anew = node.reader.epoch(reading)
     assert next(anew) is None
     assert [told.feed for told in node.told(m.FeedRead)] == [0]
     node.open_feed(1, stream=True).segment([4], feed=1).complete(1, feed=1).plan(1, feed=1).end()
-    assert [item[0]["x"].tolist() for item in anew if item is not None] == [[4, 0, 0, 0]]
+    assert [piece.columns["x"].tolist() for piece in anew if piece is not None] == [[4, 4, 4, 4]]
     assert [told.feed for told in node.told(m.FeedRead)] == [0, 1]
-
-
-def test_a_micro_batch_whose_last_step_was_taken_before_it_was_agreed_on_is_not_read_twice(node):
-    node.open_feed(0, stream=True).segment([0, 1, 2, 3], feed=0)
-    stream = node.reader.epoch(node.open(4))
-    assert next(stream)[1] == 4
-    assert next(stream) is None
-    node.complete(4, feed=0).plan(1, feed=0)
-    node.open_feed(1, stream=True).segment([4, 5, 6, 7], feed=1).complete(4, feed=1).plan(1, feed=1).end()
-    assert [item[0]["x"].tolist() for item in stream if item is not None] == [[4, 5, 6, 7]]
 
 
 def test_after_all_its_epochs_a_feed_gives_way_to_the_next(node):
@@ -321,16 +367,28 @@ def test_a_seed_makes_the_order_repeatable(node):
 
 
 def test_the_driver_hears_of_datasets_and_of_rows_taken(node):
-    node.open_feed(epochs=2).segment([1, 2, 3]).complete(3).plan(2).plan(1, opening=1)
+    node.open_feed(epochs=2).segment([1, 2, 3, 4]).complete(4).plan(2, batch_size=2).plan(1, opening=1)
     first, second = node.open(2), node.open(4, "drop")
     assert node.told(m.DatasetOpened) == [
         m.DatasetOpened(seat=2, opening=0, batch_size=2, remainder=None),
         m.DatasetOpened(seat=2, opening=1, batch_size=4, remainder="drop"),
     ]
     node.rows(first)
-    assert node.told(m.RowsTaken)[-1] == m.RowsTaken(seat=2, rows=3, epoch=1)
+    assert node.told(m.RowsTaken)[-1] == m.RowsTaken(seat=2, rows=4, epoch=1, feeds={0: (1, 4)})
     node.rows(second)
     assert node.told(m.RowsTaken)[-1].epoch == 2
+
+
+def test_the_driver_hears_once_that_this_node_asks_for_rows_even_before_there_are_any():
+    said = queue.SimpleQueue()
+    reader = FeedReader(2, said.put)
+    thread, _ = in_thread(reader.specs)
+    assert said.get(timeout=PATIENCE_S) == m.RowsWanted(seat=2)
+    reader.take(m.FeedsEnded())
+    thread.join(PATIENCE_S)
+    with pytest.raises(FeedError, match="fed no rows"):
+        reader.specs()
+    assert said.empty()
 
 
 def test_columns_are_known_when_the_first_rows_have_come(node):
@@ -346,23 +404,23 @@ def test_what_was_unknown_to_others_stays_unknown_here(node):
     reading = node.open(1)
     node.reader.take(m.PlanLater(feed=0, opening=0))
     node.complete(1).plan(1)
-    assert node.reader.known_steps(reading, PATIENCE_S) is None
-    assert node.reader.known_steps(node.open(1)) is None
+    assert node.reader.known_schedule(reading, PATIENCE_S) is None
+    assert node.reader.known_schedule(node.open(1)) is None
 
 
 def test_steps_are_known_once_they_are_agreed_on(node):
     node.open_feed().segment([1])
     reading = node.open(1)
-    assert node.reader.known_steps(reading) is None
+    assert node.reader.known_schedule(reading) is None
     node.complete(1).plan(1)
-    assert node.reader.known_steps(reading) == 1
+    assert node.reader.known_schedule(reading).steps == 1
 
 
 @pytest.mark.parametrize(("numbers", "told"), [([1, 2, 3], "more"), ([], "0")])
 def test_a_dataset_that_promised_its_steps_is_not_read_for_a_feed_of_another_length(node, numbers, told):
     node.open_feed().segment([1, 2]).complete(2).plan(2)
     reading = node.open(1)
-    assert node.reader.known_steps(reading) == 2
+    assert node.reader.known_schedule(reading).steps == 2
     assert len(node.epoch(reading)) == 2
     node.open_feed(1).segment(numbers, feed=1).complete(len(numbers), feed=1).plan(len(numbers), feed=1)
     with pytest.raises(FeedError, match=f"had 2 steps, and now one has {told}: call ctx.dataset anew"):

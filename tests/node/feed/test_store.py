@@ -125,7 +125,7 @@ def test_the_attempt_that_was_not_chosen_is_dropped(stand):
 
 def test_a_node_without_rows_of_the_partition_hears_of_shapes_only(stand):
     stand.store.obey(commit("elsewhere", rows=0))
-    assert stand.to_child[-1] == m.SegmentReady(feed=0, path="", rows=0, shapes={"x": []})
+    assert stand.to_child[-1] == m.SegmentReady(feed=0, path="", rows=0, partition=3, shapes={"x": []})
 
 
 @pytest.mark.parametrize("end", [m.FeedComplete(feed=0, rows=3), m.FeedAborted(feed=0, reason="why")])

@@ -16,6 +16,7 @@ import msgspec
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed.request import as_frame
+from tfos_lab.engine.readers import NOBODY_READS, never_asked
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout
 from tfos_lab.node.feed.inference_task import InferencePlan
@@ -23,10 +24,14 @@ from tfos_lab.node.feed.inference_task import InferencePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.lifecycle import Lifecycle
 
 _OPEN_TIMEOUT_S = 30.0
+# So long may functions work before they ask for rows, or begin to serve.
+_DECIDE_TIMEOUT_S = 600.0
+_STEP_S = 0.005
 # A model may be long in answering its first row; a function that never does looks the same from here.
 _PROBE_NOTE_S = 20.0
 _PROBE_NOTE = (
@@ -99,6 +104,7 @@ class Inference:
     def _open(self, schema: str, tls: Any) -> dict[int, list[str]]:
         attempt = self._cluster.attempt
         ledger = attempt.ledger
+        self._wait_for_readers(attempt)
         attempt.server.request(lambda _now_s: ledger.open_inference(schema, self._token, tls))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -106,8 +112,22 @@ class Inference:
                 return dict(ledger.answering)
             if self._cluster.state == "failed":
                 raise self._cluster.failure()
-            time.sleep(0.005)
+            time.sleep(_STEP_S)
         raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
+
+    def _wait_for_readers(self, attempt: Attempt) -> None:
+        """Wait until it is known which nodes answer: beside parameter servers, workers may serve the chief instead."""
+        deadline = time.monotonic() + _DECIDE_TIMEOUT_S
+        while undecided := attempt.ledger.undecided:
+            if self._cluster.state == "failed":
+                raise self._cluster.failure()
+            if self._cluster.ended:
+                raise ClusterEnded(cluster=self._cluster.name, state=self._cluster.state, asked="answer rows")
+            if time.monotonic() > deadline:
+                raise FeedTimeout(reason=never_asked(undecided, _DECIDE_TIMEOUT_S))
+            time.sleep(_STEP_S)
+        if not attempt.ledger.seats:
+            raise FeedError(reason=NOBODY_READS)
 
     # ---- what results are like --------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from tfos_lab import messages as m
 from tfos_lab.data.prepare import map_batches
 from tfos_lab.engine import spark_session
 from tfos_lab.engine.instructions import Failure
+from tfos_lab.engine.readers import NOBODY_READS, never_asked
 from tfos_lab.engine.shipping import make_task
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, TfosError
 from tfos_lab.node.feed.plan import FeedPlan
@@ -27,6 +28,7 @@ _SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
 _ASK_SPARK_S = 0.5
 _OPEN_TIMEOUT_S = 30.0
+_OPEN_STEP_S = 0.005
 _SETTLE_TIMEOUT_S = 2.0
 _CANCEL_TIMEOUT_S = 5.0
 _CAUSE_PATIENCE_S = 2.0
@@ -92,7 +94,7 @@ class FeedJob:
             stream=asked.stream,
             spool_bytes=asked.spool_bytes,
         )
-        self._refuse_if_nobody_reads()
+        self._wait_for_readers()
         self._attempt.server.request(lambda _now_s: ledger.open(opening, asked.source))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -101,8 +103,23 @@ class FeedJob:
                 return feed
             self._check_cluster()
             self._refuse_if_nobody_reads()
-            time.sleep(0.005)
+            time.sleep(_OPEN_STEP_S)
         raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
+
+    def _wait_for_readers(self) -> None:
+        """Wait until it is known which nodes read: beside parameter servers, workers may serve the chief instead."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            self._check_cluster()
+            self._refuse_if_nobody_reads()
+            undecided = self._ledger.undecided
+            if not undecided:
+                break
+            if time.monotonic() > deadline:
+                raise FeedTimeout(reason=never_asked(undecided, self._timeout_s))
+            time.sleep(_OPEN_STEP_S)
+        if not self._ledger.seats:
+            raise FeedError(reason=NOBODY_READS)
 
     def _refuse_if_nobody_reads(self) -> None:
         """Begin no feed whose rows would partly be read by nobody. What is under way ends early instead (`_watch`)."""

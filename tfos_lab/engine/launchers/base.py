@@ -18,7 +18,8 @@ class LaunchPlan:
 
     ``shared_dir`` is a folder that nodes on several hosts must all see, or "".
     ``fail(error, reason)``, ``lose(seat, why)`` and ``lose_executor(executor, why)`` are how it tells the cluster that
-    nodes cannot come, or have gone; ``free_slots()`` has all agents give their Spark task slots back.
+    nodes cannot come, or have gone; ``executors()`` names the executors that nodes live on; ``free_slots()`` has all
+    agents give their Spark task slots back.
     """
 
     cluster_id: str
@@ -29,6 +30,7 @@ class LaunchPlan:
     fail: Callable[[TfosError | None, str], None]
     lose: Callable[[int, str], None]
     lose_executor: Callable[[str, str], None]
+    executors: Callable[[], set[str]]
     free_slots: Callable[[], None]
 
 
@@ -50,6 +52,10 @@ class Launcher(Protocol):
 
     def free_slots(self) -> None:
         """Make sure that a feed job finds task slots, although nodes run; does nothing where there are no slots."""
+        ...
+
+    def hear_of_end(self, executor: str) -> None:
+        """A node has seen its executor end; does nothing where there are no executors."""
         ...
 
     def cancel(self) -> None:

@@ -79,6 +79,9 @@ class InlineLauncher:
     def free_slots(self) -> None:
         """This process takes no Spark slot."""
 
+    def hear_of_end(self, executor: str) -> None:
+        """There are no executors."""
+
     def cancel(self) -> None:
         """See that a function that has not begun never does."""
         self._cancelled = True

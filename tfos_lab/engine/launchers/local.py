@@ -102,6 +102,9 @@ class LocalLauncher:
     def free_slots(self) -> None:
         """Nodes on this machine take no Spark slots."""
 
+    def hear_of_end(self, executor: str) -> None:
+        """There are no executors."""
+
     def cancel(self) -> None:
         """Agents are there at once or not at all."""
 

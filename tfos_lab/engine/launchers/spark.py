@@ -2,11 +2,13 @@
 
 Classic sessions and Spark Connect share this one path. Each task starts its node's agent and holds the seat. When a
 feed needs the slots, the tasks hand over to the agents and return, and the agents then live and die with their
-executor's JVM and the driver's heartbeat.
+executor's JVM and the driver's heartbeat. Where Spark takes idle executors back, the tasks' results stay cached on
+them until the cluster ends: Spark leaves executors alone that hold cached data.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.engine import spark_session
+from tfos_lab.engine.executor_watch import ExecutorWatch
 from tfos_lab.engine.executors import check_executors, mismatch_in
 from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.engine.shipping import make_task
@@ -22,9 +25,11 @@ from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.spark_seat import LOST_AGENT_MARK
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _HAND_OVER_TIMEOUT_S = 20.0
+# A Connect server that does not answer is asked again and again, for minutes.
+_UNPERSIST_TIMEOUT_S = 5.0
 _SCHEMA = "seat long, ended string"
 _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason: (.*)")
 _LOST_AGENT = re.compile(re.escape(LOST_AGENT_MARK) + r"(\d+): (.*)")
@@ -40,6 +45,8 @@ class SparkLauncher:
         self._spark = spark
         self._tag = f"tfos-{plan.cluster_id}"
         self._closed = False
+        self._cached: DataFrame | None = None
+        self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor)
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
@@ -50,6 +57,7 @@ class SparkLauncher:
             raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total)
         check_executors(self._spark, wanted, dict(self._plan.config.env))
         self._thread.start()
+        self._watch.start()
 
     def _run_job(self) -> None:
         plan, spark = self._plan, self._spark
@@ -71,11 +79,15 @@ class SparkLauncher:
             [seat.node for seat in plan.seats],
             plan.config.gpus,
         )
-        barrier = not spark_session.allocates_dynamically(spark)
+        dynamic = spark_session.allocates_dynamically(spark)
         description = f"tfos_lab: nodes of '{plan.config.name}' ({wanted})"
         try:
             with spark_session.tagged(spark, self._tag, description):
-                spark.range(0, wanted, 1, wanted).mapInArrow(task, _SCHEMA, barrier=barrier).collect()
+                # Spark refuses barrier stages where it allocates dynamically.
+                held = spark.range(0, wanted, 1, wanted).mapInArrow(task, _SCHEMA, barrier=not dynamic)
+                if dynamic:
+                    self._cached = held = held.persist(spark_session.lasting_storage(spark))
+                held.collect()
         except Exception as error:  # noqa: BLE001 - whatever Spark raises ends the nodes; the cluster says why
             if not self._closed:
                 self._explain(error)
@@ -112,6 +124,10 @@ class SparkLauncher:
                 f"{_HAND_OVER_TIMEOUT_S:g} s"
             )
 
+    def hear_of_end(self, executor: str) -> None:
+        """A node has seen its executor end: ask Spark why."""
+        self._watch.hear_of_end(executor)
+
     def cancel(self) -> None:
         """Take back tasks that Spark has not begun; those that run end with their agents."""
         self._closed = True
@@ -124,10 +140,25 @@ class SparkLauncher:
         return f"Spark has {slots.total} task slots, {slots.free} of them free. Ask for fewer nodes, or add executors"
 
     def close(self) -> None:
-        """Cancel what is left of the job; may be called twice."""
+        """Cancel what is left of the job, and let Spark have its executors back; may be called twice."""
         self._closed = True
+        self._watch.close()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(1.0)
             if self._thread.is_alive():
                 spark_session.cancel_tagged(self._spark, self._tag)
                 self._thread.join(5.0)
+        self._unpersist()
+
+    def _unpersist(self) -> None:
+        cached, self._cached = self._cached, None
+        if cached is None:
+            return
+
+        def unpersist() -> None:
+            with contextlib.suppress(Exception):  # the session has gone, and what it cached with it
+                cached.unpersist()
+
+        thread = threading.Thread(target=unpersist, name=f"tfos-unpersist-{self._plan.cluster_id}", daemon=True)
+        thread.start()
+        thread.join(_UNPERSIST_TIMEOUT_S)

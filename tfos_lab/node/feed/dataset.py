@@ -12,8 +12,8 @@ from tfos_lab.config import REMAINDER_CHOICES
 from tfos_lab.data.batches import count_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.feed.epoch import Piece
 from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
-from tfos_lab.node.feed.reader import Piece
 
 if TYPE_CHECKING:
     import tensorflow as tf

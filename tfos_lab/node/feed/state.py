@@ -32,11 +32,11 @@ class Feed:
     rows: int | None = None
     leftovers: tuple[int, int] = (0, 0)
     plans: dict[int, EpochPlan] = field(default_factory=dict)
-    taken: dict[int, int] = field(default_factory=dict)
     unknown: set[int] = field(default_factory=set)
     unlike: set[int] = field(default_factory=set)
     aborted: str | None = None
     epochs_read: int = 0
+    rows_taken: int = 0
     stream: bool = False
     told: bool = False
     serving: bool = False
@@ -67,32 +67,13 @@ class Feed:
         """Whether a segment is here, or will never be."""
         return index < len(self.segments) or self.complete
 
-    def may_end(self, reading: Reading, step: int) -> bool:
-        """Whether this step may be the last of an epoch, as far as is known by now."""
-        steps = self.steps(reading)
-        return step == steps if steps is not None else step * reading.batch_size >= self.rows_come
+    def is_last(self, reading: Reading, step: int) -> bool:
+        """Whether this step is the last of an epoch; none is taken as long as that is not known."""
+        return step == self.steps(reading)
 
-    def is_undecided(self, reading: Reading) -> bool:
-        """Whether nobody knows yet if an epoch was left after its last step, and so has been read, or before it."""
-        step = self.taken.get(reading.opening, 0)
-        return step > 0 and reading.opening not in self.plans and self.may_end(reading, step)
-
-    def plan(self, plan: EpochPlan) -> bool:
-        """Take in how many steps an epoch has; returns whether one that is under way has been read by that."""
-        if plan.opening in self.plans:
-            return False  # nodes that do not wait for one another are told again whenever one opens a dataset
-        self.plans[plan.opening] = plan
-        return self._count_epoch(plan.opening)
-
-    def take_steps(self, opening: int, step: int) -> bool:
+    def take_steps(self, reading: Reading, step: int) -> bool:
         """Take in that an epoch has come to this step; returns whether it has been read by that."""
-        self.taken[opening] = step
-        return self._count_epoch(opening)
-
-    def _count_epoch(self, opening: int) -> bool:
-        # The last step is often taken before the driver has said that it is the last.
-        plan = self.plans.get(opening)
-        is_read = plan is not None and 0 < self.taken.get(opening, 0) == plan.steps
+        is_read = self.is_last(reading, step)
         self.epochs_read += is_read
         return is_read
 

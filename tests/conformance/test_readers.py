@@ -1,0 +1,140 @@
+"""Who reads what a cluster is fed: beside parameter servers, and where functions leave rows unread."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tfos_lab.engine.events import RowsUnread
+from tfos_lab.errors import FeedError, NodeFailed
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+PATIENCE_S = 60.0
+
+
+# Functions are made where they are asked for: nodes elsewhere cannot import this module.
+
+
+def serving_the_chief():
+    """Return a function that reads on the chief alone, whom the workers serve."""
+
+    def train(args, ctx):
+        ctx.strategy()
+        return sorted({int(x) for batch in ctx.dataset(8) for x in batch["x"].numpy()})
+
+    return train
+
+
+def training_apart():
+    """Return a function that reads on every worker, each for itself."""
+
+    def train(args, ctx):
+        if ctx.job_name == "ps":
+            ctx.wait_for_training()
+            return None
+        return sorted({int(x) for batch in ctx.dataset(8) for x in batch["x"].numpy()})
+
+    return train
+
+
+def reading(times):
+    """Return a function that passes over the rows so many times, however often they are to be read."""
+
+    def read(args, ctx):
+        for _ in range(times):
+            for _ in ctx.dataset(8):
+                pass
+
+    return read
+
+
+@pytest.mark.back_ends("local-session", "standalone")
+@pytest.mark.parametrize("order", ["fed first", "served first"])
+def test_the_chief_of_parameter_servers_reads_all_rows(run, frame, order):
+    cluster = run(serving_the_chief(), cluster_size=4, num_ps=1)
+    if order == "served first":
+        wait_for(lambda: sum(node.state == "serving" for node in cluster.nodes) == 3)
+    cluster.train(frame(300, 300))
+    assert cluster.wait(timeout_s=120)["chief:0"] == list(range(600))
+    assert cluster.view().notes == ()
+    assert cluster.view().feeds[0].rows == {"chief:0": 600}
+
+
+@pytest.mark.back_ends("local-session")
+def test_workers_that_train_apart_share_the_rows(run, frame):
+    cluster = run(training_apart(), cluster_size=4, num_ps=1)
+    cluster.train(frame(300, 300))
+    results = cluster.wait(timeout_s=120)
+    read = {node: set(results[node]) - {0} for node in ("chief:0", "worker:0", "worker:1")}
+    assert set.union(*read.values()) == set(range(1, 600))
+    assert sum(map(len, read.values())) == 599
+    assert all(read.values())
+
+
+@pytest.mark.back_ends("local-session")
+def test_an_evaluator_that_asks_for_rows_is_told_that_it_gets_none(run, frame):
+    def ask(args, ctx):
+        import threading
+
+        if ctx.job_name == "evaluator":
+            ctx.dataset(8)
+        threading.Event().wait()
+
+    with pytest.raises(NodeFailed, match=r"ctx\.dataset on evaluator:0: rows are fed to the nodes that train"):
+        run(ask, cluster_size=3, eval_node=True).wait(timeout_s=120)
+
+
+@pytest.mark.back_ends("inline-session", "local-session", "connect")
+def test_epochs_that_nobody_read_are_told_of(run, frame):
+    cluster = run(reading(1))
+    cluster.train(frame(50, 50), epochs=2)
+    cluster.wait(timeout_s=120)
+    (event,) = (event for event in cluster.events if isinstance(event, RowsUnread))
+    names = [node.node for node in cluster.nodes]
+    assert (event.epochs, event.epochs_read) == (2, dict.fromkeys(names, 1))
+    (note,) = cluster.view().notes
+    assert note.startswith(f"rows were left unread: {', '.join(names)} read 1 of 2 epochs. ")
+
+
+@pytest.mark.back_ends("local-session")
+def test_rows_that_are_read_to_their_end_or_not_wanted_are_no_news(run, frame):
+    def stop(args, ctx):
+        next(iter(ctx.dataset(8)))
+        ctx.stop_feed()
+
+    for map_fun in (reading(2), stop):
+        cluster = run(map_fun)
+        cluster.train(frame(50, 50), epochs=2)
+        cluster.wait(timeout_s=120)
+        assert cluster.view().notes == ()
+        assert not [event for event in cluster.events if isinstance(event, RowsUnread)]
+
+
+@pytest.mark.back_ends("inline-session", "local-session")
+def test_rows_of_which_none_was_read_make_wait_raise(run, frame, tmp_path):
+    def look_away(fed, ctx):
+        import time
+        from pathlib import Path
+
+        while not Path(fed).exists():
+            time.sleep(0.05)
+        return ctx.node
+
+    cluster = run(look_away, str(tmp_path / "fed"))
+    cluster.train(frame(50, 50))
+    (tmp_path / "fed").touch()
+    with pytest.raises(
+        FeedError, match=r"no node has read any row of what this cluster was fed: loop over ctx\.dataset"
+    ):
+        cluster.wait(timeout_s=120)
+    assert cluster.state == "done"
+    assert cluster.results["chief:0"] == "chief:0"
+
+
+def wait_for(predicate):
+    deadline = time.monotonic() + PATIENCE_S
+    while not predicate():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

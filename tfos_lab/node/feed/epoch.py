@@ -1,0 +1,241 @@
+"""One epoch of a feed, as one dataset reads it: every row of this node once, in the steps that were agreed on.
+
+Full batches go as soon as their rows have come, but a row stays behind for the step that may follow. So no node has
+taken more than any other can, whatever the number of rows turns out to be, and an epoch's last step is never taken
+before everybody knows that it is the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfos_lab.data.batches import count_rows, fill_to, in_multiples, join_rows, slice_rows, zeros
+from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.schedule import Schedule, per_row
+from tfos_lab.node.feed.segments import Segments, read_shuffled
+from tfos_lab.node.feed.state import Feed, Reading
+
+Columns = dict[str, np.ndarray]
+
+# So long may it take until an iterator that is waited with can be thrown away.
+IDLE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some batches of an epoch.
+
+    Attributes
+    ----------
+    columns : dict of str to numpy.ndarray
+        Column to ``(n, …)``. ``n`` is a multiple of the batch size, unless this is one ``short`` batch.
+    rows : int
+        How many of these rows count, the first ones; the others only fill up.
+    step : int
+        How many steps of the epoch have been taken with these.
+    factor : float or numpy.ndarray
+        What the weights of the rows are multiplied by, float64 ``(n,)`` if not alike (`Schedule.factors`).
+    short : bool
+        Whether this is a batch of fewer rows than the batch size.
+    """
+
+    columns: Columns
+    rows: int
+    step: int = 0
+    factor: float | np.ndarray = 1.0
+    short: bool = False
+
+
+class Epoch:
+    """Reads a node's rows once.
+
+    Parameters
+    ----------
+    feed, reading : Feed, Reading
+        What is read, and how.
+    segments : Segments
+        The node's files.
+    holds : callable
+        Called with ``(feed, predicate, timeout_s)``: waits for the predicate, and returns whether it holds.
+    on_segment_read : callable
+        Called with the path of a file all of whose rows have been taken, and that is not read again.
+    seed : list of int, optional
+        For the permutation of the rows, if they are shuffled.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        reading: Reading,
+        segments: Segments,
+        holds: Callable[[Feed, Callable[[], bool], float], bool],
+        on_segment_read: Callable[[str], None],
+        *,
+        seed: list[int] | None = None,
+    ) -> None:
+        self._feed = feed
+        self._reading = reading
+        self._segments = segments
+        self._holds = holds
+        self._on_segment_read = on_segment_read
+        self._seed = seed
+        self._remainder = reading.remainder or feed.remainder
+        self._step = 0
+        self._taken_unplanned = 0
+
+    @property
+    def steps(self) -> int:
+        """How many steps it has; known at its end at the latest."""
+        return self._feed.steps(self._reading) or 0
+
+    def pieces(self) -> Iterator[Piece | None]:
+        """Yield its batches, and None now and then while there is nothing."""
+        if self._remainder == "drop" or self._reading.shuffle or self._reading.opening in self._feed.unlike:
+            yield from self._scheduled()
+        waiting = yield from self._full_batches()
+        schedule = yield from self._scheduled()
+        self._check_unplanned(schedule)
+        waiting = yield from self._take_full(waiting)
+        if self._remainder != "drop":
+            yield from self._short_batches(schedule, join_rows(waiting) if waiting else {})
+
+    # ---- full batches -----------------------------------------------------------------------------------------------
+
+    def _full_batches(self) -> Generator[Piece | None, None, list[Columns]]:
+        """Yield full batches as their rows come, several at once; return the rows that have to wait."""
+        waiting: list[Columns] = []
+        for batch in in_multiples(self._rows(), self._reading.batch_size, self._reading.rows_at_once(self._feed)):
+            if batch is None:
+                yield None
+            else:
+                waiting.append(batch)
+            waiting = yield from self._take_full(waiting)
+            if waiting and self._remainder == "drop":
+                break
+        return waiting
+
+    def _take_full(self, waiting: list[Columns]) -> Generator[Piece, None, list[Columns]]:
+        """Yield what surely are full batches of the epoch; return the rest."""
+        size = self._reading.batch_size
+        while waiting and (count := self._count_full(count_rows(waiting[0]) // size)):
+            first = waiting.pop(0)
+            yield from self._cut(slice_rows(first, 0, count * size))
+            if count * size < count_rows(first):
+                waiting.insert(0, slice_rows(first, count * size, count_rows(first)))
+        return waiting
+
+    def _count_full(self, most: int) -> int:
+        schedule = self._feed.schedule(self._reading)
+        if schedule is None:
+            return max(0, min(most, (self._feed.rows_come - 1) // self._reading.batch_size - self._step))
+        return max(0, min(most, schedule.full - self._step))
+
+    def _cut(self, columns: Columns) -> Iterator[Piece]:
+        """Yield full batches as they are, but what is the epoch's last step by itself.
+
+        Whoever only looks at the first batches of a few has not read an epoch, though all lie ready for it.
+        """
+        rows, size = count_rows(columns), self._reading.batch_size
+        if rows > size and self._feed.is_last(self._reading, self._step + rows // size):
+            yield self._full(slice_rows(columns, 0, rows - size))
+            columns = slice_rows(columns, rows - size, rows)
+        yield self._full(columns)
+
+    def _full(self, columns: Columns) -> Piece:
+        start, size = self._step, self._reading.batch_size
+        self._step += count_rows(columns) // size
+        schedule = self._feed.schedule(self._reading)
+        if schedule is None:
+            # As long as nobody knows the steps, the batches of all nodes are full.
+            self._taken_unplanned = self._step
+            return Piece(columns, count_rows(columns), self._step)
+        factors = schedule.factors(start, self._step, padded=self._remainder == "pad")
+        return Piece(columns, count_rows(columns), self._step, per_row(factors, size))
+
+    def _check_unplanned(self, schedule: Schedule) -> None:
+        """Raise if steps were taken, before the rows of each node were known, that were not full on all nodes."""
+        steps = self._taken_unplanned
+        if steps > schedule.even_steps or (steps and schedule.factors(0, 1) != [1.0]):
+            sizes = ", ".join(sorted({str(size) for _, size, _ in schedule.peers}))
+            raise FeedError(
+                reason=f"this node read rows before the others had called ctx.dataset, and their batches (of {sizes} "
+                "rows) do not fit together: give all nodes the same batch_size, or call ctx.dataset on all nodes first"
+            )
+
+    # ---- short ones -------------------------------------------------------------------------------------------------
+
+    def _short_batches(self, schedule: Schedule, rest: Columns) -> Iterator[Piece]:
+        """Yield the batches with which the epoch ends, one by one."""
+        start, size, padded = 0, self._reading.batch_size, self._remainder == "pad"
+        for step in range(self._step, schedule.steps):
+            (factor,) = schedule.factors(step, step + 1, padded=padded)
+            rows = schedule.rows_at(step)
+            batch = slice_rows(rest, start, start + rows) if rows else self._filler(rest)
+            start += rows
+            wanted = size if padded else max(rows, 1)
+            yield Piece(fill_to(batch, wanted), rows, step + 1, factor, short=wanted < size)
+
+    def _filler(self, rest: Columns) -> Columns:
+        """Return a row for a step of which this node has none: a copy of any that it can see, else zeros."""
+        feed = self._feed
+        if count_rows(rest):
+            return slice_rows(rest, 0, 1)
+        with contextlib.suppress(FileNotFoundError):
+            if row := self._segments.read_leftovers(feed.segments, (0, 1), feed.specs):
+                return row
+        for segment in feed.segments:
+            with contextlib.suppress(FileNotFoundError):
+                for batch in self._segments.read(segment, feed.specs, again=True):
+                    return slice_rows(batch, 0, 1)
+        return zeros(feed.specs, 1)
+
+    # ---- rows -------------------------------------------------------------------------------------------------------
+
+    def _rows(self) -> Iterator[Columns | None]:
+        feed = self._feed
+        if self._reading.shuffle:
+            at_once = self._reading.rows_at_once(feed)
+            rng = np.random.default_rng(self._seed)
+            yield from read_shuffled(feed.segments, feed.leftovers, feed.specs, at_once, rng)
+            return
+        try:
+            yield from self._rows_in_order()
+        except FileNotFoundError:
+            raise FeedError(
+                reason="the rows cannot be read again, as the node's spool needed the room: say how often they are "
+                "read with epochs=..., or raise spool_bytes"
+            ) from None
+
+    def _rows_in_order(self) -> Iterator[Columns | None]:
+        feed, index = self._feed, 0
+        while True:
+            yield from self._until(functools.partial(feed.has_come, index))
+            if index >= len(feed.segments):
+                break
+            segment = feed.segments[index]
+            last = feed.epochs_read >= feed.epochs - 1
+            yield from self._segments.read(segment, feed.specs, again=not last)
+            if last:
+                self._on_segment_read(segment.path)
+            index += 1
+        if leftovers := self._segments.read_leftovers(feed.segments, feed.leftovers, feed.specs):
+            yield leftovers
+
+    # ---- waiting ----------------------------------------------------------------------------------------------------
+
+    def _scheduled(self) -> Generator[None, None, Schedule]:
+        """Wait until the steps are known."""
+        yield from self._until(lambda: self._feed.schedule(self._reading) is not None)
+        schedule = self._feed.schedule(self._reading)
+        assert schedule is not None
+        return schedule
+
+    def _until(self, predicate: Callable[[], bool]) -> Iterator[None]:
+        """Yield None now and then until the predicate holds."""
+        while not self._holds(self._feed, predicate, IDLE_S):
+            yield None
