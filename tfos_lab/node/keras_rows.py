@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfos_lab.node.keras_drawn import Drawn, StepOnDrawn
-from tfos_lab.node.own_rows import forget_count_of_rows, is_across_workers, own_rows_of
+from tfos_lab.node.own_rows import forget_count_of_rows, has_own_rows, is_across_workers, own_rows_of
 
 _PATCHED = "_tfos_lab_rows"
 
@@ -290,10 +290,45 @@ def patch_tf_keras() -> None:
     model, losses, metrics = training.Model, utils.LossesContainer, utils.MetricsContainer
     metrics.update_state = _seeing_real_rows(metrics.update_state, _rows_of_tf_keras)
     losses.__call__ = _losses_of_real_rows(losses.__call__)
+    handler = sys.modules["tf_keras.src.engine.data_adapter"].DataHandler
+    handler.enumerate_epochs = _begun_with_its_epoch(handler.enumerate_epochs)
     model.fit = _with_mode(model.fit, training)
     model.evaluate = _with_mode(model.evaluate, training)
     for name in ("train_step", "test_step"):
         setattr(model, name, _forgetting(getattr(model, name)))
+
+
+class _BegunWithItsEpoch:
+    """A dataset whose first iterator is none: tf_keras begins one before the first epoch, and throws it away there.
+
+    It would have drawn rows by then, of a small feed perhaps all of an epoch.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._has_begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._has_begun:
+            return iter(self._dataset)
+        self._has_begun = True
+        return iter(())
+
+
+def _begun_with_its_epoch(enumerate_epochs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(enumerate_epochs)
+    def enumerate_with_rows(handler: Any) -> Iterator[Any]:
+        adapter, dataset = handler._adapter, handler._dataset
+        if not has_own_rows(getattr(adapter, "_dataset", None)) or not adapter.should_recreate_iterator():
+            yield from enumerate_epochs(handler)
+            return
+        handler._dataset = _BegunWithItsEpoch(dataset)
+        try:
+            yield from enumerate_epochs(handler)
+        finally:
+            handler._dataset = dataset
+
+    return enumerate_with_rows
 
 
 def _rows_of_tf_keras(weights: Any) -> _StepRows | None:

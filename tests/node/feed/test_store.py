@@ -139,7 +139,8 @@ def test_at_the_end_what_was_not_committed_is_dropped(stand, end):
 
 
 @pytest.mark.parametrize(
-    "message", [m.EpochPlan(feed=0, opening=0, steps=3, shares=[(9, 3, 2)]), m.PlanLater(feed=0, opening=0), m.FeedsEnded()]
+    "message",
+    [m.EpochPlan(feed=0, opening=0, steps=3, shares=[(9, 3, 2)]), m.PlanLater(feed=0, opening=0), m.FeedsEnded()],
 )
 def test_what_concerns_the_child_is_passed_on(stand, message):
     stand.store.obey(message)

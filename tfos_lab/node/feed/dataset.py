@@ -96,25 +96,24 @@ def _cut_from_pieces(
 
     A short batch that ends an epoch is what remains there. Where another one follows, it comes from a second dataset.
     """
-    following: list[Iterator[Piece | None]] = []
+    ended: list[Iterator[Piece | None]] = []
 
     # An iterator that TensorFlow throws away waits for its generator: one that has nothing gives no rows now and then.
     def pieces() -> Iterator[Any]:
-        following.clear()
         epoch = feed.epoch(reading)
         for piece in epoch:
             if piece is not None and piece.short and static:
                 raise FeedError(reason=_OTHER_ROWS)
             yield layout.nothing() if piece is None else layout.arrange(piece)
             if piece is not None and piece.short and has_tail:
-                following.append(epoch)
+                ended.append(epoch)
                 return
 
     def rest() -> Iterator[Any]:
-        for epoch in following:
-            for piece in epoch:
-                if piece is not None:
-                    yield from map(layout.arrange, _single_batches(piece, reading.batch_size))
+        # That of the same iterator is the last that has ended: TensorFlow begins with what follows at once.
+        for piece in ended.pop() if ended else ():
+            if piece is not None:
+                yield from map(layout.arrange, _single_batches(piece, reading.batch_size))
 
     dataset = generator_dataset(pieces, layout.signature()).rebatch(reading.batch_size, drop_remainder=static)
     return dataset.concatenate(tail_dataset(rest, layout.signature())) if has_tail else dataset
