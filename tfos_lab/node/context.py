@@ -229,7 +229,8 @@ class NodeContext:
         """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief.
 
         Where the cluster may be started again (``restarts``), also a backup of the training after each epoch, from
-        which ``fit`` then goes on.
+        which ``fit`` then goes on. Under a ``ParameterServerStrategy`` progress is told after each epoch, elsewhere
+        also between.
 
         Raises
         ------
