@@ -113,7 +113,7 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence(run, frame):
         cluster.inference(df, ["y"])
     with pytest.raises(ConfigError, match="data=list: a Spark DataFrame or RDD is needed"):
         cluster.inference([1, 2])
-    with pytest.raises(ConfigError, match=r"what this RDD holds \(.*type: `int`.*\); map each element to a tuple"):
+    with pytest.raises(ConfigError, match=r"what this RDD holds \(.*type: `int`.*\); make a tuple of each value"):
         cluster.inference(df.sparkSession.sparkContext.parallelize([1, 2]))
     with pytest.raises(ConfigError, match="there is no row to learn from what results are like"):
         cluster.inference(frame(0))
