@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.config import ClusterConfig
 from tfos_lab.data.frames import default_fs
+from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine import registry, spark_session
 from tfos_lab.engine.attempt_maker import AttemptMaker
 from tfos_lab.engine.cluster import Cluster
@@ -108,7 +109,7 @@ def start_cluster(
     called_s = time.time()
     session, launcher = choose_launcher(config, spark)
     if session is not None:
-        spark_session.use_this_python(session)
+        use_right_python(session)
     inline = launcher == "inline"
     seats = assign_seats(ClusterConfig(name=config.name) if inline else config)
     payload = b"" if inline else pack(map_fun, args)

@@ -191,7 +191,8 @@ class NodeContext:
         Raises
         ------
         FeedError
-            For another number of results than rows, or more batches of results than batches of rows.
+            For another number of results than rows, more batches of results than batches of rows, and a column whose
+            values are of several types, such as ``("a", 0.5)``: each type needs a column of its own.
 
         Examples
         --------
