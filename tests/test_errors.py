@@ -41,6 +41,14 @@ EXAMPLES = [
         ),
     ),
     (
+        errors.NotEnoughRoom(wanted=4000, fits=120, limit="a node takes 110 MB, and 13.2 GB are free"),
+        RuntimeError,
+        (
+            "cluster_size=4000, but this machine has room for 120 nodes: a node takes 110 MB, and 13.2 GB are free. "
+            "Ask for cluster_size=120 or fewer, or run on the executors of a Spark cluster."
+        ),
+    ),
+    (
         errors.ExecutorMismatch(problems={"b": "runs Python 3.12, the notebook runs 3.11", "a": "lacks tensorflow"}),
         RuntimeError,
         (

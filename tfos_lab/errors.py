@@ -4,6 +4,7 @@
     ├── ConfigError          (ValueError)      options that cannot work, all of them at once
     ├── NoSession            (RuntimeError)    no SparkSession, or a dead one
     ├── NotEnoughSlots       (RuntimeError)    Spark has fewer free task slots than nodes were asked for
+    ├── NotEnoughRoom        (RuntimeError)    this machine cannot hold so many nodes
     ├── ExecutorMismatch     (RuntimeError)    executors that lack a package or run another Python
     ├── PayloadError         (TypeError)       the function or a captured name cannot travel
     ├── ReservationTimeout   (TimeoutError)    fewer nodes than asked for reserved in time
@@ -91,6 +92,23 @@ class NotEnoughSlots(TfosError, RuntimeError):
             f"cluster_size={self.wanted}, but Spark has {self.free} free task slots of {self.total}. "
             f"{use}, add executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), "
             "or run on this machine with local=processes."
+        )
+
+
+class NotEnoughRoom(TfosError, RuntimeError):
+    """This machine cannot hold so many nodes; ``limit`` says what there is too little of."""
+
+    wanted: int
+    fits: int
+    limit: str
+
+    def __init__(self, *, wanted: int, fits: int, limit: str) -> None:
+        super().__init__(wanted=wanted, fits=fits, limit=limit)
+
+    def __str__(self) -> str:
+        return (
+            f"cluster_size={self.wanted}, but this machine has room for {self.fits} nodes: {self.limit}. "
+            f"Ask for cluster_size={self.fits} or fewer, or run on the executors of a Spark cluster."
         )
 
 

@@ -18,6 +18,7 @@ from tfos_lab.engine import registry, spark_session
 from tfos_lab.engine.attempt_maker import AttemptMaker
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.presence import open_presence
+from tfos_lab.engine.room import require_room
 from tfos_lab.errors import NoSession
 from tfos_lab.payload import pack
 from tfos_lab.seats import assign_seats
@@ -66,7 +67,7 @@ reservation_timeout_s, grace_s
 
     Raises
     ------
-    ConfigError, NoSession, NotEnoughSlots, ExecutorMismatch, PayloadError
+    ConfigError, NoSession, NotEnoughSlots, NotEnoughRoom, ExecutorMismatch, PayloadError
         Before anything is started.
     ReservationTimeout, NodeFailed
         If the nodes do not come up; nothing is left running.
@@ -112,6 +113,8 @@ def start_cluster(
         use_right_python(session)
     inline = launcher == "inline"
     seats = assign_seats(ClusterConfig(name=config.name) if inline else config)
+    if launcher == "local":
+        require_room(len(seats))
     payload = b"" if inline else pack(map_fun, args)
     run_dir = _make_run_dir(config.name)
     hosts = spark_session.driver_hosts(session) if launcher == "spark" and session else ("127.0.0.1", "127.0.0.1")
