@@ -155,7 +155,7 @@ class Cluster(Lifecycle):
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
-        """Bring the nodes to life; returns at once."""
+        """Bring the nodes to life; returns when all are on their way, or the cluster has been stopped meanwhile."""
         super().launch()
         if self.config.restarts:
             from tfos_lab.engine.restarts import Restarter

@@ -94,8 +94,9 @@ reservation_timeout_s, grace_s
         reservation_timeout_s=reservation_timeout_s,
         grace_s=grace_s,
     )
-    cluster = start_cluster(map_fun, args, spark=spark, config=config)
+    cluster = make_cluster(map_fun, args, spark=spark, config=config)
     try:
+        cluster.launch()
         cluster.wait_until_running()
     except BaseException:
         cluster.stop(grace_s=0.0)
@@ -103,10 +104,10 @@ reservation_timeout_s, grace_s
     return cluster
 
 
-def start_cluster(
+def make_cluster(
     map_fun: Callable[..., Any], args: Any = None, *, spark: SparkSession | None = None, config: ClusterConfig
 ) -> Cluster:
-    """Begin to start a cluster and return it at once; see `run`, which also waits until its nodes run."""
+    """Check what is asked for and return a cluster that is still to be launched; see `run`, which does so and waits."""
     called_s = time.time()
     session, launcher = choose_launcher(config, spark)
     if session is not None:
@@ -134,7 +135,6 @@ def start_cluster(
         cluster.note(f"inline runs one node instead of {config.cluster_size}")
     cluster.presence = open_presence(cluster)
     registry.register(cluster)
-    cluster.launch()
     return cluster
 
 

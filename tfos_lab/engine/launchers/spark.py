@@ -39,6 +39,7 @@ class SparkLauncher:
         self._plan = plan
         self._spark = spark
         self._tag = f"tfos-{plan.cluster_id}"
+        self._inspection = f"tfos-inspect-{plan.cluster_id}"
         self._closed = False
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
@@ -48,8 +49,10 @@ class SparkLauncher:
         slots = spark_session.await_slots(self._spark, wanted)
         if slots is not None and slots.free < wanted:
             raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total)
-        check_executors(self._spark, wanted, dict(self._plan.config.env))
-        self._thread.start()
+        if not self._closed:
+            check_executors(self._spark, wanted, dict(self._plan.config.env), tag=self._inspection)
+        if not self._closed:
+            self._thread.start()
 
     def _run_job(self) -> None:
         plan, spark = self._plan, self._spark
@@ -113,8 +116,10 @@ class SparkLauncher:
             )
 
     def cancel(self) -> None:
-        """Take back tasks that Spark has not begun; those that run end with their agents."""
+        """Take back what Spark has not begun, and a look at the executors; nodes that run end with their agents."""
         self._closed = True
+        if self._thread.ident is None:
+            spark_session.cancel_tagged(self._spark, self._inspection)
 
     def hint(self) -> str:
         """Say what Spark has."""
