@@ -75,6 +75,14 @@ EXAMPLES = [
         TimeoutError,
         "0 of 1 nodes reserved within 0.5 s; missing: chief:0. Spark has 0 slots.",
     ),
+    (
+        errors.NoKeyboard(asked="input()"),
+        EOFError,
+        (
+            "input() waits for somebody to type, and a node has no keyboard: run the cell with local=inline, "
+            "which runs it in the notebook's kernel"
+        ),
+    ),
     (errors.LaunchFailed(reason="Spark ended the nodes' job"), RuntimeError, "Spark ended the nodes' job"),
     (
         errors.NodeFailed(node="worker:1", kind="ValueError", message="boom"),

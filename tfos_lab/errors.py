@@ -14,6 +14,7 @@
     ├── WaitTimeout          (TimeoutError)    `wait(timeout_s=...)` ran out; the cluster goes on
     ├── FeedError            (RuntimeError)    rows could not be fed
     │   └── FeedTimeout      (TimeoutError)    the nodes took no rows for too long
+    ├── NoKeyboard           (EOFError)        a node's function asked for input, or for a debugger
     ├── RecordError          (ValueError)      a TFRecord file or a row of one that cannot be read or written
     └── ResultNotSendable    (TypeError)       what a node returned cannot travel; with ResultTooLarge and
                                                ResultUnreadable (ValueError), in `tfos_lab.values`
@@ -276,6 +277,21 @@ class FeedError(TfosError, RuntimeError):
 
 class FeedTimeout(FeedError, TimeoutError):
     """Nothing has moved for longer than ``feed_timeout``: Spark ended no task, and nodes neither got nor took a row."""
+
+
+class NoKeyboard(TfosError, EOFError):
+    """A function on a node asked for what only a person at a keyboard can give; ``asked`` is what it called."""
+
+    asked: str
+
+    def __init__(self, *, asked: str) -> None:
+        super().__init__(asked=asked)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asked} waits for somebody to type, and a node has no keyboard: run the cell with local=inline, "
+            "which runs it in the notebook's kernel"
+        )
 
 
 class RecordError(TfosError, ValueError):
