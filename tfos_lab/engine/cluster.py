@@ -126,7 +126,7 @@ class Cluster(Lifecycle):
         node : str, optional
             Such as ``"worker:0"``; all nodes by default.
         tail : int, optional
-            Only the last so many lines of each node.
+            Only the last so many lines of each node, without some of TensorFlow's and Keras' that mislead here.
 
         Raises
         ------
