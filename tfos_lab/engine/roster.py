@@ -248,7 +248,9 @@ class Roster:
 
     def _conclude(self, state: str, now_s: float) -> list[Instruction]:
         self._over = True
-        return [*self._cluster_state(state, now_s), Over()]
+        never_came = [node for node in self._nodes if node.view.state == "waiting"]
+        gone = [change for node in never_came for change in self._node_state(node, "stopped", now_s)]
+        return [*gone, *self._cluster_state(state, now_s), Over()]
 
     # ---- requests and time ------------------------------------------------------------------------------------------
 
