@@ -41,6 +41,14 @@ EXAMPLES = [
         ),
     ),
     (
+        errors.NotEnoughRoom(wanted=4000, fits=120, limit="a node takes 110 MB, and 13.2 GB are free"),
+        RuntimeError,
+        (
+            "cluster_size=4000, but this machine has room for 120 nodes: a node takes 110 MB, and 13.2 GB are free. "
+            "Ask for cluster_size=120 or fewer, or run on the executors of a Spark cluster."
+        ),
+    ),
+    (
         errors.ExecutorMismatch(problems={"b": "runs Python 3.12, the notebook runs 3.11", "a": "lacks tensorflow"}),
         RuntimeError,
         (
@@ -66,6 +74,14 @@ EXAMPLES = [
         errors.ReservationTimeout(reserved=0, wanted=1, waited_s=0.5, missing=["chief:0"], hint="Spark has 0 slots"),
         TimeoutError,
         "0 of 1 nodes reserved within 0.5 s; missing: chief:0. Spark has 0 slots.",
+    ),
+    (
+        errors.NoKeyboard(asked="input()"),
+        EOFError,
+        (
+            "input() waits for somebody to type, and a node has no keyboard: run the cell with local=inline, "
+            "which runs it in the notebook's kernel"
+        ),
     ),
     (errors.LaunchFailed(reason="Spark ended the nodes' job"), RuntimeError, "Spark ended the nodes' job"),
     (

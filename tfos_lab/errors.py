@@ -4,6 +4,7 @@
     ├── ConfigError          (ValueError)      options that cannot work, all of them at once
     ├── NoSession            (RuntimeError)    no SparkSession, or a dead one
     ├── NotEnoughSlots       (RuntimeError)    Spark has fewer free task slots than nodes were asked for
+    ├── NotEnoughRoom        (RuntimeError)    this machine cannot hold so many nodes
     ├── ExecutorMismatch     (RuntimeError)    executors that lack a package or run another Python
     ├── PayloadError         (TypeError)       the function or a captured name cannot travel
     ├── ReservationTimeout   (TimeoutError)    fewer nodes than asked for reserved in time
@@ -13,6 +14,7 @@
     ├── WaitTimeout          (TimeoutError)    `wait(timeout_s=...)` ran out; the cluster goes on
     ├── FeedError            (RuntimeError)    rows could not be fed
     │   └── FeedTimeout      (TimeoutError)    the nodes took no rows for too long
+    ├── NoKeyboard           (EOFError)        a node's function asked for input, or for a debugger
     ├── RecordError          (ValueError)      a TFRecord file or a row of one that cannot be read or written
     └── ResultNotSendable    (TypeError)       what a node returned cannot travel; with ResultTooLarge and
                                                ResultUnreadable (ValueError), in `tfos_lab.values`
@@ -91,6 +93,23 @@ class NotEnoughSlots(TfosError, RuntimeError):
             f"cluster_size={self.wanted}, but Spark has {self.free} free task slots of {self.total}. "
             f"{use}, add executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), "
             "or run on this machine with local=processes."
+        )
+
+
+class NotEnoughRoom(TfosError, RuntimeError):
+    """This machine cannot hold so many nodes; ``limit`` says what there is too little of."""
+
+    wanted: int
+    fits: int
+    limit: str
+
+    def __init__(self, *, wanted: int, fits: int, limit: str) -> None:
+        super().__init__(wanted=wanted, fits=fits, limit=limit)
+
+    def __str__(self) -> str:
+        return (
+            f"cluster_size={self.wanted}, but this machine has room for {self.fits} nodes: {self.limit}. "
+            f"Ask for cluster_size={self.fits} or fewer, or run on the executors of a Spark cluster."
         )
 
 
@@ -258,6 +277,21 @@ class FeedError(TfosError, RuntimeError):
 
 class FeedTimeout(FeedError, TimeoutError):
     """Nothing has moved for longer than ``feed_timeout``: Spark ended no task, and nodes neither got nor took a row."""
+
+
+class NoKeyboard(TfosError, EOFError):
+    """A function on a node asked for what only a person at a keyboard can give; ``asked`` is what it called."""
+
+    asked: str
+
+    def __init__(self, *, asked: str) -> None:
+        super().__init__(asked=asked)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asked} waits for somebody to type, and a node has no keyboard: run the cell with local=inline, "
+            "which runs it in the notebook's kernel"
+        )
 
 
 class RecordError(TfosError, ValueError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from tfos_lab.data.spark_errors import our_own_words
 from tfos_lab.errors import ConfigError, RecordError
 
+SESSION = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec="/bin/python9"))
 WORDING = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLSTATE: 38000\n\tat org.apache.spark'
 
 
@@ -21,11 +23,19 @@ WORDING = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLST
         (
             "ModuleNotFoundError: No module named 'pyarrow.fs'",
             ConfigError,
-            f"Python workers lack pyarrow: .*PYSPARK_PYTHON.* the notebook's is {re.escape(sys.executable)}",
+            (
+                r"Python workers lack pyarrow; they run '/bin/python9': install it there, or set .*\['PYSPARK_PYTHON"
+                rf"'\] .* \(the notebook's own is {re.escape(sys.executable)}\), and try again$"
+            ),
+        ),
+        (
+            "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has",
+            ConfigError,
+            r"workers are not of the notebook's version, 3\.\d+; they run '/bin/python9'",
         ),
         ("ValueError: something else", RuntimeError, "something else"),
     ],
 )
 def test_the_cause_is_raised_and_not_its_wrapping(last_line, kind, message):
-    with pytest.raises(kind, match=message), our_own_words():
+    with pytest.raises(kind, match=message), our_own_words(SESSION):
         raise RuntimeError(WORDING.format(last_line))

@@ -361,6 +361,14 @@ def test_when_all_nodes_echo_the_last_one_is_not_waited_out():
     assert len(play.roster.consequences) == 1
 
 
+def test_nodes_are_told_why_they_are_stopped_if_the_cluster_has_failed():
+    def reasons(play):
+        return {message.message.reason for message in play.asked if isinstance(getattr(message, "message", 0), m.Stop)}
+
+    assert reasons(Play(cluster_size=2).all_run().end(0, BOOM)) == {"chief:0: ValueError: boom"}
+    assert reasons(Play(cluster_size=2, restarts=1).all_run().end(0, KILLED)) == {""}
+
+
 def test_echoes_after_the_cause_are_consequences():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, ECHO).end(2, ECHO)
     assert play.roster.consequences == dict.fromkeys(["worker:0", "worker:1"], "UnavailableError: Collective aborted")
@@ -406,6 +414,7 @@ def test_stop_before_anybody_came_is_over_at_once():
     play.asked = play.roster.stop(play.now_s)
     assert play.is_over
     assert play.roster.state == "stopped"
+    assert set(play.states().values()) == {"stopped"}, "nobody is waited for any more"
 
 
 def test_stop_twice_is_stop_once():

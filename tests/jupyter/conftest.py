@@ -62,11 +62,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
     clusters: list[ScriptedCluster] = []
     started: list[dict[str, Any]] = []
 
-    def start_cluster(map_fun: Any, args: Any = None, *, spark: Any = None, config: Any) -> ScriptedCluster:
+    def make_cluster(map_fun: Any, args: Any = None, *, spark: Any = None, config: Any) -> ScriptedCluster:
         started.append({"map_fun": map_fun, "args": args, "spark": spark, "config": config})
         return clusters[len(started) - 1]
 
-    monkeypatch.setattr("tfos_lab.engine.start.start_cluster", start_cluster)
+    monkeypatch.setattr("tfos_lab.engine.start.make_cluster", make_cluster)
     for module in ("cell_run", "commands"):
         monkeypatch.setattr(f"tfos_lab.jupyter.{module}.clusters", lambda: clusters[: len(started)])
 

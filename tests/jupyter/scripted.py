@@ -36,6 +36,8 @@ class ScriptedCluster:
         self.calls: list[Any] = []
         self.waiting = threading.Event()
         self.stop_takes_s = 0.0
+        self.launching: threading.Event | None = None
+        self.launch_error: Exception | None = None
         self.refusal: Exception | None = None
         self._error, self._train_error = error, train_error
         self._started_s = time.time()
@@ -83,6 +85,14 @@ class ScriptedCluster:
 
     def reports_after(self, count: int = 0) -> tuple[list[Any], int]:
         return [], 0
+
+    def launch(self) -> None:
+        if self.launching is not None:
+            self.waiting.set()
+            self.launching.wait(20)
+        if self.launch_error is not None:
+            self._end("failed")
+            raise self.launch_error
 
     def wait_until_running(self, timeout_s: float | None = None) -> None:
         self.calls.append("wait_until_running")

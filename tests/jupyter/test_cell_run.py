@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.jupyter.scripted import ScriptedCluster
-from tfos_lab.errors import ClusterInterrupted, ConfigError, FeedError, NodeFailed
+from tests.support.quick import QUICK_ENV
+from tfos_lab.engine.launchers.local import LocalLauncher
+from tfos_lab.errors import ClusterInterrupted, ConfigError, FeedError, LaunchFailed, NodeFailed, NotEnoughSlots
+from tfos_lab.jupyter.plain import PlainDisplay
 
 DataFrame = type("DataFrame", (), {"__module__": "pyspark.sql.dataframe"})
 
@@ -114,6 +120,62 @@ def test_an_interrupt_stops_the_nodes_with_little_grace(run: Any, scripted: Any)
     assert cluster.state == "stopped"
 
 
+def test_an_interrupt_while_nodes_are_launched_stops_them(run: Any, scripted: Any) -> None:
+    cluster = ScriptedCluster(forever=True)
+    cluster.launching = threading.Event()
+    scripted(cluster)
+    interrupt_when(cluster.waiting)
+    with pytest.raises(ClusterInterrupted, match="interrupted: the nodes of 'cluster' are stopped"):
+        run("%%tfos\n1")
+    assert cluster.calls == [("stop", 1.0)]
+
+
+def test_an_interrupt_before_there_is_a_cluster_is_no_raw_traceback(
+    run: Any, magics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(*args: Any) -> None:
+        press_stop()
+        threading.Event().wait(10)
+
+    monkeypatch.setattr("tfos_lab.engine.start.pack", press)
+    with pytest.raises(ClusterInterrupted):
+        run("%%tfos local=processes\n1")
+
+
+def test_an_interrupt_while_the_old_cluster_is_stopped_is_no_raw_traceback(run: Any, scripted: Any) -> None:
+    old = ScriptedCluster(forever=True)
+    scripted(old, ScriptedCluster())
+    run("%%tfos background\n1")
+    join_background(old)
+    old.waiting.clear()
+    old.stop_takes_s = 20.0
+    interrupt_when(old.waiting)
+    with pytest.raises(ClusterInterrupted):
+        run("%%tfos replace\n1")
+
+
+def test_a_launch_is_shown_and_a_refusal_at_once_is_not(
+    run: Any, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick, slow = ScriptedCluster("quick"), ScriptedCluster("slow", forever=True)
+    for cluster in (quick, slow):
+        cluster.launch_error = NotEnoughSlots(wanted=4, free=2, total=2)
+    slow.launching = threading.Event()
+    scripted(quick, slow)
+    shown = []
+
+    def open_display(cluster: Any, **options: Any) -> PlainDisplay:
+        shown.append(cluster.name)
+        slow.launching.set()
+        return PlainDisplay(cluster, **options)
+
+    monkeypatch.setattr("tfos_lab.jupyter.cell_run.open_display", open_display)
+    for name in ("quick", "slow"):
+        with pytest.raises(NotEnoughSlots):
+            run(f"%%tfos name={name}\n1")
+    assert shown == ["slow"]
+
+
 def test_a_second_interrupt_leaves_no_grace_at_all(run: Any, scripted: Any) -> None:
     cluster = ScriptedCluster(forever=True)
     cluster.stop_takes_s = 20.0
@@ -199,6 +261,80 @@ def test_the_notebooks_session_is_found_where_none_is_active(
     magics.user_ns["spark"] = "no session"
     run("%%tfos\n1")
     assert [call["spark"] for call in started] == [session, other, other, None]
+
+
+# ---- real nodes ------------------------------------------------------------------------------------------------------
+
+
+class Forks:
+    """Lets a test know of agents as they are forked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self.at, self.then = 0, 0, lambda: None
+        fork = LocalLauncher._fork_agent
+
+        def counted(launcher: Any, *args: Any) -> None:
+            fork(launcher, *args)
+            self.count += 1
+            if self.count == self.at:
+                self.then()
+
+        monkeypatch.setattr(LocalLauncher, "_fork_agent", counted)
+
+
+@pytest.mark.leaves_nothing
+@pytest.mark.parametrize("phase", ["launching", "reserving", "starting", "running"])
+def test_an_interrupt_in_any_phase_ends_the_cell_and_leaves_nothing(
+    run: Any, magics: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, phase: str
+) -> None:
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+    magics.user_ns["env"] = QUICK_ENV
+    forks = Forks(monkeypatch)
+    forks.at = 3
+    reached = threading.Event()
+    interrupt_when(reached)
+    if phase == "launching":
+        # The launch goes no further before the cell has taken note.
+        forks.then = lambda: (reached.set(), until(lambda: magics.user_ns["cluster"].attempt.launcher._cancelled))
+    else:
+        forks.then = lambda: watch_for(magics.user_ns["cluster"], phase, reached)
+    with pytest.raises(ClusterInterrupted, match="interrupted: the nodes of 'cluster' are stopped"):
+        run("%%tfos cluster_size=12 local=processes env=env\nimport threading\nthreading.Event().wait()")
+    assert magics.user_ns["cluster"].state == "stopped"
+    assert forks.count == (3 if phase == "launching" else 12)
+
+
+def watch_for(cluster: Any, state: str, reached: threading.Event) -> None:
+    """Set the event as soon as the cluster has come as far."""
+    states = ("launching", "reserving", "starting", "running")
+
+    def watch() -> None:
+        until(lambda: cluster.state not in states[: states.index(state)])
+        reached.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def test_a_machine_that_cannot_fork_any_more_is_told_and_nothing_is_left(
+    run: Any, magics: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+    forks = Forks(monkeypatch)
+
+    def fail() -> None:
+        raise OSError(24, "Too many open files")
+
+    forks.at, forks.then = 2, fail
+    magics.user_ns["env"] = QUICK_ENV
+    with pytest.raises(LaunchFailed, match=r"could not start a node, when 2 of 4 nodes were on their way: .*Too many"):
+        run("%%tfos cluster_size=4 local=processes env=env\nimport threading\nthreading.Event().wait()")
+    assert magics.user_ns["cluster"].state == "failed"
 
 
 # ---- in the kernel itself: the real engine --------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,6 +66,23 @@ def test_who_asks_for_one_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
     with display.open_display(FakeCluster(), interactive=False) as opened:
         assert isinstance(opened, PlainDisplay)
     assert "mnist: launching" in capsys.readouterr().out
+
+
+def test_what_a_first_cell_needs_is_loaded_beside_the_notebook() -> None:
+    code = """
+import sys, threading
+from tfos_lab.jupyter import display
+needed = {"tfos_lab.engine.start", "tfos_lab.jupyter.dashboard"}
+display.load_in_background()
+assert not needed & set(sys.modules), "nobody shows anything in a script"
+display.current_kernel = object
+display.load_in_background()
+(thread,) = (thread for thread in threading.enumerate() if thread.name == "tfos-load")
+thread.join()
+assert needed <= set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.notebook

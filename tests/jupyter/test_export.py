@@ -75,6 +75,27 @@ def test_names_that_no_cell_defined_are_listed() -> None:
     assert "# The notebook's cells did not define: where" in script(finished("", "where + len([1])"), [])
 
 
+def test_names_that_are_local_to_functions_methods_and_comprehensions_are_nobody_s_to_define() -> None:
+    layer = """class Layer(keras.Layer):
+    rate: float = RATE
+    twice = rate * 2
+
+    def call(self, x, *, training=False):
+        import numpy as np
+
+        a, shape = np.zeros(3), x.shape
+        with open(PATH) as file:
+            return [a + row for row in file if (lambda v: v + self.twice)(row)], shape
+"""
+    body = "def loss(y, p=WEIGHT):\n    z = y - p\n    return z\nmodel = Layer()\n[loss(k) for k in range(3)]"
+    text = script(finished("args={n: 1 for n in 'ab'}", f"{layer}\n{body}"), ["import keras\nRATE = 1", "WEIGHT = 2"])
+    assert "# The notebook's cells did not define: PATH\n" in text
+    assert "import keras\nRATE = 1\n\nWEIGHT = 2\n" in text
+    text = script(finished("", "model = Layer()\nmodel"), ["import keras\nRATE = 1", "PATH = 'x'", "WEIGHT = 2", layer])
+    assert "did not define" not in text
+    assert "import keras\nRATE = 1\n\nPATH = 'x'\n\nclass Layer" in text
+
+
 def test_a_last_value_with_a_semicolon_is_not_returned() -> None:
     assert "return" not in script(finished("", "1;"), [])
 

@@ -8,7 +8,7 @@ import pytest
 
 import tfos_lab
 from tests.misfortune.conftest import wait_forever
-from tfos_lab.errors import ConfigError, NoSession, NotEnoughSlots, PayloadError, ReservationTimeout
+from tfos_lab.errors import ConfigError, NoSession, NotEnoughRoom, NotEnoughSlots, PayloadError, ReservationTimeout
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -38,6 +38,12 @@ def test_more_gpus_than_there_are_is_said_with_their_number(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ConfigError, match=r"gpus=1 for 2 nodes needs 2 GPUs, and this machine has 1; ask for gpus=0"):
         tfos_lab.run(wait_forever, cluster_size=2, gpus=1, local="processes")
+
+
+def test_more_nodes_than_this_machine_can_hold_are_refused_with_the_number_that_fits():
+    with pytest.raises(NotEnoughRoom, match=r"cluster_size=400000, but this machine has room for \d+ nodes: ") as error:
+        tfos_lab.run(wait_forever, cluster_size=400_000, local="processes")
+    assert 12 <= error.value.fits < 400_000
 
 
 def test_insisting_on_spark_without_a_session_says_how_to_make_one(spark_sessions):

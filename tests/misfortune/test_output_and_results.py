@@ -17,6 +17,40 @@ from tfos_lab.errors import PayloadError
 pytestmark = pytest.mark.leaves_nothing
 
 
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("breakpoint()", "breakpoint()"),
+        ("input('name? ')", "input()"),
+        ("import sys; sys.stdin.readline()", "input()"),
+        ("import pdb; pdb.set_trace(); x = 1", "the debugger"),
+    ],
+)
+def test_who_asks_for_a_keyboard_is_told_that_there_is_none_and_what_to_do(fails, source, asked):
+    def do(source, ctx):
+        exec(source)
+
+    error = fails(do, source, cluster_size=1)
+    assert error.kind == "NoKeyboard"
+    assert error.message.startswith(
+        f"{asked} waits for somebody to type, and a node has no keyboard: run the cell with"
+    )
+    assert f'File "{__file__}", line' in error.traceback
+    assert "tfos_lab/" not in error.traceback
+
+
+def test_input_that_is_read_whole_is_empty_and_a_hook_that_was_chosen_is_called(run):
+    def ask():
+        try:
+            return input()
+        except EOFError:
+            os.environ["PYTHONBREAKPOINT"] = "0"
+            breakpoint()  # noqa: T100 - that is the test
+            return sys.stdin.read(), list(sys.stdin), sys.stdin.isatty()
+
+    assert run(ask, cluster_size=1).wait(timeout_s=100)["chief:0"] == ("", [], False)
+
+
 def test_a_line_of_a_hundred_megabytes_arrives_whole(run):
     size = 100_000_000
     cluster = run(lambda size: print("x" * size) or "printed", size, cluster_size=1)

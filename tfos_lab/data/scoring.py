@@ -20,6 +20,7 @@ from tfos_lab.data.scoring_columns import Input, choose_inputs
 from tfos_lab.data.scoring_description import Description, ModelSource, describe
 from tfos_lab.data.scoring_types import Output, choose_outputs
 from tfos_lab.data.spark_errors import our_own_words
+from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.errors import ConfigError
 from tfos_lab.paths import absolute
 from tfos_lab.shipping import make_finder
@@ -87,6 +88,7 @@ def predict(
         raise ConfigError([f"df={type(df).__name__}: a Spark DataFrame is needed (spark.createDataFrame)"])
     if batch_size < 1:
         raise ConfigError([f"batch_size={batch_size}: at least one row is needed"])
+    use_right_python(df.sparkSession)
     source, custom, described = _source(model, signature, dict(custom_objects or {}))
     if described is None:
         described = _ask(df, source, custom)
@@ -139,7 +141,7 @@ def _ask(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Descr
         yield from find(work, "describe_task")(batches, fields, custom)
 
     one = df.sparkSession.range(0, 1, 1, 1)
-    with our_own_words():
+    with our_own_words(df.sparkSession):
         (row,) = one.mapInArrow(task, "described string, problem string").collect()
     if row["problem"]:
         raise ConfigError([row["problem"]])

@@ -127,7 +127,7 @@ class Cluster(Lifecycle):
         node : str, optional
             Such as ``"worker:0"``; all nodes by default.
         tail : int, optional
-            Only the last so many lines of each node.
+            Only the last so many lines of each node, without some of TensorFlow's and Keras' that mislead here.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Cluster(Lifecycle):
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
-        """Bring the nodes to life; returns at once."""
+        """Bring the nodes to life; returns when all are on their way, or the cluster has been stopped meanwhile."""
         super().launch()
         if self.config.restarts:
             from tfos_lab.engine.restarts import Restarter

@@ -26,8 +26,10 @@ _MISSING = re.compile(re.escape(MISSING_MARK) + r"(.+?) \(host ([^,]+),")
 _checked: set[tuple[str, str]] = set()
 
 
-def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]) -> None:
+def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = "") -> None:
     """Look at the executors once per application and environment, and begin to warm them.
+
+    The Spark job that does it can be cancelled by its ``tag``.
 
     Raises
     ------
@@ -37,14 +39,16 @@ def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]) 
     key = (spark_session.owner_of(spark), repr(sorted(extra_env.items())))
     if key in _checked:
         return
-    facts = inspect_executors(spark, nodes, extra_env)
+    facts = inspect_executors(spark, nodes, extra_env, tag=tag)
     problems = {fact["host"]: f"lacks {fact['missing']}" for fact in facts if fact["missing"]}
     if problems:
         raise ExecutorMismatch(problems=problems)
     _checked.add(key)
 
 
-def inspect_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]) -> list[dict[str, str]]:
+def inspect_executors(
+    spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = ""
+) -> list[dict[str, str]]:
     """Run a small task on, most likely, all executors; returns the facts of `inspect_and_warm`, one for each.
 
     Raises
@@ -55,7 +59,7 @@ def inspect_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str]
     slots = spark_session.slots_of(spark)
     tasks = max(nodes, slots.total if slots else nodes)
     task = make_task("tfos_lab.node.spark_seat", "inspect_task", spark_session.owner_of(spark), extra_env)
-    tag = f"tfos-inspect-{secrets.token_hex(4)}"
+    tag = tag or f"tfos-inspect-{secrets.token_hex(4)}"
     try:
         with spark_session.tagged(spark, tag, "tfos_lab: look at the executors and warm them"):
             rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, _SCHEMA).collect()

@@ -164,9 +164,10 @@ class Lifecycle:
     # ---- nodes come and go -------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
-        """Bring the nodes to life; returns at once."""
-        attempt = self.attempt
-        attempt.listen()
+        """Bring the nodes to life; returns when all are on their way, or the cluster has been stopped meanwhile."""
+        with self._changing:
+            attempt = self.attempt
+            attempt.listen()
         try:
             attempt.launcher.launch()
         except BaseException as error:
@@ -281,6 +282,7 @@ class Lifecycle:
         with self._changing:
             self._stopping = True
             attempt = self.attempt
+            attempt.listen()  # a cluster that was never launched ends in the same way
         attempt.server.request(lambda now_s: attempt.roster.stop(now_s, grace_s=grace_s))
         limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
         attempt.launcher.cancel()

@@ -1,4 +1,4 @@
-"""Writes what nodes say into the run's folder, whole, and passes it on as text.
+"""Writes what nodes say into the run's folder, whole, and passes it on as text (see `log_noise` for what is left out).
 
 A disk that is full costs log and nothing else: the nodes go on, what they say is shown, and the file says how much it
 lacks.
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfos_lab.engine.events import LogText
+from tfos_lab.engine.log_noise import NoiseFilter, without_noise
 from tfos_lab.messages import LogRecord
 
 
@@ -32,6 +33,7 @@ class LogKeeper:
         self._told = False
         self._files: dict[str, io.FileIO] = {}
         self._missing: dict[str, int] = {}
+        self._noise_filters: dict[tuple[str, str], NoiseFilter] = {}
         self._decoders: dict[tuple[str, str], codecs.IncrementalDecoder] = {}
 
     def path(self, node: str) -> Path:
@@ -39,11 +41,11 @@ class LogKeeper:
         return self._run_dir / f"{node.replace(':', '-')}.log"
 
     def write(self, node: str, records: list[LogRecord]) -> list[LogText]:
-        """Keep the records and return them as text, one event for each run of the same stream."""
+        """Keep the records and return them as text to show, one event for each run of the same stream."""
         self._keep(node, b"".join(record.data for record in records))
         events: list[LogText] = []
         for record in records:
-            text = self._decoder(node, record.stream).decode(record.data)
+            text = self._noise_filter(node, record.stream).take(self._decoder(node, record.stream).decode(record.data))
             if events and events[-1].stream == record.stream:
                 last = events.pop()
                 events.append(LogText(time_s=last.time_s, node=node, stream=record.stream, text=last.text + text))
@@ -82,14 +84,17 @@ class LogKeeper:
             self._decoders[key] = codecs.getincrementaldecoder("utf-8")(errors="replace")
         return self._decoders[key]
 
+    def _noise_filter(self, node: str, stream: str) -> NoiseFilter:
+        return self._noise_filters.setdefault((node, stream), NoiseFilter())
+
     def read(self, node: str, tail: int | None = None) -> str:
-        """Return the node's log as text, or its last ``tail`` lines."""
+        """Return the node's log as text, or the last ``tail`` lines of it that are worth showing."""
         path = self.path(node)
         if not path.exists():
             return ""
         if tail is None:
             return path.read_text(errors="replace")
-        return "\n".join(_last_lines(path, tail))
+        return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
 
     def close(self) -> None:
         """Close the files; may be called twice."""
@@ -102,4 +107,4 @@ def _last_lines(path: Path, count: int, at_most_bytes: int = 1 << 20) -> list[st
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - at_most_bytes))
-        return file.read().decode(errors="replace").removesuffix("\n").split("\n")[-count:] if count > 0 else []
+        return without_noise(file.read().decode(errors="replace")).removesuffix("\n").split("\n")[-count:]

@@ -215,7 +215,8 @@ class Roster:
         self._reason = f"{failure.node}: {failure.kind}: {_first_line(failure.message)}"
         self._ended_s = now_s
         state = "restarting" if self._may_restart and failure.gone else "failed"
-        return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s)]
+        reason = self._reason if state == "failed" else ""
+        return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
 
     def _note_another(self, failure: Failure, *, consequence: bool) -> None:
         assert self.failure is not None
@@ -247,7 +248,9 @@ class Roster:
 
     def _conclude(self, state: str, now_s: float) -> list[Instruction]:
         self._over = True
-        return [*self._cluster_state(state, now_s), Over()]
+        never_came = [node for node in self._nodes if node.view.state == "waiting"]
+        gone = [change for node in never_came for change in self._node_state(node, "stopped", now_s)]
+        return [*gone, *self._cluster_state(state, now_s), Over()]
 
     # ---- requests and time ------------------------------------------------------------------------------------------
 
@@ -315,8 +318,9 @@ class Roster:
 
     # ---- helpers ----------------------------------------------------------------------------------------------------
 
-    def _stop_nodes(self, grace_s: float) -> list[Instruction]:
-        return [SendTo(node.seat.index, m.Stop(grace_s=grace_s)) for node in self._nodes if not node.drained]
+    def _stop_nodes(self, grace_s: float, reason: str = "") -> list[Instruction]:
+        stop = m.Stop(grace_s=grace_s, reason=reason)
+        return [SendTo(node.seat.index, stop) for node in self._nodes if not node.drained]
 
     def _node_state(self, node: _Node, state: str, now_s: float, detail: str = "") -> list[Instruction]:
         if node.view.state == state:

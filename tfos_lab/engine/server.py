@@ -68,10 +68,16 @@ class Server:
         self._thread = threading.Thread(target=self._serve, name=f"tfos-server-{cluster_id}", daemon=True)
 
     def start(self, tunnel: Tunnel | None, on_over: Callable[[], None]) -> None:
-        """Begin to listen: also for the tunnel, if there is one. ``on_over`` is called at the thread's end."""
-        self._tunnel = tunnel
-        self._on_over = on_over
-        self._thread.start()
+        """Begin to listen: also for the tunnel, if there is one. ``on_over`` is called at the thread's end.
+
+        May be called twice.
+        """
+        with self.lock:
+            if self._thread.ident is not None:
+                return
+            self._tunnel = tunnel
+            self._on_over = on_over
+            self._thread.start()
 
     def request(self, change: Callable[[float], list[Instruction]]) -> None:
         """Have ``change(now_s)`` made by the server's thread; what it returns is carried out. Safe from any thread."""

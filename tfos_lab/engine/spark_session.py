@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -79,21 +78,6 @@ def is_local(spark: SparkSession) -> bool:
     """Whether executors are threads of one JVM on one machine; ``local-cluster`` is a real cluster."""
     master = master_of(spark)
     return master.startswith("local") and not master.startswith("local-cluster")
-
-
-def use_this_python(spark: SparkSession) -> None:
-    """Have a session on this machine run its tasks with this very Python, unless the user chose another.
-
-    By default Spark takes the first ``python3`` of the PATH, which a notebook's kernel seldom is.
-    """
-    if (
-        is_connect(spark)
-        or not is_local(spark)
-        or "PYSPARK_PYTHON" in os.environ
-        or conf(spark, "spark.pyspark.python")
-    ):
-        return
-    spark.sparkContext.pythonExec = sys.executable
 
 
 def owner_of(spark: SparkSession) -> str:

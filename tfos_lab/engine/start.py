@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.config import ClusterConfig
 from tfos_lab.data.frames import default_fs
+from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine import registry, spark_session
 from tfos_lab.engine.attempt_maker import AttemptMaker
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.presence import open_presence
+from tfos_lab.engine.room import require_room
 from tfos_lab.errors import NoSession
 from tfos_lab.payload import pack
 from tfos_lab.seats import assign_seats
@@ -65,7 +67,7 @@ reservation_timeout_s, grace_s
 
     Raises
     ------
-    ConfigError, NoSession, NotEnoughSlots, ExecutorMismatch, PayloadError
+    ConfigError, NoSession, NotEnoughSlots, NotEnoughRoom, ExecutorMismatch, PayloadError
         Before anything is started.
     ReservationTimeout, NodeFailed
         If the nodes do not come up; nothing is left running.
@@ -92,8 +94,9 @@ reservation_timeout_s, grace_s
         reservation_timeout_s=reservation_timeout_s,
         grace_s=grace_s,
     )
-    cluster = start_cluster(map_fun, args, spark=spark, config=config)
+    cluster = make_cluster(map_fun, args, spark=spark, config=config)
     try:
+        cluster.launch()
         cluster.wait_until_running()
     except BaseException:
         cluster.stop(grace_s=0.0)
@@ -101,16 +104,18 @@ reservation_timeout_s, grace_s
     return cluster
 
 
-def start_cluster(
+def make_cluster(
     map_fun: Callable[..., Any], args: Any = None, *, spark: SparkSession | None = None, config: ClusterConfig
 ) -> Cluster:
-    """Begin to start a cluster and return it at once; see `run`, which also waits until its nodes run."""
+    """Check what is asked for and return a cluster that is still to be launched; see `run`, which does so and waits."""
     called_s = time.time()
     session, launcher = choose_launcher(config, spark)
     if session is not None:
-        spark_session.use_this_python(session)
+        use_right_python(session)
     inline = launcher == "inline"
     seats = assign_seats(ClusterConfig(name=config.name) if inline else config)
+    if launcher == "local":
+        require_room(len(seats))
     payload = b"" if inline else pack(map_fun, args)
     run_dir = _make_run_dir(config.name)
     hosts = spark_session.driver_hosts(session) if launcher == "spark" and session else ("127.0.0.1", "127.0.0.1")
@@ -130,7 +135,6 @@ def start_cluster(
         cluster.note(f"inline runs one node instead of {config.cluster_size}")
     cluster.presence = open_presence(cluster)
     registry.register(cluster)
-    cluster.launch()
     return cluster
 
 

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tfos_lab.engine.registry import clusters
@@ -18,6 +19,8 @@ from tfos_lab.jupyter.options import CellOptions
 
 # Short, so that ■ and the display are quick.
 STEP_S = 0.05
+# What is refused within this time is refused without a display; a launch that takes longer is shown.
+UNSEEN_S = 0.15
 # After ■ nobody wants to wait: nodes get this long to say good-bye, whatever `grace` is.
 INTERRUPT_GRACE_S = 1.0
 # How long the display is kept open for the end of a function that failed in this very process.
@@ -40,19 +43,39 @@ def run_cell(shell: Any, map_fun: Any, options: CellOptions) -> Any:
         Whatever went wrong.
     """
     __tracebackhide__ = True
-    make_room(options)
-    from tfos_lab.engine.start import start_cluster
+    try:
+        return _run(shell, map_fun, options)
+    except ClusterInterrupted:
+        raise
+    except KeyboardInterrupt:
+        # Before there was a cluster, or after its end; what is between stops the nodes first.
+        raise ClusterInterrupted(options.name) from None
 
-    cluster = start_cluster(map_fun, options.args, spark=find_session(shell, options), config=options.config())
+
+def _run(shell: Any, map_fun: Any, options: CellOptions) -> Any:
+    __tracebackhide__ = True
+    make_room(options)
+    from tfos_lab.engine.start import make_cluster
+
+    cluster = make_cluster(map_fun, options.args, spark=find_session(shell, options), config=options.config())
     shell.user_ns[options.name] = cluster
-    display = _open_display(cluster, options)
-    if options.tensorboard:
-        show_board(cluster)
-    if options.background:
-        _go_on_in_background(cluster, options)
-        return None
+    launch = _Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
+    try:
+        launch.start()
+        launch.join(UNSEEN_S)
+        launch.raise_error()
+        display = open_display(cluster, blocking=not options.background)
+        if options.tensorboard:
+            show_board(cluster)
+        if options.background:
+            launch.finish(display)
+            _go_on_in_background(cluster, options)
+            return None
+    except BaseException:
+        _stop_at_once(cluster, options)  # nobody would see it
+        raise
     with display:
-        return _wait(cluster, options, display, map_fun)
+        return _wait(cluster, options, display, map_fun, launch)
 
 
 def make_room(options: CellOptions) -> None:
@@ -86,23 +109,13 @@ def find_session(shell: Any, options: CellOptions) -> Any:
     return session if active_session() is None and is_session(session) else None
 
 
-def _open_display(cluster: Any, options: CellOptions) -> Display:
-    try:
-        return open_display(cluster, blocking=not options.background)
-    except BaseException:
-        _stop_at_once(cluster, options)  # nobody would see it
-        raise
-
-
-def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any) -> Any:
+def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any, launch: _Task) -> Any:
     __tracebackhide__ = True
-    feeder = _Feeder(cluster, options)
+    feeder = _Task(f"tfos-cell-{cluster.id}", lambda: feed(cluster, options))
     try:
+        launch.finish(display)
         feeder.start()
-        while feeder.is_alive():
-            display.poll()
-            feeder.join(STEP_S)
-        feeder.raise_error()
+        feeder.finish(display)
         results = _wait_for_results(cluster, display, map_fun)
     except KeyboardInterrupt:
         _stop_at_once(cluster, options)
@@ -154,24 +167,31 @@ def _stop_at_once(cluster: Any, options: CellOptions) -> None:
         cluster.stop(grace_s=0.0)
 
 
-class _Feeder(threading.Thread):
-    """Waits until the nodes run and feeds them, while the main thread shows and can be interrupted."""
+class _Task(threading.Thread):
+    """Does something that takes a while, so that the main thread can show how it goes, and be interrupted."""
 
-    def __init__(self, cluster: Any, options: CellOptions) -> None:
-        super().__init__(name=f"tfos-cell-{cluster.id}", daemon=True)
-        self._cluster = cluster
-        self._options = options
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._work = work
         self._error: BaseException | None = None
 
     def run(self) -> None:
         """Do it; the error is kept for `raise_error`."""
         try:
-            feed(self._cluster, self._options)
+            self._work()
         except BaseException as error:  # noqa: BLE001 - raised on the main thread
             self._error = error
 
+    def finish(self, display: Display) -> None:
+        """Wait for the end, and raise what went wrong, if anything did."""
+        __tracebackhide__ = True
+        while self.is_alive():
+            display.poll()
+            self.join(STEP_S)
+        self.raise_error()
+
     def raise_error(self) -> None:
-        """Raise what went wrong, if anything did."""
+        """Raise what has gone wrong so far, if anything has."""
         __tracebackhide__ = True
         if self._error is not None:
             raise self._error

@@ -13,8 +13,10 @@ output would go to whichever cell runs). The dashboard has a thread of its own a
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
+import threading
 from typing import Any
 
 from tfos_lab.jupyter.display_base import Display, WatchedCluster, current_kernel
@@ -52,6 +54,20 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
     from tfos_lab.jupyter.plain import PlainDisplay
 
     return PlainDisplay(cluster, blocking=blocking)
+
+
+def load_in_background() -> None:
+    """Import in a kernel, silently, what its first cell needs: it would take longer than to launch the nodes."""
+    if current_kernel() is not None:
+        threading.Thread(target=_load, name="tfos-load", daemon=True).start()
+
+
+def _load() -> None:
+    for module in ("tfos_lab.engine.start", "tfos_lab.jupyter.dashboard"):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:  # the cell that needs it will say it properly
+            logger.info("could not load %s: %s", module, error)
 
 
 def has_front_end() -> bool:

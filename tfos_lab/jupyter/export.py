@@ -14,6 +14,7 @@ from typing import NamedTuple
 from IPython.core.displayhook import DisplayHook
 
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.cell_names import early_reads
 from tfos_lab.jupyter.option_line import split_line
 from tfos_lab.jupyter.options import BY_NAME, CellOptions, takes_value
 from tfos_lab.jupyter.scopes import own_nodes, stored_names
@@ -143,8 +144,12 @@ def _parse(source: str) -> ast.Module | None:
 
 
 def _used_names(source: str) -> set[str]:
+    """Return the names that a cell, or an expression, takes from those before it: no locals of what it defines."""
     tree = _parse(source)
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree else set()
+    if tree is None:
+        return set()
+    reads = early_reads(tree.body)
+    return set(reads.certain | reads.possible)
 
 
 def _changed_names(tree: ast.Module) -> set[str]:

@@ -17,6 +17,7 @@ from tfos_lab.jupyter.cell_run import run_cell
 from tfos_lab.jupyter.cell_text import make_labeller
 from tfos_lab.jupyter.commands import Commands
 from tfos_lab.jupyter.completion import make_matcher
+from tfos_lab.jupyter.display import load_in_background
 from tfos_lab.jupyter.export import FinishedCell
 from tfos_lab.jupyter.options import describe_options, parse_options
 
@@ -81,6 +82,7 @@ def load_ipython_extension(shell: Any) -> None:
     errors_view.install(shell)
     warnings_view.install()
     warm_in_background()
+    load_in_background()
 
 
 def unload_ipython_extension(shell: Any) -> None:

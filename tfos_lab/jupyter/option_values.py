@@ -154,6 +154,8 @@ def _read_rows(text: str, names: Mapping[str, Any]) -> Any:
         raise Wrong(f"a Spark DataFrame or RDD is needed, not {kind}; use its .to_spark()")
     if type(value).__module__.partition(".")[0] in ("pandas", "pyarrow", "numpy"):
         raise Wrong(f"a Spark DataFrame or RDD is needed, not {kind}; make one with spark.createDataFrame({text})")
+    if hasattr(value, "foreachRDD"):
+        raise Wrong(f"a Spark DataFrame or RDD is needed, not {kind}; read the stream with spark.readStream instead")
     raise Wrong(f"a Spark DataFrame or RDD is needed, not {kind}")
 
 

@@ -97,7 +97,7 @@ class Release(Message, frozen=True):
 
 
 class Stop(Message, frozen=True):
-    """End the child: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
+    """End the child: SIGTERM, then SIGKILL after ``grace_s`` seconds; ``reason`` where the cluster has failed."""
 
     grace_s: float
     reason: str = ""

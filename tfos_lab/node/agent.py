@@ -149,7 +149,8 @@ class Agent:
                 pass
             case m.Release():
                 self._release(message)
-            case m.Stop(grace_s=grace_s):
+            case m.Stop(grace_s=grace_s, reason=reason):
+                self._feeds.fail(reason)
                 self._stop_child(grace_s)
             case m.Finish(grace_s=grace_s):
                 self._finish_child(message, grace_s)
@@ -275,6 +276,8 @@ class Agent:
         if not self._ended:
             self._ended = True
             self._send(m.Ended(seat=self._seat, outcome=outcome))
+            if outcome.kind == "raised" and not outcome.consequence:
+                self._feeds.fail(f"{self._spec.node}: {outcome.error}: {outcome.message}")
             if self._child is None:
                 self._finished = True
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from tfos_lab.errors import FeedError
 from tfos_lab.messages import Outcome
+from tfos_lab.node.keyboard import explained
 from tfos_lab.node.traceback_text import format_remote
 from tfos_lab.values import encode_value
 
@@ -48,7 +49,7 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
         text = "" if isinstance(leave.code, int) else str(leave.code)
         return Outcome(kind="exited", exit_code=code, message=text)
     except BaseException as error:  # noqa: BLE001 - whatever the function raised is the outcome
-        name, message, text = format_remote(_own_error_in(error) or error)
+        name, message, text = format_remote(_own_error_in(error) or explained(error))
         return Outcome(
             kind="raised", error=name, message=message, traceback=text, consequence=is_consequence(name, message)
         )

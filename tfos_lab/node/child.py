@@ -14,6 +14,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.errors import PayloadError
+from tfos_lab.node import keyboard
 from tfos_lab.node.child_link import inherited_socket
 from tfos_lab.node.processes import set_process_name
 from tfos_lab.node.requests import ChildSpec
@@ -72,7 +73,7 @@ def _take_output(stdout: int, stderr: int) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
+    keyboard.take_away()
 
 
 def _flush() -> None:

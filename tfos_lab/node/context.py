@@ -223,7 +223,8 @@ class NodeContext:
         Raises
         ------
         FeedError
-            For another number of results than rows, or more batches of results than batches of rows.
+            For another number of results than rows, more batches of results than batches of rows, and a column whose
+            values are of several types, such as ``("a", 0.5)``: each type needs a column of its own.
 
         Examples
         --------
@@ -261,7 +262,8 @@ class NodeContext:
         """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief.
 
         Where the cluster may be started again (``restarts``), also a backup of the training after each epoch, from
-        which ``fit`` then goes on.
+        which ``fit`` then goes on. Under a ``ParameterServerStrategy`` progress is told after each epoch, elsewhere
+        also between.
 
         Raises
         ------

@@ -14,9 +14,13 @@ import shutil
 import time
 from pathlib import Path
 
+from tfos_lab.node import last_words
+
 _NAME = re.compile(r".+-\d+-(\d+)")
 # A folder may have been made and not locked yet.
 _YOUNG_S = 60.0
+# So long may somebody still use what a cluster that has failed was to answer.
+_KNOWN_S = 24 * 3600.0
 
 
 class Scratch:
@@ -48,7 +52,11 @@ class Scratch:
 
 
 def sweep(root: Path) -> None:
-    """Remove the folders of agents that are no more."""
+    """Remove the folders of agents that are no more, and what they left to be known for a while."""
+    for words in root.glob(f"*{last_words.SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time.time() - words.stat().st_mtime > _KNOWN_S:
+                words.unlink()
     for folder in root.iterdir():
         named = _NAME.fullmatch(folder.name)
         with contextlib.suppress(OSError):  # another agent removes it, too, or its owner lives

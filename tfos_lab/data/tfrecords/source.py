@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from tfos_lab.data.frames import default_fs
+from tfos_lab.data.frames import default_fs, is_connect
+from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.shipping import make_finder
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _OPTIONS = "tfos_lab.data.tfrecords.options"
 _READING = "tfos_lab.data.tfrecords.reading"
 _WRITING = "tfos_lab.data.tfrecords.writing"
 # What each session has been told last.
-_told: WeakKeyDictionary[SparkSession, type[DataSource]] = WeakKeyDictionary()
+_told: WeakKeyDictionary[SparkSession, tuple[type[DataSource], str]] = WeakKeyDictionary()
 
 
 def register(spark: SparkSession) -> None:
@@ -42,15 +43,21 @@ def register(spark: SparkSession) -> None:
     spark : pyspark.sql.SparkSession
         Classic or Spark Connect.
     """
-    source = source_class(default_fs(spark))
+    source, python = _wanted(spark)
     spark.dataSource.register(source)
-    _told[spark] = source
+    _told[spark] = source, python
 
 
 def ensure_registered(spark: SparkSession) -> None:
     """Make the format known to a session that has not been told of it yet; to tell it takes 10 ms."""
-    if _told.get(spark) is not source_class(default_fs(spark)):
+    if _told.get(spark) != _wanted(spark):
         register(spark)
+
+
+def _wanted(spark: SparkSession) -> tuple[type[DataSource], str]:
+    """Return what the session has to know: the source, and by which Python it is run."""
+    use_right_python(spark)
+    return source_class(default_fs(spark)), "" if is_connect(spark) else spark.sparkContext.pythonExec
 
 
 @functools.cache

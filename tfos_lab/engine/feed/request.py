@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.config import REMAINDER_CHOICES
 from tfos_lab.data.prepare import prepare
 from tfos_lab.engine import spark_session
+from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from tfos_lab.engine.lifecycle import Lifecycle
 
 _NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
+_DSTREAM = (
+    "data=DStream: DStreams cannot be fed; read the stream as a streaming DataFrame, as in "
+    "spark.readStream.format('json').schema('x double').load(folder), and feed that"
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def checked_frame(
     if getattr(data, "isStreaming", False) and epochs != 1:
         problems.append(f"epochs={epochs}: a stream is read once; it has no end to begin again from")
     if not is_rows(data):
-        problems.append(_NO_ROWS.format(type(data).__name__))
+        problems.append(_no_rows(data))
     if problems:
         raise ConfigError(problems)
     if cluster.ended:
@@ -78,28 +83,25 @@ def as_frame(cluster: Lifecycle, data: Any) -> DataFrame:
         If there is no session, or a dead one.
     """
     if not is_rows(data):
-        raise ConfigError([_NO_ROWS.format(type(data).__name__)])
+        raise ConfigError([_no_rows(data)])
     frame: DataFrame = data
     if not hasattr(data, "mapInArrow"):
         session = cluster.spark or spark_session.active_session()
         if session is None:
             raise NoSession(reason="data is an RDD, but there is no SparkSession to read it with")
-        frame = _frame_of_rdd(session, data)
+        frame = frame_of_rdd(session, data)
     spark_session.require_alive(frame.sparkSession)
     return frame
 
 
-def _frame_of_rdd(session: SparkSession, rdd: Any) -> DataFrame:
-    from pyspark.errors import PySparkTypeError, PySparkValueError
-
-    try:
-        return session.createDataFrame(rdd)
-    except (PySparkTypeError, PySparkValueError) as error:
-        problem = f"data: Spark cannot make columns of what this RDD holds ({' '.join(str(error).split())})"
-        advice = "map each element to a tuple, dict or Row of plain values and lists: rdd.map(lambda x: (x,))"
-        raise ConfigError([f"{problem}; {advice}"]) from error
-
-
 def is_rows(data: Any) -> bool:
     """Whether this is a DataFrame, classic or Connect, or an RDD."""
-    return hasattr(data, "mapInArrow") or hasattr(data, "mapPartitions")
+    return hasattr(data, "mapInArrow") or (hasattr(data, "mapPartitions") and not _is_dstream(data))
+
+
+def _is_dstream(data: Any) -> bool:
+    return hasattr(data, "foreachRDD")
+
+
+def _no_rows(data: Any) -> str:
+    return _DSTREAM if _is_dstream(data) else _NO_ROWS.format(type(data).__name__)

@@ -43,7 +43,7 @@ class Launcher(Protocol):
         ...
 
     def launch(self) -> None:
-        """Start one agent for each seat; returns at once."""
+        """Start one agent for each seat; returns when all are on their way, or `cancel` was called meanwhile."""
         ...
 
     def run_here(self) -> None:

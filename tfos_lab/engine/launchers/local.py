@@ -12,10 +12,12 @@ import msgspec
 
 from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.engine.launchers.gpus import share_out_gpus
+from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
 from tfos_lab.node import nursery_client
 from tfos_lab.node.frames import ConnectionClosed, FrameSocket
 from tfos_lab.node.requests import ExitedReply, FailedReply, SpawnRequest
+from tfos_lab.seats import Seat
 
 # What the kernel's environment holds for itself only.
 _KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
@@ -41,34 +43,45 @@ class LocalLauncher:
         self._seats: dict[int, FrameSocket] = {}
         self._selector = selectors.DefaultSelector()
         self._closing = threading.Event()
+        self._cancelled = False
         self._thread = threading.Thread(target=self._watch, name=f"tfos-seats-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
         """Fork the agents; TensorFlow's nursery is warmed beside them."""
-        config, environ = self._plan.config, kernel_environ()
-        gpus = share_out_gpus(config.gpus, len(self._plan.seats))
-        warm_local(environ, dict(config.env))
-        for seat in self._plan.seats:
-            spec = LaunchSpec(
-                cluster_id=self._plan.cluster_id,
-                seat=seat.index,
-                node=seat.node,
-                driver=self._plan.driver,
-                owner=kernel_owner(),
-                guardian=os.getpid(),
-                executor="this machine",
-                gpus=gpus[seat.index],
-                extra_env=dict(config.env),
-                environ=environ,
-                cwd=str(Path.cwd()),
-                sys_path=[path or str(Path.cwd()) for path in sys.path],
-            )
-            request = SpawnRequest("agent", msgspec.msgpack.encode(spec), os.getpid())
-            frames = nursery_client.connect(kernel_owner(), "plain", {}, environ)
-            frames.send(msgspec.msgpack.encode(request))
-            self._seats[seat.index] = frames
-            self._selector.register(frames, selectors.EVENT_READ, seat.index)
-        self._thread.start()
+        gpus = share_out_gpus(self._plan.config.gpus, len(self._plan.seats))
+        environ = kernel_environ()
+        try:
+            warm_local(environ, dict(self._plan.config.env))
+            for seat in self._plan.seats:
+                if self._cancelled:
+                    break
+                self._fork_agent(seat, gpus[seat.index], environ)
+        except OSError as error:
+            begun = f"{len(self._seats)} of {len(self._plan.seats)} nodes were on their way"
+            raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
+        finally:
+            self._thread.start()  # who also lets go of those that were forked
+
+    def _fork_agent(self, seat: Seat, gpus: list[str] | None, environ: dict[str, str]) -> None:
+        spec = LaunchSpec(
+            cluster_id=self._plan.cluster_id,
+            seat=seat.index,
+            node=seat.node,
+            driver=self._plan.driver,
+            owner=kernel_owner(),
+            guardian=os.getpid(),
+            executor="this machine",
+            gpus=gpus,
+            extra_env=dict(self._plan.config.env),
+            environ=environ,
+            cwd=str(Path.cwd()),
+            sys_path=[path or str(Path.cwd()) for path in sys.path],
+        )
+        request = SpawnRequest("agent", msgspec.msgpack.encode(spec), os.getpid())
+        frames = nursery_client.connect(kernel_owner(), "plain", {}, environ)
+        frames.send(msgspec.msgpack.encode(request))
+        self._seats[seat.index] = frames
+        self._selector.register(frames, selectors.EVENT_READ, seat.index)
 
     def _watch(self) -> None:
         """Notice agents that end without having said goodbye."""
@@ -106,7 +119,8 @@ class LocalLauncher:
         """There are no executors."""
 
     def cancel(self) -> None:
-        """Agents are there at once or not at all."""
+        """Fork no more agents."""
+        self._cancelled = True
 
     def hint(self) -> str:
         """Say where the agents' own errors are."""

@@ -44,6 +44,7 @@ class SparkLauncher:
         self._plan = plan
         self._spark = spark
         self._tag = f"tfos-{plan.cluster_id}"
+        self._inspection = f"tfos-inspect-{plan.cluster_id}"
         self._closed = False
         self._cached: DataFrame | None = None
         self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor)
@@ -55,9 +56,11 @@ class SparkLauncher:
         slots = spark_session.await_slots(self._spark, wanted)
         if slots is not None and slots.free < wanted:
             raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total)
-        check_executors(self._spark, wanted, dict(self._plan.config.env))
-        self._thread.start()
-        self._watch.start()
+        if not self._closed:
+            check_executors(self._spark, wanted, dict(self._plan.config.env), tag=self._inspection)
+        if not self._closed:
+            self._thread.start()
+            self._watch.start()
 
     def _run_job(self) -> None:
         plan, spark = self._plan, self._spark
@@ -129,8 +132,10 @@ class SparkLauncher:
         self._watch.hear_of_end(executor)
 
     def cancel(self) -> None:
-        """Take back tasks that Spark has not begun; those that run end with their agents."""
+        """Take back what Spark has not begun, and a look at the executors; nodes that run end with their agents."""
         self._closed = True
+        if self._thread.ident is None:
+            spark_session.cancel_tagged(self._spark, self._inspection)
 
     def hint(self) -> str:
         """Say what Spark has."""

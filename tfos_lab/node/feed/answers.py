@@ -200,6 +200,9 @@ _WIDER = {"bfloat16": "float32", "float16": "float32", "uint8": "int16", "uint16
 
 
 def _as_array(name: Any, values: Any) -> np.ndarray:
+    listed = values.tolist() if isinstance(values, np.ndarray) and values.dtype == object else values
+    if isinstance(listed, list | tuple) and len(_kinds_in(listed)) > 1:
+        raise FeedError(reason=_mixed(name, listed))
     array = np.asarray(values)
     if array.ndim == 0:
         raise FeedError(reason=f"put_results needs one result per row, but '{name}' is a single value: {values!r:.80}")
@@ -208,6 +211,33 @@ def _as_array(name: Any, values: Any) -> np.ndarray:
             raise FeedError(reason=f"put_results: '{name}' has {array.max()}, which no integer of Spark holds")
         return array.astype(np.int64)
     return array.astype(_WIDER.get(array.dtype.name, array.dtype), copy=False)
+
+
+# Of values of two of these kinds NumPy makes one kind, without a word.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "true and false": (bool, np.bool_),
+    "text": (str,),
+    "bytes": (bytes, bytearray),
+    "numbers": (int, float, np.number),
+}
+
+
+def _kinds_in(values: list[Any] | tuple[Any, ...]) -> set[str]:
+    """Return which of the kinds a list holds, in lists and tuples within it, too."""
+    found = set(map(type, values))
+    kinds = {next((kind for kind, types in _KINDS.items() if issubclass(one, types)), "") for one in found} - {""}
+    if any(issubclass(one, list | tuple) for one in found):
+        kinds = kinds.union(*(_kinds_in(value) for value in values if isinstance(value, list | tuple)))
+    return kinds
+
+
+def _mixed(name: Any, values: list[Any] | tuple[Any, ...]) -> str:
+    row = next((value for value in values if isinstance(value, list | tuple) and len(_kinds_in(value)) > 1), values)
+    kinds = " and ".join(sorted(_kinds_in(row)))
+    return (
+        f"put_results: '{name}' mixes {kinds} ({row!r:.60}), and a column of Spark holds values of one type; give each "
+        "type a column of its own, as in ctx.put_results({'label': ['a', 'b'], 'score': [0.1, 0.9]})"
+    )
 
 
 def _encode(table: pa.Table) -> bytes:

@@ -22,6 +22,7 @@ from tfos_lab import messages as m
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
+from tfos_lab.node import last_words
 
 # What a task is told when the child has taken a file.
 TAKEN = b"taken"
@@ -73,13 +74,14 @@ class Exchanges:
         self._numbers = itertools.count()
         self._open: dict[int, Exchange] = {}
         self._closed = False
+        self._failure: FeedError | None = None
 
     # ---- Flight's threads -------------------------------------------------------------------------------------------
 
     def serve(self, inference: int, specs: tuple[ColumnSpec, ...], reader: Any, writer: Any) -> None:
         """Take a task's rows until it has no more, and answer all of them."""
         exchange = Exchange(next(self._numbers), inference)
-        self._post(lambda: self._open.__setitem__(exchange.number, exchange))
+        self._post(lambda: self._begin(exchange))
         feeder = threading.Thread(
             target=self._take_rows, args=(exchange, specs, reader), name="tfos-exchange", daemon=True
         )
@@ -160,9 +162,25 @@ class Exchanges:
         if exchange is not None:
             exchange.heard.put(message)
 
+    def _begin(self, exchange: Exchange) -> None:
+        self._open[exchange.number] = exchange
+        if self._failure is not None:
+            self._end(exchange, self._failure)
+
+    def _end(self, exchange: Exchange, error: FeedError) -> None:
+        exchange.error = exchange.error or error
+        exchange.heard.put(None)
+
     def _drop(self, exchange: Exchange) -> None:
         self._open.pop(exchange.number, None)
         self._send_to_child(m.ExchangeDropped(exchange=exchange.number))
+
+    def fail(self, reason: str) -> None:
+        """Have every exchange end with this reason, those to come, too; the first one counts."""
+        if self._failure is None:
+            self._failure = FeedError(reason=last_words.sentence(reason))
+            for exchange in self._open.values():
+                self._end(exchange, self._failure)
 
     def close(self) -> None:
         """Have every exchange end with an error."""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tfos_lab.errors import FeedError
+from tfos_lab.node import last_words
 from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
 from tfos_lab.node.feed.plan import connect, words_of_node
@@ -198,11 +199,18 @@ class _Conversation:
             return FeedError(reason=reason)
         if isinstance(error, FeedError):
             return error
+        if words := self._last_words():
+            return FeedError(reason=last_words.sentence(words))
         return FeedError(
             reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(df) are computed "
             f"when they are used (collect, write), and the cluster has to live until then; if it has failed, "
             f"cluster.wait() says why ({type(error).__name__})"
         )
+
+    def _last_words(self) -> str | None:
+        """Return what a node that was on this host has left to be known."""
+        sockets = (Path(locations[0].removeprefix(_UNIX)) for locations in self._plan.locations.values())
+        return next((words for socket in sockets if (words := last_words.recall(socket.parent))), None)
 
 
 def _as_wanted(results: Any, wanted: Any) -> list[Any]:

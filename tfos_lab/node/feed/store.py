@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab import messages as m
+from tfos_lab.node import last_words
 from tfos_lab.node.feed.endpoints import Endpoints
 from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
     from tfos_lab.node.feed.exchanges import Exchanges
     from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
+
+
+_MAX_WORDS = 500
 
 
 class FeedStore:
@@ -34,6 +38,7 @@ class FeedStore:
         send_to_child: Callable[[m.ToAgent], None],
     ) -> None:
         self._seat = seat
+        self._scratch = scratch
         self._send = send
         self._send_to_child = send_to_child
         self._spool = Spool(scratch / "spool")
@@ -173,6 +178,13 @@ class FeedStore:
                 for segment in self._streamed.pop(feed, []):
                     self._spool.remove(segment)
         return True
+
+    def fail(self, reason: str) -> None:
+        """Let those who wait for answers know why none will come: who asks now, and who comes when nobody is here."""
+        if reason and self._exchanges is not None:
+            words = reason.strip().partition("\n")[0][:_MAX_WORDS]
+            self._exchanges.fail(words)
+            last_words.leave(self._scratch, words)
 
     def close(self) -> None:
         """End the endpoints; the agent removes the spool with its scratch folder."""

@@ -1,0 +1,50 @@
+"""Which Python Spark's workers run, where nobody has chosen one, or a wrong one."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.support.bare_python import make_bare_python
+from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
+from tfos_lab.data.spark_python import how_to_choose, use_right_python
+from tfos_lab.errors import ConfigError
+
+
+@pytest.fixture
+def poor_python(tmp_path):
+    """What the first ``python3`` of the PATH often is: one without our packages."""
+    return str(make_bare_python(tmp_path / "poor", hidden={"numpy", "pyarrow"}))
+
+
+def test_records_are_written_with_this_python_unless_another_was_chosen(new_spark, poor_python, monkeypatch, tmp_path):
+    spark = new_spark("local[1]", python=poor_python)
+    rows, path = spark.range(10), str(tmp_path / "records")
+    with pytest.raises(ConfigError) as refused:
+        write_tfrecords(rows, path)
+    assert str(refused.value).startswith(f"Spark's Python workers lack numpy; they run '{poor_python}': install it")
+
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # the cure, as it is told
+    write_tfrecords(rows, path)
+    assert read_tfrecords(spark, path).count() == 10
+
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    spark.sparkContext.pythonExec = poor_python  # what Spark took from the PATH when the session was made
+    write_tfrecords(rows, path, mode="append")
+    spark.sparkContext.pythonExec = poor_python
+    register_tfrecords(spark)
+    assert spark.read.format("tfrecord").load(path).count() == 20
+
+
+def test_the_session_s_setting_counts_in_a_notebook_too(new_spark, poor_python, monkeypatch):
+    spark = new_spark("local[1]", conf={"spark.pyspark.python": poor_python})
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    use_right_python(spark)
+    assert f"they run '{poor_python}'" in how_to_choose(spark)
+
+
+@pytest.mark.parametrize("spark_flavour", ["connect"])
+def test_through_connect_it_is_the_server_s_to_choose(spark):
+    use_right_python(spark)
+    assert "start the server with PYSPARK_PYTHON=" in how_to_choose(spark)

@@ -1,0 +1,49 @@
+"""Which Python Spark runs its tasks with, and how a user chooses another."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from tfos_lab.data.frames import is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VARIABLE = "PYSPARK_PYTHON"
+_SETTING = "spark.pyspark.python"
+
+
+def use_right_python(spark: SparkSession) -> None:
+    """Have a classic session run its tasks with the Python that was chosen, or on this machine with this very one.
+
+    By itself Spark takes the first ``python3`` of the PATH, which a notebook's kernel seldom is. It looks at
+    ``PYSPARK_PYTHON`` once, when the session is made, and in a notebook never at ``spark.pyspark.python`` (seen on
+    Spark 4.3).
+    """
+    if is_connect(spark):
+        return
+    context = spark.sparkContext
+    chosen = os.environ.get(VARIABLE) or context.getConf().get(_SETTING)
+    if chosen or _runs_here(spark):
+        context.pythonExec = chosen or sys.executable
+
+
+def _runs_here(spark: SparkSession) -> bool:
+    """Whether executors are threads of one JVM on this machine; ``local-cluster`` is a real cluster."""
+    master = spark.sparkContext.master or ""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def how_to_choose(spark: SparkSession) -> str:
+    """Say which Python Spark's workers run, and how to have them run one that has what they lack."""
+    if is_connect(spark):
+        return (
+            "it is the Spark Connect server's to choose: install it there, or start the server with "
+            f"{VARIABLE}=/path/of/a/python that has it"
+        )
+    return (
+        f"they run '{spark.sparkContext.pythonExec}': install it there, or set os.environ['{VARIABLE}'] to the path of "
+        f"a Python that has it, here and on the executors (the notebook's own is {sys.executable}), and try again"
+    )

@@ -1,0 +1,130 @@
+"""DataFrames of RDDs, and what is told of RDDs that make none, in words that name a cure which works.
+
+Spark takes columns and types from an RDD's first row. Later values of another type become null without a word: an int
+where the first row has a float, say. So every row is looked at on its way, by `tfos_lab.node.feed.rdd_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfos_lab.data.spark_types import sql_name
+from tfos_lab.engine import spark_session
+from tfos_lab.engine.shipping import make_task
+from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.feed.rdd_rows import LEAVES, Column, converted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# How many rows are looked at for the type of a column that is None in the first one; as many as Spark looks at.
+_MOST_LOOKED_AT = 100
+_PLAIN = (bool, int, float, str, bytes, bytearray)
+_SAY_TYPES = "say columns and types yourself, as in spark.createDataFrame(rdd, 'x double, label long')"
+
+
+def frame_of_rdd(session: SparkSession, rdd: Any) -> DataFrame:
+    """Make a DataFrame of an RDD, as lazy as the RDD but for its first row.
+
+    Raises
+    ------
+    ConfigError
+        For an RDD without rows, or whose first row Spark makes no columns of; says what to do.
+    FeedError
+        If the first row cannot be computed.
+    """
+    from pyspark.errors import PySparkTypeError, PySparkValueError
+
+    rows = _first_rows(rdd, 1)
+    if not rows:
+        raise ConfigError(
+            [f"data: this RDD is empty, and Spark learns columns from an RDD's first row; {_SAY_TYPES}, or feed rows"]
+        )
+    try:
+        schema = _schema_of(session, rdd, rows)
+    except (PySparkTypeError, PySparkValueError) as error:
+        told = " ".join(str(error).split())
+        problem = f"data: Spark cannot make columns of what this RDD holds ({told}); {_advice(rows[0], told)}"
+        raise ConfigError([problem]) from error
+    columns = [tuple(column) for column in _columns(schema.jsonValue()["fields"], rows[0])]
+    check = make_task("tfos_lab.node.feed.rdd_rows", "checked", columns)
+    return session.createDataFrame(rdd.mapPartitions(check), schema, verifySchema=False)
+
+
+def _first_rows(rdd: Any, count: int) -> list[Any]:
+    try:
+        return list(rdd.take(count))
+    except Exception as error:
+        reason = spark_session.own_words_in(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
+        raise FeedError(reason=f"the RDD's first row cannot be had: {reason}") from error
+
+
+def _schema_of(session: SparkSession, rdd: Any, rows: list[Any]) -> Any:
+    """Have Spark infer the schema of the first row, or of the first ones, as it does for an RDD."""
+    from pyspark.errors import PySparkValueError
+
+    try:
+        return session.createDataFrame(rows).schema
+    except PySparkValueError as error:
+        if error.getCondition() != "CANNOT_DETERMINE_TYPE":
+            raise
+        return session.createDataFrame(_first_rows(rdd, _MOST_LOOKED_AT)).schema
+
+
+def _advice(row: Any, told: str) -> str:
+    """Say how to make columns of rows like this one."""
+    if "CANNOT_DETERMINE_TYPE" in told:
+        return f"a column has nothing but None in the first {_MOST_LOOKED_AT} rows: {_SAY_TYPES}"
+    if _is_numpy(row):
+        return "rows are NumPy's: make them Python's, as in rdd.map(lambda row: (row.tolist(),))"
+    if isinstance(row, _PLAIN):
+        return "make a tuple of each value: rdd.map(lambda x: (x,))"
+    columns = list(_columns([], row))
+    if hows := {column.key: how for column in columns if (how := _from_numpy(row[column.key]))}:
+        names = ", ".join(f"'{column.name}'" for column in columns if column.key in hows)
+        return f"{names}: NumPy's values, which have to be Python's, as in {converted(columns[0], hows)}"
+    return "map each element to a tuple, dict or Row of plain values and lists, as in rdd.map(lambda x: (x.a, x.b))"
+
+
+def _columns(fields: list[Mapping[str, Any]], row: Any) -> Iterator[Column]:
+    """Yield the columns of rows like this one; of those that Spark has made ``fields`` of, the ones to be checked."""
+    shape: Literal["tuple", "Row", "dict"]
+    keys: list[Any]
+    if isinstance(row, Mapping):
+        shape, keys = "dict", sorted(row)
+    elif hasattr(row, "__fields__"):
+        shape, keys = "Row", list(row.__fields__)
+    elif isinstance(row, tuple | list):
+        shape, keys = "tuple", list(range(len(row)))
+    else:
+        return
+    for number, key in enumerate(keys):
+        if not fields:
+            yield Column(f"_{key + 1}" if shape == "tuple" else str(key), shape, key, len(keys), "", "")
+            continue
+        name, spark_type = fields[number]["name"], fields[number]["type"]
+        leaf, depth = _leaf_of(spark_type)
+        if leaf in LEAVES:
+            yield Column(name, shape, key, len(keys), leaf, sql_name(spark_type), depth)
+
+
+def _leaf_of(spark_type: Any) -> tuple[Any, int]:
+    """Return the type within arrays, and how many there are around it."""
+    depth = 0
+    while not isinstance(spark_type, str) and spark_type["type"] == "array":
+        spark_type, depth = spark_type["elementType"], depth + 1
+    return spark_type, depth
+
+
+def _from_numpy(value: Any) -> str:
+    """Return how Python's values are made of NumPy's, or nothing where there are none."""
+    if _is_numpy(value):
+        return "{}.tolist()"
+    if isinstance(value, list | tuple) and value and _is_numpy(value[0]):
+        return "[value.tolist() for value in {}]"
+    return ""
+
+
+def _is_numpy(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "numpy"

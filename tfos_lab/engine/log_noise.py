@@ -1,0 +1,58 @@
+"""Lines of TensorFlow and Keras that mislead whoever reads them below a cell: left out of the view, kept in the files.
+
+Only lines that are known to be wrong or void where nodes write them, each with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+# A word that each line has, which is quickly looked for, and the line.
+_NOISE = (
+    # The dataset that `ctx.dataset(shuffle=True)` makes is shuffled, epoch for epoch; `fit` merely has a default.
+    ("`shuffle=True` was passed", re.compile(r"UserWarning: `shuffle=True` was passed, but will be ignored since")),
+    # There is no driver (303), or no GPU (100), and nobody asked for one. What else can be wrong with CUDA is shown.
+    ("cuInit", re.compile(r"failed call to cuInit: .*(\(303\)|CUDA_ERROR_NO_DEVICE|no CUDA-capable device)")),
+    ("cuda drivers", re.compile(r"Could not find cuda drivers on your machine, GPU will not be used")),
+    # It is about the rows that come from the node's spool, which there is nothing to optimise in.
+    ("GeneratorDatasetOp", re.compile(r"Input of GeneratorDatasetOp::Dataset will not be optimized because")),
+)
+# Python's warnings show the line of source that gave them.
+_SHOWS_SOURCE = "UserWarning"
+
+
+class NoiseFilter:
+    """Takes one stream of one node as it comes, and gives what is worth showing; only whole lines are left out."""
+
+    def __init__(self) -> None:
+        self._within_line = False
+        self._source_follows = False
+
+    def take(self, text: str) -> str:
+        """Return the text without misleading lines."""
+        if not text:
+            return text
+        quiet = not self._source_follows and not any(word in text for word, _ in _NOISE)
+        shown = text if quiet else "".join(self._worth_showing(text.splitlines(keepends=True)))
+        self._within_line = not text.endswith("\n")
+        return shown
+
+    def _worth_showing(self, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            is_source, self._source_follows = self._source_follows and line.startswith("  "), False
+            whole = not self._within_line and line.endswith("\n")
+            self._within_line = not line.endswith("\n")
+            if whole and (is_source or _is_noise(line)):
+                self._source_follows = not is_source and _SHOWS_SOURCE in line
+            else:
+                yield line
+
+
+def without_noise(text: str) -> str:
+    """Return whole text without misleading lines."""
+    return NoiseFilter().take(text)
+
+
+def _is_noise(line: str) -> bool:
+    return any(word in line and pattern.search(line) for word, pattern in _NOISE)
