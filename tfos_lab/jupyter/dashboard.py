@@ -41,6 +41,7 @@ from IPython.display import display, update_display
 from tfos_lab.engine.events import ClusterView, NodeView
 from tfos_lab.engine.phases import Span, spans_of
 from tfos_lab.jupyter import summary
+from tfos_lab.jupyter.busy_kernel import keep_busy
 from tfos_lab.jupyter.display_base import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.errors_view import render_error
 from tfos_lab.jupyter.log_feed import LogFeed
@@ -56,6 +57,9 @@ LOG_PERIOD_S = 0.1
 # The view is looked at once in so many periods.
 VIEW_EVERY = 2
 METRICS_EVERY = 5
+
+# Once in so many periods it is said again that the kernel is busy: a page that was loaded meanwhile has not heard it.
+BUSY_EVERY = 20
 
 # A page that has not said hello within so many periods cannot be heard (older ipykernel, busy cell): it gets the
 # history unasked.
@@ -152,6 +156,7 @@ class Dashboard(Display):
         self._ending: dict[str, str] | None = None
         self._shown: dict[str, Any] = {}
         self._stopper: threading.Thread | None = None
+        self._busy = keep_busy(current_kernel())
         self._widget = self._open_widget()
         self._pump = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
         self._pump.start()
@@ -214,6 +219,8 @@ class Dashboard(Display):
             if self._closing.wait(LOG_PERIOD_S):
                 return
             self._update(with_view=beat % VIEW_EVERY == 0, with_metrics=beat % METRICS_EVERY == 0)
+            if self._busy is not None and beat % BUSY_EVERY == 0:
+                self._busy.repeat()
             if beat == DEAF_AFTER and not self._greeted:
                 self._send_history("")
             if not self._blocking and self._shown.get("state") in summary.ENDED_STATES:

@@ -1,0 +1,90 @@
+"""What a cell says of its run in a real JupyterLab is so: while it runs, when its kernel is lost, and afterwards."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.support.jupyter_rig import JupyterRig, Notebook
+from tests.support.quick import QUICK_ENV
+
+pytestmark = pytest.mark.browser
+
+# On a busy machine everything takes long; what never comes is what fails.
+expect.set_options(timeout=60_000)
+
+LOOKS = 6
+
+
+def quick_cell(options: str, body: str) -> str:
+    """Return a real cell for two quick nodes."""
+    return f"%%tfos {options} cluster_size=2 local=processes env={QUICK_ENV}\n{body}"
+
+
+ENDLESS = """\
+import itertools, time
+for step in itertools.count(1):
+    print("at step", step, flush=True)
+    ctx.report(step=step, loss=1 / step)
+    time.sleep(0.05)
+"""
+
+CELLS = {
+    "load": "%load_ext tfos_lab",
+    "blocking": quick_cell("name=blocking", ENDLESS),
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(extended_rig: JupyterRig) -> Notebook:
+    opened = extended_rig.open_notebook("following.ipynb", list(CELLS.values()))
+    opened.run_cell(cell("load"))
+    return opened
+
+
+def cell(name: str) -> int:
+    return list(CELLS).index(name)
+
+
+def live(notebook: Notebook) -> Locator:
+    return notebook.page.locator(".tfos-live")
+
+
+def in_state(notebook: Notebook, state: str) -> None:
+    expect(live(notebook).locator(".tfos-header .tfos-state")).to_have_attribute("data-state", state)
+
+
+def kernels(rig: JupyterRig) -> list[dict[str, Any]]:
+    request = urllib.request.Request(f"{rig.url}api/kernels", headers={"Authorization": f"token {rig.token}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return list(json.load(answer))
+
+
+def kernel_state(notebook: Notebook) -> str:
+    """What JupyterLab's status bar goes by."""
+    return str(notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus"))
+
+
+def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.start_cell(cell("blocking"))
+    in_state(notebook, "running")
+    expect(live(notebook).get_by_role("tabpanel")).to_contain_text("at step")
+    seen = []
+    for look in range(LOOKS):
+        # The page speaks to the kernel all the while.
+        notebook.page.get_by_role("tab", name=("chief:0", "worker:0")[look % 2]).click()
+        with notebook.page.expect_download():
+            live(notebook).get_by_role("button", name="Download").click()
+        [kernel] = kernels(extended_rig)
+        seen.append((kernel["execution_state"], kernel_state(notebook)))
+    assert seen == [("busy", "busy")] * LOOKS
+    expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
+    notebook.interrupt()
+    notebook.wait_for_end(cell("blocking"))
+    notebook.wait_until_ready()
+    [kernel] = kernels(extended_rig)
+    assert (kernel["execution_state"], kernel_state(notebook)) == ("idle", "idle")
