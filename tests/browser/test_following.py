@@ -7,7 +7,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Response, expect
 
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.quick import QUICK_ENV
@@ -33,9 +33,26 @@ for step in itertools.count(1):
     time.sleep(0.05)
 """
 
+# It writes event files when there is a file `go`, and ends when it is gone.
+WRITE_LATER = """\
+while not go.exists():
+    time.sleep(0.05)
+write_events(ctx.log_dir, loss=[1 / (i + 1) for i in range(30)])
+while go.exists():
+    time.sleep(0.05)
+"""
+
 CELLS = {
-    "load": "%load_ext tfos_lab",
+    "load": """%load_ext tfos_lab
+import time
+from pathlib import Path
+from tests.support.quick import QUICK_ENV
+from tests.support.unix_http import write_events
+go = Path("go").absolute()""",
     "blocking": quick_cell("name=blocking", ENDLESS),
+    "late": f"%%tfos name=late tensorboard local=processes env=QUICK_ENV\n{WRITE_LATER}",
+    "short": "%%tfos name=short tensorboard local=processes env=QUICK_ENV\nwrite_events(ctx.log_dir, loss=[0.5, 0.4])",
+    "silent": "%%tfos name=silent tensorboard local=processes env=QUICK_ENV\n1",
 }
 
 
@@ -88,3 +105,39 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig
     notebook.wait_until_ready()
     [kernel] = kernels(extended_rig)
     assert (kernel["execution_state"], kernel_state(notebook)) == ("idle", "idle")
+
+
+def board(notebook: Notebook, name: str) -> Locator:
+    return notebook.output(cell(name)).locator(".tfos-board")
+
+
+def dashboards_of(listing: dict[str, Any]) -> list[str]:
+    return [name for name, dashboard in listing.items() if dashboard["enabled"]]
+
+
+def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    listings: list[Response] = []
+    notebook.page.on("response", lambda answer: listings.append(answer) if "plugins_listing" in answer.url else None)
+    notebook.start_cell(cell("late"))
+    in_state(notebook, "running")
+    expect(board(notebook, "late")).to_contain_text("waits for the first event files")
+    expect(board(notebook, "late").locator("iframe")).to_have_count(0)
+    notebook.screenshot("tensorboard-awaited", board(notebook, "late"))
+    (extended_rig.notebooks / "go").touch()
+    page = board(notebook, "late").frame_locator("iframe")
+    expect(page.locator("card-view").first).to_be_visible()
+    assert listings
+    assert all(dashboards_of(answer.json()) for answer in listings), "it would say that no dashboards are active"
+    (extended_rig.notebooks / "go").unlink()
+    notebook.wait_for_end(cell("late"))
+
+
+def test_tensorboard_of_a_run_that_is_over_at_once_shows_it(notebook: Notebook) -> None:
+    notebook.run_cell(cell("short"))
+    expect(board(notebook, "short").frame_locator("iframe").locator("card-view").first).to_be_visible()
+
+
+def test_tensorboard_of_a_run_without_event_files_says_so(notebook: Notebook) -> None:
+    notebook.run_cell(cell("silent"))
+    expect(board(notebook, "silent")).to_contain_text("There are no event files in")
+    expect(board(notebook, "silent").locator("iframe")).to_have_count(0)
