@@ -50,6 +50,7 @@ from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import write_events
 go = Path("go").absolute()""",
     "blocking": quick_cell("name=blocking", ENDLESS),
+    "hello": quick_cell("name=hello", "print('hello')"),
     "late": f"%%tfos name=late tensorboard local=processes env=QUICK_ENV\n{WRITE_LATER}",
     "short": "%%tfos name=short tensorboard local=processes env=QUICK_ENV\nwrite_events(ctx.log_dir, loss=[0.5, 0.4])",
     "silent": "%%tfos name=silent tensorboard local=processes env=QUICK_ENV\n1",
@@ -105,6 +106,27 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig
     notebook.wait_until_ready()
     [kernel] = kernels(extended_rig)
     assert (kernel["execution_state"], kernel_state(notebook)) == ("idle", "idle")
+
+
+def picture(notebook: Notebook, name: str) -> Locator:
+    return notebook.output(cell(name)).locator(".tfos-static")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_was_printed_is_read_without_a_click_and_the_logs_open(notebook: Notebook, scheme: str) -> None:
+    if scheme == "dark":
+        notebook.use_dark_theme()
+    notebook.run_cell(cell("hello"))
+    said = picture(notebook, "hello").locator(".tfos-said")
+    expect(said).to_have_text(["chief:0hello", "worker:0hello"])
+    expect(said.first).to_be_visible()
+    notebook.screenshot(f"printed-{scheme}", notebook.cell(cell("hello")))
+    picture(notebook, "hello").get_by_role("link", name="worker:0").click()
+    editor = notebook.page.locator(".jp-FileEditor")
+    expect(editor).to_contain_text("hello")
+    notebook.command("application:close")
+    expect(editor).to_have_count(0)
+    notebook.command("apputils:change-theme", theme="JupyterLab Light")
 
 
 def board(notebook: Notebook, name: str) -> Locator:

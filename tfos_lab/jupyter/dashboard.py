@@ -46,6 +46,7 @@ from tfos_lab.jupyter.display_base import Display, WatchedCluster, current_kerne
 from tfos_lab.jupyter.errors_view import render_error
 from tfos_lab.jupyter.log_feed import LogFeed
 from tfos_lab.jupyter.log_files import read_piece
+from tfos_lab.jupyter.log_links import link_to
 from tfos_lab.jupyter.pace import Pace
 from tfos_lab.jupyter.series import SeriesBook
 from tfos_lab.jupyter.static_bundle import make_bundle, style_sheet
@@ -207,10 +208,13 @@ class Dashboard(Display):
         view = self._cluster.view()
         # A cell that waits raises the error itself.
         error = "" if self._blocking or view.state != "failed" else "\n".join(render_error(self._cluster.failure()))
-        return make_bundle(view, self._read_tail, self._cluster.run_dir, reports, error)
+        return make_bundle(view, self._read_tail, self._cluster.run_dir, reports, error, link_of=self._link_to_log)
 
     def _read_tail(self, node: str, lines: int) -> str:
         return self._cluster.logs(node, tail=lines)
+
+    def _link_to_log(self, node: str) -> str | None:
+        return link_to(self._cluster.log_path(node))
 
     # The pump.
 

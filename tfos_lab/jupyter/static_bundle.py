@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,16 +17,11 @@ from pathlib import Path
 from tfos_lab.engine.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.phases import Span, spans_of
 from tfos_lab.jupyter import summary
-from tfos_lab.jupyter.log_text import count_lines, html_text, last_lines, plain_text, render_log
+from tfos_lab.jupyter.log_text import html_text, plain_text, render_log
 from tfos_lab.jupyter.metric_charts import render_charts
+from tfos_lab.jupyter.printed_view import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.series import all_series
 
-TailReader = Callable[[str, int], str]
-
-# How much of each node's log stays in the notebook, and of how many nodes that did not fail.
-FAILED_LINES = 60
-OTHER_LINES = 20
-MAX_TAILS = 8
 _MAX_LINE_CHARS = 1_000
 
 STYLE_SHEETS = ("theme.css", "summary.css")
@@ -38,6 +33,8 @@ def make_bundle(
     run_dir: str | Path | None = None,
     reports: Sequence[MetricsReported] = (),
     error: str = "",
+    *,
+    link_of: Linker = no_link,
 ) -> dict[str, str]:
     """Return the MIME bundle that replaces the live dashboard.
 
@@ -53,6 +50,8 @@ def make_bundle(
         What nodes have reported; drawn as charts.
     error : str
         Why the cluster failed, as a traceback, where the cell itself does not raise it.
+    link_of : callable, optional
+        ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
 
     Returns
     -------
@@ -61,7 +60,7 @@ def make_bundle(
     """
     view = summary.with_endings(view)
     return {
-        "text/html": render_html(view, read_tail, run_dir, reports, error),
+        "text/html": render_html(view, read_tail, run_dir, reports, error, link_of=link_of),
         "text/plain": "\n".join([render_text(view, run_dir), *([_plain_error(error)] if error else [])]),
     }
 
@@ -72,6 +71,8 @@ def render_html(
     run_dir: str | Path | None = None,
     reports: Sequence[MetricsReported] = (),
     error: str = "",
+    *,
+    link_of: Linker = no_link,
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
     parts = [
@@ -84,8 +85,8 @@ def render_html(
         _table(view),
         render_charts(all_series(reports, view.started_s), [node.node for node in view.nodes]),
         _error(error),
-        *_tails(view, read_tail),
-        _where(run_dir),
+        *render_printed(view, read_tail, link_of),
+        render_where(view, run_dir, link_of),
         "</div>",
     ]
     return "\n".join(part for part in parts if part)
@@ -209,27 +210,6 @@ def _column_class(column: summary.Column) -> str:
     return f' class="tfos-rank{column.rank}{numeric}"'
 
 
-def _tails(view: ClusterView, read_tail: TailReader) -> Iterable[str]:
-    broken = [node for node in view.nodes if node.state in summary.BROKEN_STATES]
-    others = [node for node in view.nodes if node.state not in summary.BROKEN_STATES]
-    for node in broken[:MAX_TAILS]:
-        yield _tail(node, read_tail, FAILED_LINES)
-    for node in others[: max(0, MAX_TAILS - len(broken))]:
-        yield _tail(node, read_tail, OTHER_LINES)
-
-
-def _tail(node: NodeView, read_tail: TailReader, lines: int) -> str:
-    runs = last_lines(render_log(read_tail(node.node, lines), _MAX_LINE_CHARS), lines)
-    if not plain_text(runs).strip():
-        return ""
-    count = count_lines(runs)
-    label = f"last {count} lines" if count > 1 else "last line"
-    return (
-        f'<details class="tfos-tail" data-state="{_escape(node.state)}"><summary>{_escape(node.node)} '
-        f'<span class="tfos-facts">{label}</span></summary><pre class="tfos-log">{html_text(runs)}</pre></details>'
-    )
-
-
 def _error(text: str) -> str:
     if not text:
         return ""
@@ -241,12 +221,6 @@ def _error(text: str) -> str:
 
 def _plain_error(text: str) -> str:
     return plain_text(render_log(text)).rstrip()
-
-
-def _where(run_dir: str | Path | None) -> str:
-    return (
-        f'<div class="tfos-where">Logs: <span class="tfos-path">{_escape(str(run_dir))}</span></div>' if run_dir else ""
-    )
 
 
 def _cell_text(column: summary.Column, node: NodeView) -> str:
