@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 import urllib.request
 from typing import Any
 
+import nbconvert
+import nbformat
 import pytest
 from playwright.sync_api import Locator, Response, expect
 
@@ -50,6 +54,7 @@ from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import write_events
 go = Path("go").absolute()""",
     "blocking": quick_cell("name=blocking", ENDLESS),
+    "background": quick_cell("name=background background", ENDLESS),
     "hello": quick_cell("name=hello", "print('hello')"),
     "late": f"%%tfos name=late tensorboard local=processes env=QUICK_ENV\n{WRITE_LATER}",
     "short": "%%tfos name=short tensorboard local=processes env=QUICK_ENV\nwrite_events(ctx.log_dir, loss=[0.5, 0.4])",
@@ -76,10 +81,14 @@ def in_state(notebook: Notebook, state: str) -> None:
     expect(live(notebook).locator(".tfos-header .tfos-state")).to_have_attribute("data-state", state)
 
 
+def ask(rig: JupyterRig, path: str, method: str = "GET") -> Any:
+    request = urllib.request.Request(f"{rig.url}{path}", method=method, headers={"Authorization": f"token {rig.token}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
 def kernels(rig: JupyterRig) -> list[dict[str, Any]]:
-    request = urllib.request.Request(f"{rig.url}api/kernels", headers={"Authorization": f"token {rig.token}"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return list(json.load(answer))
+    return list(ask(rig, "api/kernels"))
 
 
 def kernel_state(notebook: Notebook) -> str:
@@ -127,6 +136,109 @@ def test_what_was_printed_is_read_without_a_click_and_the_logs_open(notebook: No
     notebook.command("application:close")
     expect(editor).to_have_count(0)
     notebook.command("apputils:change-theme", theme="JupyterLab Light")
+
+
+def saved(notebook: Notebook, rig: JupyterRig, name: str, wanted: str) -> str:
+    """Save until the cell's picture in the file matches; return the picture."""
+    deadline = time.monotonic() + 60
+    while True:
+        notebook.save()
+        read = nbformat.read(rig.notebooks / notebook.name, as_version=4)
+        datas = [output.data for output in read.cells[cell(name)].outputs if output.output_type == "display_data"]
+        if datas and re.search(wanted, datas[0].get("text/html", ""), re.DOTALL):
+            assert [set(data) for data in datas] == [{"text/html", "text/plain"}], "a widget would not be found again"
+            return str(datas[0]["text/html"])
+        assert time.monotonic() < deadline, datas
+        time.sleep(0.5)
+
+
+def exported(notebook: Notebook, rig: JupyterRig) -> str:
+    """Return the saved notebook as HTML."""
+    read = nbformat.read(rig.notebooks / notebook.name, as_version=4)
+    body, _ = nbconvert.HTMLExporter().from_notebook_node(read)
+    return re.sub(r"<[^>]*>", " ", body)
+
+
+def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.run_cell(cell("background"))
+    in_state(notebook, "running")
+    seen = saved(notebook, extended_rig, "background", r"2/2 nodes running.*at step [1-9]")
+    step = max(int(number) for number in re.findall(r"at step (\d+)", seen))
+    assert "Seen at " in seen
+    later = saved(notebook, extended_rig, "background", rf"at step {step + 5}\d*\n")
+    assert 'data-state="running"' in later
+    assert re.search(r"running.*2/2 nodes running", exported(notebook, extended_rig), re.DOTALL)
+    in_state(notebook, "running")  # the page itself shows the dashboard all the while
+    expect(live(notebook)).to_have_count(1)
+
+
+def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_background_back(
+    notebook: Notebook, extended_rig: JupyterRig
+) -> None:
+    notebook.page.reload()
+    notebook.wait_until_ready()
+    in_state(notebook, "running")
+    expect(live(notebook).get_by_role("tabpanel")).to_contain_text("at step")
+    saved(notebook, extended_rig, "background", "2/2 nodes running")
+
+
+def test_a_view_that_lost_its_kernel_says_so_and_so_does_the_file(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
+    in_state(notebook, "lost")
+    reason = live(notebook).locator(".tfos-reason")
+    expect(reason).to_contain_text(re.compile(r"The kernel was restarted at \d\d:\d\d:\d\d\."))
+    expect(reason).to_contain_text(str(extended_rig.notebooks / "runs"))
+    expect(live(notebook)).not_to_contain_text("● running")
+    expect(live(notebook).get_by_role("row").filter(has_text="lost")).to_have_count(2)
+    expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
+    notebook.screenshot("kernel-lost-live", notebook.output(cell("background")))
+    saved(notebook, extended_rig, "background", "lost.*The kernel was restarted at")
+    assert "The kernel was restarted at" in exported(notebook, extended_rig)
+    notebook.page.reload()
+    notebook.wait_until_ready()
+    lost = picture(notebook, "background")
+    expect(lost).to_contain_text("The kernel was restarted at")
+    expect(lost.locator('.tfos-state[data-state="running"]')).to_have_count(0)
+    assert "model not found" not in notebook.page.inner_text("body")
+    notebook.screenshot("kernel-lost-saved", notebook.output(cell("background")))
+
+
+def test_a_picture_of_a_run_whose_kernel_ended_unseen_does_not_say_that_it_runs(
+    notebook: Notebook, extended_rig: JupyterRig
+) -> None:
+    notebook.run_cell(cell("load"))
+    notebook.run_cell(cell("background"))
+    saved(notebook, extended_rig, "background", "2/2 nodes running")
+    notebook.page.goto("about:blank")
+    [kernel] = kernels(extended_rig)
+    ask(extended_rig, f"api/kernels/{kernel['id']}/restart", method="POST")
+    again = extended_rig.open_notebook(notebook.name)
+    seen = picture(again, "background")
+    expect(seen).to_contain_text("It is not followed any more: the run has ended since, or its kernel has. Seen at ")
+    expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
+    expect(seen).to_contain_text(str(extended_rig.notebooks / "runs"))
+    again.screenshot("kernel-lost-unseen", again.output(cell("background")))
+    again.close()
+    notebook.page.goto(f"{extended_rig.url}lab/tree/{notebook.name}?token={extended_rig.token}")
+    notebook.wait_until_ready()
+
+
+def test_a_cell_that_blocks_says_after_a_reload_that_it_runs_on(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.run_cell(cell("load"))
+    notebook.start_cell(cell("blocking"))
+    in_state(notebook, "running")
+    saved(notebook, extended_rig, "blocking", "2/2 nodes running")
+    notebook.page.reload()
+    seen = picture(notebook, "blocking")
+    expect(seen.locator(".tfos-seen")).to_contain_text("It runs on: running, 2/2 nodes running.")
+    expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
+    [kernel] = kernels(extended_rig)
+    assert kernel["execution_state"] == "busy"
+    notebook.screenshot("reloaded-while-blocking")
+    notebook.interrupt()
+    expect(seen.locator(".tfos-header")).to_contain_text("stopped")
+    expect(seen.locator(".tfos-seen")).to_have_count(0)
+    saved(notebook, extended_rig, "blocking", "stopped")
 
 
 def board(notebook: Notebook, name: str) -> Locator:

@@ -1,12 +1,17 @@
 """What stays in the notebook when a cell has ended: a picture of the cluster that needs neither a kernel nor a network.
 
 The HTML is whole in itself (escaped text, one ``<style>``, no script), so it survives saving, reopening, ``nbconvert``
-and mail. Where a front end strips the style, plain tables and ``<details>`` remain.
+and mail. Where a front end strips the style, plain tables and ``<details>`` remain. The picture of a run that goes on
+says when it was taken; it has a small script that asks the Jupyter server how the run is by now, and does nothing
+elsewhere.
 """
 
 from __future__ import annotations
 
 import html
+import itertools
+import json
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -19,10 +24,13 @@ from tfos_lab.engine.phases import Span, spans_of
 from tfos_lab.jupyter import summary
 from tfos_lab.jupyter.log_text import html_text, plain_text, render_log
 from tfos_lab.jupyter.metric_charts import render_charts
+from tfos_lab.jupyter.outputs import script
 from tfos_lab.jupyter.printed_view import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.series import all_series
 
 _MAX_LINE_CHARS = 1_000
+
+_numbers = itertools.count(1)
 
 STYLE_SHEETS = ("theme.css", "summary.css")
 
@@ -79,6 +87,7 @@ def render_html(
         f"<style>{style_sheet(*STYLE_SHEETS)}</style>",
         f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
         _header(view),
+        _seen(view),
         _notes(view),
         _timeline(view),
         _feed(view),
@@ -99,6 +108,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
     lines = [
         _headline_text(view),
+        *([] if view.state in summary.ENDED_STATES else [_seen_text()]),
         *([view.reason] if view.reason else []),
         *([summary.phase_line(view)] if view.timings else []),
         *summary.feed_lines(view),
@@ -132,6 +142,22 @@ def _header(view: ClusterView) -> str:
         f'<div class="tfos-header">{_state(view.state)} <strong class="tfos-name">{_escape(view.name)}</strong> '
         f'<span class="tfos-facts">{_escape(summary.headline(view))} · {seconds}</span></div>'
     )
+
+
+def _seen(view: ClusterView) -> str:
+    """Say of a run that goes on when it was so; a script asks how it is by now, where a Jupyter server knows."""
+    if view.state in summary.ENDED_STATES:
+        return ""
+    element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
+    options = json.dumps({"element": element, "run": view.cluster_id}).replace("<", "\\u003c")
+    return (
+        f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>'
+        f"<script>({script('seen_note.js')})({options})</script>"
+    )
+
+
+def _seen_text() -> str:
+    return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
 
 
 def _state(state: str) -> str:
