@@ -165,9 +165,11 @@ def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, exten
     seen = saved(notebook, extended_rig, "background", r"2/2 nodes running.*at step [1-9]")
     step = max(int(number) for number in re.findall(r"at step (\d+)", seen))
     assert "Seen at " in seen
+    before = kernels(extended_rig)[0]["last_activity"]
     later = saved(notebook, extended_rig, "background", rf"at step {step + 5}\d*\n")
     assert 'data-state="running"' in later
     assert re.search(r"running.*2/2 nodes running", exported(notebook, extended_rig), re.DOTALL)
+    assert kernels(extended_rig)[0]["last_activity"] > before, "a server that culls idle kernels must leave it alone"
     in_state(notebook, "running")  # the page itself shows the dashboard all the while
     expect(live(notebook)).to_have_count(1)
 
@@ -192,7 +194,10 @@ def test_a_view_that_lost_its_kernel_says_so_and_so_does_the_file(notebook: Note
     expect(live(notebook).get_by_role("row").filter(has_text="lost")).to_have_count(2)
     expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
     notebook.screenshot("kernel-lost-live", notebook.output(cell("background")))
-    saved(notebook, extended_rig, "background", "lost.*The kernel was restarted at")
+    lost_file = saved(
+        notebook, extended_rig, "background", "lost.*last seen with 2/2 nodes running.*The kernel was restarted"
+    )
+    assert 'data-state="running"><span' not in lost_file
     assert "The kernel was restarted at" in exported(notebook, extended_rig)
     notebook.page.reload()
     notebook.wait_until_ready()
@@ -230,7 +235,7 @@ def test_a_cell_that_blocks_says_after_a_reload_that_it_runs_on(notebook: Notebo
     saved(notebook, extended_rig, "blocking", "2/2 nodes running")
     notebook.page.reload()
     seen = picture(notebook, "blocking")
-    expect(seen.locator(".tfos-seen")).to_contain_text("It runs on: running, 2/2 nodes running.")
+    expect(seen.locator(".tfos-seen")).to_contain_text("It runs on (running, 2/2 nodes running).")
     expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
     [kernel] = kernels(extended_rig)
     assert kernel["execution_state"] == "busy"

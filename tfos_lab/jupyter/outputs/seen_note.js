@@ -38,8 +38,8 @@ function followRun({ element, run, waited = 0 }) {
     if (cluster) {
       const up = cluster.nodes.filter(({ state }) => state === "running" || state === "serving").length;
       box.textContent =
-        `It runs on: ${cluster.state}, ${up}/${cluster.nodes.length} nodes running. This page was loaded meanwhile; ` +
-        `the live view comes back as soon as the kernel is free, and ■ stops a cell that still runs. ${seen}`;
+        `It runs on (${cluster.state}, ${up}/${cluster.nodes.length} nodes running). This page was loaded meanwhile: ` +
+        `the live view comes back as soon as the kernel is free; ■ stops a cell that still runs. ${seen}`;
       later();
       return;
     }

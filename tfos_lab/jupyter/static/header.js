@@ -56,7 +56,7 @@ export class Header {
     this.olderFeeds = element("div");
     this.reason = element("div", { class: "tfos-reason" });
     this.notes = element("div");
-    this.silence = element("div", { class: "tfos-note tfos-silence", hidden: true });
+    this.silence = element("div", { class: "tfos-silence", hidden: true });
     this.announcer = element("span", { class: "tfos-hidden", role: "status", "aria-live": "polite" });
     this.el = element(
       "div",

@@ -72,6 +72,7 @@ export function lostPicture(bundle, sentence) {
   const page = (bundle["text/html"] ?? "")
     .replace(/<script>.*?<\/script>/s, "")
     .replace(STATE, () => LOST)
+    .replace('<span class="tfos-facts">', '<span class="tfos-facts">last seen with ')
     .replace(/(<div class="tfos-seen"[^>]*>)([^<]*)/, (_, tag, seen) => `${tag}${said} ${seen}`);
   return { ...bundle, "text/html": page, "text/plain": `${sentence}\n${bundle["text/plain"] ?? ""}` };
 }
