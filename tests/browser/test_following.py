@@ -22,6 +22,12 @@ pytestmark = pytest.mark.browser
 expect.set_options(timeout=60_000)
 
 LOOKS = 6
+RECORD_STATES = """() => {
+  window.kernelStates = [];
+  window.jupyterapp.shell.currentWidget.sessionContext.statusChanged.connect((_, state) => {
+    window.kernelStates.push(state);
+  });
+}"""
 
 
 def quick_cell(options: str, body: str) -> str:
@@ -97,6 +103,7 @@ def kernel_state(notebook: Notebook) -> str:
 
 
 def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.page.evaluate(RECORD_STATES)
     notebook.start_cell(cell("blocking"))
     in_state(notebook, "running")
     expect(live(notebook).get_by_role("tabpanel")).to_contain_text("at step")
@@ -109,6 +116,7 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig
         [kernel] = kernels(extended_rig)
         seen.append((kernel["execution_state"], kernel_state(notebook)))
     assert seen == [("busy", "busy")] * LOOKS
+    assert notebook.page.evaluate("() => window.kernelStates") == ["busy"], "not for a moment anything else"
     expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
     notebook.interrupt()
     notebook.wait_for_end(cell("blocking"))
@@ -244,6 +252,24 @@ def test_a_cell_that_blocks_says_after_a_reload_that_it_runs_on(notebook: Notebo
     expect(seen.locator(".tfos-header")).to_contain_text("stopped")
     expect(seen.locator(".tfos-seen")).to_have_count(0)
     saved(notebook, extended_rig, "blocking", "stopped")
+
+
+def test_a_run_that_the_notebook_was_not_saved_with_is_told_of(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.wait_until_ready()
+    notebook.start_cell(cell("blocking"))
+    in_state(notebook, "running")
+    notebook.page.once("dialog", lambda dialog: dialog.accept())  # that it was not saved
+    notebook.page.reload()
+    toast = notebook.page.locator(".Toastify__toast")
+    expect(toast).to_contain_text("The cluster blocking runs on in the kernel of following.ipynb: running, 2/2 nodes")
+    expect(toast).to_be_visible()
+    expect(picture(notebook, "blocking").locator(".tfos-header")).to_contain_text("stopped")
+    notebook.screenshot("running-note")
+    toast.get_by_role("button", name="Show Clusters").click()
+    expect(notebook.page.locator("#tfos-lab-clusters .tfos-lab-card")).to_contain_text("blocking")
+    notebook.interrupt()
+    notebook.wait_until_ready()
+    notebook.command("application:toggle-left-area")
 
 
 def board(notebook: Notebook, name: str) -> Locator:

@@ -11,19 +11,24 @@ import pytest
 from tfos_lab.jupyter.busy_kernel import keep_busy
 
 
+def request(msg_type: str) -> dict[str, Any]:
+    return {"header": {"msg_id": f"id of {msg_type}", "msg_type": msg_type}, "content": {}}
+
+
 class TalkingKernel:
-    """Announces as ipykernel does; ``said`` is what its front ends have heard."""
+    """Announces as ipykernel does; ``said`` is what its front ends have heard: status, and type and id of its cause."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[str, Any]] = []
-        self._parents: dict[str, Any] = {"shell": "the cell"}
+        self.said: list[tuple[str, str, str]] = []
+        self._parents = {"shell": request("execute_request"), "control": request("create_subshell_request")}
 
-    def get_parent(self, channel: str) -> Any:
+    def get_parent(self, channel: str) -> dict[str, Any]:
         on_main = threading.current_thread() is threading.main_thread()
-        return self._parents[channel] if on_main else f"a message on {channel}"
+        return self._parents[channel] if on_main or channel == "control" else request("comm_msg")
 
     def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
-        self.said.append((status, parent or self.get_parent(channel)))
+        header = (parent or self.get_parent(channel))["header"]
+        self.said.append((status, header["msg_type"], header["msg_id"]))
 
     def answer_elsewhere(self, channel: str) -> None:
         """Answer a message as a subshell (``shell``) or the control thread does."""
@@ -34,11 +39,14 @@ class TalkingKernel:
 
         in_thread(answer)
 
-    def run_cell(self, name: str, cell: Callable[[], None]) -> None:
-        self._parents["shell"] = name
+    def run_cell(self, cell: Callable[[], None]) -> None:
         self._publish_status("busy", "shell")
         cell()
         self._publish_status("idle", "shell")
+
+    def tracked(self) -> list[str]:
+        """What a server goes by that leaves some requests out of account."""
+        return [status for status, msg_type, _ in self.said if msg_type != "comm_info_request"]
 
 
 def in_thread(target: Callable[[], None]) -> None:
@@ -47,13 +55,14 @@ def in_thread(target: Callable[[], None]) -> None:
     thread.join()
 
 
-@pytest.mark.parametrize("channel", ["shell", "control"])
-def test_the_cell_has_the_last_word_while_it_runs(channel: str) -> None:
+@pytest.mark.parametrize(("channel", "cause"), [("shell", "comm_msg"), ("control", "create_subshell_request")])
+def test_nothing_else_makes_a_kernel_idle_that_runs_a_cell(channel: str, cause: str) -> None:
     kernel = TalkingKernel()
     keep_busy(kernel)
-    kernel._parents["control"] = "not asked"
     kernel.answer_elsewhere(channel)
-    assert kernel.said[-2:] == [("idle", f"a message on {channel}"), ("busy", "the cell")]
+    assert set(kernel.tracked()) == {"busy"}
+    assert ("idle", "comm_info_request", f"id of {cause}") in kernel.said, "whoever asked hears that it is answered"
+    assert kernel.said[-1] == ("busy", "execute_request", "id of execute_request"), "for who goes by every word"
 
 
 def test_after_the_cell_idle_is_idle() -> None:
@@ -61,16 +70,15 @@ def test_after_the_cell_idle_is_idle() -> None:
     keep_busy(kernel)
     kernel._publish_status("idle", "shell")
     kernel.answer_elsewhere("shell")
-    assert kernel.said[-1] == ("idle", "a message on shell")
+    assert kernel.said[-1] == ("idle", "comm_msg", "id of comm_msg")
 
 
-def test_the_next_cell_is_busy_with_itself() -> None:
+def test_the_next_cell_is_busy_as_long_as_it_runs() -> None:
     kernel = TalkingKernel()
     keep_busy(kernel)
     kernel._publish_status("idle", "shell")
-    kernel.run_cell("the next cell", lambda: kernel.answer_elsewhere("shell"))
-    assert [status for status, parent in kernel.said if parent == "the next cell"] == ["busy", "busy", "idle"]
-    assert kernel.said[-1][0] == "idle"
+    kernel.run_cell(lambda: kernel.answer_elsewhere("shell"))
+    assert kernel.tracked() == ["idle", "busy", "busy", "idle"]
 
 
 def test_it_is_said_again_for_pages_that_come_late() -> None:
@@ -78,18 +86,24 @@ def test_it_is_said_again_for_pages_that_come_late() -> None:
     busy = keep_busy(kernel)
     assert busy is not None
     in_thread(busy.repeat)
-    assert kernel.said == [("busy", "the cell")]
+    assert kernel.tracked() == ["busy"]
     kernel._publish_status("idle", "shell")
     in_thread(busy.repeat)
-    assert kernel.said[-1] == ("idle", "the cell")
+    assert kernel.tracked() == ["busy", "idle"]
 
 
 def test_a_kernel_is_put_right_once() -> None:
     kernel = TalkingKernel()
     assert keep_busy(kernel) is keep_busy(kernel)
     kernel.answer_elsewhere("shell")
-    assert [status for status, _ in kernel.said] == ["busy", "idle", "busy"]
+    assert len(kernel.said) == 3
 
 
 def test_a_kernel_that_announces_nothing_is_left_alone() -> None:
     assert keep_busy(None) is None
+
+
+def test_the_requests_that_are_left_out_of_account_are_the_server_s() -> None:
+    from jupyter_server.services.kernels.kernelmanager import MappingKernelManager
+
+    assert "comm_info_request" in MappingKernelManager.untracked_message_types.default()

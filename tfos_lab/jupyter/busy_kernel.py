@@ -3,7 +3,11 @@
 A kernel that runs a cell still answers on its control channel and on subshells, which is how JupyterLab sends what
 widgets say. ipykernel announces ``busy`` and ``idle`` around each of these answers without regard to the cell, and
 JupyterLab's status bar and the server's list of kernels believe the last word: one message of the dashboard, and the
-kernel is shown as idle, and may be culled, until the cell has ended. Here the cell has the last word.
+kernel is shown as idle, and may be culled, until the cell has ended.
+
+While a cell runs, such announcements are made as for a request that says nothing of how busy a kernel is, which server
+and JupyterLab leave out of account; whoever waits for the answer knows it by its id. For older ones, which take every
+word for the kernel's own, the cell has the last word.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import threading
 from typing import Any
 
 _MARK = "tfos_lab_busy"
+# One of the server's `untracked_message_types`, by which JupyterLab goes, too.
+_UNTRACKED = "comm_info_request"
 
 
 class BusyKernel:
@@ -39,11 +45,19 @@ class BusyKernel:
 
     def _announce(self, status: str, channel: str, parent: Any = None) -> None:
         with self._lock:
-            self._publish(status, channel, parent=parent)
             if parent is None and channel == "shell" and _on_main_thread():
+                self._publish(status, channel)
                 self._running = self._kernel.get_parent("shell") if status == "busy" else None
-            elif status == "idle":
+                return
+            parent = parent or self._kernel.get_parent(channel)
+            self._publish(status, channel, parent=_untracked(parent) if self._running else parent)
+            if status == "idle":
                 self.repeat()
+
+
+def _untracked(parent: dict[str, Any]) -> dict[str, Any]:
+    """Return a request as one of the same id by which nobody judges whether the kernel is busy."""
+    return {**parent, "header": {**parent.get("header", {}), "msg_type": _UNTRACKED}}
 
 
 def keep_busy(kernel: Any) -> BusyKernel | None:
