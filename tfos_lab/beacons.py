@@ -181,11 +181,23 @@ def own_server_url() -> str:
     parent = os.environ.get("JPY_PARENT_PID", "")
     if not parent.isdigit() or not _is_announced(int(parent)):
         return ""
-    try:
-        server = msgspec.json.decode((folder().parent / f"jpserver-{parent}.json").read_bytes(), type=_ServerFile)
-    except (OSError, msgspec.DecodeError):
+    server = _read_server_file(parent)
+    if server is None:
         return os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "")
     return server.base_url if "JUPYTERHUB_SERVICE_PREFIX" in os.environ else server.url
+
+
+def own_server_root() -> str:
+    """Return the folder whose files the Jupyter server of this kernel shows; nothing if there is none that says so."""
+    server = _read_server_file(os.environ.get("JPY_PARENT_PID", ""))
+    return server.root_dir if server is not None else ""
+
+
+def _read_server_file(pid: str) -> _ServerFile | None:
+    try:
+        return msgspec.json.decode((folder().parent / f"jpserver-{pid}.json").read_bytes(), type=_ServerFile)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _is_announced(pid: int) -> bool:
@@ -200,3 +212,4 @@ class _ServerFile(msgspec.Struct):
 
     url: str
     base_url: str
+    root_dir: str = ""

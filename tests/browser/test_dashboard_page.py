@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import expect
@@ -38,6 +39,19 @@ def test_a_late_heartbeat_is_marked(stage: Stage) -> None:
     expect(stage.row("chief:0").locator(".tfos-late")).to_have_text(re.compile(r"4\d s ago"))
     expect(stage.row("worker:0").locator(".tfos-beat")).to_have_text("now")
     expect(stage.row("worker:1").locator(".tfos-beat")).to_have_text("")
+
+
+def test_a_kernel_that_says_nothing_is_called_silent_until_it_speaks(stage: Stage) -> None:
+    silence = stage.page.locator(".tfos-silence")
+    stage.cluster.set_state("running")
+    stage.show()
+    expect(silence).to_be_hidden()
+    stage.page.clock.set_system_time(datetime.now(tz=UTC) + timedelta(minutes=1))
+    expect(silence).to_have_text(
+        re.compile(r"No word from the kernel since \d\d:\d\d:\d\d: shown is how the run was then. Logs: /runs/1")
+    )
+    stage.write(("chief:0", "here\n"))
+    expect(silence).to_be_hidden()
 
 
 def test_only_changes_of_state_are_announced(stage: Stage) -> None:

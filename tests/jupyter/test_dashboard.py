@@ -50,6 +50,10 @@ class Browser:
         self.comms.append(made)
         return made
 
+    def show(self, kind: str, shown: Any, display_id: str, metadata: dict[str, Any]) -> None:
+        assert metadata == {"tfos_lab": {"display": display_id}}, "by this a page finds the output again"
+        self.outputs.append((kind, shown, display_id))
+
     def send(self, content: dict[str, Any]) -> None:
         message = {"content": {"data": {"method": "custom", "content": content}}, "buffers": []}
         self.comm.handle_msg(message)
@@ -76,12 +80,12 @@ def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
     made = Browser()
     monkeypatch.setattr(comm, "create_comm", made.create_comm)
     monkeypatch.setattr(
-        dashboard, "display", lambda shown, *, display_id: made.outputs.append(("display", shown, display_id))
+        dashboard, "display", lambda shown, *, display_id, metadata: made.show("display", shown, display_id, metadata)
     )
     monkeypatch.setattr(
         dashboard,
         "update_display",
-        lambda shown, *, display_id, raw: made.outputs.append(("update", shown, display_id)),
+        lambda shown, *, display_id, raw, metadata: made.show("update", shown, display_id, metadata),
     )
     return made
 
@@ -203,6 +207,67 @@ def test_a_page_fetches_a_log_file_piece_by_piece(browser: Browser, cluster: Fak
 def test_only_logs_of_nodes_can_be_fetched(browser: Browser, shown: Dashboard, node: str) -> None:
     browser.send({"kind": "fetch", "page": "p", "node": node, "offset": 0})
     assert not browser.customs("file")
+
+
+def pictures(browser: Browser) -> list[str]:
+    return [message["bundle"]["text/html"] for message in browser.customs("picture")]
+
+
+def test_the_picture_in_the_document_follows_each_change_of_state(
+    browser: Browser, cluster: FakeCluster, shown: Dashboard
+) -> None:
+    wait_for(lambda: pictures(browser))
+    assert 'data-state="launching"' in pictures(browser)[0]
+    cluster.set_state("running")
+    wait_for(lambda: len(pictures(browser)) == 2)
+    assert 'data-state="running"' in pictures(browser)[1]
+    assert "Seen at " in pictures(browser)[1]
+    [picture, _] = browser.customs("picture")
+    assert picture["model"] == browser.comm.comm_id
+    assert set(picture["bundle"]) == {"text/html", "text/plain"}
+
+
+def test_the_picture_in_the_document_follows_steps_and_what_is_printed(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard, "PICTURE_EVERY_S", 0.1)
+    monkeypatch.setattr(dashboard, "PICTURE_SHARE", 1.0)
+    with Dashboard(cluster):
+        cluster.change("chief:0", step=183, state="running")
+        wait_for(lambda: pictures(browser) and ">183<" in pictures(browser)[-1])
+        cluster.write("chief:0", "at step 183\n")
+        wait_for(lambda: "at step 183" in pictures(browser)[-1])
+        count = len(pictures(browser))
+        time.sleep(0.5)
+        assert len(pictures(browser)) == count, "nothing has changed"
+
+
+def test_pictures_take_a_small_share_of_the_time(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard, "PICTURE_EVERY_S", 0.0)
+    monkeypatch.setattr(dashboard, "PICTURE_SHARE", 1e-6)
+    with Dashboard(cluster):
+        wait_for(lambda: pictures(browser))
+        cluster.change("chief:0", step=2)
+        time.sleep(0.5)
+        assert len(pictures(browser)) == 1
+
+
+def test_a_page_that_says_hello_gets_the_picture_to_find_its_place_by(
+    browser: Browser, cluster: FakeCluster, shown: Dashboard
+) -> None:
+    wait_for(lambda: pictures(browser))
+    browser.send({"kind": "hello", "page": "abc"})
+    assert len(pictures(browser)) == 2
+
+
+def test_a_page_hears_that_the_kernel_lives_when_nothing_happens(
+    browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard, "SIGN_OF_LIFE_S", 0.1)
+    with Dashboard(cluster):
+        wait_for(lambda: len(browser.views()) > 2)
 
 
 def test_stop_reaches_the_cluster_from_any_thread_without_waiting(

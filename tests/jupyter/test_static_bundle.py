@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
 from tfos_lab.engine.events import FeedView, MetricsReported
-from tfos_lab.jupyter.static_bundle import MAX_TAILS, make_bundle, render_html, render_text
+from tfos_lab.jupyter.static_bundle import make_bundle, render_html, render_text
 
 NASTY = "<script>alert('x')</script>"
 
@@ -74,31 +74,6 @@ def test_the_html_is_whole_in_itself(failed: FakeCluster) -> None:
 
 def test_the_html_stays_small_enough_to_be_saved_with_every_cell(failed: FakeCluster) -> None:
     assert len(render_html(failed.view(), tail_of(failed))) < 20_000
-
-
-def test_the_failed_node_comes_first_with_its_last_lines(failed: FakeCluster) -> None:
-    html = render_html(failed.view(), tail_of(failed))
-    first = html.split("<details")[1]
-    assert 'data-state="failed"' in first
-    assert "worker:1" in first
-    assert '<span class="tfos-fg-red">ValueError</span>' in first
-    assert "10%" not in first, "a progress bar shows only where it ended"
-    assert "20%" in first
-
-
-def test_a_large_cluster_shows_the_tails_of_few_nodes() -> None:
-    cluster = FakeCluster(nodes=40)
-    for node in cluster.nodes:
-        cluster.write(node, "x\n")
-    html = render_html(cluster.view(), tail_of(cluster))
-    assert html.count("<details") == MAX_TAILS
-    assert html.count('<th scope="row"') == 40
-
-
-def test_a_silent_node_has_no_tail() -> None:
-    cluster = FakeCluster(nodes=2)
-    cluster.write("chief:0", "\n\n")
-    assert "<details" not in render_html(cluster.view(), tail_of(cluster))
 
 
 def test_states_are_said_in_words_and_signs_not_in_colour_alone(failed: FakeCluster) -> None:

@@ -176,6 +176,29 @@ def test_a_tensorboard_that_is_not_there_is_told_in_a_sentence(url, light, short
     assert b"the kernel that it belonged to has ended" in body
 
 
+@pytest.mark.parametrize(
+    ("listing", "status"),
+    [
+        (b'{"scalars": {"enabled": false, "tab_name": "Scalars"}, "graphs": {"enabled": false}}', 503),
+        (b'{"scalars": {"enabled": false}, "graphs": {"enabled": true}}', 200),
+        (b"{}", 200),
+        (b'{"scalars": {"enabled": "no"}}', 200),
+        (b'["scalars"]', 200),
+        (b"\xff", 200),
+    ],
+)
+def test_a_tensorboard_without_anything_to_show_is_kept_back(url, light, node, listing, status):
+    light(tensorboard=node)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "listing", listing)
+        told, headers, body = ask(ticket_url(url), login=False)
+        assert ask(f"{ticket_url(url)}data/runs", login=False)[0] == 200
+    assert told == status
+    assert headers["X-Tfos-Lab"] == "1"
+    assert (b"waits for the first event files" in body) == (status == 503)
+    assert (b'http-equiv="refresh"' in body) == (status == 503), "in a tab it asks again by itself"
+
+
 def test_stop_goes_to_the_cluster_s_own_door(url, light, short_path):
     heard = []
     with socket.socket(socket.AF_UNIX) as door:

@@ -18,8 +18,10 @@ class Node(http.server.BaseHTTPRequestHandler):
 
     heard: ClassVar[list[tuple[str, HTTPMessage]]] = []
     bodies: ClassVar[list[bytes]] = []
+    listing: ClassVar[bytes] = PAGE
 
     def do_GET(self) -> None:
+        page = self.listing if self.path == "/data/plugins_listing" else PAGE
         self.heard.append((self.path, self.headers))
         self.bodies.append(self.rfile.read(int(self.headers["Content-Length"] or 0)))
         self.send_response(302 if self.path == "/away" else 200)
@@ -28,9 +30,9 @@ class Node(http.server.BaseHTTPRequestHandler):
         self.send_header("Clear-Site-Data", '"cookies"')
         self.send_header("Content-Security-Policy", "default-src *")
         self.send_header("Location", "/user/alice/logout")
-        self.send_header("Content-Length", str(len(PAGE)))
+        self.send_header("Content-Length", str(len(page)))
         self.end_headers()
-        self.wfile.write(PAGE)
+        self.wfile.write(page)
 
     do_POST = do_GET  # noqa: N815 - the base class' name
 

@@ -12,13 +12,12 @@ import itertools
 import json
 import os
 import shlex
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from tfos_lab.engine.presence import show_folder
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.outputs import script
 
 _numbers = itertools.count(1)
 
@@ -71,15 +70,8 @@ class BoardView:
         return (
             f'<div id="{element}" class="tfos-board">{beginning} '
             f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
-            f"<script>({_script()})({options})</script>"
+            f"<script>({script('board_frame.js')})({options})</script>"
         )
-
-
-@cache
-def _script() -> str:
-    """Return the function that replaces the sentence by a frame."""
-    text = (resources.files("tfos_lab.jupyter") / "outputs" / "board_frame.js").read_text("utf-8")
-    return text[text.index("function ") :].strip()
 
 
 def show_board(cluster: Any) -> None:

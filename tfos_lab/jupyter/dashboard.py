@@ -1,8 +1,8 @@
 """The live output of a cell: a widget that draws the cluster, and the thread that feeds it.
 
 The state of the cluster travels as the trait ``view``; log text and points of metrics travel as custom messages, ten
-and two a second. When the cell ends, the output is replaced by the static bundle: a saved notebook never asks for the
-widget.
+and two a second. When the cell ends, the output is replaced by the static bundle. Until then the page shows the widget,
+and the document holds a picture that follows the run: a saved notebook never asks for the widget.
 
 What the two sides say to each other (``static/dashboard.js`` is the other side):
 
@@ -13,8 +13,9 @@ front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: e
 front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
 front end  metrics   ``series``: new points of the metrics' lines, or whole lines that are ``fresh``
 front end  file      a piece of a node's log as a buffer; ``page``, ``node``, ``offset``, ``size`` of the whole file
+front end  picture   ``bundle`` that stands in the document for the widget ``model`` while the run goes on
 front end  end       ``bundle`` to put in the place of the widget ``model``
-kernel     hello     ``page``: a page has loaded; it gets the history, or the end
+kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
 kernel     fetch     ``page`` wants the piece of the log of ``node`` that begins at ``offset``
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
@@ -41,10 +42,12 @@ from IPython.display import display, update_display
 from tfos_lab.engine.events import ClusterView, NodeView
 from tfos_lab.engine.phases import Span, spans_of
 from tfos_lab.jupyter import summary
+from tfos_lab.jupyter.busy_kernel import keep_busy
 from tfos_lab.jupyter.display_base import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.errors_view import render_error
 from tfos_lab.jupyter.log_feed import LogFeed
 from tfos_lab.jupyter.log_files import read_piece
+from tfos_lab.jupyter.log_links import link_to
 from tfos_lab.jupyter.pace import Pace
 from tfos_lab.jupyter.series import SeriesBook
 from tfos_lab.jupyter.static_bundle import make_bundle, style_sheet
@@ -56,6 +59,17 @@ LOG_PERIOD_S = 0.1
 # The view is looked at once in so many periods.
 VIEW_EVERY = 2
 METRICS_EVERY = 5
+
+# Once in so many periods it is said again that the kernel is busy: a page that was loaded meanwhile has not heard it.
+BUSY_EVERY = 20
+
+# A run that goes on is looked at so often for the picture in the document; a change of its state is seen at once.
+PICTURE_EVERY_S = 3.0
+# Taking pictures may take this share of the time, whatever the size of the cluster.
+PICTURE_SHARE = 0.05
+
+# Whether or not something has changed, the front end hears so often that the kernel is there; see `static/format.js`.
+SIGN_OF_LIFE_S = 5.0
 
 # A page that has not said hello within so many periods cannot be heard (older ipykernel, busy cell): it gets the
 # history unasked.
@@ -70,7 +84,8 @@ MODULES = (
     "store.js",
     "page.js",
     "stop.js",
-    "ending.js",
+    "picture.js",
+    "kernel_watch.js",
     "board.js",
     "header.js",
     "timeline.js",
@@ -151,7 +166,12 @@ class Dashboard(Display):
         self._greeted = False
         self._ending: dict[str, str] | None = None
         self._shown: dict[str, Any] = {}
+        self._shown_s = 0.0
+        self._pictured = ""
+        self._changed = True
+        self._picture_due_s = 0.0
         self._stopper: threading.Thread | None = None
+        self._busy = keep_busy(current_kernel())
         self._widget = self._open_widget()
         self._pump = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
         self._pump.start()
@@ -166,7 +186,9 @@ class Dashboard(Display):
         finally:
             # Also when a second interrupt comes in the middle: a widget must not stay behind in the notebook.
             self._ending = self._bundle()
-            update_display(self._ending, display_id=self._id, raw=True)  # type: ignore[no-untyped-call]
+            update_display(  # type: ignore[no-untyped-call]
+                self._ending, display_id=self._id, raw=True, metadata=self._metadata()
+            )
             self._send_end(self._ending)
             _retire(self._widget)
 
@@ -189,8 +211,12 @@ class Dashboard(Display):
         widget.fallback = self._bundle()
         widget.on_msg(self._take_message)
         _hear_while_busy(widget)
-        display(widget, display_id=self._id)  # type: ignore[no-untyped-call]
+        display(widget, display_id=self._id, metadata=self._metadata())  # type: ignore[no-untyped-call]
         return widget
+
+    def _metadata(self) -> dict[str, Any]:
+        """By this a page that was loaded again finds the output."""
+        return {"tfos_lab": {"display": self._id}}
 
     def _encode(self, view: ClusterView) -> dict[str, Any]:
         now_s = time.time()
@@ -202,10 +228,13 @@ class Dashboard(Display):
         view = self._cluster.view()
         # A cell that waits raises the error itself.
         error = "" if self._blocking or view.state != "failed" else "\n".join(render_error(self._cluster.failure()))
-        return make_bundle(view, self._read_tail, self._cluster.run_dir, reports, error)
+        return make_bundle(view, self._read_tail, self._cluster.run_dir, reports, error, link_of=self._link_to_log)
 
     def _read_tail(self, node: str, lines: int) -> str:
         return self._cluster.logs(node, tail=lines)
+
+    def _link_to_log(self, node: str) -> str | None:
+        return link_to(self._cluster.log_path(node))
 
     # The pump.
 
@@ -214,6 +243,8 @@ class Dashboard(Display):
             if self._closing.wait(LOG_PERIOD_S):
                 return
             self._update(with_view=beat % VIEW_EVERY == 0, with_metrics=beat % METRICS_EVERY == 0)
+            if self._busy is not None and beat % BUSY_EVERY == 0:
+                self._busy.repeat()
             if beat == DEAF_AFTER and not self._greeted:
                 self._send_history("")
             if not self._blocking and self._shown.get("state") in summary.ENDED_STATES:
@@ -226,6 +257,8 @@ class Dashboard(Display):
                 self._send_view()
             if with_metrics:
                 self._send_metrics()
+            if with_view and self._picture_is_due():
+                self._send_picture()
         except Exception:
             logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
 
@@ -235,13 +268,15 @@ class Dashboard(Display):
         with self._sending:
             batch = self._feed.take_out()
             if batch is not None:
+                self._changed = True
                 self._widget.send({"kind": "log", **batch})
 
     def _send_view(self) -> None:
         encoded = self._encode(self._cluster.view())
         now_s = encoded.pop("now_s")
-        if encoded != self._shown:
-            self._shown = encoded
+        if encoded != self._shown or now_s - self._shown_s > SIGN_OF_LIFE_S:
+            self._changed = self._changed or encoded != self._shown
+            self._shown, self._shown_s = encoded, now_s
             self._widget.view = {**encoded, "now_s": now_s}
 
     def _send_metrics(self) -> None:
@@ -251,6 +286,19 @@ class Dashboard(Display):
             series = self._metrics.take()
             if series:
                 self._widget.send({"kind": "metrics", "series": series})
+
+    def _picture_is_due(self) -> bool:
+        state = self._shown.get("state", "")
+        if self._closing.is_set() or state in summary.ENDED_STATES:
+            return False
+        return state != self._pictured or (self._changed and time.monotonic() >= self._picture_due_s)
+
+    def _send_picture(self) -> None:
+        began_s = time.monotonic()
+        self._pictured, self._changed = self._shown.get("state", ""), False
+        self._widget.send({"kind": "picture", "model": self._widget.model_id, "bundle": self._bundle()})
+        ended_s = time.monotonic()
+        self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
 
     def _send_history(self, page: str) -> None:
         with self._sending:
@@ -274,6 +322,7 @@ class Dashboard(Display):
                 self._greeted = True
                 if self._ending is None:
                     self._send_history(page)
+                    self._send_picture()
                 else:
                     self._send_end(self._ending)
             case {"kind": "fetch", "page": str(page), "node": str(node), "offset": int(offset)}:

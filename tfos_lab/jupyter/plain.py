@@ -14,6 +14,7 @@ from typing import TextIO
 from tfos_lab.engine.events import ClusterView, Event, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.jupyter import summary
 from tfos_lab.jupyter.display_base import Display, WatchedCluster, current_kernel
+from tfos_lab.jupyter.log_links import link_to
 from tfos_lab.jupyter.log_text import LineBuffer, plain_text
 from tfos_lab.jupyter.static_bundle import make_bundle, render_text
 
@@ -87,6 +88,7 @@ class PlainDisplay(Display):
             lambda node, lines: self._cluster.logs(node, tail=lines),
             self._cluster.run_dir,
             self._cluster.reports_after(0)[0],
+            link_of=lambda node: link_to(self._cluster.log_path(node)),
         )
         display(bundle, raw=True)  # type: ignore[no-untyped-call]
 

@@ -1,15 +1,20 @@
 """What stays in the notebook when a cell has ended: a picture of the cluster that needs neither a kernel nor a network.
 
 The HTML is whole in itself (escaped text, one ``<style>``, no script), so it survives saving, reopening, ``nbconvert``
-and mail. Where a front end strips the style, plain tables and ``<details>`` remain.
+and mail. Where a front end strips the style, plain tables and ``<details>`` remain. The picture of a run that goes on
+says when it was taken; it has a small script that asks the Jupyter server how the run is by now, and does nothing
+elsewhere.
 """
 
 from __future__ import annotations
 
 import html
+import itertools
+import json
+import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,17 +22,15 @@ from pathlib import Path
 from tfos_lab.engine.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.phases import Span, spans_of
 from tfos_lab.jupyter import summary
-from tfos_lab.jupyter.log_text import count_lines, html_text, last_lines, plain_text, render_log
+from tfos_lab.jupyter.log_text import html_text, plain_text, render_log
 from tfos_lab.jupyter.metric_charts import render_charts
+from tfos_lab.jupyter.outputs import script
+from tfos_lab.jupyter.printed_view import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.series import all_series
 
-TailReader = Callable[[str, int], str]
-
-# How much of each node's log stays in the notebook, and of how many nodes that did not fail.
-FAILED_LINES = 60
-OTHER_LINES = 20
-MAX_TAILS = 8
 _MAX_LINE_CHARS = 1_000
+
+_numbers = itertools.count(1)
 
 STYLE_SHEETS = ("theme.css", "summary.css")
 
@@ -38,6 +41,8 @@ def make_bundle(
     run_dir: str | Path | None = None,
     reports: Sequence[MetricsReported] = (),
     error: str = "",
+    *,
+    link_of: Linker = no_link,
 ) -> dict[str, str]:
     """Return the MIME bundle that replaces the live dashboard.
 
@@ -53,6 +58,8 @@ def make_bundle(
         What nodes have reported; drawn as charts.
     error : str
         Why the cluster failed, as a traceback, where the cell itself does not raise it.
+    link_of : callable, optional
+        ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
 
     Returns
     -------
@@ -61,7 +68,7 @@ def make_bundle(
     """
     view = summary.with_endings(view)
     return {
-        "text/html": render_html(view, read_tail, run_dir, reports, error),
+        "text/html": render_html(view, read_tail, run_dir, reports, error, link_of=link_of),
         "text/plain": "\n".join([render_text(view, run_dir), *([_plain_error(error)] if error else [])]),
     }
 
@@ -72,20 +79,23 @@ def render_html(
     run_dir: str | Path | None = None,
     reports: Sequence[MetricsReported] = (),
     error: str = "",
+    *,
+    link_of: Linker = no_link,
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
     parts = [
         f"<style>{style_sheet(*STYLE_SHEETS)}</style>",
         f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
         _header(view),
+        _seen(view),
         _notes(view),
         _timeline(view),
         _feed(view),
         _table(view),
         render_charts(all_series(reports, view.started_s), [node.node for node in view.nodes]),
         _error(error),
-        *_tails(view, read_tail),
-        _where(run_dir),
+        *render_printed(view, read_tail, link_of),
+        render_where(view, run_dir, link_of),
         "</div>",
     ]
     return "\n".join(part for part in parts if part)
@@ -98,6 +108,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
     lines = [
         _headline_text(view),
+        *([] if view.state in summary.ENDED_STATES else [_seen_text()]),
         *([view.reason] if view.reason else []),
         *([summary.phase_line(view)] if view.timings else []),
         *summary.feed_lines(view),
@@ -131,6 +142,22 @@ def _header(view: ClusterView) -> str:
         f'<div class="tfos-header">{_state(view.state)} <strong class="tfos-name">{_escape(view.name)}</strong> '
         f'<span class="tfos-facts">{_escape(summary.headline(view))} · {seconds}</span></div>'
     )
+
+
+def _seen(view: ClusterView) -> str:
+    """Say of a run that goes on when it was so; a script asks how it is by now, where a Jupyter server knows."""
+    if view.state in summary.ENDED_STATES:
+        return ""
+    element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
+    options = json.dumps({"element": element, "run": view.cluster_id}).replace("<", "\\u003c")
+    return (
+        f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>'
+        f"<script>({script('seen_note.js')})({options})</script>"
+    )
+
+
+def _seen_text() -> str:
+    return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
 
 
 def _state(state: str) -> str:
@@ -209,27 +236,6 @@ def _column_class(column: summary.Column) -> str:
     return f' class="tfos-rank{column.rank}{numeric}"'
 
 
-def _tails(view: ClusterView, read_tail: TailReader) -> Iterable[str]:
-    broken = [node for node in view.nodes if node.state in summary.BROKEN_STATES]
-    others = [node for node in view.nodes if node.state not in summary.BROKEN_STATES]
-    for node in broken[:MAX_TAILS]:
-        yield _tail(node, read_tail, FAILED_LINES)
-    for node in others[: max(0, MAX_TAILS - len(broken))]:
-        yield _tail(node, read_tail, OTHER_LINES)
-
-
-def _tail(node: NodeView, read_tail: TailReader, lines: int) -> str:
-    runs = last_lines(render_log(read_tail(node.node, lines), _MAX_LINE_CHARS), lines)
-    if not plain_text(runs).strip():
-        return ""
-    count = count_lines(runs)
-    label = f"last {count} lines" if count > 1 else "last line"
-    return (
-        f'<details class="tfos-tail" data-state="{_escape(node.state)}"><summary>{_escape(node.node)} '
-        f'<span class="tfos-facts">{label}</span></summary><pre class="tfos-log">{html_text(runs)}</pre></details>'
-    )
-
-
 def _error(text: str) -> str:
     if not text:
         return ""
@@ -241,12 +247,6 @@ def _error(text: str) -> str:
 
 def _plain_error(text: str) -> str:
     return plain_text(render_log(text)).rstrip()
-
-
-def _where(run_dir: str | Path | None) -> str:
-    return (
-        f'<div class="tfos-where">Logs: <span class="tfos-path">{_escape(str(run_dir))}</span></div>' if run_dir else ""
-    )
 
 
 def _cell_text(column: summary.Column, node: NodeView) -> str:

@@ -15,6 +15,7 @@ import { addCellButton } from "./cell_button";
 import { clusterIcon } from "./icon";
 import { ClustersModel } from "./model";
 import { ClustersPanel } from "./panel";
+import { tellOfRunningClusters } from "./running_note";
 
 const SHOW_CLUSTERS = "tfos-lab:show-clusters";
 
@@ -48,6 +49,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
       label: "Show Clusters",
       execute: () => app.shell.activateById(panel.id),
     });
+    const showClusters = () => void app.commands.execute(SHOW_CLUSTERS);
+    if (notebooks) tellOfRunningClusters(notebooks, api, { showClusters });
     palette?.addItem({ command: SHOW_CLUSTERS, category: "TensorFlow Clusters" });
     model.start();
   },

@@ -70,6 +70,15 @@ async def forward(asked: HTTPServerRequest, socket_path: str, path: str) -> Answ
         connect_timeout=_TIMEOUT_S,
         request_timeout=_TIMEOUT_S,
     )
+    return await _send(request, socket_path)
+
+
+async def fetch(socket_path: str, path: str) -> Answer:
+    """Ask for ``path`` at the socket on our own account; raises OSError as `forward` does."""
+    return await _send(HTTPRequest(f"http://tensorboard{path}", request_timeout=_TIMEOUT_S), socket_path)
+
+
+async def _send(request: HTTPRequest, socket_path: str) -> Answer:
     resolver = _UnixResolver(path=socket_path)
     client = SimpleAsyncHTTPClient(
         force_instance=True, resolver=resolver, max_buffer_size=_MOST_BYTES, max_body_size=_MOST_BYTES

@@ -8,18 +8,36 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from tfos_lab.engine.board.forward import forward
+import msgspec
+
+from tfos_lab.engine.board.forward import Answer, fetch, forward
 from tfos_lab.engine.board.sandbox import SAFE_HEADERS, protect
 
 if TYPE_CHECKING:
     from tornado import web
 
 NOT_THERE = "TensorBoard does not answer. It may still be starting: try again in a moment."
+NOTHING_YET = (
+    "TensorBoard runs, and waits for the first event files. Keras' TensorBoard callback writes them, which is one of "
+    "ctx.callbacks(), and so does tf.summary below ctx.log_dir."
+)
+
+_FIRST_PAGE = "/"
+# TensorBoard's list of its dashboards, each with whether it has something to show.
+_LISTING = "/data/plugins_listing"
+_AGAIN_S = 2
 
 
 async def show(handler: web.RequestHandler, socket_path: str, path: str) -> None:
-    """Answer with what the board at ``socket_path`` says to the handler's request, asked for as ``path``."""
+    """Answer with what the board at ``socket_path`` says to the handler's request, asked for as ``path``.
+
+    Its first page is kept back until it has something to show: a TensorBoard that was opened before would say for long
+    that no dashboards are active.
+    """
     try:
+        if path == _FIRST_PAGE and _is_empty(await fetch(socket_path, _LISTING)):
+            tell(handler, 503, NOTHING_YET, again=True)
+            return
         answer = protect(await forward(handler.request, socket_path, path))
     except OSError:
         tell(handler, 502, NOT_THERE)
@@ -41,14 +59,30 @@ def permit(handler: web.RequestHandler) -> None:
     handler.finish()
 
 
-def tell(handler: web.RequestHandler, status: int, sentence: str) -> None:
-    """Answer with a page that holds one sentence."""
+def _is_empty(listing: Answer) -> bool:
+    """Whether a board says that none of its dashboards has anything to show."""
+    if listing.status != 200:
+        return False
+    try:
+        dashboards = msgspec.json.decode(listing.body, type=dict[str, _Dashboard])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return bool(dashboards) and not any(dashboard.enabled for dashboard in dashboards.values())
+
+
+class _Dashboard(msgspec.Struct):
+    enabled: bool
+
+
+def tell(handler: web.RequestHandler, status: int, sentence: str, *, again: bool = False) -> None:
+    """Answer with a page that holds one sentence; ``again`` has the page ask once more."""
+    refresh = f'<meta http-equiv="refresh" content="{_AGAIN_S}">' if again else ""
     handler.set_status(status)
     handler.set_header("Content-Type", "text/html; charset=utf-8")
     handler.set_header("Cache-Control", "no-store")
     for name, value in SAFE_HEADERS.items():
         handler.set_header(name, value)
     handler.finish(
-        '<!doctype html><html><head><meta charset="utf-8"><title>TensorBoard</title></head>'
+        f'<!doctype html><html><head><meta charset="utf-8"><title>TensorBoard</title>{refresh}</head>'
         f'<body style="font: 14px/1.5 system-ui, sans-serif; margin: 2em">{html.escape(sentence)}</body></html>'
     )

@@ -1,8 +1,9 @@
-// Replaces the sentence of a TensorBoard output by a frame, once the Jupyter server has shown that it can fill it.
+// Replaces the sentence of a TensorBoard output by a frame, once TensorBoard has something to show in it.
 
 /** @param {{element: string, run: string, name: string, waited?: number}} options */
 function showBoard({ element, run, name, waited = 0 }) {
   const AGAIN_MS = 1500;
+  const SLOWEST_MS = 5000;
   const PATIENCE_MS = 600_000;
   const box = document.getElementById(element);
   const config = document.getElementById("jupyter-config-data")?.textContent;
@@ -17,6 +18,7 @@ function showBoard({ element, run, name, waited = 0 }) {
   const dark = document.body.dataset.jpThemeLight === "false";
   if (dark) address.searchParams.set("darkMode", "true");
   const sentence = [...box.childNodes];
+  let againMs = AGAIN_MS;
   const say = (/** @type {string} */ text) => {
     box.textContent = text;
   };
@@ -48,8 +50,10 @@ function showBoard({ element, run, name, waited = 0 }) {
         box.replaceChildren(...sentence);
         return;
       }
+      // It is starting, or has nothing to show yet, and says what it waits for.
       say(page.body.textContent ?? "");
-      setTimeout(ask, AGAIN_MS);
+      setTimeout(ask, againMs);
+      againMs = Math.min(againMs * 1.2, SLOWEST_MS);
     }
   };
   const showFrame = () => {

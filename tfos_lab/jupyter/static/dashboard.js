@@ -5,9 +5,11 @@
 
 import { Charts } from "./charts.js";
 import { element, setAttribute } from "./dom.js";
-import { replaceOutput } from "./ending.js";
+import { formatClock } from "./format.js";
 import { Header } from "./header.js";
+import { watchKernel } from "./kernel_watch.js";
 import { LogTabs } from "./logs.js";
+import { keepPicture, lostPicture, replaceOutput } from "./picture.js";
 import { Store } from "./store.js";
 import { NodeTable } from "./table.js";
 
@@ -27,21 +29,33 @@ function initialize({ model }) {
   const key = model.get("display_key");
   const page = Math.random().toString(36).slice(2);
   const viewChanged = () => store.setView(model.get("view"));
+  /** @type {{model: string, bundle: Record<string, string>} | null} */
+  let picture = null;
   const messageCame = (/** @type {any} */ message, /** @type {DataView[]} */ buffers) => {
+    store.heard();
     if (message?.kind === "log") store.addLogs(message);
     else if (message?.kind === "metrics") store.addMetrics(message);
     else if (message?.kind === "file") store.takeFile(message, buffers);
     else if (message?.kind === "history" && isForUs(message, page, store)) store.replaceLogs(message);
-    else if (message?.kind === "end") {
+    else if (message?.kind === "picture") {
+      picture = message;
+      keepPicture(model, message.model, message.bundle);
+    } else if (message?.kind === "end") {
       replaceOutput(model, message.model, message.bundle);
       store.forgetLogs();
     }
   };
+  const kernelLost = (/** @type {string} */ happened) => {
+    if (!store.lose(`The kernel ${happened} at ${formatClock(new Date())}.`)) return;
+    if (picture) keepPicture(model, picture.model, lostPicture(picture.bundle, store.view.reason));
+  };
+  const endWatch = watchKernel(model, kernelLost);
   model.on("change:view", viewChanged);
   model.on("msg:custom", messageCame);
   stores.set(key, store);
   model.send({ kind: "hello", page });
   return () => {
+    endWatch();
     model.off("change:view", viewChanged);
     model.off("msg:custom", messageCame);
     stores.delete(key);

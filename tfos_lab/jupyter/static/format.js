@@ -1,10 +1,13 @@
 // Words and numbers of the live dashboard that change by themselves as time goes by.
 
-/** States that a cluster does not leave any more. */
-export const ENDED = new Set(["done", "failed", "stopped"]);
+/** States that a cluster does not leave any more; a lost one is one whose kernel has gone. */
+export const ENDED = new Set(["done", "failed", "stopped", "lost"]);
 
 /** States of a node in which it sends heartbeats. */
 export const BEATING = new Set(["reserved", "importing", "starting", "running", "serving"]);
+
+/** A kernel that says nothing for so long is silent: it says something every few seconds. */
+export const SILENT_S = 20;
 
 /** A heartbeat older than this is marked: agents beat every second. */
 export const LATE_S = 5;
@@ -19,6 +22,14 @@ export function formatElapsed(seconds) {
   const pad = (/** @type {number} */ number) => String(number).padStart(2, "0");
   const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
   return hours ? `${hours}:${pad(minutes)}:${pad(whole % 60)}` : `${minutes}:${pad(whole % 60)}`;
+}
+
+/**
+ * A time of the day, such as "09:04:55".
+ * @param {Date} time
+ */
+export function formatClock(time) {
+  return [time.getHours(), time.getMinutes(), time.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
 /**

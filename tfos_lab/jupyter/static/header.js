@@ -2,7 +2,7 @@
 
 import { BoardLink } from "./board.js";
 import { element, icon, setAttribute, setText } from "./dom.js";
-import { ENDED, formatElapsed } from "./format.js";
+import { ENDED, SILENT_S, formatClock, formatElapsed } from "./format.js";
 import { requestStop } from "./stop.js";
 import { Timeline } from "./timeline.js";
 
@@ -20,6 +20,7 @@ const STATE_SHAPES = {
   done: "done",
   failed: "broken",
   stopped: "stopped",
+  lost: "broken",
 };
 
 export class Header {
@@ -55,6 +56,7 @@ export class Header {
     this.olderFeeds = element("div");
     this.reason = element("div", { class: "tfos-reason" });
     this.notes = element("div");
+    this.silence = element("div", { class: "tfos-silence", hidden: true });
     this.announcer = element("span", { class: "tfos-hidden", role: "status", "aria-live": "polite" });
     this.el = element(
       "div",
@@ -68,6 +70,7 @@ export class Header {
         element("div", { class: "tfos-actions" }, this.board.el, this.sparkUi, this.stop),
       ),
       this.reason,
+      this.silence,
       this.notes,
       this.board.note,
       this.timeline.el,
@@ -128,6 +131,15 @@ export class Header {
     const seconds = (view.ended_s ?? this.store.nowS()) - view.started_s;
     setText(this.facts, `${view.headline} · ${formatElapsed(seconds)}`);
     this.timeline.tick();
+    this.updateSilence();
+  }
+
+  updateSilence() {
+    const { store } = this;
+    this.silence.hidden = store.silentS() < SILENT_S;
+    if (this.silence.hidden) return;
+    const since = formatClock(new Date(store.heardS * 1000));
+    setText(this.silence, `No word from the kernel since ${since}: shown is how the run was then. Logs: ${store.view.run_dir}`);
   }
 
   /** @param {string} state */

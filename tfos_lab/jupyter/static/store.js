@@ -1,6 +1,8 @@
 // What the front end knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history
 // of log text.
 
+import { BEATING, ENDED } from "./format.js";
+
 /**
  * @typedef {[text: string, classes: string]} Run
  * @typedef {{node: string, runs: Run[], lines: number, note: string, gone?: boolean}} Chunk
@@ -46,6 +48,7 @@ export class Store {
     this.series = new Map();
     this.firstSeq = 0;
     this.clockOffsetS = 0;
+    this.heardS = 0;
     /** @type {Set<Listener>} */
     this.listeners = new Set();
     this.setView(view);
@@ -53,9 +56,49 @@ export class Store {
 
   /** @param {View} view */
   setView(view) {
-    this.view = view;
+    if (this.view.state === "lost") return;
+    this.heard();
     this.clockOffsetS = Date.now() / 1000 - view.now_s;
+    this.show(view);
+  }
+
+  /** @param {View} view */
+  show(view) {
+    this.view = view;
     for (const listener of this.listeners) listener.viewChanged?.();
+  }
+
+  /** The kernel has said something. */
+  heard() {
+    this.heardS = Date.now() / 1000;
+  }
+
+  /** Seconds since the kernel has said anything of a run that goes on. */
+  silentS() {
+    return ENDED.has(this.view.state) ? 0 : Date.now() / 1000 - this.heardS;
+  }
+
+  /**
+   * The kernel has gone, and the nodes go with it: what is shown is how the run was.
+   * @param {string} sentence what happened, and when
+   * @returns {boolean} whether the run had not ended before
+   */
+  lose(sentence) {
+    const { view } = this;
+    if (ENDED.has(view.state)) return false;
+    const ended_s = this.nowS();
+    this.show({
+      ...view,
+      state: "lost",
+      reason:
+        `${sentence} This is how the run was then; its nodes end by themselves, and what they said until then is in ` +
+        `${view.run_dir}.`,
+      headline: `last seen with ${view.headline}`,
+      ended_s,
+      spans: view.spans.map((span) => ({ ...span, end_s: span.end_s ?? ended_s - view.started_s })),
+      rows: view.rows.map((row) => (BEATING.has(row.state) || row.state === "waiting" ? lostRow(row) : row)),
+    });
+    return true;
   }
 
   /** The kernel's clock, in seconds since the epoch. */
@@ -165,4 +208,12 @@ export class Store {
     if (node !== null) return this.forgotten.get(node) ?? 0;
     return [...this.forgotten.values()].reduce((sum, lines) => sum + lines, 0);
   }
+}
+
+/**
+ * @param {Row} row
+ * @returns {Row}
+ */
+function lostRow(row) {
+  return { ...row, state: "lost", cells: { ...row.cells, state: "lost" } };
 }

@@ -34,8 +34,8 @@ export class Timeline {
 
   /** Once a second: what goes on takes longer. */
   tick() {
-    const { spans, started_s } = this.store.view;
-    const now = this.store.nowS() - started_s;
+    const { spans, started_s, ended_s } = this.store.view;
+    const now = (ended_s ?? this.store.nowS()) - started_s;
     const ends = spans.map((span) => span.end_s ?? Math.max(span.start_s, now));
     const whole = Math.max(...ends, 0.001);
     spans.forEach((span, index) => {

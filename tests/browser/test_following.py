@@ -1,0 +1,308 @@
+"""What a cell says of its run in a real JupyterLab is so: while it runs, when its kernel is lost, and afterwards."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.request
+from typing import Any
+
+import nbconvert
+import nbformat
+import pytest
+from playwright.sync_api import Locator, Response, expect
+
+from tests.support.jupyter_rig import JupyterRig, Notebook
+from tests.support.quick import QUICK_ENV
+
+pytestmark = pytest.mark.browser
+
+# On a busy machine everything takes long; what never comes is what fails.
+expect.set_options(timeout=60_000)
+
+LOOKS = 6
+RECORD_STATES = """() => {
+  window.kernelStates = [];
+  window.jupyterapp.shell.currentWidget.sessionContext.statusChanged.connect((_, state) => {
+    window.kernelStates.push(state);
+  });
+}"""
+
+
+def quick_cell(options: str, body: str) -> str:
+    """Return a real cell for two quick nodes."""
+    return f"%%tfos {options} cluster_size=2 local=processes env={QUICK_ENV}\n{body}"
+
+
+ENDLESS = """\
+import itertools, time
+for step in itertools.count(1):
+    print("at step", step, flush=True)
+    ctx.report(step=step, loss=1 / step)
+    time.sleep(0.05)
+"""
+
+# It writes event files when there is a file `go`, and ends when it is gone.
+WRITE_LATER = """\
+while not go.exists():
+    time.sleep(0.05)
+write_events(ctx.log_dir, loss=[1 / (i + 1) for i in range(30)])
+while go.exists():
+    time.sleep(0.05)
+"""
+
+CELLS = {
+    "load": """%load_ext tfos_lab
+import time
+from pathlib import Path
+from tests.support.quick import QUICK_ENV
+from tests.support.unix_http import write_events
+go = Path("go").absolute()""",
+    "blocking": quick_cell("name=blocking", ENDLESS),
+    "background": quick_cell("name=background background", ENDLESS),
+    "hello": quick_cell("name=hello", "print('hello')"),
+    "late": f"%%tfos name=late tensorboard local=processes env=QUICK_ENV\n{WRITE_LATER}",
+    "short": "%%tfos name=short tensorboard local=processes env=QUICK_ENV\nwrite_events(ctx.log_dir, loss=[0.5, 0.4])",
+    "silent": "%%tfos name=silent tensorboard local=processes env=QUICK_ENV\n1",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(extended_rig: JupyterRig) -> Notebook:
+    opened = extended_rig.open_notebook("following.ipynb", list(CELLS.values()))
+    opened.run_cell(cell("load"))
+    return opened
+
+
+def cell(name: str) -> int:
+    return list(CELLS).index(name)
+
+
+def live(notebook: Notebook) -> Locator:
+    return notebook.page.locator(".tfos-live")
+
+
+def in_state(notebook: Notebook, state: str) -> None:
+    expect(live(notebook).locator(".tfos-header .tfos-state")).to_have_attribute("data-state", state)
+
+
+def ask(rig: JupyterRig, path: str, method: str = "GET") -> Any:
+    request = urllib.request.Request(f"{rig.url}{path}", method=method, headers={"Authorization": f"token {rig.token}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def kernels(rig: JupyterRig) -> list[dict[str, Any]]:
+    return list(ask(rig, "api/kernels"))
+
+
+def kernel_state(notebook: Notebook) -> str:
+    """What JupyterLab's status bar goes by."""
+    return str(notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus"))
+
+
+def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.page.evaluate(RECORD_STATES)
+    notebook.start_cell(cell("blocking"))
+    in_state(notebook, "running")
+    expect(live(notebook).get_by_role("tabpanel")).to_contain_text("at step")
+    seen = []
+    for look in range(LOOKS):
+        # The page speaks to the kernel all the while.
+        notebook.page.get_by_role("tab", name=("chief:0", "worker:0")[look % 2]).click()
+        with notebook.page.expect_download():
+            live(notebook).get_by_role("button", name="Download").click()
+        [kernel] = kernels(extended_rig)
+        seen.append((kernel["execution_state"], kernel_state(notebook)))
+    assert seen == [("busy", "busy")] * LOOKS
+    assert notebook.page.evaluate("() => window.kernelStates") == ["busy"], "not for a moment anything else"
+    expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
+    notebook.interrupt()
+    notebook.wait_for_end(cell("blocking"))
+    notebook.wait_until_ready()
+    [kernel] = kernels(extended_rig)
+    assert (kernel["execution_state"], kernel_state(notebook)) == ("idle", "idle")
+
+
+def picture(notebook: Notebook, name: str) -> Locator:
+    return notebook.output(cell(name)).locator(".tfos-static")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_was_printed_is_read_without_a_click_and_the_logs_open(notebook: Notebook, scheme: str) -> None:
+    if scheme == "dark":
+        notebook.use_dark_theme()
+    notebook.run_cell(cell("hello"))
+    said = picture(notebook, "hello").locator(".tfos-said")
+    expect(said).to_have_text(["chief:0hello", "worker:0hello"])
+    expect(said.first).to_be_visible()
+    notebook.screenshot(f"printed-{scheme}", notebook.cell(cell("hello")))
+    picture(notebook, "hello").get_by_role("link", name="worker:0").click()
+    editor = notebook.page.locator(".jp-FileEditor")
+    expect(editor).to_contain_text("hello")
+    notebook.command("application:close")
+    expect(editor).to_have_count(0)
+    notebook.command("apputils:change-theme", theme="JupyterLab Light")
+
+
+def saved(notebook: Notebook, rig: JupyterRig, name: str, wanted: str) -> str:
+    """Save until the cell's picture in the file matches; return the picture."""
+    deadline = time.monotonic() + 60
+    while True:
+        notebook.save()
+        read = nbformat.read(rig.notebooks / notebook.name, as_version=4)
+        datas = [output.data for output in read.cells[cell(name)].outputs if output.output_type == "display_data"]
+        if datas and re.search(wanted, datas[0].get("text/html", ""), re.DOTALL):
+            assert [set(data) for data in datas] == [{"text/html", "text/plain"}], "a widget would not be found again"
+            return str(datas[0]["text/html"])
+        assert time.monotonic() < deadline, datas
+        time.sleep(0.5)
+
+
+def exported(notebook: Notebook, rig: JupyterRig) -> str:
+    """Return the saved notebook as HTML."""
+    read = nbformat.read(rig.notebooks / notebook.name, as_version=4)
+    body, _ = nbconvert.HTMLExporter().from_notebook_node(read)
+    return re.sub(r"<[^>]*>", " ", body)
+
+
+def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.run_cell(cell("background"))
+    in_state(notebook, "running")
+    seen = saved(notebook, extended_rig, "background", r"2/2 nodes running.*at step [1-9]")
+    step = max(int(number) for number in re.findall(r"at step (\d+)", seen))
+    assert "Seen at " in seen
+    before = kernels(extended_rig)[0]["last_activity"]
+    later = saved(notebook, extended_rig, "background", rf"at step {step + 5}\d*\n")
+    assert 'data-state="running"' in later
+    assert re.search(r"running.*2/2 nodes running", exported(notebook, extended_rig), re.DOTALL)
+    assert kernels(extended_rig)[0]["last_activity"] > before, "a server that culls idle kernels must leave it alone"
+    in_state(notebook, "running")  # the page itself shows the dashboard all the while
+    expect(live(notebook)).to_have_count(1)
+
+
+def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_background_back(
+    notebook: Notebook, extended_rig: JupyterRig
+) -> None:
+    notebook.page.reload()
+    notebook.wait_until_ready()
+    in_state(notebook, "running")
+    expect(live(notebook).get_by_role("tabpanel")).to_contain_text("at step")
+    saved(notebook, extended_rig, "background", "2/2 nodes running")
+
+
+def test_a_view_that_lost_its_kernel_says_so_and_so_does_the_file(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
+    in_state(notebook, "lost")
+    reason = live(notebook).locator(".tfos-reason")
+    expect(reason).to_contain_text(re.compile(r"The kernel was restarted at \d\d:\d\d:\d\d\."))
+    expect(reason).to_contain_text(str(extended_rig.notebooks / "runs"))
+    expect(live(notebook)).not_to_contain_text("● running")
+    expect(live(notebook).get_by_role("row").filter(has_text="lost")).to_have_count(2)
+    expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
+    notebook.screenshot("kernel-lost-live", notebook.output(cell("background")))
+    lost_file = saved(
+        notebook, extended_rig, "background", "lost.*last seen with 2/2 nodes running.*The kernel was restarted"
+    )
+    assert 'data-state="running"><span' not in lost_file
+    assert "The kernel was restarted at" in exported(notebook, extended_rig)
+    notebook.page.reload()
+    notebook.wait_until_ready()
+    lost = picture(notebook, "background")
+    expect(lost).to_contain_text("The kernel was restarted at")
+    expect(lost.locator('.tfos-state[data-state="running"]')).to_have_count(0)
+    assert "model not found" not in notebook.page.inner_text("body")
+    notebook.screenshot("kernel-lost-saved", notebook.output(cell("background")))
+
+
+def test_a_picture_of_a_run_whose_kernel_ended_unseen_does_not_say_that_it_runs(
+    notebook: Notebook, extended_rig: JupyterRig
+) -> None:
+    notebook.run_cell(cell("load"))
+    notebook.run_cell(cell("background"))
+    saved(notebook, extended_rig, "background", "2/2 nodes running")
+    notebook.page.goto("about:blank")
+    [kernel] = kernels(extended_rig)
+    ask(extended_rig, f"api/kernels/{kernel['id']}/restart", method="POST")
+    again = extended_rig.open_notebook(notebook.name)
+    seen = picture(again, "background")
+    expect(seen).to_contain_text("It is not followed any more: the run has ended since, or its kernel has. Seen at ")
+    expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
+    expect(seen).to_contain_text(str(extended_rig.notebooks / "runs"))
+    again.screenshot("kernel-lost-unseen", again.output(cell("background")))
+    again.close()
+    notebook.page.goto(f"{extended_rig.url}lab/tree/{notebook.name}?token={extended_rig.token}")
+    notebook.wait_until_ready()
+
+
+def test_a_cell_that_blocks_says_after_a_reload_that_it_runs_on(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.run_cell(cell("load"))
+    notebook.start_cell(cell("blocking"))
+    in_state(notebook, "running")
+    saved(notebook, extended_rig, "blocking", "2/2 nodes running")
+    notebook.page.reload()
+    seen = picture(notebook, "blocking")
+    expect(seen.locator(".tfos-seen")).to_contain_text("It runs on (running, 2/2 nodes running).")
+    expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
+    [kernel] = kernels(extended_rig)
+    assert kernel["execution_state"] == "busy"
+    notebook.screenshot("reloaded-while-blocking")
+    notebook.interrupt()
+    expect(seen.locator(".tfos-header")).to_contain_text("stopped")
+    expect(seen.locator(".tfos-seen")).to_have_count(0)
+    saved(notebook, extended_rig, "blocking", "stopped")
+
+
+def test_a_run_that_the_notebook_was_not_saved_with_is_told_of(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    notebook.wait_until_ready()
+    notebook.start_cell(cell("blocking"))
+    in_state(notebook, "running")
+    notebook.page.once("dialog", lambda dialog: dialog.accept())  # that it was not saved
+    notebook.page.reload()
+    toast = notebook.page.locator(".Toastify__toast")
+    expect(toast).to_contain_text("The cluster blocking runs on in the kernel of following.ipynb: running, 2/2 nodes")
+    expect(toast).to_be_visible()
+    expect(picture(notebook, "blocking").locator(".tfos-header")).to_contain_text("stopped")
+    notebook.screenshot("running-note")
+    toast.get_by_role("button", name="Show Clusters").click()
+    expect(notebook.page.locator("#tfos-lab-clusters .tfos-lab-card")).to_contain_text("blocking")
+    notebook.interrupt()
+    notebook.wait_until_ready()
+    notebook.command("application:toggle-left-area")
+
+
+def board(notebook: Notebook, name: str) -> Locator:
+    return notebook.output(cell(name)).locator(".tfos-board")
+
+
+def dashboards_of(listing: dict[str, Any]) -> list[str]:
+    return [name for name, dashboard in listing.items() if dashboard["enabled"]]
+
+
+def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, extended_rig: JupyterRig) -> None:
+    listings: list[Response] = []
+    notebook.page.on("response", lambda answer: listings.append(answer) if "plugins_listing" in answer.url else None)
+    notebook.start_cell(cell("late"))
+    in_state(notebook, "running")
+    expect(board(notebook, "late")).to_contain_text("waits for the first event files")
+    expect(board(notebook, "late").locator("iframe")).to_have_count(0)
+    notebook.screenshot("tensorboard-awaited", board(notebook, "late"))
+    (extended_rig.notebooks / "go").touch()
+    page = board(notebook, "late").frame_locator("iframe")
+    expect(page.locator("card-view").first).to_be_visible()
+    assert listings
+    assert all(dashboards_of(answer.json()) for answer in listings), "it would say that no dashboards are active"
+    (extended_rig.notebooks / "go").unlink()
+    notebook.wait_for_end(cell("late"))
+
+
+def test_tensorboard_of_a_run_that_is_over_at_once_shows_it(notebook: Notebook) -> None:
+    notebook.run_cell(cell("short"))
+    expect(board(notebook, "short").frame_locator("iframe").locator("card-view").first).to_be_visible()
+
+
+def test_tensorboard_of_a_run_without_event_files_says_so(notebook: Notebook) -> None:
+    notebook.run_cell(cell("silent"))
+    expect(board(notebook, "silent")).to_contain_text("There are no event files in")
+    expect(board(notebook, "silent").locator("iframe")).to_have_count(0)
