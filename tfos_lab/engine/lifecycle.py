@@ -21,6 +21,7 @@ from tfos_lab.engine.events import ClusterView, Event, NodeView
 from tfos_lab.engine.instructions import Failure, Publish
 from tfos_lab.engine.journal import Journal
 from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.engine.output_files import OutputKeeper
 from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Lifecycle:
         Who writes what the nodes say into `run_dir`.
     event_files : EventFileKeeper
         Where their event files are.
+    output : OutputKeeper
+        Who brings home what they write to ``ctx.output_dir``.
     attempt : Attempt
         The nodes as they are now; another one after each restart.
     """
@@ -89,6 +92,8 @@ class Lifecycle:
         self.log_keeper = LogKeeper(run_dir, self.note)
         home = run_dir / "events"
         self.event_files = EventFileKeeper(config.log_dir or str(home), home, self.note)
+        limit_bytes, of_all = config.output_limit_bytes, config.output == "all"
+        self.output = OutputKeeper(run_dir / "output", limit_bytes=limit_bytes, of_all=of_all)
         self._make_attempt = make_attempt
         self._changing = threading.RLock()
         self._stopping = False
@@ -116,7 +121,7 @@ class Lifecycle:
             restarts=self.journal.restarts,
             feeds=self.journal.feeds,
             reason=str(self._launch_error or reason),
-            notes=tuple(self._notes),
+            notes=(*self._notes, *self.output.notes),
             spark_ui=self._spark_ui,
         )
 
@@ -188,6 +193,8 @@ class Lifecycle:
             for instruction in lost.roster.abandon(time.time()):
                 if isinstance(instruction, Publish):
                     self.bus.publish(instruction.event)
+                    for event in self.output.conclude(time.time(), is_last=True):
+                        self.bus.publish(event)
 
     def launch_failed(self, error: TfosError | None, reason: str, attempt: Attempt | None = None) -> None:
         """The launcher found out that the nodes cannot come (or that Spark took them away)."""
@@ -244,7 +251,8 @@ class Lifecycle:
         if self.state == "restarting":
             time.sleep(WAIT_STEP_S)
         ended_s = self.journal.ended_s
-        return self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
+        is_told = self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
+        return is_told and all(self.nodes[seat].state == "lost" for seat in self.output.awaited)
 
     def raise_failure(self) -> None:
         """Raise `failure`, after a moment for other nodes' last words."""
@@ -274,15 +282,29 @@ class Lifecycle:
         )
 
     def stop(self, *, grace_s: float | None = None) -> None:
-        """End all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread."""
+        """End all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread.
+
+        Waits while nodes on other hosts bring what they have written to ``ctx.output_dir``; a second call with
+        ``grace_s=0`` does not.
+        """
         with self._changing:
+            is_in_haste = self._stopping and grace_s == 0.0
             self._stopping = True
             attempt = self.attempt
         attempt.server.request(lambda now_s: attempt.roster.stop(now_s, grace_s=grace_s))
         limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
         attempt.launcher.cancel()
-        if not attempt.server.over.wait(limit_s):
+        if not self._wait_for_end(attempt, limit_s, for_files=not is_in_haste):
             logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
         attempt.launcher.close()
         attempt.server.join(STOP_EXTRA_S)
         self._abandon(attempt)
+
+    def _wait_for_end(self, attempt: Attempt, limit_s: float, *, for_files: bool) -> bool:
+        deadline = time.monotonic() + limit_s
+        while not attempt.server.over.wait(WAIT_STEP_S):
+            if for_files:
+                deadline = max(deadline, self.output.moved_at + STOP_EXTRA_S)
+            if time.monotonic() > deadline:
+                return False
+        return True

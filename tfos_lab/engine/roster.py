@@ -66,6 +66,7 @@ class Roster:
         self._reason = ""
         self._suspect: tuple[Failure, float] | None = None
         self._ended_s: float | None = None
+        self._brought_s = 0.0
         self._finishing = False
         self._over = False
         self._ticked_s: float | None = None
@@ -123,6 +124,8 @@ class Roster:
                 return []
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
+            case m.FilePiece():
+                self._brought_s = now_s
             case m.Drained():
                 node.drained = True
                 return [SendTo(message.seat, m.Goodbye()), *self._when_drained(now_s)]
@@ -284,7 +287,9 @@ class Roster:
         if self._suspect is not None and now_s - self._suspect[1] > CONSEQUENCE_PATIENCE_S:
             instructions += self._convict(self._suspect[0], now_s)
         patience_s = self._grace_s + DRAIN_TIMEOUT_S
-        if self._ended_s is not None and not self._over and now_s - self._ended_s > patience_s:
+        # Who brings files takes as long as they come.
+        silent_since_s = max(self._ended_s or 0.0, self._brought_s)
+        if self._ended_s is not None and not self._over and now_s - silent_since_s > patience_s:
             instructions += self._conclude("done" if self._finishing else _final(self._state), now_s)
         return instructions
 

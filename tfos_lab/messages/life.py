@@ -69,7 +69,9 @@ class Release(Message, frozen=True):
     """All have reserved: start the child with this.
 
     ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``seat`` counts nodes in launch order.
-    ``age_s`` is how many seconds ago the cluster was called for, which may have had other nodes before.
+    ``age_s`` is how many seconds ago the cluster was called for, which may have had other nodes before. What the
+    function writes belongs into ``output_dir`` on the driver's machine ("" if it is not wanted): a node that finds the
+    file ``output_probe`` is there, any other may bring ``output_limit_bytes``.
     """
 
     cluster_id: str
@@ -88,6 +90,9 @@ class Release(Message, frozen=True):
     restart: int = 0
     age_s: float = 0.0
     tensorboard: bool = False
+    output_dir: str = ""
+    output_probe: str = ""
+    output_limit_bytes: int = 0
 
 
 class Stop(Message, frozen=True):

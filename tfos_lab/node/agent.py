@@ -24,6 +24,7 @@ from tfos_lab.node.event_files import EventFiles
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.log_sender import LogSender
 from tfos_lab.node.log_spool import LINE_PATIENCE_S, LogSpool, Pipe
+from tfos_lab.node.output_files import OutputFiles
 from tfos_lab.node.poll_loop import PollLoop
 from tfos_lab.node.processes import open_pidfd, set_process_name
 from tfos_lab.node.scratch import Scratch
@@ -75,6 +76,7 @@ class Agent:
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._saving: dict[str, SharedFolder] = {}
         self._event_files = EventFiles(spec.seat, self._send)
+        self._output = OutputFiles(spec.seat, spec.node, self._scratch.path, self._send)
         self._leaving = False
         self._ended = False
         self._finished = False
@@ -129,6 +131,7 @@ class Agent:
         for pipe in self._pipes():
             pipe.release(self._logs, LINE_PATIENCE_S)
         self._log_sender.send_due()
+        self._output.work()
         self._tunnel.flush()
         if self._finished:
             self._drain()
@@ -164,6 +167,7 @@ class Agent:
             case _:
                 self._feeds.obey(message)
                 self._event_files.obey(message)
+                self._output.obey(message)
 
     # ---- the child --------------------------------------------------------------------------------------------------
 
@@ -186,6 +190,7 @@ class Agent:
         if problem := self._shared.problem(nodes):
             self._end(m.Outcome(kind="raised", error="ConfigError", message=problem))
             return
+        release = self._output.prepare(release)
         if release.is_chief:
             self._event_files.look_in(release.log_dir, release.age_s)
         if release.tensorboard:
@@ -232,6 +237,8 @@ class Agent:
                 self._end(message.outcome)
             elif isinstance(message, m.SavesTo):
                 self._tell_of_saving(message.path)
+            elif isinstance(message, m.OutputOpened):
+                self._output.open()
             elif self._feeds.hear_child(message):
                 self._link.send(data)
         if not open_:
@@ -309,7 +316,7 @@ class Agent:
         for pipe in self._pipes():
             pipe.release(self._logs)
         self._log_sender.send_all()
-        if not self._event_files.settle():
+        if not self._event_files.settle() or not self._output.settle():
             return
         now = time.monotonic()
         if not self._logs.has_unread and (not self._drained or now - self._drained_at > REPEAT_S):
@@ -337,6 +344,7 @@ class Agent:
         for folder in (self._shared, *self._saving.values()):
             folder.clear()
         self._feeds.close()
+        self._output.close()
         self._logs.close()
         self._port.close()
         self._link.close()
