@@ -297,6 +297,7 @@ class Lifecycle:
         if not self._wait_for_end(attempt, limit_s, for_files=not is_in_haste):
             logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
         attempt.launcher.close()
+        attempt.server.request(attempt.roster.give_up)
         attempt.server.join(STOP_EXTRA_S)
         self._abandon(attempt)
 

@@ -130,7 +130,8 @@ class OutputKeeper:
         if sent.left_out:
             files = _files(sent.left_out, sent.left_out_bytes)
             why = sent.problem or f"with them it would be more than output_limit_bytes={self.limit_bytes:,}"
-            self._said.append(f"output of {name}: {files} did not come here ({why}): on {host} in {sent.place}")
+            they = "it is" if sent.left_out == 1 else "they are"
+            self._said.append(f"output of {name}: {files} did not come here ({why}); {they} on {host} in {sent.place}")
         if sent.links:
             links = "1 symbolic link" if sent.links == 1 else f"{sent.links:,} symbolic links"
             self._said.append(f"output of {name}: {links} did not come here")
@@ -140,7 +141,7 @@ class OutputKeeper:
     def _show(self) -> None:
         """Make `notes` tell how it stands."""
         coming = [
-            f"output of {one.node.node}: {one.size_bytes / 1e6:,.1f} of {one.total_bytes / 1e6:,.1f} MB brought here"
+            f"output of {one.node.node}: {_size(one.size_bytes)} of {_size(one.total_bytes)} brought here"
             for one in self._coming.values()
             if one.size_bytes < one.total_bytes
         ]
@@ -194,5 +195,10 @@ def _sizes_below(folder: Path) -> list[int]:
 
 
 def _files(count: int, size_bytes: int) -> str:
-    size = f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 1e5 else f"{size_bytes:,} bytes"
-    return f"{'1 file' if count == 1 else f'{count:,} files'} of {size}"
+    return f"{'1 file' if count == 1 else f'{count:,} files'} of {_size(size_bytes)}"
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes >= 1e5:
+        return f"{size_bytes / 1e6:,.1f} MB"
+    return "1 byte" if size_bytes == 1 else f"{size_bytes:,} bytes"

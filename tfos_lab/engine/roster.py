@@ -289,9 +289,13 @@ class Roster:
         patience_s = self._grace_s + DRAIN_TIMEOUT_S
         # Who brings files takes as long as they come.
         silent_since_s = max(self._ended_s or 0.0, self._brought_s)
-        if self._ended_s is not None and not self._over and now_s - silent_since_s > patience_s:
-            instructions += self._conclude("done" if self._finishing else _final(self._state), now_s)
+        if self._ended_s is not None and now_s - silent_since_s > patience_s:
+            instructions += self.give_up(now_s)
         return instructions
+
+    def give_up(self, now_s: float) -> list[Instruction]:
+        """Nobody is waited for any longer, whatever was still to come."""
+        return [] if self._over else self._conclude("done" if self._finishing else _final(self._state), now_s)
 
     def _forgive_own_absence(self, now_s: float) -> None:
         """A driver that was away itself (a laptop asleep, a process stopped) could not hear anybody."""
