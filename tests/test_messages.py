@@ -17,7 +17,7 @@ FROM_AGENT = [
     m.Progressed(seat=0, state="running", pid=4),
     m.Logs(seat=0, sequence=3, records=[m.LogRecord(1.5, "stderr", bytes(range(256)))]),
     m.Reported(seat=0, step=None, total_steps=10, metrics={"loss": 0.5}, time_s=1.0),
-    m.SavesTo(seat=0, path="/data/model", mark="/data/.tfos-c/chief-0"),
+    m.SavesTo(seat=0, path="/data/model", mark="/data/.tfos-c/chief-0", vanishes=True),
     m.FilePiece(0, "output", 3, "a/b.keras", 4, bytes(range(256)), checksum=b"\xff"),
     m.OutputOpened(seat=0, place="/tmp/there"),
     m.OutputComes(seat=0, files=2, size_bytes=300),

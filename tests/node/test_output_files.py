@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.node.conftest import release_for
 from tfos_lab import messages as m
@@ -46,6 +48,26 @@ def test_what_shrinks_goes_first_so_that_the_limit_holds_at_every_moment():
     kept = found(("grows", 40, 1), ("shrinks", 60, 1))
     plan = plan_round(found(("grows", 60, 5), ("shrinks", 40, 4)), kept, 100)
     assert names(plan.wanted) == ["shrinks", "grows"]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 60), st.integers(0, 9))),
+    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 60), st.integers(0, 9))),
+    st.integers(0, 120),
+)
+def test_whoever_follows_the_plan_has_the_newest_and_never_more_than_the_limit(there, before, limit_bytes):
+    there = found(*((name, *rest) for name, rest in there.items()))
+    kept = plan_round(found(*((name, *rest) for name, rest in before.items())), {}, limit_bytes).wanted
+    kept = {file.name: file for file in kept}
+    plan = plan_round(there, kept, limit_bytes)
+    for name in plan.gone:
+        del kept[name]
+    for file in plan.wanted:
+        kept[file.name] = file
+        assert sum(one.size for one in kept.values()) <= limit_bytes
+    assert set(kept.values()) | set(plan.left_out) == set(there.values())
+    again = plan_round(there, kept, limit_bytes)
+    assert (again.gone, again.wanted, again.left_out) == ([], [], plan.left_out)
 
 
 # ---- on a node ----------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ENDED = ("done", "failed", "stopped")
 # Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
 WAIT_STEP_S = 0.1
 # After the first cause is known, other nodes' last words are waited for this long.
@@ -121,7 +122,7 @@ class Lifecycle:
             restarts=self.journal.restarts,
             feeds=self.journal.feeds,
             reason=str(self._launch_error or reason),
-            notes=(*self._notes, *self.output.notes),
+            notes=(*self._notes, *(self.output.notes_at_the_end() if state in ENDED else self.output.notes)),
             spark_ui=self._spark_ui,
         )
 
@@ -138,7 +139,7 @@ class Lifecycle:
     @property
     def ended(self) -> bool:
         """Whether the cluster has ended, well or badly."""
-        return self.state in ("done", "failed", "stopped")
+        return self.state in ENDED
 
     # ---- what is told to it ------------------------------------------------------------------------------------------
 
@@ -152,11 +153,16 @@ class Lifecycle:
 
     def note_saving(self, saving: SavesTo) -> None:
         """Hear where the chief is going to save, and say so where this machine will not find it."""
+        problems = []
         if saving.mark and not Path(saving.mark).exists():
+            problems.append("where this machine does not see it")
+        if saving.vanishes:
+            problems.append("in Spark's folder for the job, which Spark removes")
+        if problems:
             chief = self.nodes[saving.seat]
             self.note(
-                f"{chief.node} saves to {saving.path} on {chief.host}, where this machine does not see it: give "
-                "ctx.model_dir a folder that both share, or an address such as hdfs://..."
+                f"{chief.node} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
+                "ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is shared"
             )
 
     def note(self, text: str) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tfos_lab.data.model_files import find_model, load_model
+from tfos_lab.engine.lifecycle import ENDED
 from tfos_lab.errors import NoModel
-
-ENDED = ("done", "failed", "stopped")
 
 
 def home_model(output: Path, *, name: str, state: str) -> Path:

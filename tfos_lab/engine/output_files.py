@@ -77,6 +77,7 @@ class OutputKeeper:
         self._said: list[str] = []
         self._coming: dict[int, _Bringing] = {}
         self._is_used = False
+        self._is_concluded = False
 
     @property
     def awaited(self) -> tuple[int, ...]:
@@ -161,6 +162,7 @@ class OutputKeeper:
             if self._is_used:
                 events = [self._sum(now_s)]
         self._show()
+        self._is_concluded = is_last
         return events
 
     def _tidy(self) -> None:
@@ -170,10 +172,18 @@ class OutputKeeper:
             for path in (*self.home.glob(f"{OWN_MARK}*"), *self.home.glob(f"*-*/{OWN_MARK}*")):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
+    def notes_at_the_end(self) -> tuple[str, ...]:
+        """Return `notes`, with what is there, of a run that has ended while some of its nodes may not have gone."""
+        if self._is_concluded or not self._is_used:
+            return self.notes
+        return (*self.notes, *self._summary(_sizes_below(self.home)))
+
+    def _summary(self, sizes: Sequence[int]) -> list[str]:
+        return [f"output: {_files(len(sizes), sum(sizes))} in {self.home}"] if sizes else []
+
     def _sum(self, now_s: float) -> Event:
         sizes = _sizes_below(self.home)
-        if sizes:
-            self._said.append(f"output: {_files(len(sizes), sum(sizes))} in {self.home}")
+        self._said += self._summary(sizes)
         return OutputProgressed(
             time_s=now_s, node="", files=len(sizes), size_bytes=sum(sizes), total_bytes=sum(sizes), complete=True
         )

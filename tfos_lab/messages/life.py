@@ -44,12 +44,14 @@ class Reported(Message, frozen=True):
 class SavesTo(Message, frozen=True):
     """The chief's function is about to save to ``path``, on a file system of its host.
 
-    The agent adds ``mark``, a file that it has put beside it: whoever sees that one shares the folder.
+    The agent adds ``mark``, a file that it has put beside it: whoever sees that one shares the folder; and whether it
+    ``vanishes``, since it is in a folder that Spark removes.
     """
 
     seat: int
     path: str
     mark: str = ""
+    vanishes: bool = False
 
 
 class Ended(Message, frozen=True):

@@ -250,7 +250,10 @@ class Agent:
         if self._spec.executor and folder not in self._saving:
             self._saving[folder] = SharedFolder(folder, self._spec.cluster_id, self._spec.node)
             self._saving[folder].mark()
-            self._send(m.SavesTo(seat=self._seat, path=path, mark=self._saving[folder].own_mark))
+            # Executors have numbers, and a folder for the job; elsewhere the driver's own folder is meant.
+            vanishes = self._spec.executor.isdigit() and Path(path).is_relative_to(self._spec.cwd)
+            mark = self._saving[folder].own_mark
+            self._send(m.SavesTo(seat=self._seat, path=path, mark=mark, vanishes=vanishes))
 
     def _hear_nursery(self) -> None:
         assert self._child is not None

@@ -126,14 +126,16 @@ class OutputFiles:
         """Bring what the function has finished; called often while it works."""
         if not self._is_open or self._over or self._is_ending:
             return
-        now = time.monotonic()
         if not self._sender.is_idle:
             self._sender.go_on()
-            if self._sender.is_idle:
-                self._next_round_at = now + max(_SETTLED_S, _REST * (now - self._round_began_at))
-        elif now >= self._next_round_at:
-            self._round_began_at, self._next_round_at = now, now + _SETTLED_S
+        elif time.monotonic() >= self._next_round_at:
+            self._round_began_at = time.monotonic()
             self._begin_round(settled_ns=time.time_ns() - int(_SETTLED_S * 1e9))
+        else:
+            return
+        if self._sender.is_idle:
+            now = time.monotonic()
+            self._next_round_at = now + max(_SETTLED_S, _REST * (now - self._round_began_at))
 
     def settle(self) -> bool:
         """The function is gone: bring the rest, and return whether that is over; called often."""
