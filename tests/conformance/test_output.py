@@ -85,7 +85,7 @@ def test_the_model_comes_into_the_kernel_as_it_was(saved):
     np.testing.assert_allclose(model.predict(ROWS, verbose=0), saved.results["chief:0"]["predicted"], rtol=1e-5)
 
 
-@pytest.mark.back_ends("local-session", "standalone")
+@pytest.mark.back_ends("local-session")
 def test_predict_takes_the_model_s_path(saved, spark):
     df = spark.createDataFrame([(row.tolist(),) for row in ROWS], "x array<float>")
     scored = tfos_lab.predict(df, saved.cluster.model_path, "x").collect()

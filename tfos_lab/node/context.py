@@ -300,8 +300,9 @@ class NodeContext:
     def save_model(self, model: Any) -> str:
         """Save a trained model for the notebook, where `Cluster.model` loads it and `Cluster.model_path` is its file.
 
-        All workers may call it, and under a MultiWorkerMirroredStrategy all should; the chief's model counts. A later
-        call replaces what an earlier one has saved, as soon as it is whole.
+        All workers may call it, and the chief's model counts. Under a MultiWorkerMirroredStrategy all workers should,
+        and with tf_keras they must: it asks them all for the values of some variables. A later call replaces what an
+        earlier one has saved, as soon as it is whole.
 
         Parameters
         ----------
