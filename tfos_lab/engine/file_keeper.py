@@ -53,6 +53,7 @@ class FileKeeper:
         self._transfer = self._offset = 0
         self._digest = hashlib.sha256()
         self._refused: int | None = None
+        self._held_bytes = 0
         self.held: dict[str, int] = {}
 
     def take(self, piece: m.FilePiece) -> list[m.ToAgent]:
@@ -74,7 +75,8 @@ class FileKeeper:
         """Remove files that this keeper has kept."""
         for name in names:
             path = self._place_of(name)
-            if path is not None and self.held.pop(name, None) is not None:
+            if path is not None and name in self.held:
+                self._held_bytes -= self.held.pop(name)
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
                     self._remove_empty(path.parent)
@@ -99,8 +101,8 @@ class FileKeeper:
             self._transfer, self._offset, self._digest = piece.transfer, 0, hashlib.sha256()
         if (piece.transfer, piece.offset) != (self._transfer, self._offset):
             return "a piece is missing", True
-        others = sum(size for name, size in self.held.items() if name != piece.name)
-        if others + self._offset + len(piece.data) > self._limit_bytes:
+        others_bytes = self._held_bytes - self.held.get(piece.name, 0)
+        if others_bytes + self._offset + len(piece.data) > self._limit_bytes:
             return f"more than {self._limit_bytes:,} bytes", False
         try:
             self._append(piece)
@@ -113,6 +115,7 @@ class FileKeeper:
         except OSError as error:
             return f"it cannot be kept in {self._home} ({error.strerror})", False
         self.held[piece.name] = self._offset
+        self._held_bytes = others_bytes + self._offset
         return "", False
 
     def _append(self, piece: m.FilePiece) -> None:
