@@ -123,6 +123,20 @@ def test_what_an_agent_had_brought_before_it_was_killed_is_here(run, far, tmp_pa
     assert note.startswith("chief:0 was gone before all of its output had come: look for the rest on ")
 
 
+def test_an_agent_that_is_asked_to_leave_brings_its_output_first(run, far, tmp_path):
+    """As that of a node is whose Spark task is ended because another one's executor has gone."""
+    cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
+    until(lambda: output_of(cluster, "far").joinpath("ready").exists())
+    family = Family.of(cluster)
+    family.agents[0].terminate()
+    failure_of(cluster)
+    cluster.stop()
+    assert content(cluster.run_dir / "output") == CHECKPOINT
+    assert family.all_gone()
+    assert not list((scratch_root() / "output").glob(f"{cluster.id}*"))
+    assert not [note for note in cluster.view().notes if "was gone before" in note]
+
+
 def write_much(args, ctx):
     import os
     from pathlib import Path

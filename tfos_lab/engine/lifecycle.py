@@ -258,7 +258,7 @@ class Lifecycle:
             time.sleep(WAIT_STEP_S)
         ended_s = self.journal.ended_s
         is_told = self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
-        return is_told and all(self.nodes[seat].state == "lost" for seat in self.output.awaited)
+        return is_told and not self.output.awaited
 
     def raise_failure(self) -> None:
         """Raise `failure`, after a moment for other nodes' last words."""

@@ -36,6 +36,8 @@ BEAT_S = 1.0
 REPEAT_S = 2.0
 # What a node that has been told of training's end has, at most, between SIGTERM and SIGKILL.
 LAST_GRACE_S = 5.0
+# A node that is to leave brings its output first, for as long as the driver goes on taking it.
+FAREWELL_S = 5.0
 # A parameter server has nothing to bring to an end; it gets this long to return by itself.
 PS_PATIENCE_S = 1.0
 
@@ -78,6 +80,8 @@ class Agent:
         self._event_files = EventFiles(spec.seat, self._send)
         self._output = OutputFiles(spec.seat, spec.node, self._scratch.path, self._send)
         self._leaving = False
+        self._asked_to_leave = False
+        self._farewell_until: float | None = None
         self._ended = False
         self._finished = False
         self._drained = False
@@ -94,7 +98,7 @@ class Agent:
         self._loop.watch(self._link.socket, self._hear_driver)
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
         if self._guardian is not None:
-            self._loop.watch(self._guardian, lambda: self.leave("the executor or kernel has gone"))
+            self._loop.watch(self._guardian, self._lose_guardian)
         self._shared.mark()
         self._send(
             m.Reserve(
@@ -121,7 +125,9 @@ class Agent:
             self._last_beat = now
             self._send(m.Beat(seat=self._seat, spooled_bytes=self._feeds.spooled_bytes))
         if now - self._driver_heard > self._spec.driver_timeout_s or self._guardian is None:
-            self.leave("the driver has gone")
+            self._leaving = True  # whom would it bring anything?
+        if self._asked_to_leave:
+            self._say_farewell(now)
         if self._stop_at is not None and now >= self._stop_at and not self._finished:
             self._stop_at = None
             self._stop_child(LAST_GRACE_S)
@@ -321,6 +327,8 @@ class Agent:
         self._log_sender.send_all()
         if not self._event_files.settle() or not self._output.settle():
             return
+        if self._farewell_until is not None:
+            return
         now = time.monotonic()
         if not self._logs.has_unread and (not self._drained or now - self._drained_at > REPEAT_S):
             self._drained = True
@@ -336,8 +344,28 @@ class Agent:
             self._seat_holder = None
 
     def leave(self, _why: str) -> None:
-        """End the loop; `close` ends the child with it."""
-        self._leaving = True
+        """End the loop, once the function's output has come home; `close` ends the child with it.
+
+        Also called by a signal's handler, which may interrupt anything.
+        """
+        if self._output.is_coming:
+            self._asked_to_leave = True
+        else:
+            self._leaving = True
+
+    def _lose_guardian(self) -> None:
+        assert self._guardian is not None
+        self._loop.unwatch(self._guardian)
+        self.leave("the executor or kernel has gone")
+
+    def _say_farewell(self, now: float) -> None:
+        """End the child and bring its output, for as long as that gets on."""
+        if self._farewell_until is None:
+            self._farewell_until = now + FAREWELL_S
+            self._ended = True  # neither a stop nor an end of its own: to the driver, this node is lost
+            self._stop_child(0.0)
+        if not self._output.is_coming or now > max(self._farewell_until, self._output.moved_at + FAREWELL_S):
+            self._leaving = True
 
     def close(self) -> None:
         """End the child at once and give everything back."""

@@ -52,6 +52,8 @@ class FileSender:
         What the driver has, by name.
     refused : dict of FoundFile to str
         Why others did not come there, as they were.
+    heard_at : float
+        When the driver last answered, by `time.monotonic`.
     """
 
     def __init__(self, seat: int, folder: str, send: Callable[[m.FromAgent], None]) -> None:
@@ -64,7 +66,7 @@ class FileSender:
         self._tries: dict[str, int] = {}
         self._transfer = 0
         self._credit = WINDOW_BYTES
-        self._heard_at = 0.0
+        self.heard_at = 0.0
         self.kept: dict[str, FoundFile] = {}
         self.refused: dict[FoundFile, str] = {}
 
@@ -76,7 +78,7 @@ class FileSender:
     def add(self, files: Iterable[FoundFile]) -> None:
         """Have these sent, in this order."""
         if self.is_idle:
-            self._heard_at = time.monotonic()
+            self.heard_at = time.monotonic()
         for file in files:
             self._tries[file.name] = 0
             self.refused.pop(file, None)
@@ -84,7 +86,7 @@ class FileSender:
 
     def go_on(self) -> None:
         """Send what may be sent now."""
-        if self._unanswered and time.monotonic() - self._heard_at > STALLED_S:
+        if self._unanswered and time.monotonic() - self.heard_at > STALLED_S:
             self._begin_again()
         while self._credit > 0 and (piece := next(self._pieces, None)) is not None:
             self._credit -= len(piece.data) + PIECE_COST
@@ -94,10 +96,10 @@ class FileSender:
         """Take in what the driver says about them."""
         match message:
             case m.FileCredit(folder=self._folder, size=size):
-                self._heard_at = time.monotonic()
+                self.heard_at = time.monotonic()
                 self._credit = min(WINDOW_BYTES, self._credit + size)
             case m.FileKept(folder=self._folder, transfer=transfer):
-                self._heard_at = time.monotonic()
+                self.heard_at = time.monotonic()
                 file = self._unanswered.pop(transfer, None)
                 if file is not None:
                     self._note(file, message)
@@ -121,7 +123,7 @@ class FileSender:
         """What was said, or the answer to it, is lost."""
         lost, self._unanswered = self._unanswered, {}
         self._pieces = self._cut()
-        self._credit, self._heard_at = WINDOW_BYTES, time.monotonic()
+        self._credit, self.heard_at = WINDOW_BYTES, time.monotonic()
         for file in lost.values():
             self._try_again(file, "the notebook did not answer")
 

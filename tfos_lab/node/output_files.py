@@ -103,6 +103,16 @@ class OutputFiles:
         self._next_round_at = self._round_began_at = 0.0
         self._left_out: list[FoundFile] = []
 
+    @property
+    def is_coming(self) -> bool:
+        """Whether there is, or may be, more to bring."""
+        return self._is_open and not self._over
+
+    @property
+    def moved_at(self) -> float:
+        """When the driver last took something, by `time.monotonic`."""
+        return self._sender.heard_at
+
     def prepare(self, release: m.Release) -> m.Release:
         """Choose the folder, and return the release that tells the function of it."""
         self._limit_bytes = release.output_limit_bytes
@@ -124,7 +134,7 @@ class OutputFiles:
 
     def work(self) -> None:
         """Bring what the function has finished; called often while it works."""
-        if not self._is_open or self._over or self._is_ending:
+        if not self.is_coming or self._is_ending:
             return
         if not self._sender.is_idle:
             self._sender.go_on()
@@ -139,7 +149,7 @@ class OutputFiles:
 
     def settle(self) -> bool:
         """The function is gone: bring the rest, and return whether that is over; called often."""
-        if not self._is_open or self._over:
+        if not self.is_coming:
             return True
         self._sender.go_on()
         if not self._sender.is_idle:
@@ -203,7 +213,7 @@ class OutputFiles:
 
     def close(self) -> None:
         """Keep what the driver did not take; the agent's own folder goes with it."""
-        if self._is_open and not self._over:
+        if self.is_coming:
             self._over = True
             found, _ = _files_in(self._folder)
             if any(self._sender.kept.get(name) != file for name, file in found.items()):
