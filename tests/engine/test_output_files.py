@@ -126,7 +126,10 @@ def test_a_node_that_was_lost_is_told_and_what_came_of_it_stays_for_the_next_sta
     stand.hear(m.FilePiece(0, "output", 2, "half", 0, b"x"))
     assert stand.conclude(is_last=False) == ()
     assert stand.keeper.notes == (
-        "chief:0 was gone before all of its output had come: look for the rest on far in /tmp/there",
+        (
+            "chief:0 was gone before it said that all of its output had come: what is missing may be on far in "
+            "/tmp/there"
+        ),
     )
     assert stand.keeper.probe.exists()
     stand.open(place="/tmp/again")

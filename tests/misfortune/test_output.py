@@ -120,7 +120,7 @@ def test_what_an_agent_had_brought_before_it_was_killed_is_here(run, far, tmp_pa
     cluster.stop()
     assert content(cluster.run_dir / "output") == CHECKPOINT
     [note] = [note for note in cluster.view().notes if "was gone before" in note]
-    assert note.startswith("chief:0 was gone before all of its output had come: look for the rest on ")
+    assert note.startswith("chief:0 was gone before it said that all of its output had come: what is missing ")
 
 
 def test_an_agent_that_is_asked_to_leave_brings_its_output_first(run, far, tmp_path):

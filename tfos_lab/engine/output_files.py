@@ -153,8 +153,8 @@ class OutputKeeper:
         for bringing in self._coming.values():
             bringing.files.drop()
             node = bringing.node
-            what = f"{node.node} was gone before all of its output had come"
-            self._said.append(f"{what}: look for the rest on {node.host} in {bringing.place}")
+            what = f"{node.node} was gone before it said that all of its output had come"
+            self._said.append(f"{what}: what is missing may be on {node.host} in {bringing.place}")
         self._coming.clear()
         events: Sequence[Event] = ()
         if is_last:
