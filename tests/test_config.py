@@ -28,6 +28,13 @@ def test_the_defaults_are_a_cluster_of_one_chief():
     assert (config.reservation_timeout_s, config.grace_s) == (600.0, 10.0)
 
 
+def test_whose_output_comes_home_and_how_much_is_checked():
+    assert problem_of(output="workers") == "output='workers': use one of chief, all"
+    assert problem_of(output_limit_bytes=-1) == "output_limit_bytes=-1: a whole number of bytes is needed"
+    assert problem_of(output_limit_bytes="1 GB") == "output_limit_bytes='1 GB': a whole number of bytes is needed"
+    assert ClusterConfig(output="all", output_limit_bytes=0).output_limit_bytes == 0
+
+
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         ClusterConfig().cluster_size = 2

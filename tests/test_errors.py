@@ -115,6 +115,7 @@ EXAMPLES = [
         RuntimeError,
         "cannot feed rows: cluster 'mnist' is stopped. Start another with tfos_lab.run(...).",
     ),
+    (errors.NoModel(reason="'mnist' is running"), RuntimeError, "'mnist' is running"),
     (
         errors.WaitTimeout(waited_s=2.5, still_running=["chief:0", "worker:0"]),
         TimeoutError,

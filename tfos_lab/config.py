@@ -11,6 +11,7 @@ from tfos_lab.paths import absolute
 
 LOCAL_CHOICES = ("auto", "processes", "inline", "false")
 MASTER_CHOICES = ("chief", "master")
+OUTPUT_CHOICES = ("chief", "all")
 REMAINDER_CHOICES = ("exact", "pad", "drop")
 
 # Variables that every node gets for itself; a user's value would break the cluster.
@@ -48,6 +49,12 @@ class ClusterConfig:
         GPUs per node; None means what Spark assigned.
     env : mapping of str to str
         Environment of the children, on top of the node's own.
+    output : str
+        Whose ``ctx.output_dir`` comes to the notebook, into the run's folder ``output``: ``"chief"``, or ``"all"``,
+        where that of each other node is a folder in it, such as ``worker-0``.
+    output_limit_bytes : int
+        The most that a node on another host brings, 8 GiB by default; the newest files go first, the others stay on
+        that host. A node that sees the run's folder writes there itself, as much as it likes.
     reservation_timeout_s, grace_s : float
         Seconds to wait for all reservations; seconds between SIGTERM and SIGKILL.
 
@@ -68,6 +75,8 @@ class ClusterConfig:
     restarts: int = 0
     gpus: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    output: str = "chief"
+    output_limit_bytes: int = 8 << 30
     reservation_timeout_s: float = 600.0
     grace_s: float = 10.0
 
@@ -113,6 +122,10 @@ class ClusterConfig:
         problems = []
         if self.local not in LOCAL_CHOICES:
             problems.append(f"local={self.local!r}: use one of {', '.join(LOCAL_CHOICES)}")
+        if self.output not in OUTPUT_CHOICES:
+            problems.append(f"output={self.output!r}: use one of {', '.join(OUTPUT_CHOICES)}")
+        if not _is_int(self.output_limit_bytes) or self.output_limit_bytes < 0:
+            problems.append(f"output_limit_bytes={self.output_limit_bytes!r}: a whole number of bytes is needed")
         for name in ("reservation_timeout_s", "grace_s"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:

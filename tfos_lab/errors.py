@@ -11,6 +11,7 @@
     ├── LaunchFailed         (RuntimeError)    a node could not be started at all
     ├── NodeFailed           (RuntimeError)    the user's function failed on a node, or the node was lost
     ├── ClusterEnded         (RuntimeError)    something was asked of a cluster that is no longer there
+    ├── NoModel              (RuntimeError)    a run's model is not there, or cannot be loaded in this kernel
     ├── WaitTimeout          (TimeoutError)    `wait(timeout_s=...)` ran out; the cluster goes on
     ├── FeedError            (RuntimeError)    rows could not be fed
     │   └── FeedTimeout      (TimeoutError)    the nodes took no rows for too long
@@ -248,6 +249,15 @@ class ClusterEnded(TfosError, RuntimeError):
 
     def __str__(self) -> str:
         return f"cannot {self.asked}: cluster '{self.cluster}' is {self.state}. Start another with tfos_lab.run(...)."
+
+
+class NoModel(TfosError, RuntimeError):
+    """A run's model is not there, or not yet; or it cannot be loaded in this kernel."""
+
+    reason: str
+
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(reason=reason)
 
 
 class WaitTimeout(TfosError, TimeoutError):

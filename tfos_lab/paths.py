@@ -10,6 +10,9 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
+# Files whose names begin so are ours: in folders of the user they are for a moment, and are brought to nobody.
+OWN_MARK = ".tfos-"
+
 # Whatever stands before ":/" is a scheme to Hadoop: hdfs, viewfs, s3a, gs, abfs, wasb, adl, oss, maprfs, ...
 _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)(?://([^/]*))?(.*)", re.DOTALL)
 # Google's connector takes relative paths from the root of the bucket, all others from the user's home.

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tfos_lab import messages as m
 from tfos_lab.engine import event_files
 from tfos_lab.engine.event_files import EventFileKeeper
 from tfos_lab.engine.instructions import SendTo
+from tfos_lab.node.file_sender import PIECE_COST
 
 FOUND = m.EventFilesFound(seat=0, probe=".probe")
 
 
-def piece(name, data, offset=0, *, last=True):
-    return m.EventFilePiece(seat=0, name=name, offset=offset, data=data, last=last)
+def piece(name, data, offset=0, *, whole=None, transfer=1):
+    """A piece; the last of a file tells the ``whole``, of which it is all by default."""
+    checksum = b"" if whole == b"" else hashlib.sha256(data if whole is None else whole).digest()
+    return m.FilePiece(0, "events", transfer, name, offset, data, checksum)
 
 
 @pytest.fixture
@@ -38,9 +43,12 @@ def test_a_folder_that_both_see_is_left_alone(keeper, tmp_path, told):
 
 def test_files_come_into_the_run_s_own_folder(keeper, tmp_path, told):
     assert keeper.handle(FOUND) == [SendTo(0, m.EventFilesWanted(limit_bytes=event_files.LIMIT_BYTES))]
-    assert keeper.handle(piece("train/a.tfevents", b"one ", last=False)) == [SendTo(0, m.EventFileCredit(size=4))]
+    credit = SendTo(0, m.FileCredit("events", 4 + PIECE_COST))
+    assert keeper.handle(piece("train/a.tfevents", b"one ", whole=b"")) == [credit]
     assert not (tmp_path / "home" / "train" / "a.tfevents").exists()
-    keeper.handle(piece("train/a.tfevents", b"two", 4))
+    credit = SendTo(0, m.FileCredit("events", 3 + PIECE_COST))
+    kept = SendTo(0, m.FileKept("events", 1))
+    assert keeper.handle(piece("train/a.tfevents", b"two", 4, whole=b"one two")) == [credit, kept]
     keeper.handle(m.EventFilesSent(seat=0))
     assert (tmp_path / "home" / "train" / "a.tfevents").read_bytes() == b"one two"
     assert keeper.folder == str(tmp_path / "home")
@@ -74,9 +82,9 @@ def test_a_chief_that_goes_far_after_a_restart_is_shown_at_home(keeper, tmp_path
 
 def test_what_stays_there_is_said(keeper, tmp_path, told):
     keeper.handle(FOUND)
-    keeper.handle(piece("a.tfevents", b"half", last=False))
+    keeper.handle(piece("a.tfevents", b"half", whole=b""))
     keeper.handle(m.EventFilesSent(seat=0, left_out=2, left_out_bytes=512_000_000))
-    assert list((tmp_path / "home").iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert keeper.folder == str(tmp_path / "there")
     assert "2 of 512.0 MB stay there in" in told[0]
     assert "more than 64 MB" in told[0]
@@ -90,15 +98,15 @@ def test_what_is_no_event_file_is_dropped(keeper, tmp_path, name, caplog):
     keeper.handle(piece(name, b"x"))
     keeper.handle(m.EventFilesSent(seat=0))
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert "that was not to come" in caplog.text
+    assert "it was not to come" in caplog.text
 
 
 def test_no_more_is_kept_than_was_asked_for(keeper, tmp_path, monkeypatch):
     monkeypatch.setattr(event_files, "LIMIT_BYTES", 10)
     keeper.handle(FOUND)
     keeper.handle(piece("a.tfevents", b"x" * 8))
-    keeper.handle(piece("b.tfevents", b"x" * 8))
-    keeper.handle(piece("c.tfevents", b"x", 5))
+    keeper.handle(piece("b.tfevents", b"x" * 8, transfer=2))
+    keeper.handle(piece("c.tfevents", b"x", 5, transfer=3))
     keeper.handle(m.EventFilesSent(seat=0))
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["a.tfevents"]
 
@@ -115,5 +123,5 @@ def test_a_folder_that_cannot_be_written_ends_it(keeper, tmp_path, caplog):
     keeper.handle(FOUND)
     keeper.handle(piece("a.tfevents", b"x"))
     keeper.handle(m.EventFilesSent(seat=0))
-    assert "cannot be kept" in caplog.text
+    assert "cannot be kept in" in caplog.text
     assert keeper.folder == str(tmp_path / "there")

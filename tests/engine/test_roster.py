@@ -8,7 +8,7 @@ from tfos_lab import messages as m
 from tfos_lab.config import ClusterConfig
 from tfos_lab.engine.events import MetricsReported, NodeChanged, StateChanged
 from tfos_lab.engine.instructions import Failure, Over, Publish, ReleaseAll, SendTo
-from tfos_lab.engine.roster import CONSEQUENCE_PATIENCE_S, DRAIN_TIMEOUT_S, LOST_AFTER_S, Roster
+from tfos_lab.engine.roster import CONSEQUENCE_PATIENCE_S, DRAIN_TIMEOUT_S, FAREWELL_S, LOST_AFTER_S, Roster
 from tfos_lab.seats import assign_seats
 
 GRACE_S = 3.0
@@ -510,3 +510,59 @@ def test_nodes_that_do_not_drain_are_given_up_in_the_end():
     play.wait(1.0)
     assert play.is_over
     assert play.roster.state == "stopped"
+
+
+# ---- output from other hosts --------------------------------------------------------------------------------------
+
+
+def piece(seat=0):
+    return m.FilePiece(seat, "output", 1, "model.keras", 0, b"x")
+
+
+def test_a_node_that_brings_files_takes_as_long_as_they_come():
+    play = Play(cluster_size=1).all_run().returns(0)
+    for _ in range(5):
+        play.hear(piece(), after_s=DRAIN_TIMEOUT_S)
+        assert not play.wait(GRACE_S).is_over
+    assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
+    assert play.roster.state == "done"
+
+
+def lost_while_it_brings(seat=0):
+    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(seat=seat, place="/tmp/there"))
+    play.asked = play.roster.lose(seat, "Spark has ended its task", play.now_s)
+    return play
+
+
+def test_a_lost_node_may_yet_bring_its_output():
+    play = lost_while_it_brings()
+    assert (play.roster.state, play.sent(m.Goodbye)) == ("failed", [])
+    assert 0 in play.sent(m.Stop)
+    assert not play.drain(1).is_over
+    assert not play.wait(FAREWELL_S - 1.0).is_over
+    assert not play.hear(piece()).wait(FAREWELL_S - 1.0).is_over
+    play.end(0, m.Outcome(kind="stopped"))
+    assert play.states()["chief:0"] == "lost"
+    assert play.hear(m.OutputSent(seat=0)).is_over
+    assert play.sent(m.Goodbye) == [0]
+
+
+def test_a_lost_node_that_brings_nothing_is_not_waited_for_long():
+    play = lost_while_it_brings().drain(1)
+    assert play.wait(FAREWELL_S + 0.5).is_over
+    assert play.sent(m.Goodbye) == [0]
+    assert play.roster.state == "failed"
+
+
+def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():
+    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(seat=0))
+    play.asked = play.roster.lose(0, "gone", play.now_s)
+    assert play.sent(m.Goodbye) == [0]
+    assert play.drain(1).is_over
+
+
+def test_nobody_is_waited_for_when_that_is_given_up():
+    play = lost_while_it_brings()
+    play.asked = play.roster.give_up(play.now_s)
+    assert play.is_over
+    assert play.roster.give_up(play.now_s) == []

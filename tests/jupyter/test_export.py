@@ -66,6 +66,11 @@ def test_the_script_says_where_tensorboard_is() -> None:
     assert '    with mnist:\n        print("TensorBoard:", mnist.tensorboard_url)\n        print(mnist.wait())' in text
 
 
+def test_the_script_brings_the_same_output_home() -> None:
+    text = script(finished("output=all output_limit_bytes=1000", "ctx.save_model(1)"), [])
+    assert "tfos_lab.run(map_fun, None, spark=spark, output='all', output_limit_bytes=1000)" in text
+
+
 def test_a_session_is_made_where_the_notebook_made_none() -> None:
     text = script(finished("", "1"), [])
     assert "spark = SparkSession.builder.getOrCreate()\n\ndef map_fun" in text

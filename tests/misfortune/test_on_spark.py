@@ -237,13 +237,19 @@ def test_a_model_that_the_notebook_will_not_find_is_told_before_it_is_saved(run,
         return [ctx.model_dir(path) for path in args]
 
     # Each process has a working folder of its own, as hosts have disks of their own.
-    places = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras")]
+    places = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras"), "deep/model.keras"]
     cluster = run(save, places)
     results = cluster.wait(timeout_s=60)
-    assert results["chief:0"] == [f"file://{place}" for place in places]
-    (note,) = cluster.view().notes
-    assert note.startswith(
-        f"chief:0 saves to {places[0]} on {socket.gethostname()}, where this machine does not see it"
+    *full, relative = results["chief:0"]
+    assert full == places[:2]
+    unseen, vanishing = cluster.view().notes
+    advice = (
+        "use ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is "
+        "shared"
     )
+    host = socket.gethostname()
+    assert unseen == f"chief:0 saves to {places[0]} on {host}, where this machine does not see it: {advice}"
+    told = f"chief:0 saves to {relative} on {host}, in Spark's folder for the job, which Spark removes: {advice}"
+    assert vanishing == told
     cluster.stop()
     assert not list(tmp_path.glob(".tfos-*"))

@@ -6,6 +6,7 @@ import getpass
 import socket
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,6 +121,45 @@ def test_only_the_chief_s_model_goes_where_it_is_wanted(monkeypatch, tmp_path):
     assert Stand().ctx.model_dir("hdfs://nn/model") == str(tmp_path / "model" / "model")
 
 
+@pytest.mark.parametrize("given", ["{}", "file://{}", "file:{}"])
+def test_local_models_go_to_plain_paths_whose_parents_are_there(monkeypatch, tmp_path, given):
+    monkeypatch.setenv("TFOS_LAB_SCRATCH", str(tmp_path / "scratch"))
+    wanted = tmp_path / "a" / "b" / "m.keras"
+    chief, worker = Stand(is_chief=True, default_fs="file:///"), Stand(default_fs="file:///")
+    assert chief.ctx.model_dir(given.format(wanted)) == str(wanted)
+    assert chief.said == [m.SavesTo(seat=4, path=str(wanted))]
+    assert worker.ctx.model_dir(given.format(wanted)) == str(tmp_path / "scratch" / "model" / "m.keras")
+    assert wanted.parent.is_dir()
+    assert (tmp_path / "scratch" / "model").is_dir()
+    assert Stand(is_chief=True, working_dir=str(tmp_path)).ctx.model_dir("c/d") == str(tmp_path / "c" / "d")
+    assert [path.name for path in (tmp_path / "c").iterdir()] == []
+
+
+def test_a_folder_for_models_that_cannot_be_made_is_refused_in_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError) as caught:
+        Stand(is_chief=True).ctx.model_dir(f"{tmp_path}/file/m.keras")
+    assert str(caught.value) == (
+        f"ctx.model_dir('{tmp_path}/file/m.keras'): {tmp_path}/file cannot be made on {socket.gethostname()} (File "
+        "exists); save below ctx.output_dir, which comes to the notebook, or give a folder that the chief can write to"
+    )
+
+
+def test_the_output_folder_is_made_when_it_is_asked_for_and_that_is_told_once(tmp_path):
+    stand = Stand(output_dir=str(tmp_path / "run" / "output"))
+    assert not (tmp_path / "run").exists()
+    assert stand.ctx.output_dir == stand.ctx.output_dir == str(tmp_path / "run" / "output")
+    assert (tmp_path / "run" / "output").is_dir()
+    assert stand.said == [m.OutputOpened(seat=4)]
+
+
+def test_what_is_no_model_is_not_saved_as_one(tmp_path):
+    ctx = Stand(output_dir=str(tmp_path)).ctx
+    with pytest.raises(ConfigError, match=r"ctx\.save_model\(list\): a Keras model or a tf\.Module is needed"):
+        ctx.save_model([1.0])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_training_is_done_when_the_driver_says_so():
     stand = Stand(job_name="ps")
     assert not stand.ctx.training_done
@@ -156,6 +196,7 @@ def test_a_function_can_be_called_plainly_with_a_local_context(tmp_path):
     ctx = tfos_lab.local_context(log_dir=str(tmp_path))
     assert (ctx.node, ctx.num_workers, ctx.is_chief, ctx.log_dir) == ("chief:0", 1, True, str(tmp_path))
     ctx.report(loss=1.0)
+    assert Path(ctx.output_dir).is_dir()
     assert ctx.cluster_spec == {"chief": ["localhost:0"]}
 
 

@@ -20,6 +20,7 @@ from tfos_lab.cli.notebook_run import CellFailure, KernelDied, Section, Watcher,
 from tfos_lab.cli.places import QUICKSTART, find_checkout, kernel_environ, spark_log
 from tfos_lab.cli.terminal import StatusLine, complain, paint, say
 from tfos_lab.engine.doctor import check_java
+from tfos_lab.errors import NoModel
 
 # What the kernel answers with, see `final_state`.
 FINAL = "__import__('tfos_lab.cli.demo', fromlist=['final_state']).final_state(globals())"
@@ -140,7 +141,16 @@ def _cluster_state(cluster: Any) -> dict[str, Any]:
         "rows_fed": feed.rows if feed is not None else {},
         "rows_read": {node.node: node.rows for node in view.nodes},
         "timings": timings,
+        "model": _model_of(cluster),
     }
+
+
+def _model_of(cluster: Any) -> str:
+    """Return the file of the model that a cluster has brought home, below this folder if it is there, or nothing."""
+    try:
+        return str(_short(cluster.model_path))
+    except NoModel:
+        return ""
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -157,6 +167,7 @@ def render_report(state: Mapping[str, Any]) -> str:
     if state["accuracy"] is not None:
         tested = f" of {state['tested']:,} digits that it had not seen" if state["tested"] else ""
         rows.append(("accuracy", f"{state['accuracy']:.1%}{tested}"))
+    rows.append(("model", first["model"]))
     rows.append(
         ("seconds", " · ".join(f"{name} {_seconds(took_s)}" for name, took_s in phase_seconds(first["timings"])))
     )

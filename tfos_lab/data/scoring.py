@@ -8,13 +8,13 @@ and what does not fit is said by column. The notebook's kernel does not import T
 from __future__ import annotations
 
 import inspect
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.data.model_files import package_of
 from tfos_lab.data.prepare import taken_names
 from tfos_lab.data.scoring_columns import Input, choose_inputs
 from tfos_lab.data.scoring_description import Description, ModelSource, describe
@@ -106,7 +106,7 @@ def _source(
     model: Any, signature: str, custom: dict[str, Any]
 ) -> tuple[ModelSource, dict[str, Any], Description | None]:
     """Say where the executors find the model; a live one is sent along, and described here."""
-    package = _package_of(model)
+    package = package_of(model)
     if package is not None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.keras"
@@ -122,15 +122,6 @@ def _source(
     if source.path.endswith(".keras") and here.is_file() and here.stat().st_size <= _SENT_BYTES:
         source = replace(source, data=here.read_bytes())
     return source, custom, None
-
-
-def _package_of(model: Any) -> str | None:
-    """Return which Keras a live model is of; nothing is imported to find out."""
-    for package in ("keras", "tf_keras"):
-        kind = getattr(sys.modules.get(package), "Model", None)
-        if kind is not None and isinstance(model, kind):
-            return package
-    return None
 
 
 def _ask(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:

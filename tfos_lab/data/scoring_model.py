@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.data.scoring_description import ModelSource, describe, named_outputs
 from tfos_lab.errors import ConfigError
 
@@ -97,7 +98,17 @@ def _prepare_tensorflow() -> None:
 
 
 def _load_keras(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
-    if source.package == "tf_keras":
+    if not source.data:
+        return _load_file(source.path, source, custom_objects)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        path.write_bytes(source.data)
+        return _load_file(str(path), source, custom_objects)
+
+
+def _load_file(path: str, source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
+    package = source.package if source.is_trusted else package_that_wrote(path)
+    if package == "tf_keras":
         from tf_keras.models import load_model
     else:
         from keras.models import load_model
@@ -105,12 +116,7 @@ def _load_keras(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
     options = {"custom_objects": dict(custom_objects) or None, "compile": False}
     if source.is_trusted:
         options["safe_mode"] = False
-    if not source.data:
-        return load_model(source.path, **options)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.keras"
-        path.write_bytes(source.data)
-        return load_model(str(path), **options)
+    return load_model(path, **options)
 
 
 def _load_saved(source: ModelSource) -> Any:

@@ -69,6 +69,7 @@ class AttemptMaker:
             bus=cluster.bus,
             logs=cluster.log_keeper,
             event_files=cluster.event_files,
+            output=cluster.output,
             make_release=self._release_maker(cluster, number),
             note_saving=cluster.note_saving,
             note_executor_gone=hear_of_end,
@@ -82,6 +83,7 @@ class AttemptMaker:
     def _release_maker(self, cluster: Lifecycle, number: int) -> ReleaseMaker:
         return ReleaseMaker(
             cluster.run_dir,
+            cluster.output,
             self.config,
             self.seats,
             self.payload,

@@ -12,11 +12,14 @@ from tfos_lab.engine.events import ClusterView, Event, MetricsReported
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.lifecycle import LAST_WORDS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
+from tfos_lab.engine.models import home_model, load_home_model
 from tfos_lab.engine.readers import NOTHING_READ
 from tfos_lab.engine.results import Results
 from tfos_lab.errors import ClusterEnded, FeedError, WaitTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import matplotlib.figure
     import pandas as pd
 
@@ -36,7 +39,8 @@ class Cluster(Lifecycle):
     id, name : str
         Unique identifier; the label that the user gave.
     run_dir : pathlib.Path
-        Folder on this machine that holds the nodes' whole logs.
+        Folder on this machine that holds the nodes' whole logs, and in ``output`` what they have written to
+        ``ctx.output_dir``.
     bus : Bus
         What happens, as it happens.
     presence : Presence or None
@@ -152,6 +156,54 @@ class Cluster(Lifecycle):
         if node not in names:
             raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
         return self.log_keeper.path(node)
+
+    # ---- the model --------------------------------------------------------------------------------------------------
+
+    @property
+    def model_path(self) -> Path:
+        """The model that ``ctx.save_model`` saved on the chief, as `tfos_lab.predict` takes it: a file of this machine.
+
+        Raises
+        ------
+        NoModel
+            While the run goes on, and where nothing was saved.
+        """
+        return home_model(self.output.home, name=self.name, state=self.state)
+
+    def model(
+        self,
+        *,
+        custom_objects: Mapping[str, Any] | None = None,
+        compile: bool = True,  # noqa: A002 - Keras' own name
+        safe_mode: bool = True,
+    ) -> Any:
+        """Load the model that ``ctx.save_model`` saved on the chief; TensorFlow is imported into this kernel for that.
+
+        Parameters
+        ----------
+        custom_objects : mapping of str to object, optional
+            Classes and functions that the model was made with, where Keras does not know them.
+        compile : bool
+            Also restore optimizer, loss and metrics.
+        safe_mode : bool
+            Refuse models that hold Python code, as ``Lambda`` layers do.
+
+        Returns
+        -------
+        keras.Model, tf_keras.Model or tf.Module
+            The kind that was saved.
+
+        Raises
+        ------
+        NoModel
+            While the run goes on, where nothing was saved, and where this kernel lacks TensorFlow.
+
+        Examples
+        --------
+        >>> model = cluster.model()  # doctest: +SKIP
+        >>> model.predict(images)  # doctest: +SKIP
+        """
+        return load_home_model(self.model_path, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
 
     # ---- life -------------------------------------------------------------------------------------------------------
 

@@ -97,6 +97,20 @@ class InferenceProgressed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OutputProgressed(Event):
+    """What a node has written to ``ctx.output_dir`` comes to this machine: ``size_bytes`` of ``total_bytes`` so far.
+
+    ``complete`` comes once, at the end of the run, with the files and bytes that are in the run's output folder.
+    """
+
+    node: str
+    files: int
+    size_bytes: int
+    total_bytes: int
+    complete: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class FeedView:
     """What a person sees of one call of `Cluster.train` or `Cluster.inference`.
 

@@ -21,6 +21,7 @@ from tfos_lab.engine.events import ClusterView, Event, NodeView, RowsUnread
 from tfos_lab.engine.instructions import Failure, Publish
 from tfos_lab.engine.journal import Journal
 from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.engine.output_files import OutputKeeper
 from tfos_lab.engine.readers import unread_words
 from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ENDED = ("done", "failed", "stopped")
 # Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
 WAIT_STEP_S = 0.1
 # After the first cause is known, other nodes' last words are waited for this long.
@@ -66,6 +68,8 @@ class Lifecycle:
         Who writes what the nodes say into `run_dir`.
     event_files : EventFileKeeper
         Where their event files are.
+    output : OutputKeeper
+        Who brings home what they write to ``ctx.output_dir``.
     attempt : Attempt
         The nodes as they are now; another one after each restart.
     """
@@ -90,6 +94,8 @@ class Lifecycle:
         self.log_keeper = LogKeeper(run_dir, self.note)
         home = run_dir / "events"
         self.event_files = EventFileKeeper(config.log_dir or str(home), home, self.note)
+        limit_bytes, of_all = config.output_limit_bytes, config.output == "all"
+        self.output = OutputKeeper(run_dir / "output", limit_bytes=limit_bytes, of_all=of_all)
         self._make_attempt = make_attempt
         self._changing = threading.RLock()
         self._stopping = False
@@ -117,7 +123,7 @@ class Lifecycle:
             restarts=self.journal.restarts,
             feeds=self.journal.feeds,
             reason=str(self._launch_error or reason),
-            notes=tuple(self._notes),
+            notes=(*self._notes, *(self.output.notes_at_the_end() if state in ENDED else self.output.notes)),
             spark_ui=self._spark_ui,
         )
 
@@ -134,7 +140,7 @@ class Lifecycle:
     @property
     def ended(self) -> bool:
         """Whether the cluster has ended, well or badly."""
-        return self.state in ("done", "failed", "stopped")
+        return self.state in ENDED
 
     # ---- what is told to it ------------------------------------------------------------------------------------------
 
@@ -150,11 +156,16 @@ class Lifecycle:
 
     def note_saving(self, saving: SavesTo) -> None:
         """Hear where the chief is going to save, and say so where this machine will not find it."""
+        problems = []
         if saving.mark and not Path(saving.mark).exists():
+            problems.append("where this machine does not see it")
+        if saving.vanishes:
+            problems.append("in Spark's folder for the job, which Spark removes")
+        if problems:
             chief = self.nodes[saving.seat]
             self.note(
-                f"{chief.node} saves to {saving.path} on {chief.host}, where this machine does not see it: give "
-                "ctx.model_dir a folder that both share, or an address such as hdfs://..."
+                f"{chief.node} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
+                "ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is shared"
             )
 
     def note(self, text: str) -> None:
@@ -192,6 +203,8 @@ class Lifecycle:
             for instruction in lost.roster.abandon(time.time()):
                 if isinstance(instruction, Publish):
                     self.bus.publish(instruction.event)
+                    for event in self.output.conclude(time.time(), is_last=True):
+                        self.bus.publish(event)
 
     def launch_failed(self, error: TfosError | None, reason: str, attempt: Attempt | None = None) -> None:
         """The launcher found out that the nodes cannot come (or that Spark took them away)."""
@@ -248,7 +261,8 @@ class Lifecycle:
         if self.state == "restarting":
             time.sleep(WAIT_STEP_S)
         ended_s = self.journal.ended_s
-        return self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
+        is_told = self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
+        return is_told and not self.output.awaited
 
     def raise_failure(self) -> None:
         """Raise `failure`, after a moment for other nodes' last words."""
@@ -278,16 +292,31 @@ class Lifecycle:
         )
 
     def stop(self, *, grace_s: float | None = None) -> None:
-        """End all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread."""
+        """End all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread.
+
+        Waits while nodes on other hosts bring what they have written to ``ctx.output_dir``; a second call with
+        ``grace_s=0`` does not.
+        """
         with self._changing:
+            is_in_haste = self._stopping and grace_s == 0.0
             self._stopping = True
             attempt = self.attempt
             attempt.listen()  # a cluster that was never launched ends in the same way
         attempt.server.request(lambda now_s: attempt.roster.stop(now_s, grace_s=grace_s))
         limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
         attempt.launcher.cancel()
-        if not attempt.server.over.wait(limit_s):
+        if not self._wait_for_end(attempt, limit_s, for_files=not is_in_haste):
             logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
         attempt.launcher.close()
+        attempt.server.request(attempt.roster.give_up)
         attempt.server.join(STOP_EXTRA_S)
         self._abandon(attempt)
+
+    def _wait_for_end(self, attempt: Attempt, limit_s: float, *, for_files: bool) -> bool:
+        deadline = time.monotonic() + limit_s
+        while not attempt.server.over.wait(WAIT_STEP_S):
+            if for_files:
+                deadline = max(deadline, self.output.moved_at + STOP_EXTRA_S)
+            if time.monotonic() > deadline:
+                return False
+        return True

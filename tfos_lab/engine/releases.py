@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tfos_lab import messages as m
 from tfos_lab.config import ClusterConfig
+from tfos_lab.engine.output_files import OutputKeeper
 from tfos_lab.seats import Seat, chief_of
 
 
@@ -17,6 +18,7 @@ class ReleaseMaker:
     def __init__(
         self,
         run_dir: Path,
+        output: OutputKeeper,
         config: ClusterConfig,
         seats: list[Seat],
         payload: bytes,
@@ -27,6 +29,7 @@ class ReleaseMaker:
         note: Callable[[], None],
     ) -> None:
         self._run_dir = run_dir
+        self._output = output
         self._config = config
         self._seats = seats
         self._payload = payload
@@ -40,6 +43,7 @@ class ReleaseMaker:
         """Return the release of the seat ``index``; ``spec`` is the cluster spec."""
         seat = self._seats[index]
         home = backup_home(self._config, self._run_dir)
+        output_dir = self._output.folder_of(seat.node, is_chief=seat == self._chief)
         self._note()
         return m.Release(
             cluster_id=self._run_dir.name,
@@ -57,6 +61,9 @@ class ReleaseMaker:
             restart=self._restart,
             age_s=max(0.0, time.time() - self._called_s),
             tensorboard=self._config.tensorboard and seat == self._chief,
+            output_dir=str(output_dir or ""),
+            output_probe=str(self._output.probe),
+            output_limit_bytes=self._output.limit_bytes,
         )
 
 

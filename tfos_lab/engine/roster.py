@@ -20,6 +20,8 @@ AWAY_S = 3.0
 CONSEQUENCE_PATIENCE_S = 1.2
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
+# A node that is gone may yet bring its output: its agent sometimes outlives its executor.
+FAREWELL_S = 5.0
 
 OVER = ("done", "failed", "lost", "stopped")
 # How far a node can have come, in order.
@@ -29,7 +31,7 @@ ENDING = (*OVER, "stopping", "restarting")
 
 
 class _Node:
-    """What the roster knows of one seat."""
+    """What the roster knows of one seat; ``brings`` says that its output is to come from another host."""
 
     def __init__(self, seat: Seat, *, is_chief: bool) -> None:
         self.seat = seat
@@ -37,6 +39,8 @@ class _Node:
         self.heard_s: float | None = None
         self.outcome: m.Outcome | None = None
         self.drained = False
+        self.brings = False
+        self.lost_s = 0.0
 
     @property
     def awaited(self) -> bool:
@@ -66,6 +70,7 @@ class Roster:
         self._reason = ""
         self._suspect: tuple[Failure, float] | None = None
         self._ended_s: float | None = None
+        self._brought_s = 0.0
         self._finishing = False
         self._over = False
         self._ticked_s: float | None = None
@@ -123,6 +128,8 @@ class Roster:
                 return []
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
+            case m.OutputOpened() | m.FilePiece() | m.OutputSent():
+                return self._note_output(node, message, now_s)
             case m.Drained():
                 node.drained = True
                 return [SendTo(message.seat, m.Goodbye()), *self._when_drained(now_s)]
@@ -174,10 +181,24 @@ class Roster:
         )
         return [Publish(event)]
 
+    def _note_output(
+        self, node: _Node, message: m.OutputOpened | m.FilePiece | m.OutputSent, now_s: float
+    ) -> list[Instruction]:
+        match message:
+            case m.OutputOpened(place=place):
+                node.brings = bool(place)
+            case m.FilePiece():
+                self._brought_s = now_s
+            case m.OutputSent():
+                node.brings = False
+                goodbye = [SendTo(node.seat.index, m.Goodbye())] if node.view.state == "lost" else []
+                return [*goodbye, *self._when_drained(now_s)]
+        return []
+
     # ---- endings ----------------------------------------------------------------------------------------------------
 
     def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
-        if node.outcome is not None:
+        if node.outcome is not None or node.view.state == "lost":
             return []
         node.outcome = outcome
         if outcome.kind == "returned":
@@ -238,7 +259,7 @@ class Roster:
         return [SendTo(node.seat.index, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
 
     def _when_drained(self, now_s: float) -> list[Instruction]:
-        if self._over or not all(node.drained or node.view.state in ("lost", "waiting") for node in self._nodes):
+        if self._over or not all(self._is_gone(node, now_s) for node in self._nodes):
             return []
         if self._finishing:
             return self._conclude("done", now_s)
@@ -246,11 +267,17 @@ class Roster:
             return self._conclude(self._state, now_s)
         return self._conclude("stopped", now_s) if self._state == "stopping" else []
 
+    def _is_gone(self, node: _Node, now_s: float) -> bool:
+        if node.view.state == "lost" and node.brings:
+            return now_s - max(node.lost_s, self._brought_s) > FAREWELL_S
+        return node.drained or node.view.state in ("lost", "waiting")
+
     def _conclude(self, state: str, now_s: float) -> list[Instruction]:
         self._over = True
         never_came = [node for node in self._nodes if node.view.state == "waiting"]
         gone = [change for node in never_came for change in self._node_state(node, "stopped", now_s)]
-        return [*gone, *self._cluster_state(state, now_s), Over()]
+        late = [SendTo(node.seat.index, m.Goodbye()) for node in self._nodes if node.brings]
+        return [*gone, *late, *self._cluster_state(state, now_s), Over()]
 
     # ---- requests and time ------------------------------------------------------------------------------------------
 
@@ -286,10 +313,18 @@ class Roster:
                 instructions += self.lose(node.seat.index, f"not heard of for {silent_s:.0f} s", now_s)
         if self._suspect is not None and now_s - self._suspect[1] > CONSEQUENCE_PATIENCE_S:
             instructions += self._convict(self._suspect[0], now_s)
+        if any(node.view.state == "lost" and node.brings for node in self._nodes):
+            instructions += self._when_drained(now_s)
         patience_s = self._grace_s + DRAIN_TIMEOUT_S
-        if self._ended_s is not None and not self._over and now_s - self._ended_s > patience_s:
-            instructions += self._conclude("done" if self._finishing else _final(self._state), now_s)
+        # Who brings files takes as long as they come.
+        silent_since_s = max(self._ended_s or 0.0, self._brought_s)
+        if self._ended_s is not None and now_s - silent_since_s > patience_s:
+            instructions += self.give_up(now_s)
         return instructions
+
+    def give_up(self, now_s: float) -> list[Instruction]:
+        """Nobody is waited for any longer, whatever was still to come."""
+        return [] if self._over else self._conclude("done" if self._finishing else _final(self._state), now_s)
 
     def _forgive_own_absence(self, now_s: float) -> None:
         """A driver that was away itself (a laptop asleep, a process stopped) could not hear anybody."""
@@ -308,7 +343,10 @@ class Roster:
         was_over = node.view.state in OVER
         instructions = self._node_state(node, "lost", now_s, detail=why)
         # Its agent may be alive and merely out of sight: then it is to leave.
-        instructions += [SendTo(seat, m.Stop(grace_s=0.0)), SendTo(seat, m.Goodbye())]
+        node.lost_s = now_s
+        instructions.append(SendTo(seat, m.Stop(grace_s=0.0)))
+        if not node.brings:
+            instructions.append(SendTo(seat, m.Goodbye()))
         if not was_over and self._state not in ENDING and not self._finishing:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""

@@ -17,6 +17,7 @@ from tfos_lab.engine.event_files import EventFileKeeper
 from tfos_lab.engine.feed_ledger import FeedLedger
 from tfos_lab.engine.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
 from tfos_lab.engine.log_keeper import LogKeeper
+from tfos_lab.engine.output_files import OutputKeeper
 from tfos_lab.engine.roster import Roster
 from tfos_lab.engine.tunnel import Tunnel
 from tfos_lab.wire import Listener
@@ -45,6 +46,7 @@ class Server:
         bus: Bus,
         logs: LogKeeper,
         event_files: EventFileKeeper,
+        output: OutputKeeper,
         make_release: MakeRelease,
         note_saving: Callable[[m.SavesTo], None],
         note_executor_gone: Callable[[str], None],
@@ -58,6 +60,7 @@ class Server:
         self._bus = bus
         self._logs = logs
         self._event_files = event_files
+        self._output = output
         self._make_release = make_release
         self._note_saving = note_saving
         self._note_executor_gone = note_executor_gone
@@ -150,6 +153,8 @@ class Server:
             self._carry_out(self._roster.handle(message, now_s))
             self._carry_out(self._ledger.handle(message, now_s))
             self._carry_out(self._event_files.handle(message))
+            if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
+                self._carry_out(self._output.handle(message, self._roster.views[message.seat], now_s))
             if self._tunnel is not None:
                 self._tunnel.handle(message)
 
@@ -185,6 +190,9 @@ class Server:
                 case Publish(event=event):
                     self._bus.publish(event)
                 case Over():
+                    is_last = self._roster.state != "restarting"
+                    for event in self._output.conclude(time.time(), is_last=is_last):
+                        self._bus.publish(event)
                     self.over.set()
 
     def _send(self, seat: int, message: m.ToAgent) -> None:

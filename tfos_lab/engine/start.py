@@ -43,6 +43,8 @@ def run(
     restarts: int = 0,
     gpus: int | None = None,
     env: Mapping[str, str] | None = None,
+    output: str = "chief",
+    output_limit_bytes: int = 8 << 30,
     reservation_timeout_s: float = 600.0,
     grace_s: float = 10.0,
 ) -> Cluster:
@@ -57,7 +59,7 @@ def run(
     spark : SparkSession, optional
         Whose executors to use; the active session by default.
     cluster_size, num_ps, master_node, eval_node, tensorboard, log_dir, name, local, restarts, gpus, env, \
-reservation_timeout_s, grace_s
+output, output_limit_bytes, reservation_timeout_s, grace_s
         See `tfos_lab.config.ClusterConfig`.
 
     Returns
@@ -91,6 +93,8 @@ reservation_timeout_s, grace_s
         restarts=restarts,
         gpus=gpus,
         env=dict(env or {}),
+        output=output,
+        output_limit_bytes=output_limit_bytes,
         reservation_timeout_s=reservation_timeout_s,
         grace_s=grace_s,
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tfos_lab.config import LOCAL_CHOICES, MASTER_CHOICES, REMAINDER_CHOICES, ClusterConfig
+from tfos_lab.config import LOCAL_CHOICES, MASTER_CHOICES, OUTPUT_CHOICES, REMAINDER_CHOICES, ClusterConfig
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter import option_values as kinds
 from tfos_lab.jupyter.option_line import Item, split_line
@@ -37,6 +37,8 @@ class CellOptions:
     restarts: int = 0
     gpus: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    output: str = "chief"
+    output_limit_bytes: int = 8 << 30
     reservation_timeout: float = 600.0
     feed_timeout: float = 600.0
     grace: float = 10.0
@@ -98,6 +100,13 @@ OPTIONS = (
     Option("restarts", kinds.WHOLE, "how often to start again from the last backup after a lost node"),
     Option("gpus", kinds.WHOLE_OR_NONE, "GPUs per node; what Spark assigned by default"),
     Option("env", kinds.ENVIRONMENT, "environment variables of the nodes"),
+    Option(
+        "output",
+        kinds.one_of(*OUTPUT_CHOICES),
+        "whose ctx.output_dir comes to the notebook: the chief's, or all nodes'",
+        OUTPUT_CHOICES,
+    ),
+    Option("output_limit_bytes", kinds.WHOLE, "the most that a node on another host brings of it"),
     Option("reservation_timeout", kinds.SECONDS, "seconds to wait for all nodes"),
     Option("feed_timeout", kinds.SECONDS, "seconds in which no row may move before the feed fails"),
     Option("grace", kinds.SECONDS, "seconds between asking a node to end and ending it"),

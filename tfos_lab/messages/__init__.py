@@ -12,15 +12,9 @@ from typing import Any
 
 import msgspec
 
-from tfos_lab.messages import board, event_files, feed, inference, life, logs
+from tfos_lab.messages import board, event_files, feed, files, inference, life, logs
 from tfos_lab.messages.board import BoardGone, BoardReady, TunnelClosed, TunnelCredit, TunnelData, TunnelOpen
-from tfos_lab.messages.event_files import (
-    EventFileCredit,
-    EventFilePiece,
-    EventFilesFound,
-    EventFilesSent,
-    EventFilesWanted,
-)
+from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
 from tfos_lab.messages.feed import (
     AttemptStored,
     Commit,
@@ -38,6 +32,15 @@ from tfos_lab.messages.feed import (
     RowsWanted,
     SegmentRead,
     SegmentReady,
+)
+from tfos_lab.messages.files import (
+    FileCredit,
+    FileKept,
+    FilePiece,
+    OutputComes,
+    OutputGone,
+    OutputOpened,
+    OutputSent,
 )
 from tfos_lab.messages.inference import (
     ExchangeDropped,
@@ -69,9 +72,17 @@ from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
 from tfos_lab.messages.parts import DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 
 FromAgent = (
-    life.FromAgent | logs.FromAgent | feed.FromAgent | inference.FromAgent | board.FromAgent | event_files.FromAgent
+    life.FromAgent
+    | logs.FromAgent
+    | feed.FromAgent
+    | inference.FromAgent
+    | board.FromAgent
+    | event_files.FromAgent
+    | files.FromAgent
 )
-ToAgent = life.ToAgent | logs.ToAgent | feed.ToAgent | inference.ToAgent | board.ToAgent | event_files.ToAgent
+ToAgent = (
+    life.ToAgent | logs.ToAgent | feed.ToAgent | inference.ToAgent | board.ToAgent | event_files.ToAgent | files.ToAgent
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)

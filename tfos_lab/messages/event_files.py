@@ -1,4 +1,7 @@
-"""Event files of a node whose folder the driver does not see: brought to it when the node has ended."""
+"""Event files of a node whose folder the driver does not see: brought to it when the node has ended.
+
+They come as `tfos_lab.messages.files` says.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,6 @@ class EventFilesWanted(Message, frozen=True):
     limit_bytes: int
 
 
-class EventFilePiece(Message, frozen=True):
-    """Bytes of one file, in order; ``name`` is its path below the folder. ``last`` are the end of the file."""
-
-    seat: int
-    name: str
-    offset: int
-    data: bytes
-    last: bool = False
-
-
-class EventFileCredit(Message, frozen=True):
-    """So many bytes have been kept: as many more may be sent."""
-
-    size: int
-
-
 class EventFilesSent(Message, frozen=True):
     """Nothing more comes; ``left_out`` files of ``left_out_bytes`` would have been too much, or took too long."""
 
@@ -42,5 +29,5 @@ class EventFilesSent(Message, frozen=True):
     left_out_bytes: int = 0
 
 
-FromAgent = EventFilesFound | EventFilePiece | EventFilesSent
-ToAgent = EventFilesWanted | EventFileCredit
+FromAgent = EventFilesFound | EventFilesSent
+ToAgent = EventFilesWanted

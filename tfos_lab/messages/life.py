@@ -44,12 +44,14 @@ class Reported(Message, frozen=True):
 class SavesTo(Message, frozen=True):
     """The chief's function is about to save to ``path``, on a file system of its host.
 
-    The agent adds ``mark``, a file that it has put beside it: whoever sees that one shares the folder.
+    The agent adds ``mark``, a file that it has put beside it: whoever sees that one shares the folder; and whether it
+    ``vanishes``, since it is in a folder that Spark removes.
     """
 
     seat: int
     path: str
     mark: str = ""
+    vanishes: bool = False
 
 
 class Ended(Message, frozen=True):
@@ -75,7 +77,9 @@ class Release(Message, frozen=True):
     """All have reserved: start the child with this.
 
     ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``seat`` counts nodes in launch order.
-    ``age_s`` is how many seconds ago the cluster was called for, which may have had other nodes before.
+    ``age_s`` is how many seconds ago the cluster was called for, which may have had other nodes before. What the
+    function writes belongs into ``output_dir`` on the driver's machine ("" if it is not wanted): a node that finds the
+    file ``output_probe`` is there, any other may bring ``output_limit_bytes``.
     """
 
     cluster_id: str
@@ -94,6 +98,9 @@ class Release(Message, frozen=True):
     restart: int = 0
     age_s: float = 0.0
     tensorboard: bool = False
+    output_dir: str = ""
+    output_probe: str = ""
+    output_limit_bytes: int = 0
 
 
 class Stop(Message, frozen=True):

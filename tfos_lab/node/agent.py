@@ -24,6 +24,7 @@ from tfos_lab.node.event_files import EventFiles
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.log_sender import LogSender
 from tfos_lab.node.log_spool import LINE_PATIENCE_S, LogSpool, Pipe
+from tfos_lab.node.output_files import OutputFiles
 from tfos_lab.node.poll_loop import PollLoop
 from tfos_lab.node.processes import open_pidfd, set_process_name
 from tfos_lab.node.scratch import Scratch
@@ -35,6 +36,8 @@ BEAT_S = 1.0
 REPEAT_S = 2.0
 # What a node that has been told of training's end has, at most, between SIGTERM and SIGKILL.
 LAST_GRACE_S = 5.0
+# A node that is to leave brings its output first, for as long as the driver goes on taking it.
+FAREWELL_S = 5.0
 # A parameter server has nothing to bring to an end; it gets this long to return by itself.
 PS_PATIENCE_S = 1.0
 
@@ -75,7 +78,10 @@ class Agent:
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._saving: dict[str, SharedFolder] = {}
         self._event_files = EventFiles(spec.seat, self._send)
+        self._output = OutputFiles(spec.seat, spec.node, self._scratch.path, self._send)
         self._leaving = False
+        self._asked_to_leave = False
+        self._farewell_until: float | None = None
         self._ended = False
         self._finished = False
         self._drained = False
@@ -92,7 +98,7 @@ class Agent:
         self._loop.watch(self._link.socket, self._hear_driver)
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
         if self._guardian is not None:
-            self._loop.watch(self._guardian, self._leave_with_guardian)
+            self._loop.watch(self._guardian, self._lose_guardian)
         self._shared.mark()
         self._send(
             m.Reserve(
@@ -119,7 +125,9 @@ class Agent:
             self._last_beat = now
             self._send(m.Beat(seat=self._seat, spooled_bytes=self._feeds.spooled_bytes))
         if now - self._driver_heard > self._spec.driver_timeout_s or self._guardian is None:
-            self.leave("the driver has gone")
+            self._leaving = True  # whom would it bring anything?
+        if self._asked_to_leave:
+            self._say_farewell(now)
         if self._stop_at is not None and now >= self._stop_at and not self._finished:
             self._stop_at = None
             self._stop_child(LAST_GRACE_S)
@@ -129,6 +137,7 @@ class Agent:
         for pipe in self._pipes():
             pipe.release(self._logs, LINE_PATIENCE_S)
         self._log_sender.send_due()
+        self._output.work()
         self._tunnel.flush()
         if self._finished:
             self._drain()
@@ -165,6 +174,7 @@ class Agent:
             case _:
                 self._feeds.obey(message)
                 self._event_files.obey(message)
+                self._output.obey(message)
 
     # ---- the child --------------------------------------------------------------------------------------------------
 
@@ -187,6 +197,7 @@ class Agent:
         if problem := self._shared.problem(nodes):
             self._end(m.Outcome(kind="raised", error="ConfigError", message=problem))
             return
+        release = self._output.prepare(release)
         if release.is_chief:
             self._event_files.look_in(release.log_dir, release.age_s)
         if release.tensorboard:
@@ -233,6 +244,8 @@ class Agent:
                 self._end(message.outcome)
             elif isinstance(message, m.SavesTo):
                 self._tell_of_saving(message.path)
+            elif isinstance(message, m.OutputOpened):
+                self._output.open()
             elif self._feeds.hear_child(message):
                 self._link.send(data)
         if not open_:
@@ -244,7 +257,10 @@ class Agent:
         if self._spec.executor and folder not in self._saving:
             self._saving[folder] = SharedFolder(folder, self._spec.cluster_id, self._spec.node)
             self._saving[folder].mark()
-            self._send(m.SavesTo(seat=self._seat, path=path, mark=self._saving[folder].own_mark))
+            # Executors have numbers, and a folder for the job; elsewhere the driver's own folder is meant.
+            vanishes = self._spec.executor.isdigit() and Path(path).is_relative_to(self._spec.cwd)
+            mark = self._saving[folder].own_mark
+            self._send(m.SavesTo(seat=self._seat, path=path, mark=mark, vanishes=vanishes))
 
     def _hear_nursery(self) -> None:
         assert self._child is not None
@@ -312,7 +328,9 @@ class Agent:
         for pipe in self._pipes():
             pipe.release(self._logs)
         self._log_sender.send_all()
-        if not self._event_files.settle():
+        if not self._event_files.settle() or not self._output.settle():
+            return
+        if self._farewell_until is not None:
             return
         now = time.monotonic()
         if not self._logs.has_unread and (not self._drained or now - self._drained_at > REPEAT_S):
@@ -328,14 +346,31 @@ class Agent:
             self._seat_holder.close()
             self._seat_holder = None
 
-    def _leave_with_guardian(self) -> None:
+    def leave(self, _why: str) -> None:
+        """End the loop, once the function's output has come home; `close` ends the child with it.
+
+        Also called by a signal's handler, which may interrupt anything.
+        """
+        if self._output.is_coming:
+            self._asked_to_leave = True
+        else:
+            self._leaving = True
+
+    def _lose_guardian(self) -> None:
+        assert self._guardian is not None
+        self._loop.unwatch(self._guardian)
         if self._spec.executor:
             self._send(m.ExecutorGone(seat=self._seat))
         self.leave("the executor or kernel has gone")
 
-    def leave(self, _why: str) -> None:
-        """End the loop; `close` ends the child with it."""
-        self._leaving = True
+    def _say_farewell(self, now: float) -> None:
+        """End the child and bring its output, for as long as that gets on."""
+        if self._farewell_until is None:
+            self._farewell_until = now + FAREWELL_S
+            self._ended = True  # neither a stop nor an end of its own: to the driver, this node is lost
+            self._stop_child(0.0)
+        if not self._output.is_coming or now > max(self._farewell_until, self._output.moved_at + FAREWELL_S):
+            self._leaving = True
 
     def close(self) -> None:
         """End the child at once and give everything back."""
@@ -345,6 +380,7 @@ class Agent:
         for folder in (self._shared, *self._saving.values()):
             folder.clear()
         self._feeds.close()
+        self._output.close()
         self._logs.close()
         self._port.close()
         self._link.close()

@@ -82,6 +82,8 @@ class NodeContext:
         again = f"-restart-{self.restart}" if self.restart else ""
         self.event_dir = f"{self.log_dir.rstrip('/')}/{self.node.replace(':', '-')}{again}"
         self.backup_dir = release.backup_dir
+        self._output_dir = release.output_dir
+        self._has_opened_output = False
 
     def __repr__(self) -> str:
         return f"<{self.node} of {sum(map(len, self.cluster_spec.values()))} nodes>"
@@ -297,19 +299,117 @@ class NodeContext:
         """Return ``path`` as Hadoop would understand it: relative to the user's home on the default file system."""
         return hadoop_path(path, self.defaultFS, self.working_dir)
 
-    def model_dir(self, path: str) -> str:
-        """Return where this node may save a model: ``path`` itself on the chief, a scratch folder elsewhere.
+    @property
+    def output_dir(self) -> str:
+        """A folder on this node, ready to be written to, for what is to outlive the run: models, checkpoints, plots.
 
-        All workers of a MultiWorkerMirroredStrategy must save, and only the chief's copy is wanted. Where it lies on a
-        disk of the chief's host that the notebook does not share, the cell says so.
+        What the chief writes there is in ``cluster.run_dir / "output"`` of the notebook when the run has ended, from
+        any host, and with ``output="all"`` what other nodes write is in a folder of their own in that, such as
+        ``worker-0``; by default theirs goes with the node. It comes home as well if the function fails, is stopped or
+        is killed. Files on other hosts are brought while the function works, some seconds after they were last
+        changed, and at its end; symbolic links are not, and ``output_limit_bytes`` is the most that a node brings.
+
+        After a restart, files of the nodes before are still in the notebook's folder, and new ones of the same names
+        replace them. What the function itself is to go on from belongs into ``backup_dir``.
+
+        Examples
+        --------
+        >>> def train(args, ctx):
+        ...     import keras
+        ...
+        ...     with ctx.strategy().scope():
+        ...         model = args()
+        ...     best = keras.callbacks.ModelCheckpoint(f"{ctx.output_dir}/best.keras", "loss", save_best_only=True)
+        ...     model.fit(ctx.dataset(32, label="label"), epochs=ctx.epochs, callbacks=[*ctx.callbacks(), best])
+        ...     ctx.save_model(model)
+        """
+        if not self._output_dir:
+            self._output_dir = tempfile.mkdtemp(prefix="tfos-output-")
+        Path(self._output_dir).mkdir(parents=True, exist_ok=True)
+        if not self._has_opened_output:
+            self._has_opened_output = True
+            self._say(m.OutputOpened(seat=self.worker_num))
+        return self._output_dir
+
+    def save_model(self, model: Any) -> str:
+        """Save a trained model for the notebook, where `Cluster.model` loads it and `Cluster.model_path` is its file.
+
+        All workers may call it, and the chief's model counts. Under a MultiWorkerMirroredStrategy all workers should,
+        and with tf_keras they must: it asks them all for the values of some variables. A later call replaces what an
+        earlier one has saved, as soon as it is whole.
+
+        Parameters
+        ----------
+        model : keras.Model, tf_keras.Model or tf.Module
+            Becomes ``model.keras`` in `output_dir`; a ``tf.Module`` that is no Keras model becomes a SavedModel in
+            ``model``.
+
+        Returns
+        -------
+        str
+            Where it is on this node; on nodes whose output stays there, it goes with the node.
+
+        Raises
+        ------
+        ConfigError
+            For anything else.
+        """
+        from tfos_lab.data.model_files import save_model
+
+        return save_model(model, self.output_dir)
+
+    def model_dir(self, path: str) -> str:
+        """Return where this node may save to ``path``: there on the chief, in a scratch folder elsewhere.
+
+        All workers of a MultiWorkerMirroredStrategy must save, and only the chief's copy is wanted. For what the
+        notebook is to have, use `save_model` and `output_dir`: this is for folders that you know of. Where the path
+        lies on a disk of the chief's host that the notebook does not share, the cell says so.
+
+        Parameters
+        ----------
+        path : str
+            A file or folder. A relative one is below `working_dir` (on executors: Spark's folder for the job, which
+            Spark removes), or in the user's home where Spark's file system is a distributed one.
+
+        Returns
+        -------
+        str
+            A plain local path whose parent folder is there, or an address such as ``hdfs://...`` as it is.
+
+        Raises
+        ------
+        ConfigError
+            If the parent folder cannot be made on this host.
+
+        Examples
+        --------
+        >>> model.save(ctx.model_dir("/shared/mnist.keras"))  # doctest: +SKIP
+        >>> model.save_weights(ctx.model_dir("/shared/mnist.weights.h5"))  # doctest: +SKIP
+        >>> model.export(ctx.model_dir("/shared/mnist"))  # a SavedModel  # doctest: +SKIP
         """
         if self.is_chief:
             place = self.absolute_path(path)
-            if is_local(place):
-                self._say(m.SavesTo(seat=self.worker_num, path=split_scheme(place)[2]))
+            if not is_local(place):
+                return place
+            place = split_scheme(place)[2]
+            self._make_parent(path, Path(place))
+            self._say(m.SavesTo(seat=self.worker_num, path=place))
             return place
         scratch = os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-model-")
-        return str(Path(scratch) / "model" / Path(path).name)
+        copy = Path(scratch) / "model" / Path(path).name
+        self._make_parent(path, copy)
+        return str(copy)
+
+    def _make_parent(self, path: str, place: Path) -> None:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            host = socket.gethostname()
+            why = f"{place.parent} cannot be made on {host} ({error.strerror})"
+            advice = (
+                "save below ctx.output_dir, which comes to the notebook, or give a folder that the chief can write to"
+            )
+            raise ConfigError([f"ctx.model_dir({path!r}): {why}; {advice}"]) from None
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 

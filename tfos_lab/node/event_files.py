@@ -15,10 +15,9 @@ from pathlib import Path
 from stat import S_ISREG
 
 from tfos_lab import messages as m
+from tfos_lab.node.file_sender import FileSender, FoundFile
 from tfos_lab.paths import is_local, split_scheme
 
-PIECE_BYTES = 1 << 16
-WINDOW_BYTES = 1 << 20
 # The driver waits some seconds longer for a node that has ended.
 PATIENCE_S = 5.0
 # A folder that many runs share may be large, and the agent has other things to do.
@@ -43,10 +42,9 @@ class EventFiles:
         self._send = send
         self._folder: Path | None = None
         self._since_s = self._began_s = 0.0
-        self._left: dict[Path, int] = {}
-        self._pieces: Iterator[m.EventFilePiece] = iter(())
+        self._found: list[FoundFile] = []
+        self._sender = FileSender(seat, "events", send)
         self._probe: Path | None = None
-        self._credit = WINDOW_BYTES
         self._until = 0.0
         self._under_way = False
         self._begun = False
@@ -80,17 +78,16 @@ class EventFiles:
                 self._remove_probe()
                 if limit:
                     self._under_way = True
-                    self._pieces = self._cut(limit)
+                    self._sender.add(self._that_have_room(limit))
                 else:
                     self._over = True
-            case m.EventFileCredit(size=size):
-                self._credit += size
+            case m.FileCredit() | m.FileKept():
+                self._sender.obey(message)
 
     def _offer(self) -> None:
         if self._folder is not None:
-            found = sorted(_event_files(self._folder, self._since_s), key=self._place_in_row)
-            self._left = {path: size for path, size, _ in found}
-        if self._folder is None or not self._left:
+            self._found = sorted(_event_files(self._folder, self._since_s), key=self._place_in_row)
+        if self._folder is None or not self._found:
             self._over = True
             return
         probe = self._probe = self._folder / f".tfos-probe-{secrets.token_hex(8)}"
@@ -99,45 +96,27 @@ class EventFiles:
         self._until = time.monotonic() + PATIENCE_S
         self._send(m.EventFilesFound(seat=self._seat, probe=probe.name))
 
-    def _place_in_row(self, found: tuple[Path, int, float]) -> tuple[bool, int]:
+    def _place_in_row(self, file: FoundFile) -> tuple[bool, int]:
         """This function's own files go first, and of them the smallest: the scalars of a run are small."""
-        _, size, written_s = found
-        return written_s < self._began_s, size
+        return file.changed_ns < self._began_s * 1e9, file.size
 
-    def _cut(self, limit: int) -> Iterator[m.EventFilePiece]:
-        """Yield the pieces of all files that have room."""
-        for path, size in list(self._left.items()):
-            if size > limit:
-                continue
-            limit -= size
-            with contextlib.suppress(OSError):
-                yield from self._cut_file(path, size)
-                del self._left[path]
-
-    def _cut_file(self, path: Path, size: int) -> Iterator[m.EventFilePiece]:
-        assert self._folder is not None
-        name, offset = path.relative_to(self._folder).as_posix(), 0
-        with path.open("rb") as file:
-            while data := file.read(min(PIECE_BYTES, size - offset)):
-                after = offset + len(data)
-                yield m.EventFilePiece(seat=self._seat, name=name, offset=offset, data=data, last=after == size)
-                offset = after
+    def _that_have_room(self, limit: int) -> Iterator[FoundFile]:
+        for file in self._found:
+            if file.size <= limit:
+                limit -= file.size
+                yield file
 
     def _go_on(self) -> None:
-        while self._credit > 0:
-            piece = next(self._pieces, None)
-            if piece is None:
-                self._end()
-                return
-            self._credit -= len(piece.data)
-            self._send(piece)
+        self._sender.go_on()
+        if self._sender.is_idle:
+            self._end()
 
     def _end(self) -> None:
         """Say that nothing more comes."""
         self._remove_probe()
         self._over, self._under_way = True, False
-        left_out = sum(self._left.values())
-        self._send(m.EventFilesSent(seat=self._seat, left_out=len(self._left), left_out_bytes=left_out))
+        left_out = [file.size for file in self._found if file.name not in self._sender.kept]
+        self._send(m.EventFilesSent(seat=self._seat, left_out=len(left_out), left_out_bytes=sum(left_out)))
 
     def _remove_probe(self) -> None:
         probe, self._probe = self._probe, None
@@ -146,8 +125,8 @@ class EventFiles:
                 probe.unlink(missing_ok=True)
 
 
-def _event_files(folder: Path, since_s: float) -> Iterator[tuple[Path, int, float]]:
-    """Yield path, size and time of the last change of the event files below a folder that were changed since then."""
+def _event_files(folder: Path, since_s: float) -> Iterator[FoundFile]:
+    """Yield the event files below a folder that were changed since then."""
     until = time.monotonic() + _LOOK_S
     for place, _, names in os.walk(folder):
         if time.monotonic() > until:
@@ -157,4 +136,4 @@ def _event_files(folder: Path, since_s: float) -> Iterator[tuple[Path, int, floa
             with contextlib.suppress(OSError):
                 stat = path.lstat()
                 if "tfevents" in name and S_ISREG(stat.st_mode) and stat.st_size and stat.st_mtime >= since_s:
-                    yield path, stat.st_size, stat.st_mtime
+                    yield FoundFile(path.relative_to(folder).as_posix(), path, stat.st_size, stat.st_mtime_ns)

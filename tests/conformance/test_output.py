@@ -1,0 +1,149 @@
+"""What a function saves: its model and files come home, and what the docstrings recommend works on every node."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfos_lab
+from tfos_lab.errors import NoModel
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore")]
+
+ROWS = np.arange(8, dtype="float32").reshape(4, 2)
+
+
+def save_everything(args, ctx):
+    """Save a model of either Keras in each way that is recommended; return what is there, and what it predicts."""
+    import importlib
+
+    keras = importlib.import_module(args["package"])
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential([keras.layers.Dense(3, input_shape=(2,))])
+    model.compile("sgd", "mse")
+    folder = args["folder"]
+    places = {name: ctx.model_dir(f"{folder}/deep/{name}") for name in ("m.keras", "m.weights.h5", "exported")}
+    model.save(places["m.keras"])
+    model.save_weights(places["m.weights.h5"])
+    model.export(places["exported"])
+    checkpoint = keras.callbacks.ModelCheckpoint(f"{ctx.output_dir}/checkpoints/{{epoch}}.keras")
+    Path(ctx.output_dir, "checkpoints").mkdir()
+    model.fit(args["rows"], args["rows"] @ np.ones((2, 3), "float32"), epochs=2, callbacks=[checkpoint], verbose=0)
+    Path(ctx.output_dir, "notes.json").write_text(json.dumps(ctx.node))
+    saved = ctx.save_model(model)
+    return {
+        "there": {name: Path(place).exists() for name, place in places.items()},
+        "plain": all(place.startswith("/") for place in [*places.values(), saved, ctx.output_dir]),
+        "predicted": model.predict(args["rows"], verbose=0),
+    }
+
+
+@pytest.fixture(params=["keras", "tf_keras"])
+def saved(request, run, once, tmp_path):
+    """A run that has saved a model, once for each back end and Keras."""
+    args = {"package": request.param, "folder": str(tmp_path / "models"), "rows": ROWS}
+
+    def save():
+        cluster = run(save_everything, args)
+        with pytest.raises(NoModel, match=r"the cluster 'cluster' is \w+: its model is here when it has ended"):
+            _ = cluster.model_path
+        results = cluster.wait(timeout_s=200)
+        chief_s = sorted(path.name for path in Path(args["folder"], "deep").iterdir())
+        return {"cluster": cluster, "results": results, "package": request.param, "chief_s": chief_s}
+
+    return once(f"saved-{request.param}", save)
+
+
+def test_what_the_docstrings_recommend_works_on_every_node(saved):
+    for result in saved.results.values():
+        assert result["there"] == {"m.keras": True, "m.weights.h5": True, "exported": True}
+        assert result["plain"]
+    assert [name for name in saved.chief_s if not name.startswith(".")] == ["exported", "m.keras", "m.weights.h5"]
+    assert not Path("file:").exists()
+
+
+def test_what_the_chief_wrote_is_in_the_run_s_folder(saved):
+    output = saved.cluster.run_dir / "output"
+    found = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file())
+    assert found == ["checkpoints/1.keras", "checkpoints/2.keras", "model.keras", "notes.json"]
+    assert json.loads((output / "notes.json").read_text()) == "chief:0"
+    [event] = [event for event in saved.cluster.events if type(event).__name__ == "OutputProgressed"]
+    assert (event.complete, event.files) == (True, 4)
+    [note] = [note for note in saved.cluster.view().notes if note.startswith("output: ")]
+    assert note.startswith("output: 4 files of ")
+    assert note.endswith(f" in {output}")
+
+
+def test_the_model_comes_into_the_kernel_as_it_was(saved):
+    assert saved.cluster.model_path == saved.cluster.run_dir / "output" / "model.keras"
+    model = saved.cluster.model()
+    assert isinstance(model, sys.modules[saved.package].Model)
+    np.testing.assert_allclose(model.predict(ROWS, verbose=0), saved.results["chief:0"]["predicted"], rtol=1e-5)
+
+
+@pytest.mark.back_ends("local-session")
+def test_predict_takes_the_model_s_path(saved, spark):
+    df = spark.createDataFrame([(row.tolist(),) for row in ROWS], "x array<float>")
+    scored = tfos_lab.predict(df, saved.cluster.model_path, "x").collect()
+    expected = saved.results["chief:0"]["predicted"].tolist()
+    got = [row["prediction"] for row in sorted(scored, key=lambda row: row["x"])]
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+@pytest.mark.back_ends("local", "standalone")
+def test_with_output_all_each_node_has_a_folder_of_its_own(run):
+    def write(args, ctx):
+        Path(ctx.output_dir, "who.txt").write_text(ctx.node)
+
+    cluster = run(write, output="all")
+    cluster.wait(timeout_s=100)
+    output = cluster.run_dir / "output"
+    assert {path.relative_to(output).as_posix(): path.read_text() for path in output.rglob("*.txt")} == {
+        "who.txt": "chief:0",
+        "worker-0/who.txt": "worker:0",
+    }
+
+
+@pytest.mark.back_ends("inline", "local")
+def test_a_run_that_saved_no_model_says_so(run, monkeypatch):
+    cluster = run(lambda args, ctx: Path(ctx.output_dir, "plot.png").touch())
+    cluster.wait(timeout_s=100)
+    with pytest.raises(NoModel) as caught:
+        cluster.model()
+    assert str(caught.value) == (
+        f"the cluster 'cluster' is done and has saved no model; {cluster.run_dir / 'output'} holds plot.png: have its "
+        "function call ctx.save_model(model) on the chief, or on all workers"
+    )
+
+
+@pytest.mark.back_ends("local")
+def test_a_kernel_without_tensorflow_says_where_the_model_is(saved, monkeypatch):
+    monkeypatch.setitem(sys.modules, f"{saved.package}.models", None)
+    with pytest.raises(NoModel) as caught:
+        saved.cluster.model()
+    path = saved.cluster.model_path
+    assert str(caught.value).startswith(f"this kernel cannot load {path}: import of {saved.package}.models halted")
+    assert str(caught.value).endswith(f"tfos_lab.predict(df, '{path}') on executors that have it, or install it here")
+
+
+@pytest.mark.back_ends("local")
+def test_a_module_of_tensorflow_comes_as_a_saved_model(run):
+    def save(args, ctx):
+        import tensorflow as tf
+
+        class Doubling(tf.Module):
+            @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+            def __call__(self, x):
+                return 2.0 * x
+
+        for _ in range(2):
+            ctx.save_model(Doubling())
+
+    cluster = run(save)
+    cluster.wait(timeout_s=100)
+    assert cluster.model_path == cluster.run_dir / "output" / "model"
+    assert cluster.model()(np.array([1.0, 2.0], "float32")).numpy().tolist() == [2.0, 4.0]
