@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import queue
 import threading
@@ -148,6 +149,22 @@ def test_steps_that_this_node_has_no_rows_for_are_filled_up_too(node):
 def test_a_node_without_any_rows_keeps_step(node):
     node.open_feed().segment([]).complete(0).plan(2, peers=[5], batch_size=4)
     assert node.epoch(node.open(2)) == [([0, 0], 0), ([0, 0], 0)]
+
+
+def test_what_is_written_over_rows_in_one_epoch_is_not_read_in_the_next(node):
+    """As TensorFlow does, which puts results of an operation where its input was."""
+    node.open_feed(epochs=2).segment([1, 2], shared=[3]).complete(3, leftovers=(0, 1)).plan(1)
+    reading = node.open(4)
+    for _ in range(2):
+        (piece,) = (piece for piece in node.reader.epoch(reading) if piece is not None)
+        assert piece.columns["x"][:3].tolist() == [1, 2, 3]
+        ctypes.memset(piece.columns["x"].ctypes.data, 0xFF, piece.columns["x"].nbytes)
+    node.open_feed(1, epochs=2).segment(list(range(8)), feed=1).complete(8, feed=1).plan(2, feed=1)
+    for _ in range(2):
+        pieces = [piece.columns["x"] for piece in node.reader.epoch(reading) if piece is not None]
+        assert [number for numbers in pieces for number in numbers.tolist()] == list(range(8))
+        for numbers in pieces:
+            ctypes.memset(numbers.ctypes.data, 0xFF, numbers.nbytes)
 
 
 def test_rows_that_lie_on_all_nodes_are_read_by_one_of_them(node):

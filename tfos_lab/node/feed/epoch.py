@@ -190,7 +190,7 @@ class Epoch:
                 return row
         for segment in feed.segments:
             with contextlib.suppress(FileNotFoundError):
-                for batch in self._segments.read(segment, feed.specs, again=True):
+                for batch in self._segments.read(segment, feed.specs):
                     return slice_rows(batch, 0, 1)
         return zeros(feed.specs, 1)
 
@@ -218,9 +218,8 @@ class Epoch:
             if index >= len(feed.segments):
                 break
             segment = feed.segments[index]
-            last = feed.epochs_read >= feed.epochs - 1
-            yield from self._segments.read(segment, feed.specs, again=not last)
-            if last:
+            yield from self._segments.read(segment, feed.specs)
+            if feed.epochs_read >= feed.epochs - 1:
                 self._on_segment_read(segment.path)
             index += 1
         if leftovers := self._segments.read_leftovers(feed.segments, feed.leftovers, feed.specs):

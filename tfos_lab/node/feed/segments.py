@@ -20,10 +20,6 @@ from tfos_lab.data.schema import ColumnSpec
 
 Columns = dict[str, np.ndarray]
 
-# Each keeps a file open.
-_MOST_KEPT = 256
-
-
 @dataclass(frozen=True)
 class Segment:
     """One partition's file in the spool: ``rows`` of this node, and then ``leftover`` ones that lie on every node."""
@@ -35,13 +31,12 @@ class Segment:
 
 
 class Segments:
-    """A node's segments. Those that are read again stay mapped, as the system has laid out their pages by then."""
+    """A node's segments, mapped anew whenever they are read: TensorFlow may have written into what it was given."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, list[pa.RecordBatch]] = {}
         self._leftovers: dict[str, Columns] = {}
 
-    def read(self, segment: Segment, specs: Sequence[ColumnSpec], *, again: bool) -> Iterator[Columns]:
+    def read(self, segment: Segment, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
         """Yield a segment's record batches as columns of shape ``(rows, …)``; numbers are views of the mapped file.
 
         Raises
@@ -49,9 +44,7 @@ class Segments:
         FileNotFoundError
             If the segment is gone.
         """
-        batches = self._kept.pop(segment.path, None) or _open(segment.path)
-        if again and len(self._kept) < _MOST_KEPT:
-            self._kept[segment.path] = batches
+        batches = _open(segment.path)
         if segment.leftover and segment.path not in self._leftovers:
             # Copied now: a file that has been read may go.
             self._leftovers[segment.path] = _leftovers(segment, batches, specs)
@@ -76,7 +69,7 @@ class Segments:
                 if segment.path not in self._leftovers:
                     self._leftovers[segment.path] = _leftovers(segment, _open(segment.path), specs)
                 parts.append(slice_rows(self._leftovers[segment.path], start, stop))
-        return join_rows(parts) if parts else {}
+        return {name: values.copy() for name, values in join_rows(parts).items()} if parts else {}
 
 
 def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
@@ -145,7 +138,7 @@ def _part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> li
 
 
 def _open(path: str) -> list[pa.RecordBatch]:
-    # TensorFlow uses this memory as it is. Should an op write to its input, it gets a page of its own.
+    # TensorFlow uses this memory as it is. Where an op writes its result over its input, it gets a page of its own.
     with Path(path).open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     segment = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
