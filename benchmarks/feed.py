@@ -190,5 +190,5 @@ def count(_args: object, ctx: Any) -> tuple[int, float]:
     import resource
 
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    rows = sum(int(batch["sample_weight"].numpy().sum()) for batch in ctx.dataset(4096))
+    rows = sum(int((batch["sample_weight"].numpy() != 0).sum()) for batch in ctx.dataset(4096))
     return rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024

@@ -21,7 +21,7 @@ def double(args, ctx):
     """Answer until there is nothing more to answer; returns how many rows there were."""
     rows = 0
     for batch in ctx.dataset(8):
-        rows += int(batch["sample_weight"].numpy().sum())
+        rows += int((batch["sample_weight"].numpy() != 0).sum())
         ctx.put_results({"double": 2 * batch["x"], "pair": [[int(x), -int(x)] for x in batch["x"]]})
     return rows
 

@@ -33,7 +33,7 @@ def read_all(args, ctx):
         [
             int(x)
             for batch in ctx.dataset(8)
-            for x in batch["x"].numpy().reshape(8, -1)[batch["sample_weight"].numpy() == 1, 0]
+            for x in batch["x"].numpy().reshape(len(batch["sample_weight"]), -1)[batch["sample_weight"].numpy() > 0, 0]
         ]
         for _ in range(args)
     ]
@@ -97,7 +97,7 @@ def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(start, spark, ma
         rows = 0
         for batch in ctx.dataset(500):
             time.sleep(step_s)
-            rows += int(batch["sample_weight"].numpy().sum())
+            rows += int((batch["sample_weight"].numpy() != 0).sum())
         return rows
 
     rows = make_rows(spark)

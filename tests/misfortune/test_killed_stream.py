@@ -34,7 +34,7 @@ def keep(args, ctx):
     path, fatal_row = args
     with open(f"{path}-{ctx.worker_num}", "a") as kept:
         for batch in ctx.dataset(4):
-            rows = batch["x"].numpy()[batch["sample_weight"].numpy() == 1].tolist()
+            rows = batch["x"].numpy()[batch["sample_weight"].numpy() > 0].tolist()
             kept.write("".join(f"{row}\\n" for row in rows))
             kept.flush()
             if fatal_row in rows:
