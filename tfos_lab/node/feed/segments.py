@@ -20,6 +20,7 @@ from tfos_lab.data.schema import ColumnSpec
 
 Columns = dict[str, np.ndarray]
 
+
 @dataclass(frozen=True)
 class Segment:
     """One partition's file in the spool: ``rows`` of this node, and then ``leftover`` ones that lie on every node."""
