@@ -14,16 +14,16 @@ const LOST = '<span class="tfos-state" data-state="lost"><span aria-hidden="true
 
 /**
  * @typedef {Record<string, string>} Bundle
- * @typedef {{cell: any, index: number, isLive: boolean}} Place where the run is shown in the notebook
+ * @typedef {{cell: any, index: number, isLive: boolean}} CellPlace where the run is shown in the notebook
  */
 
 /**
  * @param {Model} model
  * @param {string} modelId
- * @returns {Place[]}
+ * @returns {CellPlace[]}
  */
 function outputsOf(model, modelId) {
-  /** @type {Place[]} */
+  /** @type {CellPlace[]} */
   const places = [];
   for (const cell of model.widget_manager?.context?.model?.cells ?? []) {
     for (let index = 0; index < (cell.outputs?.length ?? 0); index += 1) {
