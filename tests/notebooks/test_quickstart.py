@@ -35,6 +35,8 @@ def test_four_nodes_learn_to_read_and_nothing_but_the_point_is_shown(execute):
     assert sum(training["rows_fed"].values()) == min(8_000, len(mnist().x_train))
     assert set(training["rows_fed"]) == set(training["nodes"])
     assert done.state["accuracy"] >= (0.95 if "MNIST" in done.state["data"] else 0.85)
+    # What the nodes show of their training is true: the digits that they have not seen are read as well.
+    assert done.state["trained"][-1] == pytest.approx(done.state["accuracy"], abs=0.04)
     assert training["model"].endswith("/output/model.keras")
     assert not reading["model"]
     assert {"launched", "running", "fed", "done"} <= set(training["timings"])

@@ -113,7 +113,7 @@ class _Progress(Watcher):
 
 
 def final_state(names: Mapping[str, Any]) -> str:
-    """Return what the notebook did, as JSON: its clusters, and the variables ``digits`` and ``accuracy``.
+    """Return what the notebook did, as JSON: its clusters, and the variables ``digits``, ``accuracy`` and ``history``.
 
     Called in the kernel, with the notebook's names.
     """
@@ -125,6 +125,7 @@ def final_state(names: Mapping[str, Any]) -> str:
         "data": repr(digits).strip("<>") if digits is not None else None,
         "tested": len(digits.y_test) if digits is not None else None,
         "accuracy": float(accuracy) if accuracy is not None else None,
+        "trained": list(names.get("history", {}).get("accuracy", [])),
     }
     return json.dumps(state)
 

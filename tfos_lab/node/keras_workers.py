@@ -5,7 +5,8 @@ over the workers, to learn its shapes; after each step it averages the metrics a
 `mend_keras()` puts two small functions in their place, and the user writes nothing.
 
 The first of them also sees to the end of an epoch of fed rows whose number is not known yet: the batch is drawn before
-the step (`keras_drawn`). What N nodes show is made what one process would show by `keras_rows`.
+the step (`keras_drawn`). What N nodes show is made what one process would show by
+`keras_rows` and `tf_keras_rows`.
 
 Who talks to it: the nursery, which mends once, before it forks; and a child that imports for itself.
 """
@@ -23,7 +24,7 @@ from typing import Any
 
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.keras_drawn import Drawn
-from tfos_lab.node.keras_rows import mode_of, patch_keras_3, patch_tf_keras, results_on_all, take_rows
+from tfos_lab.node.keras_rows import patch_keras_3, results_on_all, take_rows
 from tfos_lab.node.own_rows import (
     OwnRows,
     has_own_rows,
@@ -35,6 +36,8 @@ from tfos_lab.node.own_rows import (
     teach_own_rows,
     why_fit_would_hang,
 )
+from tfos_lab.node.row_counts import mode_of
+from tfos_lab.node.tf_keras_rows import patch_tf_keras
 
 __all__ = ["KERAS_TO_MEND", "OwnRows", "mark_as_own_rows", "mend_keras"]
 

@@ -149,6 +149,11 @@ def is_statically_shaped(dataset: Any) -> bool:
     return all(isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape.is_fully_defined() for spec in specs)
 
 
+def ends_together(dataset: Any) -> bool:
+    """Whether workers take their last step over a dataset together, as those of a feed do, and need not ask."""
+    return own_rows_of(dataset) is not None and _keeps_step(dataset)
+
+
 def length_of_epoch(distributed: Any) -> int | None:
     """Return how many batches of own rows each worker has, where any of them knows."""
     length: int | None = getattr(distributed, _LENGTH, None)
@@ -264,9 +269,18 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> Any:
 
     batch = tf.nest.pack_sequence_as(spec, tf.nest.flatten(batch))
     count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+    is_weighted = isinstance(batch, tuple) and len(batch) == 3 and batch[2].dtype.is_floating
 
     def part(i: Any) -> Any:
-        return tf.nest.map_structure(lambda rows: rows[count * i // parts : count * (i + 1) // parts], batch)
+        start, stop = count * i // parts, count * (i + 1) // parts
+        if not is_weighted:
+            return tf.nest.map_structure(lambda rows: rows[start:stop], batch)
+        # Not all layers bear a part without rows: it has a copy of one, which only fills up.
+        first = tf.minimum(start, count - 1)
+        x, y, weights = tf.nest.map_structure(lambda rows: rows[first : tf.maximum(stop, first + 1)], batch)
+        # The mean over the GPUs is to be the mean over the batch, though their parts may differ in size.
+        share = tf.cast(parts * (stop - start), tf.float64) / tf.cast(count, tf.float64)
+        return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
 
     return tf.data.Dataset.range(parts).map(part)
 
