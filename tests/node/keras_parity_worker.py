@@ -275,6 +275,7 @@ def alone(folder: Path, found: Found) -> None:
     for name, knows in {"one_knows": True, "none_knows": False}.items():
         found[name] = fit_generated(tf.distribute.get_strategy().scope, 0, knows_length=knows)
     found["divided"] = divide_among_two_gpus()
+    found["divided_weights"] = divide_weighted_rows()
     found["parameter_servers_error"] = fit_with_parameter_servers()
     parts = [batches(*fed_rows(rank)) for rank in range(2)]
     together = tf.data.Dataset.zip(*parts).map(
@@ -297,6 +298,14 @@ def divide_among_two_gpus() -> Found:
         name: {"parts": [part.tolist() for part in dataset.as_numpy_iterator()], "length": int(dataset.cardinality())}
         for name, dataset in divided.items()
     }
+
+
+def divide_weighted_rows() -> list[Any]:
+    """Return x and weights of the parts of a batch of three rows and of one of one row."""
+    x = np.arange(4, dtype=np.float32)
+    dataset = tf.data.Dataset.from_tensor_slices((x, x, np.full(4, 3.0, np.float32))).batch(3)
+    parts = own_rows._divide_batches(dataset, 2).as_numpy_iterator()
+    return [[x.tolist(), weights.tolist(), np.signbit(weights).tolist()] for x, _, weights in parts]
 
 
 def fit_with_parameter_servers() -> str | None:

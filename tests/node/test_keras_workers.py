@@ -213,6 +213,17 @@ def test_the_gpus_of_a_node_share_each_batch(alone: Found) -> None:
         assert divided[way]["length"] == len(divided[way]["parts"])
 
 
+@pytest.mark.tensorflow
+def test_the_mean_over_the_gpus_of_a_node_is_the_mean_over_its_batch(alone: Found) -> None:
+    of_one, of_two = 3.0 * 2 * 1 / 3, 3.0 * 2 * 2 / 3
+    assert alone["divided_weights"][:2] == [
+        [[0.0], [pytest.approx(of_one)], [False]],
+        [[1.0, 2.0], [pytest.approx(of_two)] * 2, [False] * 2],
+    ]
+    # A GPU without a row of its own has a copy that does not count.
+    assert alone["divided_weights"][2:] == [[[3.0], [0.0], [True]], [[3.0], [6.0], [False]]]
+
+
 # --- the rest of Keras -----------------------------------------------------------------------------------------------
 
 

@@ -57,3 +57,4 @@ def test_it_works_with_scikit_learns_digits_where_there_is_no_network(execute, t
     done = execute(NOTEBOOK, TFOS_LAB_DATA=str(tmp_path), KERAS_HOME=str(tmp_path), https_proxy="http://127.0.0.1:9")
     assert "scikit-learn" in done.state["data"]
     assert done.state["accuracy"] >= 0.8
+    assert done.state["trained"][-1] == pytest.approx(done.state["accuracy"], abs=0.06)
