@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 VARIABLE = "PYSPARK_PYTHON"
 _SETTING = "spark.pyspark.python"
+_OF_SPARK = "python3"
+# What sessions run because we have said so, or would have: anything else was chosen by hand, and stays.
+_followed = {_OF_SPARK}
 
 
 def use_right_python(spark: SparkSession) -> None:
@@ -20,14 +23,17 @@ def use_right_python(spark: SparkSession) -> None:
 
     By itself Spark takes the first ``python3`` of the PATH, which a notebook's kernel seldom is. It looks at
     ``PYSPARK_PYTHON`` once, when the session is made, and in a notebook never at ``spark.pyspark.python`` (seen on
-    Spark 4.3).
+    Spark 4.3). What was set on the SparkContext itself stays.
     """
     if is_connect(spark):
         return
     context = spark.sparkContext
-    chosen = os.environ.get(VARIABLE) or context.getConf().get(_SETTING)
-    if chosen or _runs_here(spark):
-        context.pythonExec = chosen or sys.executable
+    chosen = os.environ.get(VARIABLE) or context.getConf().get(_SETTING) or None
+    if chosen is None and _runs_here(spark):
+        chosen = sys.executable
+    if chosen and context.pythonExec in {*_followed, chosen}:
+        context.pythonExec = chosen
+        _followed.add(chosen)
 
 
 def _runs_here(spark: SparkSession) -> bool:
