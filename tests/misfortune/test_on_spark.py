@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 import tfos_lab
 from tests.misfortune.conftest import Family, environment_of_a_kernel, failure_of, gone, wait_forever
 from tests.support.quick import QUICK_ENV
+from tfos_lab.engine import spark_session
 from tfos_lab.errors import ClusterEnded, ExecutorMismatch, NodeFailed
 from tfos_lab.node.processes import command_line
 
@@ -63,6 +65,7 @@ def test_nodes_outlive_the_parents_of_spark_s_python_workers(new_spark, standalo
 
 
 def test_a_killed_executor_is_a_lost_node_and_its_processes_go_too(run, spark, standalone_cluster, next_cluster_runs):
+    await_slots(spark, 4)
     cluster = run(wait_forever, cluster_size=4)
     family = Family.of(cluster)
     victims = _executors_of(standalone_cluster)
@@ -80,6 +83,7 @@ def test_a_killed_executor_is_a_lost_node_and_its_processes_go_too(run, spark, s
 def test_a_killed_executor_is_told_at_once_and_with_spark_s_reason_though_no_task_of_the_nodes_runs(
     run, spark, standalone_cluster, next_cluster_runs
 ):
+    await_slots(spark, 4)
     cluster = run(wait_forever, cluster_size=4)
     cluster.train(spark.range(10))  # the nodes have given their slots back
     victim = _executors_of(standalone_cluster)[0]
@@ -90,6 +94,14 @@ def test_a_killed_executor_is_told_at_once_and_with_spark_s_reason_though_no_tas
     cluster.stop()
     assert spark.range(10).count() == 10
     next_cluster_runs()
+
+
+def await_slots(spark, count):
+    """Wait until the executors are back that another test has killed."""
+    deadline = time.monotonic() + 60
+    while spark_session.slots_of(spark).free < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def _executors_of(standalone_cluster):
