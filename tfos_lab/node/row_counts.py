@@ -44,10 +44,20 @@ def mode_of(dataset: Any, strategy: Any) -> RowMode | None:
 
 @dataclass(frozen=True)
 class StepRows:
-    """A replica's rows of one step, as tensors.
+    """A replica's rows of one step.
 
-    ``filler`` tells which rows only fill up, ``count`` how many do not, ``factor`` what weights were multiplied by, and
-    ``share`` what the mean over the batch was. ``absent`` is the part of the replicas that have no row at all.
+    Attributes
+    ----------
+    weights, filler : tf.Tensor
+        Floats and bools ``(rows,)``: the rows' weights, and which rows only fill up.
+    count : tf.Tensor
+        float32 scalar, as the following: how many rows do not only fill up.
+    factor : tf.Tensor
+        What the user's weights were multiplied by.
+    share : tf.Tensor
+        What the mean of the losses over the batch was multiplied by, rows that only fill up taken into account.
+    absent : tf.Tensor
+        The part of the replicas that have no row of this step at all, from 0 to 1.
     """
 
     weights: Any

@@ -72,7 +72,7 @@ def generator_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> 
 
 
 def tail_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.data.Dataset:
-    """Return a dataset as `generator_dataset` does, for what often yields nothing: it begins in a third of the time.
+    """Return a dataset as `generator_dataset` does, for what often yields nothing: it begins in half the time.
 
     There is one function to begin with instead of three, so iterators that are read at the same time share what the
     last one to begin has generated.
