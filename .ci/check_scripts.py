@@ -13,12 +13,12 @@ import tempfile
 from pathlib import Path
 
 from tests.support.nodejs import find_node
-from tfos_lab.jupyter.dashboard import MODULES
+from tfos_lab.jupyter.display.dashboard import MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILER = ROOT / "extensions/jupyterlab/node_modules/typescript/bin/tsc"
-STATIC = ROOT / "tfos_lab/jupyter/static"
-ALONE = [ROOT / "tfos_lab/jupyter/outputs/board_frame.js"]
+STATIC = ROOT / "tfos_lab/jupyter/display/static"
+ALONE = [ROOT / "tfos_lab/jupyter/display/outputs/board_frame.js"]
 OPTIONS = (
     *("--allowJs", "--checkJs", "--noEmit", "--strict", "--noUnusedLocals", "--noUnusedParameters"),
     *("--noImplicitReturns", "--noUncheckedIndexedAccess", "--exactOptionalPropertyTypes"),

@@ -14,27 +14,27 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab._version import __version__
+from tfos_lab.core.version import __version__
 
 if TYPE_CHECKING:
-    from tfos_lab.config import ClusterConfig
-    from tfos_lab.data.scoring import predict
+    from tfos_lab.core.config import ClusterConfig
     from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.registry import clusters
     from tfos_lab.engine.start import run
     from tfos_lab.errors import TfosError
     from tfos_lab.node.context import NodeContext
     from tfos_lab.node.local_context import local_context
+    from tfos_lab.scoring.predict import predict
 
 # Public name → the module it lives in.
 _HOMES = {
     "Cluster": "tfos_lab.engine.cluster",
-    "ClusterConfig": "tfos_lab.config",
+    "ClusterConfig": "tfos_lab.core.config",
     "NodeContext": "tfos_lab.node.context",
     "TfosError": "tfos_lab.errors",
     "clusters": "tfos_lab.engine.registry",
     "local_context": "tfos_lab.node.local_context",
-    "predict": "tfos_lab.data.scoring",
+    "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
 }
 _ROOMS = ("data", "errors")

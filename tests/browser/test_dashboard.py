@@ -293,8 +293,8 @@ def test_clusters_in_the_background_keep_to_their_own_cells(notebook: Notebook) 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nbconvert_s_page_is_whole_without_a_network(rig: JupyterRig, tmp_path: Path, scheme: str) -> None:
     from tests.support.fake_cluster import TRACEBACK, FakeCluster
-    from tfos_lab.engine.events import MetricsReported
-    from tfos_lab.jupyter.static_bundle import make_bundle
+    from tfos_lab.engine.state.events import MetricsReported
+    from tfos_lab.jupyter.display.static_bundle import make_bundle
 
     cluster = FakeCluster(name="mnist")
     for node in cluster.nodes:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.support.stage import Stage
-from tfos_lab.engine.events import BoardStatus, FeedView, MetricsReported
+from tfos_lab.engine.state.events import BoardStatus, FeedView, MetricsReported
 
 pytestmark = pytest.mark.browser
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tfos_lab.engine.events import RowsUnread
+from tfos_lab.engine.state.events import RowsUnread
 from tfos_lab.errors import FeedError, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]

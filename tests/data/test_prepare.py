@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfos_lab.data.batches import join_rows, to_numpy
-from tfos_lab.data.mnist import ImageData
+from tfos_lab.data.datasets.mnist import ImageData
 from tfos_lab.data.prepare import map_batches, prepare
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import ConfigError, FeedError

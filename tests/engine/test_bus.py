@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.events import Event, LogText
+from tfos_lab.engine.state.events import Event, LogText
 
 
 def events(*numbers):

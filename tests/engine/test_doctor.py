@@ -12,7 +12,7 @@ import pytest
 
 from tfos_lab.engine import doctor
 from tfos_lab.engine.doctor import Finding
-from tfos_lab.node import nursery_client
+from tfos_lab.node.forkserver import client as fork_server
 
 
 def program(folder, name, script):
@@ -97,12 +97,12 @@ def test_the_run_folder_is_named():
 
 
 def test_without_nurseries_the_first_cell_starts_them(monkeypatch, tmp_path):
-    monkeypatch.setattr(nursery_client, "scratch_root", lambda: tmp_path)
+    monkeypatch.setattr(doctor, "scratch_root", lambda: tmp_path)
     assert doctor.check_nurseries().found == "none yet: the first cell starts them"
 
 
 def test_a_nursery_that_has_gone_is_not_counted(monkeypatch, tmp_path):
-    monkeypatch.setattr(nursery_client, "scratch_root", lambda: tmp_path)
+    monkeypatch.setattr(doctor, "scratch_root", lambda: tmp_path)
     (tmp_path / "owner").mkdir()
     (tmp_path / "owner" / "plain-1.sock").touch()
     assert doctor.check_nurseries().found == "none yet: the first cell starts them"
@@ -117,7 +117,7 @@ def test_a_nursery_that_has_gone_is_not_counted(monkeypatch, tmp_path):
     ],
 )
 def test_nurseries_are_counted_by_how_they_are(answers, ok, found, monkeypatch, tmp_path):
-    monkeypatch.setattr(nursery_client, "scratch_root", lambda: tmp_path)
+    monkeypatch.setattr(doctor, "scratch_root", lambda: tmp_path)
     (tmp_path / "owner").mkdir()
     for number in range(len(answers)):
         (tmp_path / "owner" / f"plain-{number}.sock").touch()
@@ -128,8 +128,8 @@ def test_nurseries_are_counted_by_how_they_are(answers, ok, found, monkeypatch, 
 
 
 def test_a_real_nursery_answers_that_it_is_warm():
-    nursery_client.wait_until_warm("test-doctor", "plain", {}, dict(os.environ), os.getpid())
-    assert doctor.ask_nursery(nursery_client.socket_path("test-doctor", "plain", {})) == "warm"
+    fork_server.wait_until_warm("test-doctor", "plain", {}, dict(os.environ), os.getpid())
+    assert doctor.ask_nursery(fork_server.socket_path("test-doctor", "plain", {})) == "warm"
 
 
 def test_without_a_session_nodes_would_run_here():

@@ -7,8 +7,8 @@ import math
 import matplotlib.pyplot as plt
 
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.engine.events import MetricsReported
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame, steps_go_on
+from tfos_lab.engine.state.events import MetricsReported
 
 
 def reported(node: str, time_s: float, step: int | None, **metrics: float) -> MetricsReported:

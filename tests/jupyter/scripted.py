@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.events import ClusterView, NodeView
+from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.errors import ClusterEnded, NodeFailed, WaitTimeout
 
 _ids = itertools.count(1)

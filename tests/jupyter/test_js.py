@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.nodejs import find_node
 
 REPOSITORY = Path(__file__).parents[2]
-STATIC = Path("tfos_lab/jupyter/static")
+STATIC = Path("tfos_lab/jupyter/display/static")
 
 
 def test_the_tests_of_the_modules_pass(tmp_path: Path) -> None:

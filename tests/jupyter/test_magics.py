@@ -11,7 +11,7 @@ from tests.jupyter.scripted import ScriptedCluster
 from tfos_lab.engine.doctor import Finding
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.magics import load_ipython_extension
-from tfos_lab.jupyter.options import OPTIONS
+from tfos_lab.jupyter.options.table import OPTIONS
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from tests.jupyter_server.server import BASE, TOKEN, ask
 from tests.support.hostile_board import PAGE, Node, hostile_board
-from tfos_lab import beacons
+from tfos_lab.core import cluster_records
 from tfos_lab.jupyter_server.routes import make_routes
 
 
@@ -38,20 +38,20 @@ def light():
     lit = []
 
     def light(**changes):
-        beacon = beacons.Beacon(
+        beacon = cluster_records.Beacon(
             id="mnist-1",
             name="mnist",
             state="running",
             pid=os.getpid(),
-            born=beacons.birth_of(os.getpid()),
+            born=cluster_records.birth_of(os.getpid()),
             started_s=1.0,
         )
         lit.append(msgspec.structs.replace(beacon, **changes))
-        beacons.light(lit[-1])
+        cluster_records.light(lit[-1])
 
     yield light
     for beacon in lit:
-        beacons.put_out(beacon.id)
+        cluster_records.put_out(beacon.id)
 
 
 def ticket_url(url):
@@ -79,7 +79,7 @@ def test_who_is_not_logged_in_gets_nothing(url, light, node, path, method):
 
 
 def test_the_living_clusters_of_all_kernels_are_listed_without_their_sockets(url, light, node):
-    light(id="a", tensorboard=node, nodes=(beacons.BeaconNode("chief:0", "running", "host"),))
+    light(id="a", tensorboard=node, nodes=(cluster_records.BeaconNode("chief:0", "running", "host"),))
     light(id="b", started_s=2.0, kernel_id="1234")
     light(id="c", state="done", tensorboard=node)
     status, _, body = ask(f"{url}tfos-lab/clusters")

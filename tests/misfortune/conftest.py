@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.errors import NodeFailed
-from tfos_lab.node.nursery_client import scratch_root
 
 # What is to go goes at once; on a busy machine that takes a while.
 PATIENCE_S = 20.0

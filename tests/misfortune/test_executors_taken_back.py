@@ -11,7 +11,7 @@ import pytest
 from tests.misfortune.conftest import PATIENCE_S, failure_of
 from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
-from tfos_lab.node.processes import command_line
+from tfos_lab.core.processes import command_line
 
 pytestmark = pytest.mark.leaves_nothing
 

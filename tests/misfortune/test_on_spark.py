@@ -17,9 +17,9 @@ import pytest
 import tfos_lab
 from tests.misfortune.conftest import Family, environment_of_a_kernel, failure_of, gone, wait_forever
 from tests.support.quick import QUICK_ENV
-from tfos_lab.engine import spark_session
+from tfos_lab.core.processes import command_line
+from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ClusterEnded, ExecutorMismatch, NodeFailed
-from tfos_lab.node.processes import command_line
 
 pytestmark = pytest.mark.leaves_nothing
 

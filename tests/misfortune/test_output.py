@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.misfortune.conftest import PATIENCE_S, Family, failure_of
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.errors import ClusterEnded
-from tfos_lab.node.nursery_client import scratch_root
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -34,13 +34,13 @@ def far(monkeypatch):
 
 
 def make_far(monkeypatch):
-    from tfos_lab.engine.output_files import _leave_probe
+    from tfos_lab.engine.files.output import _leave_probe
 
     def leave_elsewhere(folder):
         _leave_probe(folder).unlink()
         return folder / "no-such-file"
 
-    monkeypatch.setattr("tfos_lab.engine.output_files._leave_probe", leave_elsewhere)
+    monkeypatch.setattr("tfos_lab.engine.files.output._leave_probe", leave_elsewhere)
 
 
 def checkpoint_and(args, ctx):
@@ -189,7 +189,7 @@ def test_a_second_stop_does_not_wait_for_files(run, far, monkeypatch, tmp_path):
         stuck.set()
         return []
 
-    monkeypatch.setattr("tfos_lab.engine.file_keeper.FileKeeper.take", keep_nothing)
+    monkeypatch.setattr("tfos_lab.engine.files.receiver.FileKeeper.take", keep_nothing)
     monkeypatch.setattr("tfos_lab.engine.lifecycle.STOP_EXTRA_S", 1.0)
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     until(lambda: output_of(cluster, "far").joinpath("ready").exists())

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from tfos_lab.engine.events import LogText
+from tfos_lab.engine.state.events import LogText
 from tfos_lab.errors import PayloadError
 
 pytestmark = pytest.mark.leaves_nothing

@@ -127,7 +127,7 @@ def write_scalars(args, ctx):
 def test_event_files_of_all_attempts_come_home_and_are_told_apart(run, tmp_path, monkeypatch, lost):
     far = tmp_path / "far"
     # The nodes are on this machine, which is told that it is another one.
-    monkeypatch.setattr("tfos_lab.engine.event_files._sees", lambda _path: False)
+    monkeypatch.setattr("tfos_lab.engine.tensorboard.event_files._sees", lambda _path: False)
     cluster = run(write_scalars, write_events, restarts=1, tensorboard=True, log_dir=str(far))
     until(lambda: list(far.rglob("*tfevents*")))
     getattr(Family.of(cluster), lost)[0].kill()

@@ -15,7 +15,7 @@ import pytest
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
 from tfos_lab.node.child_link import ChildLink
-from tfos_lab.payload import pack
+from tfos_lab.payload.packing import pack
 
 PATIENCE_S = 60.0
 OWNER = f"tests-of-node-{os.getpid()}"
@@ -56,7 +56,7 @@ def release_for(map_fun, args=None, **changes):
 
 def nursery_of(spec):
     """Which nursery a spec's child comes from, as an agent would say it."""
-    from tfos_lab.node.nursery_client import flavour_of
+    from tfos_lab.node.forkserver.client import flavour_of
 
     return spec.owner, "tensorflow", flavour_of(spec.environ, spec.extra_env), spec.environ, spec.guardian
 

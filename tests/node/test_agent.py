@@ -19,8 +19,8 @@ from tests.node.conftest import PATIENCE_S, launch_spec, release_for
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
 from tfos_lab.node.agent import Agent
+from tfos_lab.transport.link import Listener
 from tfos_lab.values import decode_value
-from tfos_lab.wire import Listener
 
 
 class Driver:
@@ -406,7 +406,7 @@ def test_rubbish_from_the_child_s_socket_does_not_end_the_agent(driver, start_ag
 
 
 def test_a_node_whose_log_folder_is_another_than_its_peers_does_not_begin(driver, start_agent, tmp_path, monkeypatch):
-    monkeypatch.setattr("tfos_lab.node.shared_folder._PATIENCE_S", 0.0)
+    monkeypatch.setattr("tfos_lab.node.files.shared_folder._PATIENCE_S", 0.0)
     start_agent(shared_dir=str(tmp_path))
     driver.hear(m.Reserve)
     assert len(list(tmp_path.glob(".tfos-*/*"))) == 1

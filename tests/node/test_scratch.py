@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tfos_lab.node import last_words
+from tfos_lab.node import failure_note
 from tfos_lab.node.scratch import Scratch, sweep
 
 
@@ -65,13 +65,13 @@ def test_a_folder_whose_owner_lives_in_another_container_stays(tmp_path, gone):
 
 def test_why_a_cluster_failed_is_known_for_a_while_after_its_nodes_have_gone(tmp_path):
     scratch = Scratch(tmp_path, "cluster", 1)
-    last_words.leave(scratch.path, "worker:0: ValueError: enough")
-    last_words.leave(scratch.path, "stopped")
+    failure_note.leave(scratch.path, "worker:0: ValueError: enough")
+    failure_note.leave(scratch.path, "stopped")
     scratch.remove()
     sweep(tmp_path)
-    assert last_words.recall(scratch.path) == "worker:0: ValueError: enough"
+    assert failure_note.recall(scratch.path) == "worker:0: ValueError: enough"
     (file,) = tmp_path.iterdir()
     os.utime(file, (0, 0))
     sweep(tmp_path)
-    assert last_words.recall(scratch.path) is None
+    assert failure_note.recall(scratch.path) is None
     assert list(tmp_path.iterdir()) == []

@@ -7,10 +7,10 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab import sources
 from tfos_lab.node import traceback_text
 from tfos_lab.node.traceback_text import format_remote
-from tfos_lab.sources import Source
+from tfos_lab.payload import notebook_sources
+from tfos_lab.payload.notebook_sources import Source
 
 if TYPE_CHECKING:
     import pytest
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run_cell(source: str, number: int = 5, **names: Any) -> BaseException:
     """Run source as the body of a cell on a node, and return what it raises."""
     filename = f"/tmp/ipykernel_1/{abs(hash(source))}.py"
-    sources.register([Source(filename, f"Cell In[{number}]", source)])
+    notebook_sources.register([Source(filename, f"Cell In[{number}]", source)])
     space: dict[str, Any] = {"__name__": "__main__", **names}
     exec(compile(source, filename, "exec"), space)
     map_fun = space["map_fun"]
@@ -48,23 +48,23 @@ def test_functions_of_the_cell_are_named() -> None:
 
 def test_frames_of_tfos_lab_are_left_out() -> None:
     def map_fun(args: Any, ctx: Any) -> None:
-        sources.label(3)  # type: ignore[arg-type]
+        notebook_sources.label(3)  # type: ignore[arg-type]
 
     try:
         map_fun(None, None)
     except TypeError as error:
         _, _, text = format_remote(error)
     assert "sources.label(3)" in text
-    assert "tfos_lab/sources.py" not in text
+    assert "tfos_lab/payload/notebook_sources.py" not in text
 
 
 def test_an_error_of_tfos_lab_alone_is_shown_whole() -> None:
     try:
-        sources.label(3)  # type: ignore[arg-type]
+        notebook_sources.label(3)  # type: ignore[arg-type]
     except TypeError as error:
         error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None
         _, _, text = format_remote(error)
-    assert "tfos_lab/sources.py" in text
+    assert "tfos_lab/payload/notebook_sources.py" in text
 
 
 def test_chained_exceptions_are_kept() -> None:

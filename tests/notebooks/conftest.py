@@ -9,7 +9,7 @@ import pytest
 
 from tfos_lab.cli.demo import FINAL
 from tfos_lab.cli.notebook_run import Watcher, run_notebook
-from tfos_lab.cli.places import find_checkout, kernel_environ
+from tfos_lab.cli.paths import find_checkout, kernel_environ
 
 ROOT = Path(__file__).parents[2]
 _FROM_OUTSIDE = ("SPARK_", "PYSPARK_", "TFOS_LAB_")

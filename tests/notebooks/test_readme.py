@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 from tfos_lab.jupyter.commands import Commands
-from tfos_lab.jupyter.options import OPTIONS
+from tfos_lab.jupyter.options.table import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -18,9 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tfos_lab.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.roles import assign_seats, chief_of
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.events import (
+from tfos_lab.engine.history import Journal
+from tfos_lab.engine.state.events import (
     ClusterView,
     FeedView,
     LogText,
@@ -29,9 +31,7 @@ from tfos_lab.engine.events import (
     NodeView,
     StateChanged,
 )
-from tfos_lab.engine.journal import Journal
 from tfos_lab.errors import NodeFailed
-from tfos_lab.seats import assign_seats, chief_of
 
 ENDED = ("done", "failed", "stopped")
 _ids = itertools.count(1)

@@ -8,10 +8,10 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.engine.events import LogText, MetricsReported
-from tfos_lab.jupyter.dashboard import DashboardWidget, compose_module, encode_view
-from tfos_lab.jupyter.log_feed import LogFeed
-from tfos_lab.jupyter.series import SeriesBook
+from tfos_lab.engine.state.events import LogText, MetricsReported
+from tfos_lab.jupyter.display.dashboard import DashboardWidget, compose_module, encode_view
+from tfos_lab.jupyter.display.log_feed import LogFeed
+from tfos_lab.jupyter.display.series import SeriesBook
 
 # A model as anywidget gives it, and the doors through which a test acts the kernel.
 _STAGE = """

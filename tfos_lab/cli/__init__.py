@@ -9,8 +9,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from tfos_lab._version import __version__
 from tfos_lab.cli.terminal import complain, say
+from tfos_lab.core.version import __version__
 
 COMMANDS = {
     "doctor": "look whether all that is needed is there, and say what to do",

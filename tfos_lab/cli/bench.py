@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tfos_lab.cli.places import find_checkout, kernel_environ
+from tfos_lab.cli.paths import find_checkout, kernel_environ
 from tfos_lab.cli.terminal import complain
 
 

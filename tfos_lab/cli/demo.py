@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfos_lab.cli.notebook_run import CellFailure, KernelDied, Section, Watcher, run_notebook
-from tfos_lab.cli.places import QUICKSTART, find_checkout, kernel_environ, spark_log
+from tfos_lab.cli.paths import QUICKSTART, find_checkout, kernel_environ, spark_log
 from tfos_lab.cli.terminal import StatusLine, complain, paint, say
 from tfos_lab.engine.doctor import check_java
 from tfos_lab.errors import NoModel

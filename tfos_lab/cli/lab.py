@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfos_lab.cli.places import find_checkout, kernel_environ
+from tfos_lab.cli.paths import find_checkout, kernel_environ
 from tfos_lab.cli.terminal import complain, say
 from tfos_lab.engine.doctor import check_java
 

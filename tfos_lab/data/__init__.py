@@ -5,10 +5,10 @@
 and writes TFRecord files with Spark.
 """
 
-from tfos_lab.data.mnist import ImageData, mnist
+from tfos_lab.data.datasets.mnist import ImageData, mnist
+from tfos_lab.data.datasets.titanic import TableData, titanic
 from tfos_lab.data.tfrecords.source import register as register_tfrecords
 from tfos_lab.data.tfrecords.tables import read_tfrecords, write_tfrecords
-from tfos_lab.data.titanic import TableData, titanic
 
 __all__ = [
     "ImageData",

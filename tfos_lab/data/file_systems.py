@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from pyarrow import fs
 
+from tfos_lab.core.paths import absolute, is_local, split_scheme
 from tfos_lab.errors import ConfigError
-from tfos_lab.paths import absolute, is_local, split_scheme
 
 Opened = tuple[fs.FileSystem, str]
 

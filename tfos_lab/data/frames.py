@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.paths import absolute, hadoop_path, is_local
 from tfos_lab.errors import ConfigError, NoSession
-from tfos_lab.paths import absolute, hadoop_path, is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.errors import ConfigError
-from tfos_lab.paths import OWN_MARK
 
 MODEL_FILE = "model.keras"
 MODEL_FOLDER = "model"

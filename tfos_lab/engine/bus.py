@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Self
 
-from tfos_lab.engine.events import Event, LogText
+from tfos_lab.engine.state.events import Event, LogText
 
 # Text that waits for one listener; a node can print faster than anyone can look.
 MAX_CHARS = 16_000_000

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tfos_lab.engine.events import ClusterView, Event, MetricsReported
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.lifecycle import LAST_WORDS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.models import home_model, load_home_model
-from tfos_lab.engine.readers import NOTHING_READ
 from tfos_lab.engine.results import Results
+from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported
+from tfos_lab.engine.state.readers import NOTHING_READ
 from tfos_lab.errors import ClusterEnded, FeedError, WaitTimeout
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
-    from tfos_lab.engine.attempt_maker import AttemptMaker
+    from tfos_lab.engine.discovery.publisher import Presence
     from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.feed.stream import StreamFeed
-    from tfos_lab.engine.presence import Presence
+    from tfos_lab.engine.generation_maker import AttemptMaker
 
 
 class Cluster(Lifecycle):

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.engine import spark_session
-from tfos_lab.engine.executors import inspect_executors
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.launchers.gpus import visible_gpus
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import TfosError
-from tfos_lab.node import nursery_client
-from tfos_lab.node.frames import ConnectionClosed, FrameSocket
-from tfos_lab.node.requests import FailedReply, SpawnRequest
+from tfos_lab.node.forkserver import client as fork_server
+from tfos_lab.node.forkserver.requests import FailedReply, SpawnRequest
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -184,7 +185,7 @@ def check_gpus() -> Finding:
 def check_scratch(free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free) -> Finding:
     """Look at the folder for sockets and spools of nodes: it must be ours alone and have room for rows."""
     try:
-        root = nursery_client.scratch_root()
+        root = scratch_root()
     except OSError as error:
         return Finding("scratch folder", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
     free = free_bytes(root)
@@ -209,7 +210,7 @@ def check_runs(environ: Mapping[str, str]) -> Finding:
 def check_nurseries() -> Finding:
     """Ask the nurseries of this user on this machine how they are; none is no problem, the first cell starts them."""
     try:
-        sockets = sorted(nursery_client.scratch_root().glob("*/*.sock"))
+        sockets = sorted(scratch_root().glob("*/*.sock"))
     except OSError as error:
         return Finding("nurseries", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
     answers = [(path.stem.partition("-")[0], ask_nursery(path)) for path in sockets]
@@ -227,7 +228,7 @@ def check_nurseries() -> Finding:
 
 def ask_nursery(path: Path) -> str:
     """Return ``"warm"``, ``"importing"``, ``"gone"``, or why the nursery behind a socket cannot import what it must."""
-    frames = nursery_client._try_connect(path)  # noqa: SLF001 - `connect` would start the one that is not there
+    frames = fork_server._try_connect(path)  # noqa: SLF001 - `connect` would start the one that is not there
     if frames is None:
         return "gone"
     with frames:
@@ -242,7 +243,7 @@ def _read_answer(frames: FrameSocket) -> str:
     ready, _, _ = select.select([frames], [], [], _NURSERY_TIMEOUT_S)
     if not ready:
         return "importing"  # it answers when it has imported everything
-    reply = nursery_client.reply_decoder.decode(frames.receive()[0])
+    reply = fork_server.reply_decoder.decode(frames.receive()[0])
     return reply.reason if isinstance(reply, FailedReply) else "warm"
 
 

@@ -13,20 +13,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.config import ClusterConfig
-from tfos_lab.engine import spark_session
+from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.event_files import EventFileKeeper
-from tfos_lab.engine.events import ClusterView, Event, NodeView, RowsUnread
-from tfos_lab.engine.instructions import Failure, Publish
-from tfos_lab.engine.journal import Journal
-from tfos_lab.engine.log_keeper import LogKeeper
-from tfos_lab.engine.output_files import OutputKeeper
-from tfos_lab.engine.readers import unread_words
+from tfos_lab.engine.files.output import OutputKeeper
+from tfos_lab.engine.history import Journal
+from tfos_lab.engine.logs.writer import LogKeeper
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.state.events import ClusterView, Event, NodeView, RowsUnread
+from tfos_lab.engine.state.instructions import Failure, Publish
+from tfos_lab.engine.state.readers import unread_words
+from tfos_lab.engine.tensorboard.event_files import EventFileKeeper
 from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.attempt import Attempt
+    from tfos_lab.engine.generation import Attempt
     from tfos_lab.messages import SavesTo
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.engine.events import ClusterView, MetricsReported
-from tfos_lab.engine.phases import Span, spans_of
+from tfos_lab.engine.state.events import ClusterView, MetricsReported
+from tfos_lab.engine.state.phases import Span, spans_of
 
 if TYPE_CHECKING:
     import matplotlib.figure

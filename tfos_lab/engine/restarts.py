@@ -15,8 +15,8 @@ from tfos_lab.engine.feed.job import AttemptLost
 from tfos_lab.errors import NotEnoughSlots, TfosError
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.feed.feeding import Feeding
+    from tfos_lab.engine.generation import Attempt
     from tfos_lab.engine.lifecycle import Lifecycle
 
 logger = logging.getLogger(__name__)

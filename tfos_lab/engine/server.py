@@ -13,14 +13,14 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.event_files import EventFileKeeper
-from tfos_lab.engine.feed_ledger import FeedLedger
-from tfos_lab.engine.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
-from tfos_lab.engine.log_keeper import LogKeeper
-from tfos_lab.engine.output_files import OutputKeeper
-from tfos_lab.engine.roster import Roster
-from tfos_lab.engine.tunnel import Tunnel
-from tfos_lab.wire import Listener
+from tfos_lab.engine.files.output import OutputKeeper
+from tfos_lab.engine.logs.writer import LogKeeper
+from tfos_lab.engine.state.cluster_state import Roster
+from tfos_lab.engine.state.feed_state import FeedLedger
+from tfos_lab.engine.state.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
+from tfos_lab.engine.tensorboard.event_files import EventFileKeeper
+from tfos_lab.engine.tensorboard.tunnel import Tunnel
+from tfos_lab.transport.link import Listener
 
 logger = logging.getLogger(__name__)
 

@@ -11,17 +11,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.roles import assign_seats
 from tfos_lab.data.frames import default_fs
 from tfos_lab.data.spark_python import use_right_python
-from tfos_lab.engine import registry, spark_session
-from tfos_lab.engine.attempt_maker import AttemptMaker
+from tfos_lab.engine import registry
 from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.presence import open_presence
-from tfos_lab.engine.room import require_room
+from tfos_lab.engine.discovery.publisher import open_presence
+from tfos_lab.engine.generation_maker import AttemptMaker
+from tfos_lab.engine.launchers.capacity import require_room
+from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import NoSession
-from tfos_lab.payload import pack
-from tfos_lab.seats import assign_seats
+from tfos_lab.payload.packing import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ def run(
         Whose executors to use; the active session by default.
     cluster_size, num_ps, master_node, eval_node, tensorboard, log_dir, name, local, restarts, gpus, env, \
 output, output_limit_bytes, reservation_timeout_s, grace_s
-        See `tfos_lab.config.ClusterConfig`.
+        See `tfos_lab.core.config.ClusterConfig`.
 
     Returns
     -------

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 
-from tfos_lab.engine import spark_session
-from tfos_lab.engine.executors import check_executors
 from tfos_lab.engine.launchers.local import kernel_environ, warm_local
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.executors import check_executors
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tfos_lab.jupyter.display import takes_input
-from tfos_lab.jupyter.display_base import current_kernel
+from tfos_lab.jupyter.display.base import current_kernel
+from tfos_lab.jupyter.display.choose import takes_input
 
 
 @contextlib.contextmanager

@@ -10,11 +10,11 @@ from tfos_lab.engine.doctor import examine, render_text
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.board_view import BoardView, view_cluster, view_folder
-from tfos_lab.jupyter.export import FinishedCell, export
-from tfos_lab.jupyter.option_values import nearest
-from tfos_lab.jupyter.options import BY_NAME
-from tfos_lab.jupyter.status import StatusTable
+from tfos_lab.jupyter.cell.export import FinishedCell, export
+from tfos_lab.jupyter.display.status import StatusTable
+from tfos_lab.jupyter.display.tensorboard import BoardView, view_cluster, view_folder
+from tfos_lab.jupyter.options.table import BY_NAME
+from tfos_lab.jupyter.options.values import nearest
 
 # So many last lines of each node; the files hold all.
 LOG_LINES = 200

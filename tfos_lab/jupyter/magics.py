@@ -9,17 +9,17 @@ from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand, output_can_be_silenced
 
-from tfos_lab import sources
 from tfos_lab.engine.warm import warm_in_background
-from tfos_lab.jupyter import errors_view, warnings_view
-from tfos_lab.jupyter.cell import make_map_fun
-from tfos_lab.jupyter.cell_run import run_cell
-from tfos_lab.jupyter.cell_text import make_labeller
+from tfos_lab.jupyter.cell.export import FinishedCell
+from tfos_lab.jupyter.cell.function import make_map_fun
+from tfos_lab.jupyter.cell.location import make_labeller
 from tfos_lab.jupyter.commands import Commands
-from tfos_lab.jupyter.completion import make_matcher
-from tfos_lab.jupyter.display import load_in_background
-from tfos_lab.jupyter.export import FinishedCell
-from tfos_lab.jupyter.options import describe_options, parse_options
+from tfos_lab.jupyter.display import error_messages, warning_messages
+from tfos_lab.jupyter.display.choose import load_in_background
+from tfos_lab.jupyter.options.completion import make_matcher
+from tfos_lab.jupyter.options.table import describe_options, parse_options
+from tfos_lab.jupyter.run import run_cell
+from tfos_lab.payload import notebook_sources
 
 _HELP = f"""Run this cell on a cluster: ``%%tfos cluster_size=4``.
 
@@ -78,9 +78,9 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(magics)
     _remove_matchers(shell)
     shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete))
-    sources.add_labeller(make_labeller(shell))
-    errors_view.install(shell)
-    warnings_view.install()
+    notebook_sources.add_labeller(make_labeller(shell))
+    error_messages.install(shell)
+    warning_messages.install()
     warm_in_background()
     load_in_background()
 
@@ -90,7 +90,7 @@ def unload_ipython_extension(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("tfos", None)
     _remove_matchers(shell)
-    warnings_view.remove()
+    warning_messages.remove()
 
 
 def _remove_matchers(shell: Any) -> None:

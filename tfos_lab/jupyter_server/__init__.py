@@ -15,8 +15,8 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 def _load_jupyter_server_extension(server: Any) -> None:
     """Add the routes; called by the Jupyter server when it starts."""
-    from tfos_lab import beacons
+    from tfos_lab.core import cluster_records
     from tfos_lab.jupyter_server.routes import make_routes
 
     server.web_app.add_handlers(".*$", make_routes(server.web_app.settings["base_url"]))
-    beacons.announce_server()
+    cluster_records.announce_server()

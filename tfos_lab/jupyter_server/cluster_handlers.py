@@ -11,7 +11,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfos_lab import beacons
+from tfos_lab.core import cluster_records
 
 _STOP_TIMEOUT_S = 10.0
 
@@ -25,7 +25,7 @@ class ClustersHandler(APIHandler):
     @authorized
     async def get(self) -> None:
         """List them; times are seconds since the epoch."""
-        living = [_shown(beacon) for beacon in beacons.find_all() if beacon.lives]
+        living = [_shown(beacon) for beacon in cluster_records.find_all() if beacon.lives]
         self.set_header("Cache-Control", "no-store")
         self.finish(msgspec.json.encode({"now_s": time.time(), "clusters": living}))
 
@@ -39,7 +39,7 @@ class StopHandler(APIHandler):
     @authorized
     async def post(self, cluster_id: str) -> None:
         """Ask the cluster to stop; it takes the time that its nodes need."""
-        beacon = beacons.find(cluster_id)
+        beacon = cluster_records.find(cluster_id)
         if beacon is None or not beacon.lives or not beacon.control:
             raise web.HTTPError(404, "no such cluster runs; it may just have ended")
         try:
@@ -60,7 +60,7 @@ async def _ask_to_stop(path: str) -> None:
         writer.close()
 
 
-def _shown(beacon: beacons.Beacon) -> dict[str, Any]:
+def _shown(beacon: cluster_records.Beacon) -> dict[str, Any]:
     """Return what the browser may know: no paths of sockets."""
     return {
         "id": beacon.id,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tfos_lab.jupyter_server.board_handlers import BoardEntryHandler, BoardHandler, Tickets
 from tfos_lab.jupyter_server.cluster_handlers import ClustersHandler, StopHandler
+from tfos_lab.jupyter_server.tensorboard_handlers import BoardEntryHandler, BoardHandler, Tickets
 
 
 def make_routes(base_url: str) -> list[tuple[str, Any, dict[str, Any]]]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from tfos_lab.messages import board, event_files, feed, files, inference, life, logs
-from tfos_lab.messages.board import BoardGone, BoardReady, TunnelClosed, TunnelCredit, TunnelData, TunnelOpen
+from tfos_lab.messages import event_files, feed, files, inference, lifecycle, logs, tensorboard
+from tfos_lab.messages.common import DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
 from tfos_lab.messages.feed import (
     AttemptStored,
@@ -52,7 +52,7 @@ from tfos_lab.messages.inference import (
     InferenceReady,
     RowsAnswered,
 )
-from tfos_lab.messages.life import (
+from tfos_lab.messages.lifecycle import (
     Alive,
     Beat,
     Drained,
@@ -69,19 +69,25 @@ from tfos_lab.messages.life import (
     Stop,
 )
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
-from tfos_lab.messages.parts import DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
+from tfos_lab.messages.tensorboard import BoardGone, BoardReady, TunnelClosed, TunnelCredit, TunnelData, TunnelOpen
 
 FromAgent = (
-    life.FromAgent
+    lifecycle.FromAgent
     | logs.FromAgent
     | feed.FromAgent
     | inference.FromAgent
-    | board.FromAgent
+    | tensorboard.FromAgent
     | event_files.FromAgent
     | files.FromAgent
 )
 ToAgent = (
-    life.ToAgent | logs.ToAgent | feed.ToAgent | inference.ToAgent | board.ToAgent | event_files.ToAgent | files.ToAgent
+    lifecycle.ToAgent
+    | logs.ToAgent
+    | feed.ToAgent
+    | inference.ToAgent
+    | tensorboard.ToAgent
+    | event_files.ToAgent
+    | files.ToAgent
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -5,7 +5,7 @@ They come as `tfos_lab.messages.files` says.
 
 from __future__ import annotations
 
-from tfos_lab.messages.parts import Message
+from tfos_lab.messages.common import Message
 
 
 class EventFilesFound(Message, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tfos_lab.messages.parts import Message, TlsIdentity
+from tfos_lab.messages.common import Message, TlsIdentity
 
 
 class FeedOpen(Message, frozen=True):

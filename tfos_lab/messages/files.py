@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfos_lab.messages.parts import Message
+from tfos_lab.messages.common import Message
 
 
 class FilePiece(Message, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfos_lab.messages.parts import Message, TlsIdentity
+from tfos_lab.messages.common import Message, TlsIdentity
 
 
 class InferenceOpen(Message, frozen=True):

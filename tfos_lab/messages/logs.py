@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tfos_lab.messages.parts import Message
+from tfos_lab.messages.common import Message
 
 
 class LogRecord(msgspec.Struct, frozen=True, array_like=True):

@@ -18,19 +18,20 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.node import nursery_client
+from tfos_lab.core.processes import open_pidfd, set_process_name
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.child_link import ChildLink
-from tfos_lab.node.event_files import EventFiles
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.log_sender import LogSender
-from tfos_lab.node.log_spool import LINE_PATIENCE_S, LogSpool, Pipe
-from tfos_lab.node.output_files import OutputFiles
-from tfos_lab.node.poll_loop import PollLoop
-from tfos_lab.node.processes import open_pidfd, set_process_name
+from tfos_lab.node.files.output import OutputFiles
+from tfos_lab.node.files.shared_folder import SharedFolder
+from tfos_lab.node.forkserver import client as fork_server
+from tfos_lab.node.logs.sender import LogSender
+from tfos_lab.node.logs.spool import LINE_PATIENCE_S, LogSpool, Pipe
 from tfos_lab.node.scratch import Scratch
-from tfos_lab.node.shared_folder import SharedFolder
-from tfos_lab.node.tunnel import Tunnel
-from tfos_lab.wire import Link, address_towards
+from tfos_lab.node.tensorboard.event_files import EventFiles
+from tfos_lab.node.tensorboard.tunnel import Tunnel
+from tfos_lab.transport.link import Link, address_towards
+from tfos_lab.transport.poll_loop import PollLoop
 
 BEAT_S = 1.0
 REPEAT_S = 2.0
@@ -63,7 +64,7 @@ class Agent:
         self._spec = spec
         self._seat_holder = seat_holder
         self._seat = spec.seat
-        self._scratch = Scratch(nursery_client.scratch_root(), spec.cluster_id, spec.seat)
+        self._scratch = Scratch(scratch_root(), spec.cluster_id, spec.seat)
         self._link = Link(spec.driver, f"{spec.node}/{os.getpid()}".encode())
         self._host = address_towards(spec.driver.endpoint)
         self._port = _reserve_port(self._host)
@@ -181,13 +182,13 @@ class Agent:
     def _warm(self) -> None:
         """Start the nursery's imports now, while others still reserve."""
         try:
-            nursery_client.warm(*self._nursery())
+            fork_server.warm(*self._nursery())
         except OSError as error:
             self._end(m.Outcome(kind="raised", error="NurseryUnavailable", message=str(error)))
 
     def _nursery(self) -> tuple[str, str, dict[str, str], dict[str, str], int]:
         spec = self._spec
-        flavour = nursery_client.flavour_of(spec.environ, spec.extra_env)
+        flavour = fork_server.flavour_of(spec.environ, spec.extra_env)
         return spec.owner, "tensorflow", flavour, spec.environ, spec.guardian
 
     def _release(self, release: m.Release) -> None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.processes import set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
 from tfos_lab.node.child_link import inherited_socket
-from tfos_lab.node.processes import set_process_name
-from tfos_lab.node.requests import ChildSpec
+from tfos_lab.node.forkserver.requests import ChildSpec
 
 if TYPE_CHECKING:
-    from tfos_lab.node.station import Station
+    from tfos_lab.node.session import Station
 
 
 def run(body: bytes, fds: list[int]) -> int:
@@ -33,7 +33,7 @@ def run(body: bytes, fds: list[int]) -> int:
     for fd in fds:
         os.close(fd)
 
-    from tfos_lab.node.station import Station
+    from tfos_lab.node.session import Station
 
     release = m.decode_to_agent(control.receive()[0])
     assert isinstance(release, m.Release)
@@ -84,8 +84,8 @@ def _flush() -> None:
 
 def _call(station: Station, release: m.Release) -> m.Outcome:
     """Run the user's function and say how it went."""
-    from tfos_lab.node.calling import outcome_of
-    from tfos_lab.payload import unpack
+    from tfos_lab.node.invoke import outcome_of
+    from tfos_lab.payload.packing import unpack
 
     try:
         map_fun, args = unpack(release.payload)

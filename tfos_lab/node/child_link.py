@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.node import nursery_client
-from tfos_lab.node.frames import ConnectionClosed, FrameSocket, frame_pair
-from tfos_lab.node.log_spool import Pipe
-from tfos_lab.node.processes import signal_group
-from tfos_lab.node.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply, SpawnRequest
+from tfos_lab.core.processes import signal_group
+from tfos_lab.node.forkserver import client as fork_server
+from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply, SpawnRequest
+from tfos_lab.node.logs.spool import Pipe
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
 # A grandchild may hold the pipes open for ever; after the child's end they are read this long.
 _PIPE_PATIENCE_S = 1.0
@@ -45,7 +45,7 @@ class ChildLink:
         scratch: Path,
     ) -> ChildLink:
         """Ask the nursery for a child that runs ``release``; it starts as soon as the nursery is warm."""
-        frames = nursery_client.connect(*nursery[:4])
+        frames = fork_server.connect(*nursery[:4])
         control, theirs = frame_pair()
         pipes = [Pipe("stdout"), Pipe("stderr")]
         fds = [theirs.fileno(), *(pipe.write_fd for pipe in pipes)]
@@ -87,7 +87,7 @@ class ChildLink:
     def nursery_heard(self) -> m.Outcome | None:
         """Take in what the nursery said; return how the child ended, once it has."""
         try:
-            replies = [nursery_client.reply_decoder.decode(data) for data, _ in self.nursery.available()]
+            replies = [fork_server.reply_decoder.decode(data) for data, _ in self.nursery.available()]
         except (ConnectionClosed, OSError):
             self._gone_at = time.monotonic()
             return m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9)

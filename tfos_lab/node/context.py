@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab import messages as m
+from tfos_lab.core.paths import hadoop_path, is_local, split_scheme
+from tfos_lab.core.roles import TRAINING_JOBS
 from tfos_lab.errors import ConfigError
-from tfos_lab.paths import hadoop_path, is_local, split_scheme
-from tfos_lab.seats import TRAINING_JOBS
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -274,7 +274,7 @@ class NodeContext:
         """
         if self.is_chief and is_local(self.event_dir):
             self._check_event_dir(Path(split_scheme(self.event_dir)[2]))
-        from tfos_lab.node.keras_callbacks import make_callbacks
+        from tfos_lab.node.keras.callbacks import make_callbacks
 
         return make_callbacks(
             self.report,

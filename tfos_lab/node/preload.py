@@ -21,11 +21,11 @@ def preload_tensorflow() -> None:
             import tf_keras  # noqa: F401
         else:
             import keras  # noqa: F401
-    from tfos_lab.node.keras_workers import mend_keras
+    from tfos_lab.node.keras.workers import mend_keras
 
     mend_keras()
-    import tfos_lab.node.calling
     import tfos_lab.node.child
     import tfos_lab.node.feed.dataset
-    import tfos_lab.node.station
-    import tfos_lab.payload  # noqa: F401
+    import tfos_lab.node.invoke
+    import tfos_lab.node.session
+    import tfos_lab.payload.packing  # noqa: F401

@@ -14,7 +14,7 @@ import shutil
 import time
 from pathlib import Path
 
-from tfos_lab.node import last_words
+from tfos_lab.node import failure_note
 
 _NAME = re.compile(r".+-\d+-(\d+)")
 # A folder may have been made and not locked yet.
@@ -53,7 +53,7 @@ class Scratch:
 
 def sweep(root: Path) -> None:
     """Remove the folders of agents that are no more, and what they left to be known for a while."""
-    for words in root.glob(f"*{last_words.SUFFIX}"):
+    for words in root.glob(f"*{failure_note.SUFFIX}"):
         with contextlib.suppress(OSError):
             if time.time() - words.stat().st_mtime > _KNOWN_S:
                 words.unlink()

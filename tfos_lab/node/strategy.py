@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.roles import TRAINING_JOBS
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.calling import NodeServed
-from tfos_lab.seats import TRAINING_JOBS
+from tfos_lab.node.invoke import NodeServed
 
 if TYPE_CHECKING:
     import tensorflow as tf

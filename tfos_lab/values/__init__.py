@@ -11,7 +11,7 @@ dict, and a subclass of a container a plain one (named tuples stay named tuples)
 from tfos_lab.values.decode import decode_value
 from tfos_lab.values.encode import LIMIT_BYTES, encode_value
 from tfos_lab.values.remote import RemoteObject, ResultNotSendable, ResultTooLarge, ResultUnreadable
-from tfos_lab.values.words import describe
+from tfos_lab.values.text import describe
 
 __all__ = [
     "LIMIT_BYTES",

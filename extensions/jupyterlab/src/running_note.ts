@@ -37,7 +37,7 @@ async function runningIn(kernel: string, api: ServerApi): Promise<ClusterInfo[]>
   }
 }
 
-/** Whether an output of the notebook is of this run; `tfos_lab/jupyter/dashboard.py` names it so. */
+/** Whether an output of the notebook is of this run; `tfos_lab/jupyter/display/dashboard.py` names it so. */
 function isShown(panel: NotebookPanel, cluster: ClusterInfo): boolean {
   for (const cell of panel.content.model?.cells ?? []) {
     if (cell.type === "code" && JSON.stringify(cell.toJSON()["outputs"] ?? []).includes(`"tfos-${cluster.id}-`)) return true;

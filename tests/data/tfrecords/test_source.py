@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.web_server import web_server
 from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
-from tfos_lab.data.tfrecords.places import find_files
+from tfos_lab.data.tfrecords.paths import find_files
 from tfos_lab.errors import ConfigError, RecordError
 
 everywhere = pytest.mark.parametrize("spark_flavour", ["local", "connect"])

@@ -11,9 +11,9 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import Row
 from pyspark.streaming import StreamingContext
 
-from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.feed.request import as_frame, is_rows
+from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.feed.rdd_rows import Column, converted
 

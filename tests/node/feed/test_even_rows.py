@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfos_lab import messages as m
-from tfos_lab.engine.feed_ledger import FeedLedger
-from tfos_lab.engine.instructions import SendTo
+from tfos_lab.engine.state.feed_state import FeedLedger
+from tfos_lab.engine.state.instructions import SendTo
 from tfos_lab.node.feed import epoch as epoch_module
 from tfos_lab.node.feed import reader as reader_module
 from tfos_lab.node.feed import task

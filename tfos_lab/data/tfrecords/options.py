@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfos_lab.core.paths import hadoop_path, is_local
 from tfos_lab.errors import ConfigError
-from tfos_lab.paths import hadoop_path, is_local
 
 COMPRESSIONS = ("none", "gzip")
 MODES = ("error", "append", "overwrite")

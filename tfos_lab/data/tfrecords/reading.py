@@ -17,7 +17,7 @@ from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
 from tfos_lab.data.tfrecords.parse import find_features
 from tfos_lab.data.tfrecords.partition_filters import can_use, passes
-from tfos_lab.data.tfrecords.places import Found, find_files, open_records
+from tfos_lab.data.tfrecords.paths import Found, find_files, open_records
 from tfos_lab.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The format ``tfrecord`` as a Python data source of Spark.
 
-Spark pickles the classes here by value, with tfos_lab's code as an archive (`tfos_lab.shipping`), because executors and
+Spark pickles the classes here by value, with tfos_lab's code as an archive (`core.code_archive`), because executors and
 the workers of a Spark Connect server need not have tfos_lab. So they only call: the work is done by `reading` and
 `writing`, imported wherever Spark calls.
 """
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from tfos_lab.core.code_archive import make_finder
 from tfos_lab.data.frames import default_fs, is_connect
 from tfos_lab.data.spark_python import use_right_python
-from tfos_lab.shipping import make_finder
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,15 +22,15 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, fs
 
+from tfos_lab.core.paths import absolute
 from tfos_lab.data.file_systems import in_words, open_place
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.tfrecords.encode import encode
 from tfos_lab.data.tfrecords.feature_types import check_columns, check_folders
 from tfos_lab.data.tfrecords.framing import frame
 from tfos_lab.data.tfrecords.options import WriteOptions
-from tfos_lab.data.tfrecords.places import partition_folder
+from tfos_lab.data.tfrecords.paths import partition_folder
 from tfos_lab.errors import ConfigError, RecordError
-from tfos_lab.paths import absolute
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

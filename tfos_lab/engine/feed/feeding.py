@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.feed.request import FeedRequest
+    from tfos_lab.engine.generation import Attempt
     from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.messages import TlsIdentity
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
-from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed.request import as_frame
-from tfos_lab.engine.readers import NOBODY_READS, never_asked
-from tfos_lab.engine.shipping import make_task
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.archived import make_task
+from tfos_lab.engine.state.readers import NOBODY_READS, never_asked
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout
 from tfos_lab.node.feed.inference_task import InferencePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.feed.feeding import Feeding
+    from tfos_lab.engine.generation import Attempt
     from tfos_lab.engine.lifecycle import Lifecycle
 
 _OPEN_TIMEOUT_S = 30.0

@@ -11,18 +11,18 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.data.prepare import map_batches
-from tfos_lab.engine import spark_session
-from tfos_lab.engine.instructions import Failure
-from tfos_lab.engine.readers import NOBODY_READS, never_asked
-from tfos_lab.engine.shipping import make_task
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.archived import make_task
+from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.engine.state.readers import NOBODY_READS, never_asked
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, TfosError
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.feed.request import FeedRequest
-    from tfos_lab.engine.feed_ledger import Feed
+    from tfos_lab.engine.generation import Attempt
     from tfos_lab.engine.lifecycle import Lifecycle
+    from tfos_lab.engine.state.feed_state import Feed
 
 _SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1

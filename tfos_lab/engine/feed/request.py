@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.config import REMAINDER_CHOICES
+from tfos_lab.core.config import REMAINDER_CHOICES
 from tfos_lab.data.prepare import prepare
-from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed.rdd import frame_of_rdd
+from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
 
 if TYPE_CHECKING:

@@ -14,20 +14,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
-from tfos_lab.engine import spark_session
 from tfos_lab.engine.feed.job import AttemptLost, FeedJob
-from tfos_lab.engine.instructions import Failure
-from tfos_lab.engine.roster import OVER
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.state.cluster_state import OVER
+from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.attempt import Attempt
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.feed.request import FeedRequest
-    from tfos_lab.engine.feed_ledger import Feed
+    from tfos_lab.engine.generation import Attempt
     from tfos_lab.engine.lifecycle import Lifecycle
+    from tfos_lab.engine.state.feed_state import Feed
 
 logger = logging.getLogger(__name__)
 

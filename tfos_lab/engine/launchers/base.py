@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tfos_lab.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.roles import Seat
 from tfos_lab.errors import TfosError
 from tfos_lab.messages import DriverAddress
-from tfos_lab.seats import Seat
 
 
 @dataclass(frozen=True)

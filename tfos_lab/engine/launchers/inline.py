@@ -15,16 +15,16 @@ from typing import Any
 import zmq
 
 from tfos_lab import messages as m
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.errors import TfosError
-from tfos_lab.node.calling import NodeServed, call_map_fun, returned_outcome
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.frames import ConnectionClosed, FrameSocket, frame_pair
-from tfos_lab.node.nursery_client import scratch_root
+from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
 from tfos_lab.node.scratch import Scratch
-from tfos_lab.node.station import Station
-from tfos_lab.payload import unpack
-from tfos_lab.wire import Link
+from tfos_lab.node.session import Station
+from tfos_lab.payload.packing import unpack
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.transport.link import Link
 
 _RELEASE_TIMEOUT_S = 10.0
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import msgspec
 
+from tfos_lab.core.roles import Seat
 from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.engine.launchers.gpus import share_out_gpus
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
-from tfos_lab.node import nursery_client
-from tfos_lab.node.frames import ConnectionClosed, FrameSocket
-from tfos_lab.node.requests import ExitedReply, FailedReply, SpawnRequest
-from tfos_lab.seats import Seat
+from tfos_lab.node.forkserver import client as fork_server
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnRequest
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 # What the kernel's environment holds for itself only.
 _KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
@@ -78,7 +78,7 @@ class LocalLauncher:
             sys_path=[path or str(Path.cwd()) for path in sys.path],
         )
         request = SpawnRequest("agent", msgspec.msgpack.encode(spec), os.getpid())
-        frames = nursery_client.connect(kernel_owner(), "plain", {}, environ)
+        frames = fork_server.connect(kernel_owner(), "plain", {}, environ)
         frames.send(msgspec.msgpack.encode(request))
         self._seats[seat.index] = frames
         self._selector.register(frames, selectors.EVENT_READ, seat.index)
@@ -94,7 +94,7 @@ class LocalLauncher:
 
     def _hear(self, seat: int, frames: FrameSocket) -> None:
         try:
-            replies = [nursery_client.reply_decoder.decode(data) for data, _ in frames.available()]
+            replies = [fork_server.reply_decoder.decode(data) for data, _ in frames.available()]
         except (ConnectionClosed, OSError):
             self._selector.unregister(frames)
             self._plan.lose(seat, "the process that its agent was forked from has ended")
@@ -124,7 +124,7 @@ class LocalLauncher:
 
     def hint(self) -> str:
         """Say where the agents' own errors are."""
-        path = nursery_client.socket_path(kernel_owner(), "plain", {}).with_suffix(".log")
+        path = fork_server.socket_path(kernel_owner(), "plain", {}).with_suffix(".log")
         return f"What the nodes' parent process said is in {path}"
 
     def close(self) -> None:
@@ -136,6 +136,6 @@ class LocalLauncher:
 
 def warm_local(environ: dict[str, str], extra_env: dict[str, str]) -> None:
     """Start this machine's two nurseries, without waiting for their imports."""
-    flavour = nursery_client.flavour_of(environ, extra_env)
-    nursery_client.warm(kernel_owner(), "tensorflow", flavour, environ, os.getpid())
-    nursery_client.warm(kernel_owner(), "plain", {}, environ, os.getpid())
+    flavour = fork_server.flavour_of(environ, extra_env)
+    fork_server.warm(kernel_owner(), "tensorflow", flavour, environ, os.getpid())
+    fork_server.warm(kernel_owner(), "plain", {}, environ, os.getpid())

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.engine import spark_session
-from tfos_lab.engine.executor_watch import ExecutorWatch
-from tfos_lab.engine.executors import check_executors, mismatch_in
 from tfos_lab.engine.launchers.base import LaunchPlan
-from tfos_lab.engine.shipping import make_task
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.archived import make_task
+from tfos_lab.engine.spark.executor_watch import ExecutorWatch
+from tfos_lab.engine.spark.executors import check_executors, mismatch_in
 from tfos_lab.errors import FeedError, NotEnoughSlots
 from tfos_lab.messages import LaunchSpec
-from tfos_lab.node.spark_seat import LOST_AGENT_MARK
+from tfos_lab.node.spark_task import LOST_AGENT_MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ class SparkLauncher:
             shared_dir=plan.shared_dir,
         )
         task = make_task(
-            "tfos_lab.node.spark_seat",
+            "tfos_lab.node.spark_task",
             "seat_task",
             msgspec.msgpack.encode(template),
             [seat.node for seat in plan.seats],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfos_lab.config import REMAINDER_CHOICES
+from tfos_lab.core.config import REMAINDER_CHOICES
 from tfos_lab.data.batches import count_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError, FeedError
@@ -59,7 +59,7 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     """Return the dataset; see `NodeContext.dataset`."""
     import tensorflow as tf
 
-    from tfos_lab.node.keras_workers import OwnRows, mark_as_own_rows, mend_keras
+    from tfos_lab.node.keras.workers import OwnRows, mark_as_own_rows, mend_keras
 
     mend_keras()  # a Keras that the function itself has imported
 

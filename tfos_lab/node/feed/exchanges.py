@@ -22,7 +22,7 @@ from tfos_lab import messages as m
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
-from tfos_lab.node import last_words
+from tfos_lab.node import failure_note
 
 # What a task is told when the child has taken a file.
 TAKEN = b"taken"
@@ -178,7 +178,7 @@ class Exchanges:
     def fail(self, reason: str) -> None:
         """Have every exchange end with this reason, those to come, too; the first one counts."""
         if self._failure is None:
-            self._failure = FeedError(reason=last_words.sentence(reason))
+            self._failure = FeedError(reason=failure_note.sentence(reason))
             for exchange in self._open.values():
                 self._end(exchange, self._failure)
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node import last_words
+from tfos_lab.node import failure_note
 from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
 from tfos_lab.node.feed.plan import connect, words_of_node
@@ -200,7 +200,7 @@ class _Conversation:
         if isinstance(error, FeedError):
             return error
         if words := self._last_words():
-            return FeedError(reason=last_words.sentence(words))
+            return FeedError(reason=failure_note.sentence(words))
         return FeedError(
             reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(df) are computed "
             f"when they are used (collect, write), and the cluster has to live until then; if it has failed, "
@@ -210,7 +210,7 @@ class _Conversation:
     def _last_words(self) -> str | None:
         """Return what a node that was on this host has left to be known."""
         sockets = (Path(locations[0].removeprefix(_UNIX)) for locations in self._plan.locations.values())
-        return next((words for socket in sockets if (words := last_words.recall(socket.parent))), None)
+        return next((words for socket in sockets if (words := failure_note.recall(socket.parent))), None)
 
 
 def _as_wanted(results: Any, wanted: Any) -> list[Any]:

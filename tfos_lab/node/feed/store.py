@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab import messages as m
-from tfos_lab.node import last_words
+from tfos_lab.node import failure_note
 from tfos_lab.node.feed.endpoints import Endpoints
 from tfos_lab.node.feed.spool import Spool
 
@@ -184,7 +184,7 @@ class FeedStore:
         if reason and self._exchanges is not None:
             words = reason.strip().partition("\n")[0][:_MAX_WORDS]
             self._exchanges.fail(words)
-            last_words.leave(self._scratch, words)
+            failure_note.leave(self._scratch, words)
 
     def close(self) -> None:
         """End the endpoints; the agent removes the spool with its scratch folder."""

@@ -18,7 +18,7 @@ from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
-from tfos_lab.node.feed.lane import Lane
+from tfos_lab.node.feed.node_writer import Lane
 from tfos_lab.node.feed.plan import FeedPlan, connect, words_of_node
 
 # Rows are held back until each node gets so many at once: small pieces cost more than their rows.

@@ -1,0 +1,332 @@
+"""The command line: what each command says, what it starts, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import nbformat
+import pytest
+
+from tests.support.daemon import Daemon
+from tfos_lab.cli import COMMANDS, demo, lab, main, notebook_run, paths
+from tfos_lab.cli.notebook_run import sections_of
+from tfos_lab.cli.terminal import plain
+
+ROOT = Path(__file__).parents[2]
+
+
+def write_notebook(path, *cells):
+    made = [
+        nbformat.v4.new_markdown_cell(text[3:]) if text.startswith("md:") else nbformat.v4.new_code_cell(text)
+        for text in cells
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=made), path)
+    return path
+
+
+def wait_until(condition, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# ---- choosing a command ---------------------------------------------------------------------------------------------
+
+
+def test_without_a_command_all_of_them_are_listed(capsys):
+    assert main([]) == 2
+    said = capsys.readouterr().out
+    assert all(name in said for name in COMMANDS)
+
+
+def test_help_is_no_mistake(capsys):
+    assert main(["--help"]) == 0
+    assert "usage: tfos-lab COMMAND" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_refused_with_those_there_are(capsys):
+    assert main(["train"]) == 2
+    assert capsys.readouterr().err == "tfos-lab has no command 'train'; there are doctor, demo, lab, bench\n"
+
+
+def test_the_version_is_told(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tfos-lab ")
+
+
+def test_an_interrupt_ends_a_command_without_a_traceback(capsys, monkeypatch):
+    def interrupt(_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run", interrupt)
+    assert main(["demo"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_the_command_line_is_quick_to_ask_for_help():
+    code = "import sys; from tfos_lab.cli import main; main(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"tensorflow", "pyspark", "IPython", "nbclient"} & set(done.stdout.split())
+
+
+# ---- the environment of notebooks -----------------------------------------------------------------------------------
+
+
+def test_local_spark_starts_this_python_and_writes_into_a_file():
+    environ = paths.kernel_environ({}, None)
+    assert environ["PYSPARK_PYTHON"] == sys.executable
+    assert (Path(environ["SPARK_CONF_DIR"]) / "spark-env.sh").is_file()
+    assert environ["TFOS_LAB_SPARK_LOG"].endswith("spark.log")
+
+
+def test_what_is_set_already_stays_as_it_is():
+    theirs = {"PYSPARK_PYTHON": "/opt/python", "SPARK_HOME": "/opt/spark", "TFOS_LAB_DATA": "/data"}
+    made = paths.kernel_environ(theirs, ROOT)
+    assert {name: made[name] for name in theirs} == theirs
+    assert "SPARK_CONF_DIR" not in made
+
+
+def test_data_beside_the_checkout_is_found(tmp_path):
+    checkout = tmp_path / "checkout"
+    (tmp_path / "shared" / "data").mkdir(parents=True)
+    assert paths.kernel_environ({}, checkout)["TFOS_LAB_DATA"] == str(tmp_path / "shared" / "data")
+
+
+def test_without_data_beside_the_checkout_none_is_named(tmp_path):
+    assert "TFOS_LAB_DATA" not in paths.kernel_environ({}, tmp_path)
+
+
+# ---- lab ------------------------------------------------------------------------------------------------------------
+
+
+def test_lab_shows_the_tutorials_of_the_checkout():
+    assert lab.choose_folder([], ROOT) == (ROOT / "notebooks", [])
+
+
+def test_lab_shows_the_folder_that_is_named_and_hands_the_rest_on():
+    assert lab.choose_folder(["mine", "--port=9000"], ROOT) == (Path("mine"), ["--port=9000"])
+    assert lab.choose_folder(["--port", "9000"], None) == (Path.cwd(), ["--port", "9000"])
+
+
+def test_lab_starts_as_root_too():
+    assert lab.lab_command(Path("here"), ["--no-browser"], as_root=True)[3:] == ["here", "--allow-root", "--no-browser"]
+    assert "--allow-root" not in lab.lab_command(Path("here"), [], as_root=False)
+
+
+def test_lab_becomes_jupyterlab(monkeypatch):
+    started = []
+    monkeypatch.setattr("os.execve", lambda *call: started.append(call))
+    main(["lab", str(ROOT / "notebooks"), "--no-browser"])
+    [(program, command, environ)] = started
+    assert program == sys.executable
+    assert command[1:4] == ["-m", "jupyterlab", str(ROOT / "notebooks")]
+    assert environ["PYSPARK_PYTHON"]
+
+
+def test_lab_serves_the_notebooks_on_this_machine_only(tmp_path):
+    write_notebook(tmp_path / "mine.ipynb", "1")
+    command = [sys.executable, "-c", "from tfos_lab.cli import main; main()", "lab", str(tmp_path)]
+    options = ["--no-browser", "--ip=127.0.0.1", "--port=0", "--IdentityProvider.token=secret"]
+    with Daemon("tfos-lab lab", [*command, *options], log=tmp_path / "lab.log") as server:
+        address = server.wait_for_url(r"(http://127\.0\.0\.1:\d+)/", timeout_s=120)
+        url = f"{address}/api/contents?token=secret"
+        with urlopen(url, timeout=30) as answer:
+            assert "mine.ipynb" in answer.read().decode()
+
+
+def test_lab_says_that_a_folder_is_not_there(capsys):
+    assert main(["lab", "no-such-folder"]) == 2
+    assert "there is no folder no-such-folder" in capsys.readouterr().err
+
+
+# ---- bench ----------------------------------------------------------------------------------------------------------
+
+
+def test_bench_without_a_checkout_says_what_to_do(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("tfos_lab.cli.bench.find_checkout", lambda: None)
+    assert main(["bench"]) == 1
+    assert "run this in a checkout (make bench)" in capsys.readouterr().err
+
+
+def bench_in(checkout, code):
+    """Start the command for a checkout whose benchmarks are ``code``."""
+    (checkout / "benchmarks").mkdir()
+    (checkout / "benchmarks" / "__init__.py").touch()
+    (checkout / "benchmarks" / "__main__.py").write_text(code)
+    command = (
+        "import sys; from pathlib import Path; from tfos_lab.cli import bench, main; "
+        "bench.find_checkout = lambda: Path(sys.argv[1]); sys.exit(main(['bench', *sys.argv[2:]]))"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-c", command, checkout, "7"], env=environ, cwd="/")
+
+
+def test_bench_runs_the_benchmarks_of_the_checkout_and_ends_as_they_do(tmp_path):
+    assert bench_in(tmp_path, "import sys; sys.exit(int(sys.argv[1]))").wait(60) == 7
+
+
+def test_bench_that_is_ended_leaves_nothing_running(tmp_path):
+    pid = tmp_path / "pid"
+    bench = bench_in(
+        tmp_path,
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pid)!r} + '.part').write_text(str(os.getpid()))\n"
+        f"os.rename({str(pid)!r} + '.part', {str(pid)!r})\n"
+        "time.sleep(600)",
+    )
+    wait_until(pid.is_file)
+    bench.terminate()
+    bench.wait(60)
+    wait_until(lambda: not Path("/proc", pid.read_text()).exists())
+
+
+# ---- demo -----------------------------------------------------------------------------------------------------------
+
+STATE = {
+    "clusters": [
+        {
+            "launcher": "local",
+            "nodes": ["chief:0", "worker:0"],
+            "rows_fed": {"chief:0": 4000, "worker:0": 4000},
+            "rows_read": {"chief:0": 20000, "worker:0": 20000},
+            "timings": {"launched": 0.5, "reserved": 0.75, "released": 0.76, "running": 4.75, "fed": 6.0, "done": 26.0},
+            "model": "runs/mnist/output/model.keras",
+        },
+        {
+            "launcher": "local",
+            "nodes": ["chief:0"],
+            "rows_fed": {},
+            "rows_read": {},
+            "timings": {"running": 0.17},
+            "model": "",
+        },
+    ],
+    "data": "8,000 training and 2,000 test images of 28 × 28: MNIST",
+    "tested": 2000,
+    "accuracy": 0.9765,
+}
+
+
+def test_the_report_tells_nodes_rows_accuracy_and_seconds_per_phase():
+    assert plain(demo.render_report(STATE)).splitlines() == [
+        "Trained on 2 nodes of this machine.",
+        "  nodes         chief:0, worker:0",
+        "  data          8,000 training and 2,000 test images of 28 × 28: MNIST",
+        "  rows fed      8,000, read 5 times (chief:0 4,000, worker:0 4,000)",
+        "  accuracy      97.7% of 2,000 digits that it had not seen",
+        "  model         runs/mnist/output/model.keras",
+        "  seconds       launch 0.50 · reserve 0.25 · import and start 4.0 · feed 1.2 · train 20.0",
+        "  next cluster  its first line ran 0.17 s after the call",
+    ]
+
+
+def test_a_notebook_that_starts_no_cluster_is_reported_as_such():
+    assert demo.render_report({"clusters": []}) == "The notebook started no cluster."
+
+
+def test_sections_are_the_headings_with_their_code_cells():
+    cells = [
+        nbformat.v4.new_markdown_cell("# Title"),
+        nbformat.v4.new_markdown_cell("## First\n\nwords"),
+        nbformat.v4.new_code_cell("1"),
+        nbformat.v4.new_code_cell("  "),
+        nbformat.v4.new_markdown_cell("only words"),
+        nbformat.v4.new_code_cell("2"),
+        nbformat.v4.new_markdown_cell("## Empty"),
+    ]
+    assert [(section.title, section.cells) for section in sections_of(cells)] == [("First", [2, 5])]
+
+
+def test_demo_executes_a_notebook_and_reads_its_final_state(capsys, tmp_path):
+    path = write_notebook(tmp_path / "tiny.ipynb", "md:## Add", "accuracy = 0.5 + 0.25", "print(accuracy)")
+    assert main(["demo", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "✓ Add" in said
+    assert "The notebook started no cluster." in said
+
+
+def test_demo_shows_the_cell_that_failed_and_why(capsys, tmp_path):
+    path = write_notebook(tmp_path / "wrong.ipynb", "md:## Divide", "a = 1", "b = a - 1\na / b")
+    assert main(["demo", str(path)]) == 1
+    said = capsys.readouterr()
+    assert "✗ Divide" in said.out
+    assert "Divide: cell 2 failed\n\n    b = a - 1\n    a / b\n" in said.err
+    assert "ZeroDivisionError: division by zero" in said.err
+    assert "\x1b" not in said.err
+
+
+def test_demo_says_that_the_kernel_died(capsys, tmp_path):
+    path = write_notebook(tmp_path / "dies.ipynb", "import os; os._exit(3)")
+    assert main(["demo", str(path)]) == 1
+    assert "the notebook's kernel has gone" in capsys.readouterr().err
+
+
+def test_demo_says_that_a_cell_takes_too_long(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(notebook_run, "CELL_TIMEOUT_S", 1)
+    path = write_notebook(tmp_path / "slow.ipynb", "md:## Wait", "import time; time.sleep(60)")
+    assert main(["demo", str(path)]) == 1
+    assert "It has not ended within 1 s." in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
+    path = write_notebook(
+        tmp_path / "slow.ipynb",
+        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)",
+    )
+    demo = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from tfos_lab.cli import main; sys.exit(main(['demo', sys.argv[1]]))",
+            path,
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until((tmp_path / "pid").is_file)
+    demo.send_signal(signal.SIGINT)
+    _, said = demo.communicate(timeout=30)
+    assert demo.returncode == 130
+    assert said.endswith("interrupted\n")
+    assert "Traceback" not in said
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+
+
+def test_demo_without_java_says_so_before_anything_starts(capsys, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/no/such/java")
+    assert main(["demo"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Java: JAVA_HOME=/no/such/java is no Java that runs; Spark needs Java 17 or newer" in said.err
+
+
+@pytest.mark.parametrize("arguments", [["no-such.ipynb"], []])
+def test_demo_without_its_notebook_says_so(arguments, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(demo, "find_checkout", lambda: None)
+    assert main(["demo", *arguments]) == 1
+    assert "notebook" in capsys.readouterr().err
+
+
+# ---- doctor ---------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_shows_a_table_and_ends_with_a_sentence(capsys):
+    code = main(["doctor"])
+    said = capsys.readouterr().out
+    assert "TensorFlow" in said
+    assert said.rstrip().endswith("All is well." if code == 0 else ".")
+
+
+def test_doctor_returns_an_exit_code_that_scripts_can_read(capsys, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/no/such/java")
+    assert main(["doctor"]) == 1
+    assert "✗ Java" in capsys.readouterr().out

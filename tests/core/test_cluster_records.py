@@ -1,0 +1,133 @@
+"""Beacons: what is found is alive, the user's own, and what it says it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from tfos_lab.core import cluster_records
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    return tmp_path / "runtime"
+
+
+def beacon(**changes):
+    made = cluster_records.Beacon(
+        id="mnist-1",
+        name="mnist",
+        state="running",
+        pid=os.getpid(),
+        born=cluster_records.birth_of(os.getpid()),
+        started_s=1.0,
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def test_two_clusters_of_one_name_are_both_found_the_older_first(runtime):
+    cluster_records.light(beacon(id="b", started_s=2.0))
+    cluster_records.light(beacon(id="a", started_s=3.0))
+    assert [(found.id, found.name) for found in cluster_records.find_all()] == [("b", "mnist"), ("a", "mnist")]
+    assert cluster_records.find("a") == beacon(id="a", started_s=3.0)
+    assert (runtime / "tfos").stat().st_mode & 0o777 == 0o700
+    assert (runtime / "tfos" / "a.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_beacon_is_written_anew_and_put_out():
+    cluster_records.light(beacon())
+    cluster_records.light(beacon(state="done"))
+    [found] = cluster_records.find_all()
+    assert not found.lives
+    cluster_records.put_out("mnist-1")
+    cluster_records.put_out("mnist-1")
+    assert cluster_records.find_all() == []
+
+
+def test_the_beacon_of_a_dead_process_is_removed(runtime):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        cluster_records.light(beacon(pid=process.pid, born=cluster_records.birth_of(process.pid)))
+        assert cluster_records.find("mnist-1") is not None
+        process.kill()
+    assert cluster_records.find("mnist-1") is None
+    assert list((runtime / "tfos").iterdir()) == []
+
+
+def test_a_pid_that_was_given_out_again_is_another_process():
+    cluster_records.light(beacon(born="long ago"))
+    assert cluster_records.find_all() == []
+
+
+def test_names_of_any_language_are_found():
+    cluster_records.light(beacon(id="größe-数字-1"))
+    assert cluster_records.find("größe-数字-1") is not None
+
+
+def test_without_proc_a_process_is_there_or_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_records, "_PROC", tmp_path / "no proc")
+    cluster_records.light(beacon(born=cluster_records.birth_of(os.getpid())))
+    assert cluster_records.find("mnist-1") is not None
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    assert cluster_records.birth_of(process.pid) == ""
+
+
+@pytest.mark.parametrize("name", ["../jpserver-1", "a/b", "", ".", "x" * 300, "mnist-1\n"])
+def test_an_id_that_is_no_id_finds_nothing(runtime, name):
+    cluster_records.light(beacon())
+    assert cluster_records.find(name) is None
+
+
+def test_a_beacon_that_bears_another_s_name_is_none():
+    cluster_records.light(beacon())
+    (cluster_records.folder() / "mnist-1.json").rename(cluster_records.folder() / "other.json")
+    assert cluster_records.find_all() == []
+
+
+def test_a_folder_that_others_can_write_to_is_not_trusted(runtime):
+    cluster_records.light(beacon())
+    (runtime / "tfos").chmod(0o777)
+    assert cluster_records.find_all() == []
+    assert cluster_records.find("mnist-1") is None
+    with pytest.raises(PermissionError, match="can be opened by others"):
+        cluster_records.light(beacon())
+
+
+def test_a_kernel_knows_its_server(runtime, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "/run/kernel-1234-abcd.json"])
+    assert cluster_records.own_kernel_id() == "1234-abcd"
+    monkeypatch.delenv("JUPYTERHUB_SERVICE_PREFIX", raising=False)
+    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
+    cluster_records.announce_server()
+    assert cluster_records.own_server_url() == ""
+    server = {"url": "http://127.0.0.1:8888/user/alice/", "base_url": "/user/alice/", "token": "t"}
+    (runtime / f"jpserver-{os.getpid()}.json").write_bytes(msgspec.json.encode(server))
+    assert cluster_records.own_server_url() == "http://127.0.0.1:8888/user/alice/"
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
+    assert cluster_records.own_server_url() == "/user/alice/"
+
+
+def test_a_server_without_our_extension_shows_nothing_of_ours(runtime, monkeypatch):
+    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
+    assert cluster_records.own_server_url() == ""
+    cluster_records.announce_server()
+    [left] = (runtime / "tfos").iterdir()
+    left.write_text("another process of that number")
+    assert cluster_records.own_server_url() == ""
+
+
+def test_what_dead_servers_left_goes_with_the_next_one(runtime):
+    cluster_records.announce_server()
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    dead = runtime / "tfos" / f"{process.pid}.server"
+    dead.write_text("long ago")
+    cluster_records.announce_server()
+    assert [path.name for path in (runtime / "tfos").iterdir()] == [f"{os.getpid()}.server"]
+    assert cluster_records.find_all() == []

@@ -1,0 +1,121 @@
+"""What a user may ask for, and what is said to what they may not."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.errors import ConfigError
+
+
+def problems_of(**options):
+    with pytest.raises(ConfigError) as error:
+        ClusterConfig(**options)
+    return error.value.problems
+
+
+def problem_of(**options):
+    (problem,) = problems_of(**options)
+    return problem
+
+
+def test_the_defaults_are_a_cluster_of_one_chief():
+    config = ClusterConfig()
+    assert (config.cluster_size, config.num_ps, config.master_node, config.eval_node) == (1, 0, "chief", False)
+    assert (config.reservation_timeout_s, config.grace_s) == (600.0, 10.0)
+
+
+def test_whose_output_comes_home_and_how_much_is_checked():
+    assert problem_of(output="workers") == "output='workers': use one of chief, all"
+    assert problem_of(output_limit_bytes=-1) == "output_limit_bytes=-1: a whole number of bytes is needed"
+    assert problem_of(output_limit_bytes="1 GB") == "output_limit_bytes='1 GB': a whole number of bytes is needed"
+    assert ClusterConfig(output="all", output_limit_bytes=0).output_limit_bytes == 0
+
+
+def test_a_configuration_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ClusterConfig().cluster_size = 2
+
+
+def test_all_problems_are_reported_together():
+    problems = problems_of(cluster_size=0, master_node="boss", local="cloud", grace_s="long", env={"TF_CONFIG": "{}"})
+    assert [problem.partition("=")[0].partition("[")[0] for problem in problems] == [
+        "cluster_size",
+        "master_node",
+        "local",
+        "grace_s",
+        "env",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cluster_size": 0}, "cluster_size=0: at least one node is needed"),
+        ({"cluster_size": 2.0}, "cluster_size=2.0: a whole number is needed"),
+        ({"cluster_size": True}, "cluster_size=True: a whole number is needed"),
+        ({"cluster_size": "4"}, "cluster_size='4': a whole number is needed"),
+        ({"num_ps": -1}, "num_ps=-1: cannot be negative"),
+        ({"restarts": -1}, "restarts=-1: cannot be negative"),
+        (
+            {"restarts": 2, "local": "inline"},
+            "restarts=2: inline runs in this very process, which cannot start again",
+        ),
+        ({"gpus": -1}, "gpus=-1: a whole number of GPUs per node is needed"),
+        ({"gpus": 0.5}, "gpus=0.5: a whole number of GPUs per node is needed"),
+        ({"reservation_timeout_s": -1}, "reservation_timeout_s=-1: a number of seconds is needed"),
+        ({"grace_s": None}, "grace_s=None: a number of seconds is needed"),
+        ({"name": ""}, "name='': a label is needed"),
+        ({"env": ["A=1"]}, "env=['A=1']: a dict of names and values is needed"),
+        ({"env": {"A": 1}}, "env['A']: names and values must be strings"),
+        ({"env": {"TF_CONFIG": "{}"}}, "env['TF_CONFIG']: is set by tfos_lab on every node"),
+    ],
+)
+def test_a_problem_names_the_option_its_value_and_what_is_needed(options, words):
+    assert problem_of(**options) == words
+
+
+def test_parameter_servers_that_leave_no_worker_are_refused_with_the_size_that_would_do():
+    assert problem_of(cluster_size=2, num_ps=2) == (
+        "num_ps=2: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more"
+    )
+    assert problem_of(cluster_size=2, num_ps=1, eval_node=True) == (
+        "num_ps=1 and eval_node: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more"
+    )
+
+
+def test_a_wrong_leader_is_refused_with_those_that_can_lead():
+    words = problem_of(master_node="president")
+    assert words.startswith("master_node='president': not a job name that can lead")
+    assert "'chief' or 'master'" in words
+    assert "None" in words
+
+
+def test_a_wrong_place_is_refused_with_all_places():
+    assert problem_of(local="cloud") == "local='cloud': use one of auto, processes, inline, false"
+
+
+def test_whole_seconds_are_seconds():
+    assert ClusterConfig(grace_s=0, reservation_timeout_s=5).grace_s == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("/logs", "/logs"), ("gs://bucket/logs", "gs://bucket/logs"), (Path("/logs/new"), "/logs/new"), (None, None)],
+)
+def test_a_log_dir_is_the_same_for_all_nodes(given, meant):
+    assert ClusterConfig(log_dir=given).log_dir == meant
+
+
+def test_a_relative_log_dir_lies_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert ClusterConfig(log_dir="logs").log_dir == str(tmp_path / "logs")
+
+
+@pytest.mark.parametrize("folder", ["", 0.1])
+def test_a_log_dir_that_is_no_folder_is_refused(folder):
+    with pytest.raises(ConfigError, match=r"log_dir=.*: a folder is needed"):
+        ClusterConfig(log_dir=folder)

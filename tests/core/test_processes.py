@@ -1,0 +1,97 @@
+"""Small truths about processes, tried on real ones."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tfos_lab.core import processes
+
+SLEEP = [sys.executable, "-c", "import sys, time; print('up', flush=True); time.sleep(60)"]
+
+
+@pytest.fixture
+def sleeper():
+    with subprocess.Popen(SLEEP, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout.readline() == b"up\n"
+        yield process
+        process.kill()
+
+
+def test_a_pidfd_tells_of_the_end(sleeper):
+    pidfd = processes.open_pidfd(sleeper.pid)
+    assert select.select([pidfd], [], [], 0)[0] == []
+    sleeper.kill()
+    assert select.select([pidfd], [], [], 5.0)[0] == [pidfd]
+    os.close(pidfd)
+
+
+def test_there_is_no_pidfd_of_nobody(sleeper):
+    sleeper.kill()
+    sleeper.wait()
+    assert processes.open_pidfd(sleeper.pid) is None
+
+
+def test_a_signal_reaches_a_whole_group(sleeper):
+    assert processes.group_alive(sleeper.pid)
+    assert processes.signal_group(sleeper.pid, signal.SIGKILL)
+    assert sleeper.wait(5.0) == -signal.SIGKILL
+    assert not processes.group_alive(sleeper.pid)
+    assert not processes.signal_group(sleeper.pid, signal.SIGTERM)
+
+
+def test_parents_and_command_lines_can_be_told(sleeper):
+    assert processes.parent_of(sleeper.pid) == os.getpid()
+    assert processes.command_line(sleeper.pid)[:2] == SLEEP[:2]
+
+
+def test_of_a_process_that_is_gone_nothing_can_be_told(sleeper):
+    sleeper.kill()
+    sleeper.wait()
+    assert processes.parent_of(sleeper.pid) == 0
+    assert processes.command_line(sleeper.pid) == []
+
+
+def test_a_process_leaves_with_its_parent():
+    middle = """
+import os, sys, time
+from tfos_lab.node.processes import die_with_parent
+reading, writing = os.pipe()
+parent, child = os.getpid(), os.fork()
+if child == 0:
+    die_with_parent(parent)
+    os.write(writing, b"x")
+    time.sleep(60)
+os.read(reading, 1)
+print(child, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", middle], stdout=subprocess.PIPE) as parent:
+        grandchild = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        parent.wait()
+    deadline = time.monotonic() + 5.0
+    while grandchild.is_running() and grandchild.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        select.select([], [], [], 0.01)
+    assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_whose_parent_has_gone_already_leaves_at_once():
+    with subprocess.Popen([sys.executable, "-c", _ORPHAN], stdout=subprocess.PIPE) as process:
+        assert process.stdout.read() == b"before\n"
+        assert process.wait(5.0) == 1
+
+
+_ORPHAN = """
+from tfos_lab.node.processes import die_with_parent
+print("before", flush=True)
+die_with_parent(-1)
+print("after", flush=True)
+"""

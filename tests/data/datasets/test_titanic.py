@@ -1,0 +1,69 @@
+"""Where the Titanic's passengers are looked for, and what is said when they are not there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tfos_lab.data.datasets import titanic
+from tfos_lab.errors import ConfigError
+
+TRAIN = "PassengerId,Survived,Name,Age,Cabin\n1,0,Ann,30,\n2,1,Bob,,C85\n"
+TEST = "PassengerId,Name,Age,Cabin\n3,Eve,20.5,\n"
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path, monkeypatch):
+    monkeypatch.delenv("TFOS_LAB_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def put(folder, train=TRAIN, test=TEST):
+    folder.mkdir(parents=True)
+    (folder / "train.csv").write_text(train)
+    (folder / "test.csv").write_text(test)
+
+
+def test_the_folder_comes_before_the_cache(places, monkeypatch):
+    put(places / "cache/tfos_lab/titanic")
+    assert repr(titanic()).startswith("<2 training and 1 test rows: the Titanic's passengers, from ")
+    put(places / "mine/titanic", train=TRAIN + "4,1,Zoe,4,\n")
+    monkeypatch.setenv("TFOS_LAB_DATA", str(places / "mine"))
+    passengers = titanic()
+    assert len(passengers.train) == 3
+    assert passengers.source.endswith(str(places / "mine/titanic"))
+    assert "Survived" not in passengers.test
+
+
+def test_without_the_files_the_places_for_them_are_told(places, monkeypatch):
+    with pytest.raises(
+        ConfigError, match=f"no Titanic data in {re.escape(str(places))}/cache.*put train.csv and test.csv"
+    ):
+        titanic()
+    monkeypatch.setenv("TFOS_LAB_DATA", str(places / "mine"))
+    with pytest.raises(ConfigError, match=r"mine/titanic or .*cache/tfos_lab/titanic"):
+        titanic()
+
+
+def test_a_damaged_file_is_reported(places):
+    put(places / "cache/tfos_lab/titanic", train="")
+    with pytest.raises(ConfigError, match=r"cannot read the Titanic data in .*titanic: No columns"):
+        titanic()
+
+
+@pytest.mark.spark
+def test_gaps_become_nulls_of_the_right_type(places, spark):
+    put(places / "cache/tfos_lab/titanic")
+    passengers = titanic()
+    df = passengers.train_df(spark)
+    assert dict(df.dtypes) == {
+        "PassengerId": "bigint",
+        "Survived": "bigint",
+        "Name": "string",
+        "Age": "double",
+        "Cabin": "string",
+    }
+    assert [tuple(row) for row in df.collect()] == [(1, 0, "Ann", 30.0, None), (2, 1, "Bob", None, "C85")]
+    assert passengers.test_df(partitions=1).count() == 1

@@ -1,0 +1,60 @@
+"""What Spark's errors say about executors that cannot run a node."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tfos_lab.engine.spark.executors import mismatch_in
+from tfos_lab.node.spark_task import MISSING_MARK
+
+MINE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def problems_in(text, failed_hosts=()):
+    mismatch = mismatch_in(ValueError(text), lambda: list(failed_hosts))
+    return mismatch and mismatch.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (f"RuntimeError: {MISSING_MARK}tensorflow, zmq (host h7, /usr/bin/python3)", {"h7": "lacks tensorflow, zmq"}),
+        (
+            (
+                "Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.5 executor 2): [PYTHON_VERSION_MISMATCH] Python in worker "
+                "has different version: 3.12 than that in driver: 3.11"
+            ),
+            {"10.0.0.5": f"runs Python 3.12, the notebook runs {MINE}"},
+        ),
+        (
+            "worker has different version: 3.9 than that in driver",
+            dict.fromkeys(["a", "b"], f"runs Python 3.9, the notebook runs {MINE}"),
+        ),
+        (
+            "File \"pyspark/worker.py\", line 1\nModuleNotFoundError: No module named 'pyarrow'",
+            dict.fromkeys(["a", "b"], "lacks pyarrow"),
+        ),
+        (
+            'java.io.IOException: Cannot run program "/opt/python": error=2, No such file or directory',
+            dict.fromkeys(["a", "b"], "has no /opt/python"),
+        ),
+    ],
+    ids=["packages", "version", "version without a place", "no pyarrow", "no python"],
+)
+def test_what_is_wrong_is_said_for_each_host(text, problems):
+    assert problems_in(text, failed_hosts=["a", "b"]) == problems
+
+
+def test_where_spark_names_no_host_it_is_some_executor():
+    assert problems_in("worker has different version: 3.9 than") == {
+        "an executor": f"runs Python 3.9, the notebook runs {MINE}"
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["Job aborted due to stage failure", "ModuleNotFoundError: No module named 'of_the_user'"]
+)
+def test_other_errors_are_about_something_else(text):
+    assert problems_in(text) is None

@@ -1,0 +1,109 @@
+"""What the engine reads out of a SparkSession: its errors, its slots, whether it is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.session import cause_of, own_words_in
+from tfos_lab.errors import NoSession
+
+CONNECT = """(org.apache.spark.SparkRuntimeException) [USER_RAISED_EXCEPTION] no such digit SQLSTATE: P0001
+
+JVM stacktrace:
+org.apache.spark.SparkRuntimeException
+\tat org.apache.spark.util.SparkErrorUtils.tryWithSafeFinally$(SparkErrorUtils.scala:83)
+"""
+CLASSIC = """An error occurred while calling o100.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier stage.
+ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited with code 137
+\tat org.apache.spark.errors.SparkCoreErrors$.x(SparkCoreErrors.scala:1)
+"""
+PYTHON = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 10, in main
+tfos_lab.errors.FeedError: the node's spool in /tmp cannot be written: No space left on device
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (CONNECT, "(org.apache.spark.SparkRuntimeException) [USER_RAISED_EXCEPTION] no such digit SQLSTATE: P0001"),
+        (
+            CLASSIC,
+            (
+                "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited "
+                "with code 137"
+            ),
+        ),
+        (": java.io.IOException: broken", "java.io.IOException: broken"),
+        ("nothing that tells", "nothing that tells"),
+        ("", "ValueError"),
+    ],
+    ids=["connect", "classic", "java", "other", "silent"],
+)
+def test_the_cause_is_a_line_that_tells_it_and_none_of_a_stack_trace(text, cause):
+    assert cause_of(ValueError(text)) == cause
+
+
+def test_what_a_task_of_ours_said_is_found_in_spark_s_error():
+    assert own_words_in(ValueError(PYTHON)) == "the node's spool in /tmp cannot be written: No space left on device"
+    assert own_words_in(ValueError("RuntimeError: tfos_lab: no agent could be started")) == (
+        "no agent could be started"
+    )
+    assert own_words_in(ValueError(CLASSIC)) is None
+    source = '    raise ConnectionError(f"tfos_lab: no way to {node}")\nConnectionError: tfos_lab: no way to worker:0'
+    assert own_words_in(ValueError(source)) == "no way to worker:0"
+
+
+@pytest.mark.parametrize("spark_flavour", ["standalone"])
+def test_slots_are_counted_and_those_of_running_tasks_are_not_free(spark):
+    import threading
+
+    spark.range(4).count()
+    slots = spark_session.await_slots(spark, 4)
+    assert slots == spark_session.Slots(total=4, free=4)
+    begun, done = threading.Event(), threading.Event()
+
+    def hold():
+        begun.set()
+        spark.range(0, 2, 1, 2).mapInArrow(_wait_a_little, "id long").collect()
+        done.set()
+
+    threading.Thread(target=hold).start()
+    begun.wait(10)
+    seen = []
+    while not done.is_set():
+        seen.append(spark_session.slots_of(spark).free)
+    assert 2 in seen
+    assert spark_session.await_slots(spark, 4).free == 4
+
+
+def _wait_a_little(batches):
+    import time
+
+    for batch in batches:
+        time.sleep(1.0)
+        yield batch
+
+
+@pytest.mark.parametrize("spark_flavour", ["standalone", "local-cluster", "connect", "local"])
+def test_a_session_tells_what_it_is(spark, spark_flavour):
+    assert spark_session.active_session() is not None
+    assert spark_session.death_of(spark) is None
+    assert spark_session.is_local(spark) == (spark_flavour in ("local", "connect"))
+    assert spark_session.is_connect(spark) == (spark_flavour == "connect")
+    assert spark_session.driver_hosts(spark) == ("127.0.0.1", "127.0.0.1")
+    assert spark_session.owner_of(spark)
+    assert not spark_session.allocates_dynamically(spark)
+    if spark_flavour == "connect":
+        assert spark_session.slots_of(spark) is None
+
+
+def test_a_dead_session_says_how_it_died(new_spark):
+    session = new_spark("local[1]")
+    session.stop()
+    assert spark_session.active_session() is None
+    with pytest.raises(NoSession, match="the SparkSession was stopped"):
+        spark_session.require_alive(session)

@@ -1,0 +1,574 @@
+"""The rules of a cluster's life, from the first reservation to the last goodbye."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfos_lab import messages as m
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.roles import assign_seats
+from tfos_lab.engine.state.cluster_state import (
+    CONSEQUENCE_PATIENCE_S,
+    DRAIN_TIMEOUT_S,
+    FAREWELL_S,
+    LOST_AFTER_S,
+    Roster,
+)
+from tfos_lab.engine.state.events import MetricsReported, NodeChanged, StateChanged
+from tfos_lab.engine.state.instructions import Failure, Over, Publish, ReleaseAll, SendTo
+
+GRACE_S = 3.0
+BOOM = m.Outcome(kind="raised", error="ValueError", message="boom\nsecond line", traceback="File x, line 1")
+ECHO = m.Outcome(kind="raised", error="UnavailableError", message="Collective aborted", consequence=True)
+KILLED = m.Outcome(kind="exited", exit_code=-9)
+
+
+class Play:
+    """A roster with its own clock, which remembers what the last step asked for."""
+
+    def __init__(self, **options):
+        self.seats = assign_seats(ClusterConfig(**options))
+        may_restart = bool(options.get("restarts"))
+        self.roster = Roster(self.seats, grace_s=GRACE_S, may_restart=may_restart)
+        self.now_s = 1000.0
+        self.asked = []
+
+    def hear(self, message, *, after_s=0.1):
+        self.now_s += after_s
+        self.asked = self.roster.handle(message, self.now_s)
+        return self
+
+    def wait(self, seconds):
+        self.now_s += seconds
+        self.asked = self.roster.tick(self.now_s)
+        return self
+
+    def reserve(self, seat, *, address=None, pid=100):
+        return self.hear(
+            m.Reserve(
+                seat=seat,
+                host=f"host{seat}",
+                address=address or f"host{seat}:900{seat}",
+                pid=pid,
+                executor=str(seat),
+                gpus=[],
+            )
+        )
+
+    def end(self, seat, outcome, **when):
+        return self.hear(m.Ended(seat=seat, outcome=outcome), **when)
+
+    def returns(self, seat):
+        return self.end(seat, m.Outcome(kind="returned", value=b"x"))
+
+    def drain(self, *seats):
+        for seat in seats:
+            self.hear(m.Drained(seat=seat))
+        return self
+
+    def all_reserve(self):
+        for seat in range(len(self.seats)):
+            self.reserve(seat)
+        return self
+
+    def all_run(self):
+        self.all_reserve()
+        for seat in range(len(self.seats)):
+            self.hear(m.Progressed(seat=seat, state="running", pid=200 + seat))
+        return self
+
+    def states(self):
+        return {view.node: view.state for view in self.roster.views}
+
+    def sent(self, kind):
+        """Seats that were sent a message of this kind in the last step."""
+        return [i.seat for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind)]
+
+    def published(self, kind):
+        return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, kind)]
+
+    @property
+    def is_over(self):
+        return Over() in self.asked
+
+
+# ---- reservation → release → running ------------------------------------------------------------------------------
+
+
+def test_nobody_is_released_before_everybody_has_reserved():
+    play = Play(cluster_size=3)
+    play.reserve(0).reserve(2)
+    assert not any(isinstance(i, ReleaseAll) for i in play.asked)
+    assert play.roster.missing == ["worker:0"]
+    assert play.roster.state == "reserving"
+
+
+def test_the_last_reservation_releases_all_with_every_address_in_task_order():
+    play = Play(cluster_size=4, num_ps=1, eval_node=True)
+    play.all_reserve()
+    (release,) = [i for i in play.asked if isinstance(i, ReleaseAll)]
+    assert release.spec == {
+        "ps": ["host0:9000"],
+        "chief": ["host1:9001"],
+        "evaluator": ["host2:9002"],
+        "worker": ["host3:9003"],
+    }
+    assert play.roster.state == "starting"
+    assert play.roster.missing == []
+
+
+def test_a_reservation_tells_where_the_node_is():
+    play = Play(cluster_size=1)
+    play.hear(m.Reserve(seat=0, host="h", address="h:1", pid=7, executor="3", gpus=["0", "1"]))
+    (view,) = play.roster.views
+    assert (view.host, view.executor, view.address, view.gpus, view.state) == ("h", "3", "h:1", ("0", "1"), "reserved")
+    assert view.last_beat_s == play.now_s
+
+
+def test_a_retried_task_replaces_the_address_of_the_lost_one():
+    play = Play(cluster_size=2)
+    play.reserve(0, address="old:1").reserve(0, address="new:2").reserve(1)
+    (release,) = [i for i in play.asked if isinstance(i, ReleaseAll)]
+    assert release.spec["chief"] == ["new:2"]
+
+
+def test_an_agent_that_comes_when_its_seat_has_begun_is_told_to_leave():
+    play = Play(cluster_size=2).all_run()
+    play.reserve(1, address="late:1")
+    assert play.sent(m.Stop) == [1]
+    assert play.sent(m.Goodbye) == [1]
+    assert play.roster.views[1].address == "host1:9001"
+    assert play.roster.state == "running"
+
+
+def test_an_agent_that_comes_after_a_stop_is_stopped_at_once():
+    play = Play(cluster_size=2)
+    play.reserve(0)
+    play.roster.stop(play.now_s)
+    play.reserve(1)
+    assert play.sent(m.Stop) == [1]
+    assert not any(isinstance(i, ReleaseAll) for i in play.asked)
+
+
+def test_the_cluster_runs_when_all_nodes_run():
+    play = Play(cluster_size=2).all_reserve()
+    play.hear(m.Progressed(seat=0, state="importing")).hear(m.Progressed(seat=0, state="running", pid=5))
+    assert play.roster.state == "starting"
+    play.hear(m.Progressed(seat=1, state="running", pid=6))
+    assert play.roster.state == "running"
+    assert [event.state for event in play.published(StateChanged)] == ["running"]
+    assert [view.pid for view in play.roster.views] == [5, 6]
+
+
+def test_a_function_that_returns_at_once_has_run_all_the_same():
+    play = Play(cluster_size=2).all_reserve()
+    play.hear(m.Progressed(seat=0, state="starting")).hear(m.Progressed(seat=1, state="starting"))
+    play.returns(0).returns(1)
+    assert "running" in [event.state for event in play.published(StateChanged)]
+
+
+def test_a_beat_is_answered():
+    play = Play(cluster_size=1).reserve(0)
+    assert play.hear(m.Beat(seat=0)).sent(m.Alive) == [0]
+
+
+@pytest.mark.parametrize("seat", [-1, 2, 99])
+def test_a_message_from_no_seat_changes_nothing(seat):
+    play = Play(cluster_size=2).all_run()
+    before = play.roster.views
+    assert play.hear(m.Beat(seat=seat)).asked == []
+    assert play.roster.views == before
+
+
+# ---- what nodes report --------------------------------------------------------------------------------------------
+
+
+def test_metrics_add_up_to_the_latest_of_each_name():
+    play = Play(cluster_size=1).all_run()
+    play.hear(m.Reported(seat=0, step=1, total_steps=10, metrics={"loss": 2.0}, time_s=5.0))
+    play.hear(m.Reported(seat=0, step=2, total_steps=None, metrics={"accuracy": 0.5}, time_s=6.0))
+    (view,) = play.roster.views
+    assert (view.step, view.total_steps, view.metrics) == (2, 10, {"loss": 2.0, "accuracy": 0.5})
+    (event,) = play.published(MetricsReported)
+    assert (event.node, event.step, event.metrics, event.time_s) == ("chief:0", 2, {"accuracy": 0.5}, 6.0)
+
+
+def test_rows_taken_are_seen():
+    play = Play(cluster_size=1).all_run()
+    play.hear(m.RowsTaken(seat=0, rows=640, epoch=1))
+    assert play.roster.views[0].rows == 640
+
+
+# ---- good ends ----------------------------------------------------------------------------------------------------
+
+
+def test_all_nodes_finish_when_the_last_training_node_has_returned():
+    play = Play(cluster_size=2).all_run().returns(0)
+    assert play.sent(m.Finish) == []
+    play.returns(1)
+    assert play.sent(m.Finish) == [0, 1]
+    assert not play.is_over
+
+
+def test_a_cluster_is_done_when_its_nodes_have_drained():
+    play = Play(cluster_size=2).all_run().returns(0).returns(1).drain(0)
+    assert play.sent(m.Goodbye) == [0]
+    assert not play.is_over
+    play.drain(1)
+    assert play.is_over
+    assert play.roster.state == "done"
+    assert sorted(play.roster.outcomes) == ["chief:0", "worker:0"]
+
+
+def test_parameter_servers_and_the_evaluator_end_when_the_training_nodes_have_returned():
+    play = Play(cluster_size=4, num_ps=1, eval_node=True).all_run()
+    play.returns(1)
+    play.returns(3)
+    assert play.sent(m.Finish) == [0, 1, 2, 3]
+    play.end(0, m.Outcome(kind="stopped")).end(2, m.Outcome(kind="exited", exit_code=-15))
+    assert play.states() == {"ps:0": "done", "chief:0": "done", "evaluator:0": "done", "worker:0": "done"}
+    assert play.drain(0, 1, 2, 3).roster.state == "done"
+    assert play.roster.failure is None
+
+
+def test_the_others_are_told_of_the_end_once():
+    play = Play(cluster_size=2, eval_node=True).all_run().returns(0)
+    assert play.sent(m.Finish) == [0, 1]
+    assert play.returns(1).sent(m.Finish) == []
+    assert sorted(play.roster.outcomes) == ["chief:0", "evaluator:0"]
+
+
+def test_an_evaluator_that_returns_early_ends_nothing():
+    play = Play(cluster_size=3, eval_node=True).all_run()
+    play.returns(1)
+    assert play.sent(m.Finish) == []
+    assert play.roster.state == "running"
+
+
+def test_a_worker_that_only_serves_is_not_waited_for():
+    play = Play(cluster_size=3, num_ps=1).all_reserve()
+    for seat in (0, 2):
+        play.hear(m.Progressed(seat=seat, state="serving", pid=1))
+    play.hear(m.Progressed(seat=1, state="running", pid=2))
+    assert play.roster.state == "running"
+    assert play.returns(1).sent(m.Finish) == [0, 1, 2]
+
+
+def test_a_worker_that_begins_to_serve_after_the_chief_has_returned_does_not_hold_the_cluster():
+    play = Play(cluster_size=3, num_ps=1).all_run().returns(1)
+    assert play.sent(m.Finish) == []
+    assert play.hear(m.Progressed(seat=2, state="serving")).sent(m.Finish) == [0, 1, 2]
+
+
+def test_a_node_that_ends_twice_ends_once():
+    play = Play(cluster_size=2).all_run().returns(0)
+    assert play.end(0, BOOM).asked == []
+    assert play.roster.failure is None
+
+
+# ---- failures -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_real_error_is_convicted_at_once_and_everybody_is_stopped():
+    play = Play(cluster_size=3).all_run().end(1, BOOM)
+    assert play.roster.state == "failed"
+    assert play.roster.failure == Failure("worker:0", "ValueError", "boom\nsecond line", "File x, line 1")
+    assert play.sent(m.Stop) == [0, 1, 2]
+    assert {i.message.grace_s for i in play.asked if isinstance(i, SendTo)} == {GRACE_S}
+    assert play.roster.reason == "worker:0: ValueError: boom"
+    (change,) = play.published(NodeChanged)
+    assert (change.node, change.state, change.detail) == ("worker:0", "failed", "ValueError: boom")
+
+
+def test_a_failed_cluster_is_over_when_all_have_drained():
+    play = Play(cluster_size=2).all_run().end(1, BOOM).end(0, m.Outcome(kind="stopped"))
+    assert play.states() == {"chief:0": "stopped", "worker:0": "failed"}
+    assert play.drain(0, 1).is_over
+    assert play.roster.state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (m.Outcome(kind="exited", exit_code=-9), "killed (SIGKILL); the host may have run out of memory"),
+        (m.Outcome(kind="exited", exit_code=-11), "ended by signal 11"),
+        (m.Outcome(kind="exited", exit_code=3), "exited with code 3 before the function returned"),
+        (m.Outcome(kind="exited", exit_code=1, message="no licence"), "no licence"),
+    ],
+)
+def test_an_exit_says_how(outcome, words):
+    play = Play(cluster_size=1).all_run().end(0, outcome)
+    assert play.roster.failure.kind == "Exited"
+    assert words in play.roster.failure.message
+
+
+def test_news_that_come_late_do_not_set_a_node_back():
+    play = Play(cluster_size=1).all_run()
+    play.hear(m.Progressed(seat=0, state="starting", pid=77))
+    assert (play.roster.views[0].state, play.roster.views[0].pid) == ("running", 77)
+    assert play.roster.state == "running"
+
+
+def test_an_echo_waits_for_its_cause():
+    play = Play(cluster_size=3).all_run().end(0, ECHO)
+    assert play.roster.state == "running"
+    assert play.roster.failure is None
+    play.end(2, KILLED, after_s=CONSEQUENCE_PATIENCE_S / 2)
+    assert play.roster.failure.node == "worker:1"
+    assert play.roster.consequences == {"chief:0": "UnavailableError: Collective aborted"}
+
+
+def test_an_echo_without_a_cause_is_the_cause_in_the_end():
+    play = Play(cluster_size=2).all_run().end(0, ECHO)
+    play.wait(CONSEQUENCE_PATIENCE_S / 2)
+    assert play.roster.failure is None
+    play.wait(CONSEQUENCE_PATIENCE_S)
+    assert play.roster.failure == Failure("chief:0", "UnavailableError", "Collective aborted", gone=True)
+    assert play.sent(m.Stop) == [0, 1]
+
+
+@pytest.mark.parametrize("cause", ["killed", "lost", "echo"])
+def test_where_another_attempt_may_follow_a_node_that_is_gone_ends_only_this_one(cause):
+    play = Play(cluster_size=2, restarts=1).all_run()
+    if cause == "killed":
+        play.end(1, KILLED)
+    elif cause == "lost":
+        play.asked = play.roster.lose(1, "its executor is gone", play.now_s)
+    else:
+        play.end(1, ECHO).wait(2 * CONSEQUENCE_PATIENCE_S)
+    assert play.roster.state == "restarting"
+    assert 0 in play.sent(m.Stop)
+    play.end(0, m.Outcome(kind="stopped")).drain(*([0] if cause == "lost" else [1, 0]))
+    assert play.roster.state == "restarting"
+    assert Over() in play.asked
+
+
+def test_a_function_that_fails_would_fail_again():
+    play = Play(cluster_size=2, restarts=1).all_run().end(1, BOOM)
+    assert play.roster.state == "failed"
+
+
+def test_a_restart_can_be_stopped_before_and_after_the_nodes_have_left():
+    play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED)
+    play.roster.stop(play.now_s)
+    assert play.drain(0).roster.state == "stopped"
+
+    play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED).drain(0)
+    assert play.roster.stop(play.now_s) == []
+    assert play.roster.abandon(play.now_s) == [
+        Publish(StateChanged(time_s=play.now_s, state="stopped", reason=play.roster.reason))
+    ]
+    assert play.roster.abandon(play.now_s) == []
+
+
+def test_when_all_nodes_echo_the_last_one_is_not_waited_out():
+    play = Play(cluster_size=2).all_run().end(0, ECHO).end(1, ECHO)
+    assert play.roster.state == "failed"
+    assert len(play.roster.consequences) == 1
+
+
+def test_nodes_are_told_why_they_are_stopped_if_the_cluster_has_failed():
+    def reasons(play):
+        return {message.message.reason for message in play.asked if isinstance(getattr(message, "message", 0), m.Stop)}
+
+    assert reasons(Play(cluster_size=2).all_run().end(0, BOOM)) == {"chief:0: ValueError: boom"}
+    assert reasons(Play(cluster_size=2, restarts=1).all_run().end(0, KILLED)) == {""}
+
+
+def test_echoes_after_the_cause_are_consequences():
+    play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, ECHO).end(2, ECHO)
+    assert play.roster.consequences == dict.fromkeys(["worker:0", "worker:1"], "UnavailableError: Collective aborted")
+    assert play.roster.also == []
+
+
+def test_the_same_error_on_other_nodes_is_one_error():
+    play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, BOOM).end(2, KILLED)
+    assert play.roster.also == ["worker:0"]
+    assert list(play.roster.consequences) == ["worker:1"]
+
+
+def test_the_launcher_s_failure_ends_a_cluster_of_which_nobody_came():
+    play = Play(cluster_size=2)
+    play.asked = play.roster.fail(Failure("launcher", "LaunchFailed", "no executors"), play.now_s)
+    assert play.roster.state == "failed"
+    assert play.is_over
+
+
+def test_a_failure_after_the_end_changes_nothing():
+    play = Play(cluster_size=1).all_run().returns(0).drain(0)
+    assert play.roster.fail(Failure("feed", "FeedError", "late"), play.now_s) == []
+    assert play.roster.state == "done"
+
+
+# ---- stop ---------------------------------------------------------------------------------------------------------
+
+
+def test_stop_ends_all_nodes_and_the_cluster_is_stopped_when_they_have_drained():
+    play = Play(cluster_size=2).all_run()
+    play.asked = play.roster.stop(play.now_s, grace_s=0.5, reason="interrupted")
+    assert play.sent(m.Stop) == [0, 1]
+    assert play.roster.state == "stopping"
+    assert play.roster.reason == "interrupted"
+    play.end(0, m.Outcome(kind="stopped")).end(1, KILLED)
+    assert play.states() == {"chief:0": "stopped", "worker:0": "stopped"}
+    assert play.drain(0, 1).roster.state == "stopped"
+    assert play.roster.failure is None
+
+
+def test_stop_before_anybody_came_is_over_at_once():
+    play = Play(cluster_size=2)
+    play.asked = play.roster.stop(play.now_s)
+    assert play.is_over
+    assert play.roster.state == "stopped"
+    assert set(play.states().values()) == {"stopped"}, "nobody is waited for any more"
+
+
+def test_stop_twice_is_stop_once():
+    play = Play(cluster_size=1)
+    play.roster.stop(play.now_s)
+    assert play.roster.stop(play.now_s) == []
+
+
+def test_stop_of_a_failing_cluster_keeps_the_failure():
+    play = Play(cluster_size=2).all_run().end(0, BOOM)
+    play.asked = play.roster.stop(play.now_s, grace_s=0.0)
+    assert play.sent(m.Stop) == [0, 1]
+    assert play.roster.state == "failed"
+
+
+def test_stop_of_a_finishing_cluster_leaves_it_done():
+    play = Play(cluster_size=1).all_run().returns(0)
+    play.asked = play.roster.stop(play.now_s, grace_s=0.0)
+    assert play.sent(m.Stop) == [0]
+    assert play.drain(0).roster.state == "done"
+
+
+# ---- silence ------------------------------------------------------------------------------------------------------
+
+
+def test_a_silent_node_is_lost_and_named_with_its_host():
+    play = Play(cluster_size=2).all_run()
+    for _ in range(int(LOST_AFTER_S) + 1):
+        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
+    assert play.states()["worker:0"] == "lost"
+    failure = play.roster.failure
+    assert (failure.node, failure.kind) == ("worker:0", "Lost")
+    assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 16 s"
+
+
+def test_a_node_that_beats_is_not_lost():
+    play = Play(cluster_size=1).all_run()
+    for _ in range(40):
+        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
+    assert play.roster.state == "running"
+
+
+def test_a_driver_that_was_asleep_has_lost_nobody():
+    play = Play(cluster_size=2).all_run().wait(0.2).wait(3600.0)
+    assert play.roster.state == "running"
+    for _ in range(int(LOST_AFTER_S) + 1):
+        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
+    assert play.states()["worker:0"] == "lost"
+
+
+def test_a_node_that_never_came_is_missing_and_not_lost():
+    play = Play(cluster_size=2).reserve(0)
+    for _ in range(40):
+        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
+    assert play.roster.missing == ["worker:0"]
+    assert play.states()["worker:0"] == "waiting"
+
+
+def test_what_the_launcher_saw_go_is_lost_at_once():
+    play = Play(cluster_size=2).all_run()
+    play.asked = play.roster.lose(1, "its agent ended with code -9", play.now_s)
+    assert play.roster.failure.message.endswith("is gone: its agent ended with code -9")
+    assert sorted(set(play.sent(m.Stop))) == [0, 1]
+    assert play.sent(m.Goodbye) == [1]
+    assert play.roster.lose(1, "again", play.now_s) == []
+
+
+def test_nobody_waits_for_a_lost_node_to_drain():
+    play = Play(cluster_size=2).all_run()
+    play.roster.lose(1, "gone", play.now_s)
+    assert play.drain(0).is_over
+    assert play.roster.state == "failed"
+
+
+def test_an_agent_that_goes_after_it_has_drained_is_no_loss():
+    play = Play(cluster_size=2).all_run().returns(0).returns(1).drain(0)
+    assert play.roster.lose(0, "its agent ended with code 0", play.now_s) == []
+    assert play.states()["chief:0"] == "done"
+
+
+def test_a_loss_while_the_cluster_finishes_is_no_failure():
+    play = Play(cluster_size=2).all_run().returns(0).returns(1)
+    play.roster.lose(1, "gone", play.now_s)
+    assert play.drain(0).roster.state == "done"
+    assert play.roster.failure is None
+
+
+def test_nodes_that_do_not_drain_are_given_up_in_the_end():
+    play = Play(cluster_size=1).all_run()
+    play.roster.stop(play.now_s)
+    play.wait(GRACE_S + DRAIN_TIMEOUT_S - 0.5)
+    assert not play.is_over
+    play.wait(1.0)
+    assert play.is_over
+    assert play.roster.state == "stopped"
+
+
+# ---- output from other hosts --------------------------------------------------------------------------------------
+
+
+def piece(seat=0):
+    return m.FilePiece(seat, "output", 1, "model.keras", 0, b"x")
+
+
+def test_a_node_that_brings_files_takes_as_long_as_they_come():
+    play = Play(cluster_size=1).all_run().returns(0)
+    for _ in range(5):
+        play.hear(piece(), after_s=DRAIN_TIMEOUT_S)
+        assert not play.wait(GRACE_S).is_over
+    assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
+    assert play.roster.state == "done"
+
+
+def lost_while_it_brings(seat=0):
+    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(seat=seat, place="/tmp/there"))
+    play.asked = play.roster.lose(seat, "Spark has ended its task", play.now_s)
+    return play
+
+
+def test_a_lost_node_may_yet_bring_its_output():
+    play = lost_while_it_brings()
+    assert (play.roster.state, play.sent(m.Goodbye)) == ("failed", [])
+    assert 0 in play.sent(m.Stop)
+    assert not play.drain(1).is_over
+    assert not play.wait(FAREWELL_S - 1.0).is_over
+    assert not play.hear(piece()).wait(FAREWELL_S - 1.0).is_over
+    play.end(0, m.Outcome(kind="stopped"))
+    assert play.states()["chief:0"] == "lost"
+    assert play.hear(m.OutputSent(seat=0)).is_over
+    assert play.sent(m.Goodbye) == [0]
+
+
+def test_a_lost_node_that_brings_nothing_is_not_waited_for_long():
+    play = lost_while_it_brings().drain(1)
+    assert play.wait(FAREWELL_S + 0.5).is_over
+    assert play.sent(m.Goodbye) == [0]
+    assert play.roster.state == "failed"
+
+
+def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():
+    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(seat=0))
+    play.asked = play.roster.lose(0, "gone", play.now_s)
+    assert play.sent(m.Goodbye) == [0]
+    assert play.drain(1).is_over
+
+
+def test_nobody_is_waited_for_when_that_is_given_up():
+    play = lost_while_it_brings()
+    play.asked = play.roster.give_up(play.now_s)
+    assert play.is_over
+    assert play.roster.give_up(play.now_s) == []

@@ -1,0 +1,102 @@
+"""The driver's end of the tunnel: windows are kept to, and what is lost or too much ends a stream."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tfos_lab import messages as m
+from tfos_lab.engine.tensorboard.tunnel import WINDOW_BYTES, Tunnel
+
+SEAT = 1
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def tunnel(said):
+    tunnel = Tunnel(SEAT, lambda change: said.extend(send.message for send in change(0.0)))
+    tunnel.handle(m.BoardReady(seat=SEAT))
+    return tunnel
+
+
+def data(text, offset=0, seat=SEAT):
+    return m.TunnelData(seat=seat, stream=1, offset=offset, data=text)
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_what_arrives_is_read_in_order_and_gives_credit(tunnel, said):
+    async def visit():
+        stream = tunnel.open()
+        tunnel.handle(data(b"abc"))
+        tunnel.handle(data(b"de", offset=3))
+        tunnel.handle(m.TunnelClosed(seat=SEAT, stream=1))
+        return [await stream.read() for _ in range(4)]
+
+    assert asyncio.run(visit()) == [b"abc", b"de", b"", b""]
+    assert said == [
+        m.TunnelOpen(stream=1, window=WINDOW_BYTES),
+        m.TunnelCredit(seat=SEAT, stream=1, size=3),
+        m.TunnelCredit(seat=SEAT, stream=1, size=2),
+    ]
+
+
+def test_a_writer_waits_for_credit(tunnel, said):
+    async def visit():
+        stream = tunnel.open()
+        writing = asyncio.ensure_future(stream.write(b"x" * (WINDOW_BYTES + 10)))
+        await settle()
+        waited = not writing.done()
+        tunnel.handle(m.TunnelCredit(seat=SEAT, stream=1, size=WINDOW_BYTES))
+        await asyncio.wait_for(writing, 10)
+        return waited
+
+    assert asyncio.run(visit())
+    pieces = [message for message in said if isinstance(message, m.TunnelData)]
+    assert [piece.offset for piece in pieces] == [sum(len(p.data) for p in pieces[:i]) for i in range(len(pieces))]
+    assert sum(len(piece.data) for piece in pieces) == WINDOW_BYTES + 10
+
+
+@pytest.mark.parametrize(
+    "message", [data(b"later", offset=5), data(b"x" * (WINDOW_BYTES + 1))], ids=["a gap", "more than the window"]
+)
+def test_a_stream_that_lost_something_or_says_too_much_is_closed(tunnel, said, message):
+    async def visit():
+        stream = tunnel.open()
+        tunnel.handle(message)
+        return await stream.read()
+
+    assert asyncio.run(visit()) == b""
+    assert said[-1] == m.TunnelClosed(seat=SEAT, stream=1)
+
+
+def test_only_the_chief_s_agent_is_listened_to(tunnel, said):
+    async def visit():
+        stream = tunnel.open()
+        tunnel.handle(data(b"forged", seat=SEAT + 1))
+        tunnel.handle(data(b"real"))
+        return await stream.read()
+
+    assert asyncio.run(visit()) == b"real"
+
+
+@pytest.mark.parametrize(
+    "message", [m.BoardGone(seat=SEAT, reason="no disk"), m.Reserve(SEAT, "h", "h:1", 1, "0", [])], ids=["gone", "new"]
+)
+def test_streams_end_with_the_tensorboard_that_they_lead_to(tunnel, said, message):
+    async def visit():
+        before = tunnel.open()
+        tunnel.handle(message)
+        after = tunnel.open()
+        return await before.read(), await after.read()
+
+    assert asyncio.run(visit()) == (b"", b"")
+    assert not tunnel.ready

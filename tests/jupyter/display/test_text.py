@@ -1,0 +1,157 @@
+"""Plain lines where nobody looks on: throttled, honest, and ended by the summary."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+
+from tests.support.fake_cluster import FakeCluster
+from tfos_lab.engine.state.events import MetricsReported
+from tfos_lab.jupyter.display.text import BURST_LINES, LINES_PER_S, METRICS_EVERY_S, PlainDisplay
+
+
+class Clock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster(nodes=2)
+
+
+@pytest.fixture
+def plain(cluster: FakeCluster, out: io.StringIO, clock: Clock) -> PlainDisplay:
+    return PlainDisplay(cluster, stream=out, clock=clock)
+
+
+def written(out: io.StringIO) -> list[str]:
+    text = out.getvalue()
+    out.seek(0)
+    out.truncate()
+    return text.splitlines()
+
+
+def test_each_line_says_who_wrote_it(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+    cluster.write("chief:0", "one\n\x1b[31mtwo\x1b[0m\nunfinish")
+    cluster.write("worker:0", "three\n")
+    plain.poll()
+    assert written(out) == ["[chief:0] one", "[chief:0] two", "[worker:0] three"]
+    cluster.write("chief:0", "ed\n10%\r100%\n")
+    plain.poll()
+    assert written(out) == ["[chief:0] unfinished", "[chief:0] 100%"]
+
+
+def test_nothing_is_written_between_polls(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+    before = threading.active_count()
+    cluster.write("chief:0", "one\n")
+    assert out.getvalue() == ""
+    assert threading.active_count() == before
+    plain.poll()
+    plain.poll()
+    assert out.getvalue() == "[chief:0] one\n"
+
+
+def test_states_are_told_with_the_number_of_nodes(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+    cluster.set_state("reserving")
+    plain.poll()
+    cluster.change("chief:0", state="reserved")
+    plain.poll()
+    cluster.set_state("failed", "chief:0 failed")
+    plain.poll()
+    assert written(out) == [
+        "[mnist] reserving, 0/2 nodes reserved",
+        "[mnist] reserving, 1/2 nodes reserved",
+        "[mnist] failed, 0/2 nodes done: chief:0 failed",
+    ]
+
+
+def test_a_flood_is_throttled_and_counted(
+    cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO, clock: Clock
+) -> None:
+    cluster.write("chief:0", "".join(f"{number}\n" for number in range(1000)))
+    cluster.write("worker:0", "quiet\n")
+    plain.poll()
+    lines = written(out)
+    assert lines[-1] == "[worker:0] quiet"
+    assert len(lines) == BURST_LINES + 1
+    clock.now += 1.0
+    cluster.write("chief:0", "again\n" * 1000)
+    plain.poll()
+    lines = written(out)
+    assert lines[0] == f"[chief:0] … {1000 - BURST_LINES} lines not shown here; the file is whole"
+    assert len(lines) == 1 + LINES_PER_S
+
+
+def test_the_last_lines_are_shown_whatever_came_before(
+    cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO
+) -> None:
+    cluster.write("chief:0", "".join(f"{number}\n" for number in range(1000)) + "the end")
+    plain.close()
+    lines = written(out)[BURST_LINES:]
+    assert lines[0] == "[chief:0] … 896 lines not shown here; the file is whole"
+    assert lines[1:6] == [
+        "[chief:0] 996",
+        "[chief:0] 997",
+        "[chief:0] 998",
+        "[chief:0] 999",
+        "[chief:0] the end",
+    ]
+
+
+def test_events_that_the_bus_dropped_are_said(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+    for _ in range(10_005):
+        cluster.write("chief:0", "x")
+    plain.poll()
+    assert written(out) == ["… 5 events came too fast and are not shown here; the files are whole"]
+
+
+def test_metrics_are_told_now_and_then(
+    cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO, clock: Clock
+) -> None:
+    for step in range(1, 4):
+        metrics = {"accuracy": 0.5, "loss": 1.5}
+        cluster.bus.publish(MetricsReported(time_s=0.0, node="chief:0", step=step, total_steps=10, metrics=metrics))
+        plain.poll()
+        clock.now += METRICS_EVERY_S * 0.6
+    assert written(out) == [
+        "[chief:0] step 1/10 · loss 1.5 · accuracy 0.5",
+        "[chief:0] step 3/10 · loss 1.5 · accuracy 0.5",
+    ]
+
+
+def test_the_summary_comes_once_at_the_end(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+    cluster.set_state("done")
+    plain.close()
+    plain.close()
+    plain.poll()
+    text = out.getvalue()
+    assert text.count("✓ mnist: done · 0/2 nodes done") == 1
+    assert f"logs: {cluster.run_dir}" in text
+
+
+def test_in_the_background_only_the_beginning_and_the_end_are_told(cluster: FakeCluster, out: io.StringIO) -> None:
+    plain = PlainDisplay(cluster, blocking=False, stream=out)
+    assert written(out) == ["[mnist] runs in the background; %tfos shows how it is"]
+    cluster.write("chief:0", "one\n")
+    plain.poll()
+    assert written(out) == []
+    plain.close()
+    assert written(out)[0].startswith("○ mnist: launching")

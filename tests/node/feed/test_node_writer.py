@@ -1,0 +1,73 @@
+"""Rows on their way into a node's spool: written by the task itself on the node's host, sent by Flight from another."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tfos_lab import messages as m
+from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.flight_endpoint import PutTicket
+from tfos_lab.node.feed.node_writer import Lane
+from tfos_lab.node.feed.plan import Connection, connect
+from tfos_lab.node.feed.store import FeedStore
+
+OPEN = m.FeedOpen(feed=0, epochs=2, remainder="pad", schema="{}", token="t")
+TICKET = PutTicket("t", 0, 3, "a")
+ROWS = pa.RecordBatch.from_pydict({"x": [1, 2, 3]})
+
+
+@pytest.fixture
+def store(short_folder):
+    store = FeedStore(5, "127.0.0.1", short_folder, lambda _message: None, lambda _message: None)
+    store.obey(OPEN)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def connection(store, short_folder):
+    connection = connect([f"grpc+unix://{short_folder}/feed"], b"")
+    yield connection
+    connection.client.close()
+
+
+def write_all(lane, batches):
+    for batch in batches:
+        lane.write(batch)
+    lane.close()
+
+
+def spooled(folder):
+    (path,) = (folder / "spool").iterdir()
+    with pa.memory_map(str(path)) as file:
+        return path.name, pa.ipc.open_file(file).read_all().to_pydict()
+
+
+def test_on_the_nodes_host_a_task_is_told_where_the_spool_is(connection, short_folder):
+    assert connection.spool == short_folder / "spool"
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_both_ways_lead_to_the_same_file(store, connection, short_folder, beside):
+    lane = Lane(connection if beside else Connection(connection.client, None), TICKET, ROWS.schema)
+    write_all(lane, [ROWS, ROWS.slice(1, 1)])
+    store.pump()
+    assert spooled(short_folder) == ("0-3-a.arrow", {"x": [1, 2, 3, 2]})
+    assert store._stored == {(0, 3, "a"): short_folder / "spool" / "0-3-a.arrow"}
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_rows_that_do_not_fit_are_refused_in_the_nodes_words(store, connection, short_folder, beside):
+    store.obey(msgspec.structs.replace(OPEN, feed=1, spool_bytes=30))
+    lane = Lane(connection if beside else Connection(connection.client, None), TICKET, ROWS.schema)
+    with pytest.raises(Exception, match="do not fit into the node's spool"):
+        write_all(lane, [ROWS] * 10)
+    assert not list((short_folder / "spool").iterdir())
+
+
+def test_a_spool_that_the_task_cannot_write_is_named(connection, short_folder):
+    (short_folder / "spool").rmdir()
+    with pytest.raises(FeedError, match=r"the node's spool in .*/spool cannot be written: .*No such file"):
+        Lane(connection, TICKET, ROWS.schema)

@@ -1,0 +1,57 @@
+"""``ctx.callbacks()`` under tf_keras, where batch-level logs are not what they are with Keras 3."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.clusters import running_clusters
+
+STEPS, EPOCHS = 6, 2
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+    defaults = {"local": "processes", "env": {"TF_USE_LEGACY_KERAS": "1"}, "grace_s": 2.0}
+    with running_clusters(defaults) as start:
+        yield start
+
+
+def fit_what_learns_nothing(args, ctx):
+    """Whatever is shown after any step is what is true of every step: three of four answers are right."""
+    import numpy as np
+    import tensorflow as tf
+    import tf_keras as keras
+
+    from tfos_lab.node.keras import callbacks
+
+    callbacks.REPORT_INTERVAL_S = 0.0
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros", input_shape=(3,))])
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["accuracy"])
+    rows, answers = np.ones((64, 3), "float32"), np.tile([0.0, 0.0, 1.0, 0.0], 16).astype("float32")
+    dataset = tf.data.Dataset.from_tensor_slices((rows, answers)).batch(8).repeat()
+    history = model.fit(dataset, epochs=args["epochs"], steps_per_epoch=args["steps"], callbacks=ctx.callbacks())
+    return {name: values[-1] for name, values in history.history.items()}
+
+
+def fit(run, **options):
+    cluster = run(fit_what_learns_nothing, {"epochs": EPOCHS, "steps": STEPS}, **options)
+    return cluster.wait(timeout_s=120), cluster.metrics
+
+
+def test_metrics_between_two_ends_of_an_epoch_are_no_sums_over_workers(run):
+    results, metrics = fit(run)
+    assert set(results) == {"chief:0", "worker:0"}
+    assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
+    assert len(metrics) > 2 * EPOCHS
+    assert metrics["accuracy"].tolist() == pytest.approx([0.75] * len(metrics))
+    assert metrics["loss"].tolist() == pytest.approx([0.25] * len(metrics))
+
+
+def test_fit_under_parameter_servers_takes_them_and_shows_each_epoch(run):
+    results, metrics = fit(run, cluster_size=3, num_ps=1)
+    assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
+    assert metrics["step"].tolist() == [STEPS, 2 * STEPS]
+    assert metrics["epoch"].tolist() == [1, 2]
+    assert metrics["accuracy"].tolist() == pytest.approx([0.75, 0.75])

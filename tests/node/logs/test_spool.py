@@ -1,0 +1,128 @@
+"""A node's log on disk, and the pipes that fill it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tfos_lab.node.logs.spool import LogSpool, Pipe
+
+
+@pytest.fixture
+def spool(tmp_path):
+    spool = LogSpool(tmp_path / "log")
+    yield spool
+    spool.close()
+
+
+@pytest.fixture
+def pipe():
+    pipe = Pipe("stdout")
+    yield pipe
+    pipe.close()
+
+
+def said(records):
+    return [(record.stream, record.data) for record in records]
+
+
+def test_records_come_back_in_order_with_stream_and_time(spool):
+    before = time.time()
+    spool.append("stdout", b"one")
+    spool.append("stderr", b"two\xff")
+    records = spool.read()
+    assert said(records) == [("stdout", b"one"), ("stderr", b"two\xff")]
+    assert before <= records[0].time_s <= records[1].time_s <= time.time()
+    assert not spool.has_unread
+    assert spool.read() == []
+
+
+def test_the_reader_may_lag_and_take_a_little_at_a_time(spool):
+    for number in range(100):
+        spool.append("stdout", b"%03d" % number * 100)
+    taken = []
+    while spool.has_unread:
+        part = spool.read(at_most_bytes=1000)
+        assert sum(len(record.data) for record in part) < 1400
+        taken += part
+    assert [record.data[:3] for record in taken] == [b"%03d" % number for number in range(100)]
+
+
+def test_reading_and_writing_take_turns(spool):
+    for number in range(20):
+        spool.append("stderr", b"%d" % number)
+        assert said(spool.read()) == [("stderr", b"%d" % number)]
+
+
+def test_a_full_disk_costs_log_and_nothing_else(spool, monkeypatch):
+    class FullDisk:
+        def write(self, data):
+            raise OSError(28, "No space left on device")
+
+        def close(self):
+            pass
+
+    spool.append("stdout", b"kept")
+    writer, spool._writer = spool._writer, FullDisk()
+    spool.append("stdout", b"lost")
+    spool._writer = writer
+    spool.append("stdout", b"kept again")
+    assert spool.lost_bytes == 4
+    assert [data for _, data in said(spool.read())] == [b"kept", b"kept again"]
+
+
+def test_closing_removes_the_file(tmp_path):
+    spool = LogSpool(tmp_path / "log")
+    spool.append("stdout", b"x")
+    spool.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_moved_into_the_spool_until_it_is_empty(spool, pipe):
+    os.write(pipe.write_fd, b"hello\n")
+    pipe.pump(spool)
+    pipe.pump(spool)
+    assert said(spool.read()) == [("stdout", b"hello\n")]
+    assert pipe.open
+
+
+def test_a_line_that_comes_in_pieces_is_moved_as_one(spool, pipe):
+    for piece in (b"step", b" ", b"1", b"\nstep", b" 2\r", b"step 3"):
+        os.write(pipe.write_fd, piece)
+        pipe.pump(spool)
+        pipe.release(spool, after_s=60.0)
+    assert said(spool.read()) == [("stdout", b"step 1\n"), ("stdout", b"step 2\r")]
+    assert pipe.holds
+    pipe.release(spool)
+    assert said(spool.read()) == [("stdout", b"step 3")]
+    assert not pipe.holds
+
+
+def test_dots_without_an_end_of_line_wait_no_longer_than_the_first_of_them(spool, pipe, monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr("tfos_lab.node.logs.spool.time.monotonic", lambda: now_s)
+    for _ in range(4):
+        os.write(pipe.write_fd, b".")
+        pipe.pump(spool)
+        pipe.release(spool, after_s=0.05)
+        now_s += 0.02
+    assert said(spool.read()) == [("stdout", b"....")]
+
+
+def test_a_pipe_closes_itself_when_its_last_writer_has_gone(spool, pipe):
+    os.write(pipe.write_fd, b"last")
+    pipe.close_write_end()
+    pipe.pump(spool)
+    assert not pipe.open
+    assert said(spool.read()) == [("stdout", b"last")]
+    pipe.pump(spool)
+    pipe.close()
+
+
+def test_one_who_prints_without_end_does_not_hold_the_agent(spool, pipe):
+    os.set_blocking(pipe.write_fd, False)
+    filled = os.write(pipe.write_fd, b"x" * (1 << 20))
+    pipe.pump(spool, at_most_bytes=1)
+    assert 0 < sum(len(record.data) for record in spool.read()) <= filled

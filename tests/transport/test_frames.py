@@ -1,0 +1,122 @@
+"""Frames over unix sockets: whole, in order, with the descriptors that came beside them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+
+import pytest
+
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
+
+
+@pytest.fixture
+def pair():
+    ours, theirs = frame_pair()
+    other = FrameSocket(theirs)
+    yield ours, other
+    ours.close()
+    other.close()
+
+
+@pytest.fixture
+def pipe():
+    reading, writing = os.pipe()
+    yield reading, writing
+    for fd in (reading, writing):
+        os.close(fd)
+
+
+def test_frames_arrive_whole_and_in_order(pair):
+    ours, theirs = pair
+    for data in (b"one", b"", b"three" * 1000):
+        ours.send(data)
+    assert [theirs.receive()[0] for _ in range(3)] == [b"one", b"", b"three" * 1000]
+
+
+def test_frames_that_came_together_are_all_available(pair):
+    ours, theirs = pair
+    for number in range(5):
+        ours.send(bytes([number]))
+    assert [data for data, _ in theirs.available()] == [bytes([number]) for number in range(5)]
+
+
+def test_a_frame_that_comes_in_pieces_is_available_when_its_last_piece_has_come():
+    raw, theirs = socket.socketpair()
+    frames = FrameSocket(theirs)
+    whole = struct.pack("!I", 6) + b"pieces"
+    for piece in (whole[:2], whole[2:7], whole[7:-1]):
+        raw.sendall(piece)
+        assert frames.available() == []
+    raw.sendall(whole[-1:] + struct.pack("!I", 4) + b"ne")
+    assert frames.available() == [(b"pieces", [])]
+    raw.sendall(b"xt")
+    assert frames.available() == [(b"next", [])]
+    raw.close()
+    frames.close()
+
+
+def test_a_frame_larger_than_the_socket_s_buffer_arrives(pair):
+    ours, theirs = pair
+    data = os.urandom(8 << 20)
+    sender = threading.Thread(target=ours.send, args=(data,))
+    sender.start()
+    assert theirs.receive() == (data, [])
+    sender.join(5.0)
+
+
+def test_descriptors_come_with_their_frame(pair, pipe):
+    ours, theirs = pair
+    reading, writing = pipe
+    ours.send(b"take this", [writing])
+    ours.send(b"and nothing")
+    data, (copy,) = theirs.receive()
+    assert data == b"take this"
+    os.write(copy, b"through the copy")
+    assert os.read(reading, 100) == b"through the copy"
+    os.close(copy)
+    assert theirs.receive() == (b"and nothing", [])
+
+
+def test_several_descriptors_keep_their_order(pair):
+    ours, theirs = pair
+    pipes = [os.pipe() for _ in range(3)]
+    ours.send(b"three", [writing for _, writing in pipes])
+    _, copies = theirs.receive()
+    for number, copy in enumerate(copies):
+        os.write(copy, b"%d" % number)
+    assert [os.read(reading, 10) for reading, _ in pipes] == [b"0", b"1", b"2"]
+    for fd in [*copies, *(fd for ends in pipes for fd in ends)]:
+        os.close(fd)
+
+
+def test_nobody_at_the_other_end_is_said_to_both_who_read_and_who_write(pair):
+    ours, theirs = pair
+    ours.send(b"goodbye")
+    ours.close()
+    assert theirs.receive() == (b"goodbye", [])
+    with pytest.raises(ConnectionClosed):
+        theirs.receive()
+    with pytest.raises(ConnectionClosed):
+        theirs.send(b"anybody there?")
+
+
+def test_a_frame_that_never_ends_is_no_frame():
+    raw, theirs = socket.socketpair()
+    frames = FrameSocket(theirs)
+    raw.sendall(struct.pack("!I", 100) + b"half")
+    raw.close()
+    with pytest.raises(ConnectionClosed):
+        frames.receive()
+    frames.close()
+
+
+def test_what_is_not_there_is_waited_for_only_when_asked(pair):
+    ours, theirs = pair
+    assert ours.available() == []
+    later = threading.Timer(0.05, theirs.send, [b"here"])
+    later.start()
+    assert ours.available(wait_s=60.0) == [(b"here", [])]
+    later.join()

@@ -1,0 +1,217 @@
+"""The wire: who holds the keys is heard, who does not is dropped before a byte of what it says is read."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+
+import msgspec
+import pytest
+import zmq
+from zmq.utils import monitor
+
+from tfos_lab.transport.link import KeyPair, Link, Listener, address_towards
+
+PATIENCE_S = 5.0
+
+
+@pytest.fixture
+def listener():
+    listener = Listener()
+    yield listener
+    listener.close()
+
+
+@pytest.fixture
+def link(listener):
+    link = Link(listener.address, b"agent/1")
+    yield link
+    link.close()
+
+
+def hear(listener, count=1):
+    """Poll until so many items have come; the last ones may be missing if they do not come."""
+    items = []
+    for _ in range(int(PATIENCE_S / 0.1)):
+        items += listener.poll(0.1)
+        if len(items) >= count:
+            break
+    return items
+
+
+def knock(listener, *, server_key=None, client=None):
+    """Try to speak to the listener with the wrong keys; returns what the listener heard and how the handshake ended."""
+    client = client or KeyPair.make()
+    context = zmq.Context()
+    stranger = context.socket(zmq.DEALER)
+    stranger.linger = 0
+    stranger.curve_serverkey = (server_key or listener.address.server_key).encode()
+    stranger.curve_publickey = client.public.encode()
+    stranger.curve_secretkey = client.secret.encode()
+    events = stranger.get_monitor_socket()
+    stranger.connect(listener.address.endpoint)
+    stranger.send(b"let me in")
+    heard, ends = [], []
+    failures = (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_DISCONNECTED)
+    for _ in range(int(PATIENCE_S / 0.05)):
+        heard += listener.poll(0.05)
+        while events.poll(0):
+            event = monitor.recv_monitor_message(events)["event"]
+            ends += [event] if event in (*failures, zmq.EVENT_HANDSHAKE_SUCCEEDED) else []
+        if ends:
+            break
+    heard += listener.poll(0.2)
+    stranger.disable_monitor()
+    context.destroy()
+    return heard, ends
+
+
+def test_an_agent_with_the_keys_is_heard_and_answered(listener, link):
+    link.send(b"hello")
+    assert hear(listener) == [(b"agent/1", b"hello")]
+    listener.send(b"agent/1", b"welcome")
+    assert link.socket.poll(int(PATIENCE_S * 1000))
+    assert list(link.receive()) == [b"welcome"]
+    assert list(link.receive()) == []
+
+
+def test_what_an_agent_says_arrives_in_order(listener, link):
+    said = [str(number).encode() for number in range(1000)]
+    for data in said:
+        link.send(data)
+    assert [data for _, data in hear(listener, 1000)] == said
+
+
+def test_a_stranger_who_knows_the_server_s_key_only_is_dropped(listener):
+    heard, ends = knock(listener)
+    assert heard == []
+    assert ends
+    assert zmq.EVENT_HANDSHAKE_SUCCEEDED not in ends
+
+
+def test_a_stranger_with_the_client_s_keys_but_the_wrong_server_key_is_dropped(listener):
+    client = KeyPair(listener.address.client_public_key, listener.address.client_secret_key)
+    heard, ends = knock(listener, server_key=KeyPair.make().public, client=client)
+    assert heard == []
+    assert zmq.EVENT_HANDSHAKE_SUCCEEDED not in ends
+
+
+def test_the_keys_of_another_cluster_do_not_open_the_door(listener):
+    other = Listener()
+    wrong = msgspec.structs.replace(other.address, endpoint=listener.address.endpoint)
+    link = Link(wrong, b"agent/9")
+    link.send(b"wrong house")
+    assert list(listener.poll(0.5)) == []
+    link.socket.linger = 0
+    link.close()
+    other.close()
+
+
+def test_a_peer_that_speaks_no_zeromq_is_dropped(listener, link):
+    host, _, port = listener.address.endpoint.removeprefix("tcp://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b"\0" * 1000)
+        assert list(listener.poll(0.1)) == []
+        link.send(b"still there")
+        assert hear(listener) == [(b"agent/1", b"still there")]
+
+
+def test_a_client_without_any_keys_is_dropped(listener):
+    context = zmq.Context()
+    stranger = context.socket(zmq.DEALER)
+    stranger.linger = 0
+    stranger.connect(listener.address.endpoint)
+    stranger.send(b"no keys")
+    assert list(listener.poll(0.3)) == []
+    context.destroy()
+
+
+def test_a_listener_listens_on_one_interface_only(listener):
+    assert listener.address.endpoint.startswith("tcp://127.0.0.1:")
+
+
+def test_the_public_host_is_what_agents_are_told(listener):
+    other = Listener("127.0.0.1", "localhost")
+    assert other.address.endpoint.startswith("tcp://localhost:")
+    link = Link(other.address, b"agent/2")
+    link.send(b"by name")
+    assert hear(other) == [(b"agent/2", b"by name")]
+    link.close()
+    other.close()
+
+
+def test_every_listener_has_keys_of_its_own(listener):
+    other = Listener()
+    mine, theirs = listener.address, other.address
+    assert mine.server_key != theirs.server_key
+    assert mine.client_secret_key != theirs.client_secret_key
+    other.close()
+
+
+def test_a_post_from_another_thread_wakes_the_polling_one(listener):
+    thread = threading.Thread(target=listener.post, args=("news",))
+    thread.start()
+    assert hear(listener) == ["news"]
+    thread.join()
+
+
+def test_posting_to_a_closed_listener_does_nothing():
+    listener = Listener()
+    listener.close()
+    # Whatever is opened next gets the descriptor's number: it must not be written to.
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]
+    listener.post("too late")
+    for fd in others:
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(fd)
+    with pytest.raises(BlockingIOError):
+        os.read(reading, 8)
+    for fd in (reading, writing, *others):
+        os.close(fd)
+
+
+def test_a_message_to_nobody_is_dropped(listener):
+    listener.send(b"nobody", b"hello")
+
+
+def test_an_agent_that_comes_again_under_its_name_takes_over(listener, link):
+    link.send(b"first")
+    hear(listener)
+    again = Link(listener.address, b"agent/1")
+    again.send(b"second")
+    assert hear(listener) == [(b"agent/1", b"second")]
+    listener.send(b"agent/1", b"to the second")
+    assert again.socket.poll(int(PATIENCE_S * 1000))
+    assert list(again.receive()) == [b"to the second"]
+    again.close()
+
+
+def test_what_was_sent_before_closing_still_leaves(listener):
+    link = Link(listener.address, b"agent/3")
+    link.send(b"last words")
+    closing = threading.Thread(target=link.close)
+    closing.start()
+    assert hear(listener) == [(b"agent/3", b"last words")]
+    closing.join(PATIENCE_S)
+
+
+def test_the_address_towards_this_machine_is_this_machine():
+    assert address_towards("tcp://127.0.0.1:5555") == "127.0.0.1"
+    assert address_towards("tcp://localhost:5555") == "127.0.0.1"
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+def test_ipv6_loopback_is_listened_to_and_reached():
+    try:
+        listener = Listener("::1")
+    except zmq.ZMQError:
+        pytest.skip("IPv6 is switched off on this machine")
+    link = Link(listener.address, b"agent/6")
+    link.send(b"six")
+    assert listener.address.endpoint.startswith("tcp://[::1]:")
+    assert hear(listener) == [(b"agent/6", b"six")]
+    assert address_towards(listener.address.endpoint) == "::1"
+    link.close()
+    listener.close()

@@ -1,0 +1,1 @@
+"""Example data sets: MNIST and the passengers of the Titanic."""

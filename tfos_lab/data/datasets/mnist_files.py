@@ -1,0 +1,208 @@
+"""The places where MNIST may be found; each function looks at one and returns None where there is nothing.
+
+Only `mnist` asks them, in its order. None imports TensorFlow: Keras' cache is shared by the name, address
+and checksum of its file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import os
+import struct
+import tempfile
+import time
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from tfos_lab.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+# What keras.datasets.mnist downloads, so that each finds the other's file in the cache.
+URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
+CONNECT_TIMEOUT_S = 5.0
+DOWNLOAD_TIMEOUT_S = 120.0
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+_NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+class Found(NamedTuple):
+    """Images uint8 ``(n, 28, 28)`` and labels int64 ``(n,)``, for training and testing; and where they come from."""
+
+    arrays: Arrays
+    source: str
+
+
+def from_folder() -> Found | None:
+    """Look at the folder ``mnist`` in the one that TFOS_LAB_DATA names; a ConfigError says which file is damaged."""
+    root = os.environ.get("TFOS_LAB_DATA")
+    if not root:
+        return None
+    folder = Path(root).expanduser() / "mnist"
+    try:
+        if (folder / "mnist.npz").is_file():
+            return _read_npz(folder / "mnist.npz")
+        train, test = _read_pair(folder, "train"), _read_pair(folder, "t10k")
+    except (OSError, EOFError, ValueError, struct.error, zipfile.BadZipFile) as error:
+        raise ConfigError([f"TFOS_LAB_DATA: cannot read MNIST in {folder}: {error}"]) from error
+    if train and test:
+        return Found((*train, *test), source=f"MNIST, from {folder}")
+    only = train or test
+    if only is None:
+        logger.warning("TFOS_LAB_DATA: there are no MNIST files in %s", folder)
+        return None
+    which = f"{len(only[0]):,} {'training' if train else 'test'} images"
+    source = f"MNIST's {which} alone, from {folder}, every fifth of them for testing"
+    return Found(_hold_out_every_fifth(*only), source=source)
+
+
+def from_keras_cache() -> Found | None:
+    """Look at the file that Keras keeps; one that is not what Keras would have downloaded is passed over."""
+    path = keras_cache() / "mnist.npz"
+    if not path.is_file():
+        return None
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
+        logger.warning("%s is damaged, or another file than keras.datasets downloads: passed over", path)
+        return None
+    return _read_npz(path)
+
+
+def from_network() -> Found | None:
+    """Download the file into Keras' cache, whole and checked or not at all, and read it there."""
+    path = keras_cache() / "mnist.npz"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".mnist-") as folder:
+            part = Path(folder) / path.name
+            with part.open("wb") as target:
+                digest = _copy_url(URL, target)
+            if digest != SHA256:
+                logger.warning("%s has the checksum %s, not %s: passed over", URL, digest, SHA256)
+                return None
+            part.replace(path)
+    except OSError as error:
+        logger.info("could not download %s: %s", URL, error)
+        return None
+    return _read_npz(path)
+
+
+def from_scikit_learn() -> Found | None:
+    """Take scikit-learn's handwritten digits, where it is installed."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        return None
+    digits = load_digits()
+    images = (scale_images(digits.images / 16.0, 28) * 255).round().astype(np.uint8)
+    return Found(
+        _hold_out_every_fifth(images, digits.target.astype(np.int64)),
+        source=f"not MNIST but scikit-learn's {len(images):,} handwritten digits, scaled from 8 × 8 to 28 × 28, every "
+        "fifth of them for testing",
+    )
+
+
+def keras_cache() -> Path:
+    """Find the folder in which Keras keeps data sets."""
+    home = os.environ.get("KERAS_HOME")
+    return (Path(home) if home else Path.home() / ".keras") / "datasets"
+
+
+def scale_images(images: np.ndarray, size: int) -> np.ndarray:
+    """Scale square images by bilinear interpolation.
+
+    Parameters
+    ----------
+    images : numpy.ndarray
+        Floats ``(n, side, side)``.
+    size : int
+        The side wanted.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64 ``(n, size, size)``, within the range of the images.
+    """
+    side = images.shape[1]
+    at = np.clip((np.arange(size) + 0.5) * side / size - 0.5, 0, side - 1)
+    low = np.minimum(at.astype(int), max(side - 2, 0))
+    weights = np.zeros((size, side))
+    weights[np.arange(size), low] += 1 - (at - low)
+    weights[np.arange(size), np.minimum(low + 1, side - 1)] += at - low
+    scaled: np.ndarray = np.einsum("ij,njk,lk->nil", weights, images, weights, optimize=True)
+    return scaled
+
+
+def _read_pair(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Read images and labels in the format of the original files; None where they are not there."""
+    images, labels = (_find(folder, f"{name}-{what}") for what in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    if images is None or labels is None:
+        return None
+    x, y = _read_idx(images), _read_idx(labels)
+    if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
+        raise ValueError(f"{images.name} holds {x.shape} and {labels.name} {y.shape}: no images with their labels")
+    return x, y.astype(np.int64)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    """Read an idx file: two zeros, the type (8 is uint8), the number of dimensions, their sizes, the values."""
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path.name}: {error}") from error
+    zeros, kind, dims = struct.unpack_from(">HBB", content)
+    if zeros != 0 or kind != 8:
+        raise ValueError(f"{path.name} is no idx file of bytes")
+    shape = struct.unpack_from(f">{dims}I", content, 4)
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * dims)
+    if len(values) != int(np.prod(shape)):
+        raise ValueError(f"{path.name} holds {len(values):,} values, and announces {shape}")
+    return values.reshape(shape)
+
+
+def _read_npz(path: Path) -> Found:
+    with np.load(path, allow_pickle=False) as file:
+        missing = [name for name in _NAMES if name not in file]
+        if missing:
+            raise ValueError(f"{path.name} lacks {', '.join(missing)}")
+        x_train, y_train, x_test, y_test = (file[name] for name in _NAMES)
+    arrays = (x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64))
+    return Found(arrays, source=f"MNIST, from {path}")
+
+
+def _copy_url(url: str, target: IO[bytes]) -> str:
+    """Copy what an address serves into a file; return its SHA-256."""
+    from http.client import HTTPException
+    from urllib.request import urlopen
+
+    deadline = time.monotonic() + DOWNLOAD_TIMEOUT_S
+    digest = hashlib.sha256()
+    try:
+        with urlopen(url, timeout=CONNECT_TIMEOUT_S) as response:  # noqa: S310 - the address is a constant
+            while chunk := response.read(1 << 16):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not complete after {DOWNLOAD_TIMEOUT_S:g} s")
+                digest.update(chunk)
+                target.write(chunk)
+    except HTTPException as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    return digest.hexdigest()
+
+
+def _hold_out_every_fifth(images: np.ndarray, labels: np.ndarray) -> Arrays:
+    # Every fifth, not the last fifth: MNIST's test set has the easier digits in its first half.
+    held_out = np.arange(len(images)) % 5 == 4
+    return images[~held_out], labels[~held_out], images[held_out], labels[held_out]

@@ -1,0 +1,1 @@
+"""How a cluster is found from outside its process: its record, and the socket that answers for it."""

@@ -1,0 +1,110 @@
+"""Writes what nodes say into the run's folder, whole, and passes it on as text (see `log_noise` for what is left out).
+
+A disk that is full costs log and nothing else: the nodes go on, what they say is shown, and the file says how much it
+lacks.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+from tfos_lab.engine.logs.noise import NoiseFilter, without_noise
+from tfos_lab.engine.state.events import LogText
+from tfos_lab.messages import LogRecord
+
+
+class LogKeeper:
+    """One file per node; bytes are kept as they came, events carry them as text.
+
+    Parameters
+    ----------
+    run_dir : pathlib.Path
+        Where the files are.
+    tell : callable
+        Called once with a sentence, where they cannot be written.
+    """
+
+    def __init__(self, run_dir: Path, tell: Callable[[str], None]) -> None:
+        self._run_dir = run_dir
+        self._tell = tell
+        self._told = False
+        self._files: dict[str, io.FileIO] = {}
+        self._missing: dict[str, int] = {}
+        self._noise_filters: dict[tuple[str, str], NoiseFilter] = {}
+        self._decoders: dict[tuple[str, str], codecs.IncrementalDecoder] = {}
+
+    def path(self, node: str) -> Path:
+        """Return the node's log file."""
+        return self._run_dir / f"{node.replace(':', '-')}.log"
+
+    def write(self, node: str, records: list[LogRecord]) -> list[LogText]:
+        """Keep the records and return them as text to show, one event for each run of the same stream."""
+        self._keep(node, b"".join(record.data for record in records))
+        events: list[LogText] = []
+        for record in records:
+            text = self._noise_filter(node, record.stream).take(self._decoder(node, record.stream).decode(record.data))
+            if events and events[-1].stream == record.stream:
+                last = events.pop()
+                events.append(LogText(time_s=last.time_s, node=node, stream=record.stream, text=last.text + text))
+            elif text:
+                events.append(LogText(time_s=record.time_s, node=node, stream=record.stream, text=text))
+        return events
+
+    def _keep(self, node: str, data: bytes) -> None:
+        """Append to the node's file; after a gap, say there how long it is."""
+        missing = self._missing.pop(node, 0)
+        gap = f"\n… {missing:,} bytes are missing here …\n".encode() if missing else b""
+        try:
+            kept = self._file_of(node).write(gap + data) - len(gap)
+            reason = "the disk is full"
+        except OSError as error:
+            kept, reason = -len(gap), error.strerror or str(error)
+        if kept < len(data):
+            self._missing[node] = len(data) - kept if kept >= 0 else missing + len(data)
+            self._tell_once(node, reason)
+
+    def _file_of(self, node: str) -> io.FileIO:
+        if node not in self._files:
+            self._files[node] = self.path(node).open("ab", buffering=0)
+        return self._files[node]
+
+    def _tell_once(self, node: str, reason: str) -> None:
+        if not self._told:
+            self._told = True
+            self._tell(
+                f"logs cannot be kept in {self.path(node)} ({reason}): nodes go on, and files say what they lack"
+            )
+
+    def _decoder(self, node: str, stream: str) -> codecs.IncrementalDecoder:
+        key = (node, stream)
+        if key not in self._decoders:
+            self._decoders[key] = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        return self._decoders[key]
+
+    def _noise_filter(self, node: str, stream: str) -> NoiseFilter:
+        return self._noise_filters.setdefault((node, stream), NoiseFilter())
+
+    def read(self, node: str, tail: int | None = None) -> str:
+        """Return the node's log as text, or the last ``tail`` lines of it that are worth showing."""
+        path = self.path(node)
+        if not path.exists():
+            return ""
+        if tail is None:
+            return path.read_text(errors="replace")
+        return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
+
+    def close(self) -> None:
+        """Close the files; may be called twice."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+def _last_lines(path: Path, count: int, at_most_bytes: int = 1 << 20) -> list[str]:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - at_most_bytes))
+        return without_noise(file.read().decode(errors="replace")).removesuffix("\n").split("\n")[-count:]

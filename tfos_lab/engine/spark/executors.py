@@ -1,0 +1,106 @@
+"""Looks at the executors before nodes are sent there: which packages and which Python they have, named per host."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.archived import make_task
+from tfos_lab.errors import ExecutorMismatch
+from tfos_lab.node.spark_task import MISSING_MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEMA = "host string, executor string, python string, missing string"
+_LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
+_WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_MISSING = re.compile(re.escape(MISSING_MARK) + r"(.+?) \(host ([^,]+),")
+
+# Applications whose executors were looked at, with the flavours that were warmed there.
+_checked: set[tuple[str, str]] = set()
+
+
+def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = "") -> None:
+    """Look at the executors once per application and environment, and begin to warm them.
+
+    The Spark job that does it can be cancelled by its ``tag``.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If a host lacks a package or runs another Python minor version; names each host.
+    """
+    key = (spark_session.owner_of(spark), repr(sorted(extra_env.items())))
+    if key in _checked:
+        return
+    facts = inspect_executors(spark, nodes, extra_env, tag=tag)
+    problems = {fact["host"]: f"lacks {fact['missing']}" for fact in facts if fact["missing"]}
+    if problems:
+        raise ExecutorMismatch(problems=problems)
+    _checked.add(key)
+
+
+def inspect_executors(
+    spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = ""
+) -> list[dict[str, str]]:
+    """Run a small task on, most likely, all executors; returns the facts of `inspect_and_warm`, one for each.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If Spark itself refuses an executor's Python.
+    """
+    slots = spark_session.slots_of(spark)
+    tasks = max(nodes, slots.total if slots else nodes)
+    task = make_task("tfos_lab.node.spark_task", "inspect_task", spark_session.owner_of(spark), extra_env)
+    tag = tag or f"tfos-inspect-{secrets.token_hex(4)}"
+    try:
+        with spark_session.tagged(spark, tag, "tfos_lab: look at the executors and warm them"):
+            rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, _SCHEMA).collect()
+    except Exception as error:
+        mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))
+        if mismatch is None:
+            raise
+        raise mismatch from None
+    return list({(row["host"], row["executor"]): row.asDict() for row in rows}.values())
+
+
+def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> ExecutorMismatch | None:
+    """Return what Spark's error says about an executor's Python, or None if it is about something else.
+
+    Parameters
+    ----------
+    error : Exception
+        What a job with a task of ours raised.
+    failed_hosts : callable
+        Returns the hosts whose tasks failed; Spark's error does not always name them.
+    """
+    text = str(error)
+    lacking = _MISSING.search(text)
+    if lacking is not None:
+        return ExecutorMismatch(problems={lacking[2]: f"lacks {lacking[1]}"})
+    what = _wrong_python(text)
+    if what is None:
+        return None
+    place = _LOST_TASK.search(text)
+    hosts = [place[1]] if place else failed_hosts() or ["an executor"]
+    return ExecutorMismatch(problems=dict.fromkeys(hosts, what))
+
+
+def _wrong_python(text: str) -> str | None:
+    python = _WORKER_PYTHON.search(text)
+    unimportable = _NO_MODULE.search(text)
+    if python is not None:
+        return f"runs Python {python[1]}, the notebook runs {sys.version_info.major}.{sys.version_info.minor}"
+    if unimportable is not None and "worker.py" in text:
+        return f"lacks {unimportable[1]}"
+    if "Cannot run program" in text:
+        program = re.search(r'Cannot run program "([^"]+)"', text)
+        return f"has no {program[1] if program else 'Python'}"
+    return None

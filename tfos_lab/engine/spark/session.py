@@ -1,0 +1,277 @@
+"""What the engine must know of a SparkSession, classic or Connect: is it alive, where is it, what slots are free."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.data.frames import is_connect
+from tfos_lab.errors import NoSession
+from tfos_lab.transport.link import address_towards
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.storagelevel import StorageLevel
+
+
+def active_session() -> SparkSession | None:
+    """Return the session of this process, if there is one and it lives; never starts or imports anything for that."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    candidates: list[SparkSession | None] = [getattr(SparkSession, "_instantiatedSession", None)]
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    for kind in (SparkSession, getattr(connect, "SparkSession", None)):
+        with contextlib.suppress(Exception):  # no session in this thread, or a JVM that is gone
+            candidates.insert(0, kind.getActiveSession() if kind is not None else None)
+    for session in candidates:
+        if session is not None and death_of(session) is None:
+            return session
+    return None
+
+
+def death_of(spark: SparkSession) -> str | None:
+    """Return why the session is dead, or None if it lives."""
+    if is_connect(spark):
+        if getattr(spark, "is_stopped", False):
+            return "the Spark Connect session was stopped"
+        try:
+            _ = spark.version
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody answers
+            return f"the Spark Connect server does not answer ({type(error).__name__})"
+        return None
+    context = spark.sparkContext
+    java_context = context._jsc  # noqa: SLF001 - there is no public way to ask whether it has stopped
+    if java_context is None:
+        return "the SparkSession was stopped"
+    try:
+        stopped = java_context.sc().isStopped()
+    except Exception as error:  # noqa: BLE001 - whatever it is, nobody answers
+        return f"the SparkSession's JVM does not answer ({type(error).__name__})"
+    return "the SparkSession was stopped" if stopped else None
+
+
+def require_alive(spark: SparkSession) -> None:
+    """Raise `NoSession` if the session is dead."""
+    reason = death_of(spark)
+    if reason is not None:
+        raise NoSession(reason=reason)
+
+
+def conf(spark: SparkSession, key: str, default: str = "") -> str:
+    """Return a setting of the session."""
+    value = spark.conf.get(key, default)
+    return default if value is None else str(value)
+
+
+def master_of(spark: SparkSession) -> str:
+    """Return the session's master, such as ``local[*]`` or ``spark://host:7077``."""
+    return conf(spark, "spark.master", "")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether executors are threads of one JVM on one machine; ``local-cluster`` is a real cluster."""
+    master = master_of(spark)
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def owner_of(spark: SparkSession) -> str:
+    """Return whose the executors' nurseries are: the Spark application."""
+    return conf(spark, "spark.app.id") or str(getattr(spark, "session_id", "spark"))
+
+
+def driver_hosts(spark: SparkSession) -> tuple[str, str]:
+    """Return where the kernel listens, and by which name executors reach it: Spark's own choice of addresses."""
+    if is_connect(spark):
+        client = spark._client  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that knows its host
+        host = str(getattr(client, "host", "127.0.0.1"))
+        with contextlib.suppress(OSError, ValueError):
+            host = address_towards(f"tcp://{host}:1")
+        return host, host
+    public = conf(spark, "spark.driver.host", "127.0.0.1")
+    return conf(spark, "spark.driver.bindAddress", public), public
+
+
+# A session's executors have come when their number has not changed for a while; at its beginning there may be none.
+_NEW_SESSION_S = 20.0
+_SETTLED_S = 2.0
+_LEAVING_S = 3.0
+_POLL_S = 0.05
+# What a task of ours says, and words of lines that tell a cause.
+_OWN_WORDS = ("FeedError: ", "tfos_lab: ")
+# How a line of a traceback begins that shows our source, not our words.
+_SOURCE = "raise "
+_TELLING = ("Error", "Exception", "Failure")
+_MAX_CAUSE = 1000
+# Spark's books of tasks are a little behind the job's end.
+_TOLD_S = 1.0
+_MAX_TASKS = 1000
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Task slots of the session's executors."""
+
+    total: int
+    free: int
+
+
+def slots_of(spark: SparkSession) -> Slots | None:
+    """Return how many tasks can run at once and how many more could begin now; None where Spark does not tell."""
+    if is_connect(spark):
+        return None
+    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
+    profile = scala.resourceProfileManager().defaultResourceProfile()
+    total = int(scala.maxNumConcurrentTasks(profile))
+    # The scheduler's own books: what `statusTracker` says may be a heartbeat old.
+    running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
+    busy = 0
+    while running.hasNext():
+        busy += int(running.next())
+    return Slots(total=total, free=max(0, total - busy))
+
+
+def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
+    """Return the session's slots as soon as ``wanted`` are free, or waiting for them is in vain.
+
+    Tasks of a cluster that has just ended take a moment to leave, and executors of a new session a moment to come.
+    Where executors come with demand, or Spark does not tell, there is nothing to wait for: returns None.
+    """
+    if is_connect(spark) or allocates_dynamically(spark):
+        return None
+    called_s = changed_s = time.time()
+    young_until_s = spark.sparkContext.startTime / 1000 + _NEW_SESSION_S
+    total = -1
+    while True:
+        slots = slots_of(spark)
+        now_s = time.time()
+        if slots is None or slots.free >= wanted:
+            return slots
+        if slots.total != total:
+            total, changed_s = slots.total, now_s
+        coming = now_s < young_until_s and (total == 0 or now_s - changed_s < _SETTLED_S)
+        leaving = total >= wanted and now_s - called_s < _LEAVING_S
+        if not coming and not leaving:
+            return slots
+        time.sleep(_POLL_S)
+
+
+def allocates_dynamically(spark: SparkSession) -> bool:
+    """Whether executors come and go with demand; Spark refuses barrier stages then."""
+    return conf(spark, "spark.dynamicAllocation.enabled", "false").lower() == "true"
+
+
+def lasting_storage(spark: SparkSession) -> StorageLevel:
+    """Return a storage level at which cached data keeps an executor from being idle, to dynamic allocation."""
+    from pyspark.storagelevel import StorageLevel
+
+    # What an external shuffle service serves from disk does not keep an executor; memory alone may be wanted by others.
+    in_service = conf(spark, "spark.shuffle.service.fetch.rdd.enabled", "false").lower() == "true"
+    return StorageLevel.MEMORY_ONLY if in_service else StorageLevel.MEMORY_AND_DISK
+
+
+@contextlib.contextmanager
+def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
+    """Give the jobs that this thread starts a tag to cancel them by, and a description for Spark's own UI."""
+    if is_connect(spark):
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):  # the session may be gone by now
+                spark.removeTag(tag)
+        return
+    context = spark.sparkContext
+    # Not the session's `addTag`: its tags are no job tags, and nothing can be cancelled by them in a classic session.
+    context.addJobTag(tag)
+    context.setJobDescription(description)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # the session may be gone by now
+            context.removeJobTag(tag)
+            context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+def tasks_of(spark: SparkSession, tag: str) -> tuple[int, int] | None:
+    """Return how many tasks the last stage of a tag's newest job has, and how many tasks of all its jobs have ended.
+
+    None where Spark does not tell (yet).
+    """
+    with contextlib.suppress(Exception):  # it may be asked too early, or too late
+        if not is_connect(spark):
+            tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - tags have no Python name
+            stages = {
+                stage: tracker.getStageInfo(stage)
+                for job in tracker.getJobIdsForTag(tag)
+                for stage in tracker.getJobInfo(job).get().stageIds()
+            }
+            # Stages that Spark skips, as their rows are there already, are not known to it.
+            ended = sum(info.get().numCompletedTasks() for info in stages.values() if info.isDefined())
+            return int(stages[max(stages)].get().numTasks()), ended
+    return None
+
+
+def ui_of(spark: SparkSession) -> str:
+    """Return the address of Spark's own pages, or nothing where there are none or Spark does not tell."""
+    with contextlib.suppress(Exception):  # nothing depends on it
+        if not is_connect(spark):
+            return spark.sparkContext.uiWebUrl or ""
+    return ""
+
+
+def cancel_tagged(spark: SparkSession, tag: str) -> None:
+    """Cancel the jobs of a tag; silence if the session is gone."""
+    with contextlib.suppress(Exception):
+        if is_connect(spark):
+            spark.interruptTag(tag)
+        else:
+            # `interruptTag` does nothing for a running stage of a classic session.
+            spark.sparkContext.cancelJobsWithTag(tag)
+
+
+def own_words_in(error: Exception) -> str | None:
+    """Return what a task of ours said in Spark's error, if anything."""
+    for line in _lines_of(error):
+        for mark in _OWN_WORDS:
+            if mark in line and not line.startswith(_SOURCE):
+                return line[line.index(mark) + len(mark) :]
+    return None
+
+
+def cause_of(error: Exception) -> str:
+    """Return the line of Spark's error that tells the cause."""
+    lines = _lines_of(error)
+    telling = [line for line in lines if any(word in line for word in _TELLING)]
+    return (telling or lines or [type(error).__name__])[-1].removeprefix(": ")[:_MAX_CAUSE]
+
+
+def _lines_of(error: Exception) -> list[str]:
+    text = str(error).partition("JVM stacktrace:")[0]
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
+
+
+def hosts_of_failed_tasks(spark: SparkSession, tag: str) -> list[str]:
+    """Return the hosts on which tasks of a tag's jobs have failed; nothing where Spark does not tell."""
+    deadline = time.monotonic() + _TOLD_S
+    hosts: set[str] = set()
+    with contextlib.suppress(Exception):
+        while not hosts and not is_connect(spark) and time.monotonic() < deadline:
+            hosts = set(_failed_hosts(spark.sparkContext._jsc.sc(), tag))  # noqa: SLF001 - it has no Python name
+            time.sleep(_POLL_S)
+    return sorted(hosts)
+
+
+def _failed_hosts(scala: Any, tag: str) -> Iterator[str]:
+    tracker, store = scala.statusTracker(), scala.statusStore()
+    for job in tracker.getJobIdsForTag(tag):
+        for stage in tracker.getJobInfo(job).get().stageIds():
+            tasks = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), _MAX_TASKS)
+            for index in range(tasks.size()):
+                if tasks.apply(index).status() == "FAILED":
+                    yield str(tasks.apply(index).host())

@@ -1,0 +1,397 @@
+"""Who has reserved, who runs, who has ended: the rules of a cluster's life.
+
+A pure state machine: messages, ticks and requests go in, instructions come out. No sockets, threads or clock; time is
+an argument. The server carries the instructions out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfos_lab import messages as m
+from tfos_lab.core.roles import Seat, chief_of, cluster_spec
+from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeView, StateChanged
+from tfos_lab.engine.state.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
+
+LOST_AFTER_S = 15.0
+# Ticks come five times a second; a longer pause is the driver's own.
+AWAY_S = 3.0
+# An error that looks like the echo of a peer's end waits this long for a better explanation.
+CONSEQUENCE_PATIENCE_S = 1.2
+# After the end, nodes have this long to send the rest of their logs.
+DRAIN_TIMEOUT_S = 10.0
+# A node that is gone may yet bring its output: its agent sometimes outlives its executor.
+FAREWELL_S = 5.0
+
+OVER = ("done", "failed", "lost", "stopped")
+# How far a node can have come, in order.
+PROGRESS = ("waiting", "reserved", "importing", "starting", "running", "serving")
+# Nobody joins or leaves a cluster's work any more.
+ENDING = (*OVER, "stopping", "restarting")
+
+
+class _Node:
+    """What the roster knows of one seat; ``brings`` says that its output is to come from another host."""
+
+    def __init__(self, seat: Seat, *, is_chief: bool) -> None:
+        self.seat = seat
+        self.view = NodeView(node=seat.node, job_name=seat.job_name, task_index=seat.task_index, is_chief=is_chief)
+        self.heard_s: float | None = None
+        self.outcome: m.Outcome | None = None
+        self.drained = False
+        self.brings = False
+        self.lost_s = 0.0
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the run goes on until this node's function has ended."""
+        return self.seat.trains and self.view.state != "serving"
+
+
+class Roster:
+    """The life of one cluster, decided in one place.
+
+    Parameters
+    ----------
+    seats : list of Seat
+        Who takes part.
+    grace_s : float
+        Seconds between SIGTERM and SIGKILL when nodes are ended.
+    may_restart : bool
+        Whether another attempt follows if a node is lost.
+    """
+
+    def __init__(self, seats: list[Seat], *, grace_s: float, may_restart: bool = False) -> None:
+        chief = chief_of(seats)
+        self._nodes = [_Node(seat, is_chief=seat == chief) for seat in seats]
+        self._grace_s = grace_s
+        self._may_restart = may_restart
+        self._state = "launching"
+        self._reason = ""
+        self._suspect: tuple[Failure, float] | None = None
+        self._ended_s: float | None = None
+        self._brought_s = 0.0
+        self._finishing = False
+        self._over = False
+        self._ticked_s: float | None = None
+        self.failure: Failure | None = None
+        self.also: list[str] = []
+        self.consequences: dict[str, str] = {}
+
+    # ---- what can be asked ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """The cluster's state; see `ClusterView`."""
+        return self._state
+
+    @property
+    def reason(self) -> str:
+        """One sentence on why the cluster is in this state, or empty."""
+        return self._reason
+
+    @property
+    def views(self) -> tuple[NodeView, ...]:
+        """All nodes, in seat order."""
+        return tuple(node.view for node in self._nodes)
+
+    @property
+    def outcomes(self) -> dict[str, m.Outcome]:
+        """How each node that has ended, ended."""
+        return {node.seat.node: node.outcome for node in self._nodes if node.outcome is not None}
+
+    @property
+    def missing(self) -> list[str]:
+        """Nodes that have not reserved."""
+        return [node.seat.node for node in self._nodes if node.view.state == "waiting"]
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
+        """Take one agent's message in; return what must now be done."""
+        node = self._nodes[message.seat] if 0 <= message.seat < len(self._nodes) else None
+        if node is None:
+            return []
+        node.heard_s = now_s
+        node.view = replace(node.view, last_beat_s=now_s)
+        match message:
+            case m.Beat():
+                return [SendTo(message.seat, m.Alive())]
+            case m.Reserve():
+                return self._reserve(node, message, now_s)
+            case m.Progressed(state=state, pid=pid):
+                return self._progress(node, state, pid, now_s)
+            case m.Reported():
+                return self._report(node, message)
+            case m.RowsTaken(rows=rows):
+                node.view = replace(node.view, rows=rows)
+                return []
+            case m.Ended(outcome=outcome):
+                return self._end(node, outcome, now_s)
+            case m.OutputOpened() | m.FilePiece() | m.OutputSent():
+                return self._note_output(node, message, now_s)
+            case m.Drained():
+                node.drained = True
+                return [SendTo(message.seat, m.Goodbye()), *self._when_drained(now_s)]
+        return []
+
+    def _reserve(self, node: _Node, message: m.Reserve, now_s: float) -> list[Instruction]:
+        if node.view.state not in ("waiting", "reserved"):
+            # Spark retried a task whose node had already begun: two processes cannot share a seat.
+            return [SendTo(message.seat, m.Stop(grace_s=0.0)), SendTo(message.seat, m.Goodbye())]
+        # Spark may retry a task: the newer address replaces the lost one.
+        node.view = replace(
+            node.view,
+            host=message.host,
+            executor=message.executor,
+            address=message.address,
+            gpus=tuple(message.gpus),
+        )
+        instructions = self._node_state(node, "reserved", now_s)
+        if self._state in ENDING:
+            return [*instructions, SendTo(message.seat, m.Stop(grace_s=0.0))]
+        instructions += self._cluster_state("reserving", now_s)
+        if not self.missing:
+            spec = cluster_spec([n.seat for n in self._nodes], {n.seat.index: n.view.address for n in self._nodes})
+            instructions += [ReleaseAll(spec), *self._cluster_state("starting", now_s)]
+        return instructions
+
+    def _progress(self, node: _Node, state: str, pid: int, now_s: float) -> list[Instruction]:
+        if node.view.state in OVER:
+            return []
+        node.view = replace(node.view, pid=pid or node.view.pid)
+        # The nursery's word that a child has been forked may come after the child's own first word.
+        is_late = PROGRESS.index(state) < PROGRESS.index(node.view.state)
+        instructions = [] if is_late else self._node_state(node, state, now_s)
+        begun = ("running", "serving", *OVER)
+        if self._state == "starting" and all(n.view.state in begun for n in self._nodes):
+            instructions += self._cluster_state("running", now_s)
+        return instructions + (self._when_all_returned(now_s) if state == "serving" else [])
+
+    def _report(self, node: _Node, message: m.Reported) -> list[Instruction]:
+        metrics = {**node.view.metrics, **message.metrics}
+        total = message.total_steps or node.view.total_steps
+        node.view = replace(node.view, step=message.step, total_steps=total, metrics=metrics)
+        event = MetricsReported(
+            time_s=message.time_s,
+            node=node.seat.node,
+            step=message.step,
+            total_steps=message.total_steps,
+            metrics=message.metrics,
+        )
+        return [Publish(event)]
+
+    def _note_output(
+        self, node: _Node, message: m.OutputOpened | m.FilePiece | m.OutputSent, now_s: float
+    ) -> list[Instruction]:
+        match message:
+            case m.OutputOpened(place=place):
+                node.brings = bool(place)
+            case m.FilePiece():
+                self._brought_s = now_s
+            case m.OutputSent():
+                node.brings = False
+                goodbye = [SendTo(node.seat.index, m.Goodbye())] if node.view.state == "lost" else []
+                return [*goodbye, *self._when_drained(now_s)]
+        return []
+
+    # ---- endings ----------------------------------------------------------------------------------------------------
+
+    def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
+        if node.outcome is not None or node.view.state == "lost":
+            return []
+        node.outcome = outcome
+        if outcome.kind == "returned":
+            # A function that returns at once has run all the same.
+            begun = self._progress(node, "running", 0, now_s) if node.view.state in ("starting", "importing") else []
+            return begun + self._node_state(node, "done", now_s) + self._when_all_returned(now_s)
+        if outcome.kind == "stopped" or self._state == "stopping" or self._finishing:
+            return self._node_state(node, "done" if self._finishing else "stopped", now_s)
+        failure = _failure_of(node.seat.node, outcome)
+        instructions = self._node_state(node, "failed", now_s, detail=f"{failure.kind}: {_first_line(failure.message)}")
+        return instructions + self._fail(failure, now_s, consequence=outcome.consequence)
+
+    def _fail(self, failure: Failure, now_s: float, *, consequence: bool) -> list[Instruction]:
+        if self.failure is not None:
+            self._note_another(failure, consequence=consequence)
+            return []
+        if consequence and self._others_alive():
+            if self._suspect is None:
+                self._suspect = (failure, now_s)
+            else:
+                self.consequences[failure.node] = f"{failure.kind}: {_first_line(failure.message)}"
+            return []
+        return self._convict(failure, now_s)
+
+    def _others_alive(self) -> bool:
+        return any(node.view.state not in OVER for node in self._nodes)
+
+    def _convict(self, failure: Failure, now_s: float) -> list[Instruction]:
+        """The first real cause is found: everyone is stopped."""
+        self.failure = failure
+        if self._suspect is not None and self._suspect[0].node != failure.node:
+            suspect = self._suspect[0]
+            self.consequences[suspect.node] = f"{suspect.kind}: {_first_line(suspect.message)}"
+        self._suspect = None
+        self._reason = f"{failure.node}: {failure.kind}: {_first_line(failure.message)}"
+        self._ended_s = now_s
+        state = "restarting" if self._may_restart and failure.gone else "failed"
+        reason = self._reason if state == "failed" else ""
+        return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
+
+    def _note_another(self, failure: Failure, *, consequence: bool) -> None:
+        assert self.failure is not None
+        same = (failure.kind, failure.message) == (self.failure.kind, self.failure.message)
+        if same and not consequence:
+            self.also.append(failure.node)
+        else:
+            self.consequences[failure.node] = f"{failure.kind}: {_first_line(failure.message)}"
+
+    def _when_all_returned(self, now_s: float) -> list[Instruction]:
+        """All training nodes have returned: parameter servers and the evaluator may end too."""
+        awaited = [node for node in self._nodes if node.awaited]
+        if self._finishing or self._state in ENDING or not awaited:
+            return []
+        if any(node.outcome is None or node.outcome.kind != "returned" for node in awaited):
+            return []
+        self._ended_s = now_s
+        self._finishing = True
+        return [SendTo(node.seat.index, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
+
+    def _when_drained(self, now_s: float) -> list[Instruction]:
+        if self._over or not all(self._is_gone(node, now_s) for node in self._nodes):
+            return []
+        if self._finishing:
+            return self._conclude("done", now_s)
+        if self._state in ("failed", "stopped", "restarting"):
+            return self._conclude(self._state, now_s)
+        return self._conclude("stopped", now_s) if self._state == "stopping" else []
+
+    def _is_gone(self, node: _Node, now_s: float) -> bool:
+        if node.view.state == "lost" and node.brings:
+            return now_s - max(node.lost_s, self._brought_s) > FAREWELL_S
+        return node.drained or node.view.state in ("lost", "waiting")
+
+    def _conclude(self, state: str, now_s: float) -> list[Instruction]:
+        self._over = True
+        never_came = [node for node in self._nodes if node.view.state == "waiting"]
+        gone = [change for node in never_came for change in self._node_state(node, "stopped", now_s)]
+        late = [SendTo(node.seat.index, m.Goodbye()) for node in self._nodes if node.brings]
+        return [*gone, *late, *self._cluster_state(state, now_s), Over()]
+
+    # ---- requests and time ------------------------------------------------------------------------------------------
+
+    def stop(self, now_s: float, *, grace_s: float | None = None, reason: str = "") -> list[Instruction]:
+        """End all nodes at the user's wish."""
+        grace_s = self._grace_s if grace_s is None else grace_s
+        if self._over:
+            return []
+        if self._state in OVER or self._finishing:
+            return self._stop_nodes(grace_s)
+        self._reason = reason
+        self._ended_s = now_s
+        instructions = [*self._cluster_state("stopping", now_s), *self._stop_nodes(grace_s)]
+        return instructions + self._when_drained(now_s)
+
+    def abandon(self, now_s: float) -> list[Instruction]:
+        """No other attempt follows after all: the user has stopped the cluster between two of them."""
+        return self._cluster_state("stopped", now_s) if self._state == "restarting" else []
+
+    def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
+        """The launcher, the feed or the clock has found a cause to end the cluster."""
+        if self._state in (*OVER, "restarting") or self._over:
+            return []
+        return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
+
+    def tick(self, now_s: float) -> list[Instruction]:
+        """Notice what time alone tells: lost nodes, echoes without a better cause, nodes that will not drain."""
+        instructions: list[Instruction] = []
+        self._forgive_own_absence(now_s)
+        for node in self._nodes:
+            silent_s = now_s - node.heard_s if node.heard_s is not None else 0.0
+            if silent_s > LOST_AFTER_S and not node.drained and node.view.state != "lost":
+                instructions += self.lose(node.seat.index, f"not heard of for {silent_s:.0f} s", now_s)
+        if self._suspect is not None and now_s - self._suspect[1] > CONSEQUENCE_PATIENCE_S:
+            instructions += self._convict(self._suspect[0], now_s)
+        if any(node.view.state == "lost" and node.brings for node in self._nodes):
+            instructions += self._when_drained(now_s)
+        patience_s = self._grace_s + DRAIN_TIMEOUT_S
+        # Who brings files takes as long as they come.
+        silent_since_s = max(self._ended_s or 0.0, self._brought_s)
+        if self._ended_s is not None and now_s - silent_since_s > patience_s:
+            instructions += self.give_up(now_s)
+        return instructions
+
+    def give_up(self, now_s: float) -> list[Instruction]:
+        """Nobody is waited for any longer, whatever was still to come."""
+        return [] if self._over else self._conclude("done" if self._finishing else _final(self._state), now_s)
+
+    def _forgive_own_absence(self, now_s: float) -> None:
+        """A driver that was away itself (a laptop asleep, a process stopped) could not hear anybody."""
+        away_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
+        self._ticked_s = now_s
+        if away_s > AWAY_S:
+            for node in self._nodes:
+                if node.heard_s is not None:
+                    node.heard_s += away_s
+
+    def lose(self, seat: int, why: str, now_s: float) -> list[Instruction]:
+        """A node has gone without a word: its agent, its executor or its host."""
+        node = self._nodes[seat]
+        if node.drained or node.view.state == "lost":
+            return []
+        was_over = node.view.state in OVER
+        instructions = self._node_state(node, "lost", now_s, detail=why)
+        # Its agent may be alive and merely out of sight: then it is to leave.
+        node.lost_s = now_s
+        instructions.append(SendTo(seat, m.Stop(grace_s=0.0)))
+        if not node.brings:
+            instructions.append(SendTo(seat, m.Goodbye()))
+        if not was_over and self._state not in ENDING and not self._finishing:
+            place = f" on {node.view.host}" if node.view.host else ""
+            executor = f" (executor {node.view.executor})" if node.view.executor else ""
+            failure = Failure(node.seat.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
+            instructions += self._fail(failure, now_s, consequence=False)
+        return instructions + self._when_drained(now_s)
+
+    # ---- helpers ----------------------------------------------------------------------------------------------------
+
+    def _stop_nodes(self, grace_s: float, reason: str = "") -> list[Instruction]:
+        stop = m.Stop(grace_s=grace_s, reason=reason)
+        return [SendTo(node.seat.index, stop) for node in self._nodes if not node.drained]
+
+    def _node_state(self, node: _Node, state: str, now_s: float, detail: str = "") -> list[Instruction]:
+        if node.view.state == state:
+            return []
+        node.view = replace(node.view, state=state, detail=detail)
+        return [Publish(NodeChanged(time_s=now_s, node=node.seat.node, state=state, detail=detail))]
+
+    def _cluster_state(self, state: str, now_s: float) -> list[Instruction]:
+        if self._state == state:
+            return []
+        self._state = state
+        return [Publish(StateChanged(time_s=now_s, state=state, reason=self._reason))]
+
+
+def _failure_of(node: str, outcome: m.Outcome) -> Failure:
+    """Return what a node's end says of the cluster's: an echo, or a signal from outside, means that a node is gone."""
+    if outcome.kind == "raised":
+        return Failure(node, outcome.error, outcome.message, outcome.traceback, gone=outcome.consequence)
+    sentence = outcome.message or _exit_sentence(outcome.exit_code)
+    return Failure(node, "Exited", sentence, gone=outcome.exit_code < 0)
+
+
+def _exit_sentence(code: int) -> str:
+    if code == -9:
+        return "the process was killed (SIGKILL); the host may have run out of memory"
+    if code < 0:
+        return f"the process was ended by signal {-code}"
+    return f"the process exited with code {code} before the function returned"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0][:300] if text.strip() else ""
+
+
+def _final(state: str) -> str:
+    return state if state in (*OVER, "restarting") else "stopped"

@@ -1,0 +1,120 @@
+"""Who reads the rows of a cluster, and how far each node has read.
+
+Pure state beside the feed ledger. Under parameter servers it is up to the function who reads: with
+ParameterServerStrategy the chief alone does, and workers serve it from within ``ctx.strategy()``; where each worker
+trains by itself, all do. A node says which of them it is when it first asks for rows, or begins to serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tfos_lab import messages as m
+from tfos_lab.engine.state.events import RowsUnread
+
+_ADVICE = (
+    "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or call "
+    "ctx.stop_feed() where no more rows are wanted"
+)
+NOTHING_READ = (
+    "no node has read any row of what this cluster was fed: loop over ctx.dataset(batch_size) in the function (Keras: "
+    "model.fit(ctx.dataset(...), epochs=ctx.epochs)), feed no data, or call ctx.stop_feed() where none is wanted"
+)
+
+NOBODY_READS = (
+    "all nodes that train only serve others, and none reads rows: in a cluster with parameter servers the chief reads, "
+    "elsewhere nodes read that do not call ctx.serve()"
+)
+
+
+def never_asked(nodes: list[str], waited_s: float) -> str:
+    """Say that nobody knows whether these nodes read."""
+    return (
+        f"{', '.join(nodes)} neither asked for rows nor began to serve within {waited_s:g} s: have each call "
+        "ctx.dataset, or serve the chief with ctx.strategy() (ctx.serve() for a server of your own), or raise "
+        "feed_timeout (timeout_s of cluster.train)"
+    )
+
+
+class Readers:
+    """The nodes that train, and what they do with rows.
+
+    Parameters
+    ----------
+    names : dict of int to str
+        The nodes that train, by seat.
+    all_read : bool
+        Whether they all read, as far as nobody says otherwise: not under parameter servers.
+    """
+
+    def __init__(self, names: Mapping[int, str], *, all_read: bool) -> None:
+        self._names = names
+        self._all_read = all_read
+        self._asking: set[int] = set()
+        self._serving: set[int] = set()
+        self._progress: dict[int, dict[int, tuple[int, int]]] = {}
+        self._taken: dict[int, int] = {}
+
+    def handle(self, message: m.FromAgent) -> None:
+        """Take one agent's message in."""
+        match message:
+            case m.RowsWanted(seat=seat) | m.DatasetOpened(seat=seat):
+                self._asking.add(seat)
+            case m.Progressed(seat=seat, state="serving") if seat in self._names:
+                self._serving.add(seat)
+            case m.RowsTaken(seat=seat, rows=rows, feeds=feeds):
+                self._taken[seat] = rows
+                self._progress[seat] = feeds
+
+    @property
+    def seats(self) -> list[int]:
+        """The nodes that read, or may do so."""
+        return [seat for seat in self._names if seat not in self._serving]
+
+    def undecided(self, returned: Iterable[int]) -> list[str]:
+        """Return the nodes of which nobody knows yet whether they read; those that have returned never will."""
+        if self._all_read:
+            return []
+        decided = self._asking | self._serving | set(returned)
+        return [name for seat, name in self._names.items() if seat not in decided]
+
+    @property
+    def has_read(self) -> bool:
+        """Whether any node has taken any row."""
+        return any(self._taken.values())
+
+    def unread(self, feed: int, epochs: int, rows: Mapping[int, int], now_s: float) -> RowsUnread | None:
+        """Return what nodes have left of a feed of which they hold ``rows``, all to be read ``epochs`` times."""
+        left = {}
+        for seat, held in rows.items():
+            epochs_read, taken = self._progress.get(seat, {}).get(feed, (0, 0))
+            # The last step may have been taken, and left, before anybody knew that it was the last.
+            if epochs_read < epochs and taken < held * epochs:
+                left[self._names[seat]] = epochs_read, taken, held
+        if not left:
+            return None
+        return RowsUnread(
+            time_s=now_s,
+            feed=feed,
+            epochs=epochs,
+            epochs_read={node: epochs_read for node, (epochs_read, _, _) in left.items()},
+            rows_taken={node: taken for node, (_, taken, _) in left.items()},
+            rows={node: held for node, (_, _, held) in left.items()},
+        )
+
+
+def unread_words(event: RowsUnread) -> str:
+    """Say what nodes have left unread, and what to do about it."""
+    nodes: dict[str, list[str]] = {}
+    for node in event.rows:
+        nodes.setdefault(_share(event, node), []).append(node)
+    parts = "; ".join(f"{', '.join(names)} read {share}" for share, names in nodes.items())
+    return f"rows were left unread: {parts}. To train on all of them, {_ADVICE}"
+
+
+def _share(event: RowsUnread, node: str) -> str:
+    if not event.rows_taken[node]:
+        return "none of its rows"
+    if event.epochs > 1:
+        return f"{event.epochs_read[node]} of {event.epochs} epochs"
+    return f"{event.rows_taken[node]:,} of {event.rows[node]:,} rows"

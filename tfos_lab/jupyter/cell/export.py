@@ -1,0 +1,220 @@
+"""Writes a ``%%tfos`` cell as a script for spark-submit, with the earlier cells that it builds on."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from IPython.core.displayhook import DisplayHook
+
+from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.cell.free_names import early_reads
+from tfos_lab.jupyter.cell.symbols import own_nodes, stored_names
+from tfos_lab.jupyter.options.line import split_line
+from tfos_lab.jupyter.options.table import BY_NAME, CellOptions, takes_value
+
+_MARK = "# Written by `%tfos export` from a notebook."
+_INDENT = "    "
+
+# Options that are expressions: in the script they are written as in the notebook, not as the value they had.
+_EXPRESSIONS = ("data", "args", "spark", "env", "columns")
+_TRAIN = {"epochs": "epochs", "columns": "columns", "remainder": "remainder", "feed_timeout": "timeout_s"}
+_RUN_NAMES = {"reservation_timeout": "reservation_timeout_s", "grace": "grace_s"}
+_NOT_IN_SCRIPTS = ("background", "replace", "args", "data", "spark", *_TRAIN)
+# Cell magics whose body is plain Python.
+_PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
+
+
+_DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Pass)
+
+
+class FinishedCell(NamedTuple):
+    """The ``%%tfos`` cell to write: its line and body, what they meant, and which local names it captured."""
+
+    line: str
+    body: str
+    options: CellOptions
+    captured: Sequence[str]
+
+
+def export(path: str, cell: FinishedCell, earlier: Iterable[str]) -> Path:
+    """Write the cell as a script and return its path.
+
+    Parameters
+    ----------
+    path : str
+        Where to write; an older export is replaced, any other file is left alone.
+    cell : FinishedCell
+        The cell.
+    earlier : iterable of str
+        The texts of the cells that were run before, oldest first.
+
+    Raises
+    ------
+    ConfigError
+        If the file is somebody else's.
+    """
+    target = Path(path).expanduser()
+    if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
+        raise ConfigError([f"{target} exists and was not written by %tfos export: give another name, or remove it"])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(script(cell, earlier), encoding="utf-8")
+    return target
+
+
+def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
+    """Return the cell as the text of a script."""
+    texts = {item.key: item.value or "True" for item in split_line(cell.line, takes_value).items}
+    expressions = [text for name, text in texts.items() if name in _EXPRESSIONS]
+    own = stored_names(ast.parse(cell.body).body) | {"args", "ctx"}
+    needed = _used_names(cell.body) - own | set(cell.captured) | {"spark"}
+    needed = needed.union(*map(_used_names, expressions))
+    cells, missing = needed_cells(needed, earlier)
+    parts = [
+        f"{_MARK}\n# Run it with:  spark-submit THIS_FILE.py",
+        "from pyspark.sql import SparkSession\n\nimport tfos_lab",
+        *cells,
+    ]
+    if "spark" in missing:
+        parts.append("spark = SparkSession.builder.getOrCreate()")
+    unknown = sorted(missing - {"spark"})
+    if unknown:
+        parts.append(f"# The notebook's cells did not define: {', '.join(unknown)}")
+    parts += [_function(cell), _main(cell.options, texts)]
+    return "\n\n".join(parts) + "\n"
+
+
+def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], set[str]]:
+    """Return the cells that define or change the needed names, in order, and the names that none defines."""
+    cells = [cell for cell in map(_EarlierCell.read, earlier) if cell is not None]
+    wanted, before = set(needed), set[str]()
+    while wanted != before:  # a function may use what a later cell defines
+        before = set(wanted)
+        for cell in cells:
+            if cell.gives & wanted:
+                wanted |= cell.takes
+    chosen = [cell for cell in cells if cell.gives & wanted]
+    # Definitions that were run again as they were need not be made again.
+    sources = [cell.source for n, cell in enumerate(chosen) if not (cell.only_defines and cell in chosen[:n])]
+    defined = set().union(*(cell.gives for cell in chosen))
+    return sources, {name for name in needed - defined if not hasattr(builtins, name)}
+
+
+class _EarlierCell(NamedTuple):
+    """A cell that was run before: which names it gives a value to or changes, and which it uses."""
+
+    source: str
+    gives: frozenset[str]
+    takes: frozenset[str]
+    only_defines: bool
+
+    @classmethod
+    def read(cls, text: str) -> _EarlierCell | None:
+        """Return what a cell does, or None if it is no Python."""
+        source = _as_python(text).strip()
+        tree = _parse(source)
+        if tree is None:
+            return None
+        gives = frozenset(stored_names(tree.body) | _changed_names(tree))
+        return cls(source, gives, frozenset(_used_names(source)), all(isinstance(n, _DEFINITIONS) for n in tree.body))
+
+
+def _as_python(text: str) -> str:
+    """Return a cell without what only the notebook understands."""
+    lines = text.strip("\n").split("\n")
+    if lines[0].startswith("%%"):
+        if not lines[0].startswith(_PYTHON_MAGICS):
+            return ""
+        lines = lines[1:]
+    lines = [re.sub(r"^([%!].*)$", r"# \1", line) for line in lines]
+    return "\n".join(re.sub(r"^(\s+)([%!].*)$", r"\1pass  # \2", line) for line in lines)
+
+
+def _parse(source: str) -> ast.Module | None:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _used_names(source: str) -> set[str]:
+    """Return the names that a cell, or an expression, takes from those before it: no locals of what it defines."""
+    tree = _parse(source)
+    if tree is None:
+        return set()
+    reads = early_reads(tree.body)
+    return set(reads.certain | reads.possible)
+
+
+def _changed_names(tree: ast.Module) -> set[str]:
+    """Return the names whose values statements change in place: ``rows.append(1)``, ``conf['a'] = 1``."""
+    roots = set()
+    for node in own_nodes(tree.body):
+        changed: list[ast.expr] = []
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            changed = [node.value.func]
+        elif isinstance(node, ast.Assign):
+            changed = list(node.targets)
+        elif isinstance(node, ast.AugAssign):
+            changed = [node.target]
+        for target in changed:
+            root: ast.expr = target
+            while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+                root = root.func if isinstance(root, ast.Call) else root.value
+            if isinstance(root, ast.Name) and root is not target:
+                roots.add(root.id)
+    return roots
+
+
+# ---- the function ---------------------------------------------------------------------------------------------------
+
+
+def _function(cell: FinishedCell) -> str:
+    captured = "".join(f", {name}={name}" for name in cell.captured)
+    signature = f"def map_fun(args, ctx=None{', *' if captured else ''}{captured}):"
+    return f"{signature}\n{_indent(_with_return(cell.body.strip(chr(10))))}"
+
+
+def _with_return(body: str) -> str:
+    """Put ``return`` before a last expression, as the cell had it."""
+    last = ast.parse(body).body[-1]
+    if not isinstance(last, ast.Expr) or DisplayHook.semicolon_at_end_of_expression(body):  # type: ignore[no-untyped-call]
+        return body
+    lines = body.split("\n")
+    line = lines[last.lineno - 1].encode()
+    lines[last.lineno - 1] = (line[: last.col_offset] + b"return " + line[last.col_offset :]).decode()
+    return "\n".join(lines)
+
+
+def _indent(source: str) -> str:
+    """Indent code, but not what lies within strings of several lines."""
+    within: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
+            within.update(range(token.start[0] + 1, token.end[0] + 1))
+    lines = source.split("\n")
+    return "\n".join(
+        line if number in within or not line.strip() else _INDENT + line for number, line in enumerate(lines, 1)
+    )
+
+
+def _main(options: CellOptions, texts: dict[str, str]) -> str:
+    """Return the part that runs the function as the cell's line said."""
+    keywords = [f"spark={texts.get('spark', 'spark')}"]
+    asked = [name for name in texts if name in BY_NAME and name not in _NOT_IN_SCRIPTS]
+    keywords += [f"{_RUN_NAMES.get(name, name)}={getattr(options, name)!r}" for name in asked]
+    name = options.name
+    lines = [f"{name} = tfos_lab.run(map_fun, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]
+    if options.tensorboard:
+        lines.append(f'{_INDENT}print("TensorBoard:", {name}.tensorboard_url)')
+    if options.data is not None:
+        fed = [f"{keyword}={getattr(options, option)!r}" for option, keyword in _TRAIN.items() if option in texts]
+        lines.append(f"{_INDENT}{name}.train({', '.join([texts['data'], *fed])})")
+    lines.append(f"{_INDENT}print({name}.wait())")
+    return 'if __name__ == "__main__":\n' + "\n".join(_INDENT + line for line in lines)

@@ -1,0 +1,100 @@
+"""How errors of tfos_lab look in a notebook: sentences for what can be mended, the remote traceback for what failed.
+
+The engine raises plain exceptions and knows nothing of this; loading the extension teaches their classes to render
+themselves, which is IPython's own hook for it.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import traceback
+from typing import Any
+
+from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, TfosError
+from tfos_lab.jupyter.cell.function import CellSyntaxError
+from tfos_lab.payload import notebook_sources
+
+# IPython calls it, if an exception has it, to get the lines to show.
+_HOOK = "_render_traceback_"
+_RED = "\x1b[31m"
+_PLAIN = "\x1b[39m"
+_INDENT = "  "
+
+
+def install(shell: Any) -> None:
+    """Let the shell show our errors in our way; may be called twice."""
+    for kind in (TfosError, ClusterInterrupted):
+        setattr(kind, _HOOK, render_error)
+    previous, show_previous = shell.custom_exceptions, shell.CustomTB
+    if CellSyntaxError in previous:
+        return
+
+    def show(shell: Any, kind: Any, error: Any, tb: Any, tb_offset: Any = None) -> Any:
+        if isinstance(error, CellSyntaxError):
+            shell.showsyntaxerror()  # without the frames of the magic
+            return None
+        return show_previous(kind, error, tb, tb_offset=tb_offset)
+
+    shell.set_custom_exc((*previous, CellSyntaxError), show)
+
+
+def render_error(error: BaseException) -> list[str]:
+    """Return the lines that a notebook shows for an error of tfos_lab."""
+    match error:
+        case NodeFailed():
+            lines = _node_failed(error)
+        case ConfigError(problems=problems) if len(problems) > 1:
+            lines = [_headline("ConfigError", f"{len(problems)} problems")]
+            lines += [f"{_INDENT}• {problem}" for problem in problems]
+        case ClusterInterrupted():
+            lines = [_headline("KeyboardInterrupt", str(error))]
+        case _:
+            lines = [_headline(type(error).__name__, str(error))]
+    return [*lines, *_own_lines(error)]
+
+
+def _node_failed(error: NodeFailed) -> list[str]:
+    """Return the first failing node's traceback; the same of others, and what followed from it, in a line each."""
+    nodes = _listed([error.node, *error.also])
+    lines = [_headline("NodeFailed", f"{nodes} failed")]
+    if error.traceback:
+        *above, last = error.traceback.rstrip().split("\n")
+        lines += ["", *above, _coloured_end(last, error.kind)]
+    else:
+        lines[0] += f": {error.kind}: {error.message}" if error.message else f": {error.kind}"
+        if error.log_tail:
+            lines += ["", f"last lines of {error.node}:", *_indented(error.log_tail)]
+    if error.consequences:
+        lines += ["", f"{_listed(sorted(error.consequences))} ended because {error.node} was gone."]
+    return lines
+
+
+def _own_lines(error: BaseException) -> list[str]:
+    """Return where in the notebook the error arose, if that says more than the ``%%tfos`` line does."""
+    lines = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        label = notebook_sources.label(frame.filename)
+        text = linecache.getline(frame.filename, frame.lineno or 0).strip()
+        if label and text and not text.startswith(("%%tfos", "get_ipython()")):
+            name = "" if frame.name == "<module>" else f", in {frame.name}"
+            lines += [f"{_INDENT}{label}, line {frame.lineno}{name}", f"{_INDENT * 2}{text}"]
+    return ["", *lines] if lines else []
+
+
+def _headline(name: str, text: str) -> str:
+    return f"{_RED}{name}{_PLAIN}: {text}"
+
+
+def _coloured_end(line: str, kind: str) -> str:
+    """Colour the exception's name where the traceback's last line begins with it."""
+    found = re.match(rf"(?:[\w.]+\.)?{re.escape(kind)}(?=$|:)", line)
+    return f"{_RED}{found[0]}{_PLAIN}{line[found.end() :]}" if found else line
+
+
+def _indented(text: str) -> list[str]:
+    return [f"{_INDENT}{line}" for line in text.rstrip().split("\n")]
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,0 +1,176 @@
+"""The metrics as they stay in the notebook: small line charts in inline SVG, without script.
+
+``static/charts.js`` draws the same ones live; both have the same measures, so that the end of a cell moves nothing.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+
+from tfos_lab.engine.metrics import by_weight, steps_go_on
+from tfos_lab.jupyter.display.series import Point, SeriesPoints
+from tfos_lab.jupyter.display.summary import format_metric
+
+WIDTH, HEIGHT = 320, 130
+LEFT, RIGHT, TOP, BOTTOM = 46, 8, 6, 20
+
+MAX_CHARTS = 9
+MAX_LINES = 32
+# What all lines of a saved cell cost together.
+_MAX_POINTS = 5_000
+_LINE_POINTS = (16, 160)
+
+Places = list[tuple[float, float | None]]
+
+
+def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str]) -> str:
+    """Return one chart for each metric, or nothing where nothing was reported.
+
+    Parameters
+    ----------
+    series : list of SeriesPoints
+        What was reported; see `tfos_lab.jupyter.display.series`.
+    nodes : list of str
+        All nodes of the cluster, in order: the place says the colour.
+    """
+    names = by_weight(dict.fromkeys(one["metric"] for one in series))
+    series = sorted(series, key=lambda one: nodes.index(one["node"]) if one["node"] in nodes else len(nodes))
+    if not names:
+        return ""
+    budget = max(_LINE_POINTS[0], min(_LINE_POINTS[1], _MAX_POINTS // len(series)))
+    charts = [
+        _render_chart(name, [one for one in series if one["metric"] == name][:MAX_LINES], nodes, budget)
+        for name in names[:MAX_CHARTS]
+    ]
+    more = f'<div class="tfos-note">and {len(names) - MAX_CHARTS} more metrics</div>' if len(names) > MAX_CHARTS else ""
+    return (
+        '<details class="tfos-metrics" open><summary>Metrics</summary>'
+        f'<div class="tfos-charts">{"".join(charts)}</div>{more}</details>'
+    )
+
+
+def _render_chart(name: str, series: Sequence[SeriesPoints], nodes: Sequence[str], budget: int) -> str:
+    by_step = all(steps_go_on(step for _, step, _ in _all_points(one)) for one in series)
+    lines = {one["node"]: _thin(_places(_all_points(one), by_step=by_step), budget) for one in series}
+    across = _Scale([x for line in lines.values() for x, _ in line], LEFT, WIDTH - RIGHT)
+    up = _Scale([y for line in lines.values() for _, y in line if y is not None], HEIGHT - BOTTOM, TOP)
+    last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in lines.items()}
+    body = "".join(
+        _render_line(line, across, up, nodes.index(node) % 7 if node in nodes else 6) for node, line in lines.items()
+    )
+    label = f"{name}: " + ", ".join(f"{node} {_value(last[node])}" for node in list(lines)[:8])
+    return (
+        f'<figure class="tfos-chart"><figcaption><b>{html.escape(name)}</b> '
+        f'<span class="tfos-facts">{html.escape(_range_text(list(last.values())))}</span></figcaption>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" aria-label="{html.escape(label)}">'
+        f"{_render_axes(across, up, by_step=by_step)}{body}</svg></figure>"
+    )
+
+
+def _all_points(one: SeriesPoints) -> list[Point]:
+    return one["points"] if one["last"] is None else [*one["points"], one["last"]]
+
+
+def _places(points: Iterable[Point], *, by_step: bool) -> Places:
+    return [(float(step) if by_step and step is not None else time_s, value) for time_s, step, value in points]
+
+
+def _thin(places: Places, at_most: int) -> Places:
+    """Return about ``at_most`` of the points: of each stretch the lowest and the highest, so that no peak is lost."""
+    if len(places) <= at_most:
+        return places
+    stretch = math.ceil(len(places) / (at_most / 2))
+    kept: Places = []
+    for start in range(0, len(places) - 1, stretch):
+        part = places[start : start + stretch]
+        finite = [place for place in part if place[1] is not None]
+        ends = [min(finite, key=_height), max(finite, key=_height)] if finite else part[:1]
+        kept += sorted(dict.fromkeys(ends), key=lambda place: place[0])
+    return [*kept, places[-1]] if kept[-1] != places[-1] else kept
+
+
+def _height(place: tuple[float, float | None]) -> float:
+    return place[1] or 0.0
+
+
+class _Scale:
+    """Values to places in the picture, with round ticks."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+        low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        if low == high:
+            pad = abs(low) * 0.1 or 1.0
+            low, high = low - pad, high + pad
+        self._low, self._per_unit = low, (end - start) / (high - low)
+        self._start = start
+        self.ticks = round_ticks(low, high)
+
+    def __call__(self, value: float) -> float:
+        return round(self._start + (value - self._low) * self._per_unit, 1)
+
+
+def round_ticks(low: float, high: float, wanted: int = 4) -> list[float]:
+    """Return about ``wanted`` round numbers between ``low`` and ``high``.
+
+    Examples
+    --------
+    >>> round_ticks(0.0, 1.0)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    rough = (high - low) / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.75)
+    digits = max(0, 1 - math.floor(math.log10(step)))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, digits) + 0.0 for number in range(first, last + 1)]
+
+
+def _render_axes(across: _Scale, up: _Scale, *, by_step: bool) -> str:
+    parts = []
+    for value in up.ticks:
+        y = up(value)
+        parts.append(f'<path class="tfos-grid" d="M{LEFT} {y}H{WIDTH - RIGHT}" stroke="currentColor" opacity=".15"/>')
+        parts.append(f'<text class="tfos-tick" x="{LEFT - 5}" y="{y + 3}" text-anchor="end">{_tick(value)}</text>')
+    for value in across.ticks:
+        if by_step and value != int(value):
+            continue
+        place = f'x="{across(value)}" y="{HEIGHT - 6}"'
+        parts.append(f'<text class="tfos-tick" {place} text-anchor="middle">{_tick(value)}</text>')
+    unit = "step" if by_step else "s"
+    parts.append(f'<text class="tfos-tick" x="{LEFT - 14}" y="{HEIGHT - 6}" text-anchor="end">{unit}</text>')
+    return "".join(parts)
+
+
+def _render_line(line: Places, across: _Scale, up: _Scale, hue: int) -> str:
+    path, pen = [], "M"
+    for x, y in line:
+        if y is None:
+            pen = "M"
+            continue
+        path.append(f"{pen}{across(x):g} {up(y):g}")
+        pen = "L"
+    drawn = f'<path d="{"".join(path)}" fill="none" stroke="currentColor" stroke-width="1.4" stroke-linejoin="round"/>'
+    lone = [place for place in line if place[1] is not None]
+    if len(lone) == 1:
+        drawn = f'<circle cx="{across(lone[0][0]):g}" cy="{up(lone[0][1] or 0):g}" r="2.5" fill="currentColor"/>'
+    return f'<g class="tfos-line tfos-hue{hue}">{drawn}</g>' if lone else ""
+
+
+def _tick(value: float) -> str:
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    return f"{value:,.10g}"
+
+
+def _value(value: float | None) -> str:
+    return "not finite" if value is None else format_metric(value)
+
+
+def _range_text(last: Sequence[float | None]) -> str:
+    finite = [value for value in last if value is not None]
+    if not finite:
+        return "not finite"
+    low, high = _value(min(finite)), _value(max(finite))
+    return low if low == high else f"{low} – {high}"

@@ -1,0 +1,132 @@
+"""What nodes have printed, as it stays in the notebook: short output as it was printed, the end of long output folded.
+
+Every node that has printed something is there, whatever their number; what each may take is bounded, so that a notebook
+does not grow with its clusters.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
+
+TailReader = Callable[[str, int], str]
+Linker = Callable[[str], "str | None"]
+
+# Whole output of so many lines is shown as it was printed, of all nodes together up to so many.
+SHORT_LINES = 10
+OPEN_LINES = 60
+# How much of each node's longer log stays: of those that failed, of others, and of all others together.
+FAILED_LINES = 60
+OTHER_LINES = 20
+ALL_LINES = 400
+_LEAST_LINES = 3
+# So many files are linked to by name; those of longer logs are linked to beside them, too.
+_MAX_FILES = 12
+_MAX_LINE_CHARS = 1_000
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """The end of a node's log; ``whole`` if it is all of it."""
+
+    node: NodeView
+    hue: int
+    runs: list[Run]
+    lines: int
+    whole: bool
+    link: str | None
+
+
+def no_link(_node: str) -> str | None:
+    """Link to no file."""
+    return None
+
+
+def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = no_link) -> list[str]:
+    """Return what each node has printed, broken nodes first, as HTML.
+
+    Parameters
+    ----------
+    view : ClusterView
+        The cluster.
+    read_tail : callable
+        ``read_tail(node, lines)`` returns the last lines of a node's log as text.
+    link_of : callable
+        ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
+    """
+    printed = [one for one in _read_all(view, read_tail, link_of) if one is not None]
+    shown, folded = _choose_shown([one for one in printed if one.whole and one.lines <= SHORT_LINES])
+    parts = [_said(shown, named=len(view.nodes) > 1)] if shown else []
+    if folded:
+        more = f"{len(folded)} more {'node' if len(folded) == 1 else 'nodes'}"
+        parts.append(f'<details class="tfos-tail"><summary>{more}</summary>{_said(folded, named=True)}</details>')
+    quick = {one.node.node for one in (*shown, *folded)}
+    return [*parts, *(_tail(one) for one in printed if one.node.node not in quick)]
+
+
+def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker = no_link) -> str:
+    """Return where the logs are, with links to them as far as they can be opened."""
+    if not run_dir:
+        return ""
+    names = [node.node for node in view.nodes[:_MAX_FILES]]
+    files = [(name, link) for name, link in zip(names, map(link_of, names), strict=True) if link]
+    links = " · ".join(f'<a href="{html.escape(link)}">{html.escape(name)}</a>' for name, link in files)
+    folder = f'<span class="tfos-path">{html.escape(str(run_dir))}</span>'
+    return f'<div class="tfos-where">Logs: {folder}{" · " if links else ""}{links}</div>'
+
+
+def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:
+    hues = {node.node: index % 7 for index, node in enumerate(view.nodes)}
+    broken = [node for node in view.nodes if node.state in summary.BROKEN_STATES]
+    others = [node for node in view.nodes if node.state not in summary.BROKEN_STATES]
+    room = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
+    failed_room = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
+    wanted = [*((node, failed_room) for node in broken), *((node, room) for node in others)]
+    return [_read(node, lines, hues[node.node], read_tail, link_of) for node, lines in wanted]
+
+
+def _read(node: NodeView, lines: int, hue: int, read_tail: TailReader, link_of: Linker) -> _Printed | None:
+    runs = render_log(read_tail(node.node, lines + 1), _MAX_LINE_CHARS)
+    count = count_lines(runs)
+    kept = last_lines(runs, lines)
+    if not plain_text(kept).strip():
+        return None
+    return _Printed(node, hue, kept, min(count, lines), whole=count <= lines, link=link_of(node.node))
+
+
+def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
+    """Return those whose output is shown, and those for whose output there is no room."""
+    shown: list[_Printed] = []
+    room = OPEN_LINES
+    for one in short:
+        if one.lines > room:
+            break
+        room -= one.lines
+        shown.append(one)
+    return shown, list(short[len(shown) :])
+
+
+def _said(printed: Sequence[_Printed], *, named: bool) -> str:
+    rows = "".join(
+        f'<div class="tfos-said tfos-hue{one.hue}" data-state="{html.escape(one.node.state)}">'
+        + (f'<span class="tfos-speaker">{html.escape(one.node.node)}</span>' if named else "")
+        + f'<pre class="tfos-log">{html_text(one.runs)}</pre></div>'
+        for one in printed
+    )
+    return f'<div class="tfos-printed">{rows}</div>'
+
+
+def _tail(one: _Printed) -> str:
+    label = f"last {one.lines} lines" if not one.whole else f"{one.lines} lines" if one.lines > 1 else "1 line"
+    whole = f' · <a href="{html.escape(one.link)}">whole log</a>' if one.link and not one.whole else ""
+    return (
+        f'<details class="tfos-tail" data-state="{html.escape(one.node.state)}">'
+        f'<summary>{html.escape(one.node.node)} <span class="tfos-facts">{label}{whole}</span></summary>'
+        f'<pre class="tfos-log">{html_text(one.runs)}</pre></details>'
+    )

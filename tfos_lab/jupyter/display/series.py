@@ -1,0 +1,112 @@
+"""What is drawn of the metrics: one bounded series for each metric and node. Pure: reports go in, points come out.
+
+A series that has grown too long gives up every second point, so that a picture costs the same after a minute and after
+a night; `cluster.metrics` has them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TypedDict
+
+from tfos_lab.engine.state.events import MetricsReported
+
+# Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).
+Point = tuple[float, int | None, float | None]
+
+# Said by the steps already.
+UNDRAWN = frozenset({"epoch"})
+MAX_METRICS = 24
+MAX_POINTS = 600
+MAX_ALL_POINTS = 60_000
+_MIN_POINTS = 60
+
+
+class SeriesPoints(TypedDict):
+    """New points of one series, or all of them where ``fresh``; ``last`` is the newest where it is not among them."""
+
+    metric: str
+    node: str
+    fresh: bool
+    points: list[Point]
+    last: Point | None
+
+
+class _Series:
+    """One line of a chart: every ``stride``-th report, and the newest."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.last: Point | None = None
+        self._sent = 0
+        self._stride = 1
+        self._passed = 0
+
+    def add(self, point: Point, at_most: int) -> None:
+        self.last = point
+        self._passed += 1
+        if self._passed < self._stride:
+            return
+        self._passed, self.last = 0, None
+        self.points.append(point)
+        if len(self.points) > at_most:
+            del self.points[1:-1:2]
+            self._stride *= 2
+            self._sent = 0
+
+    def take(self) -> tuple[bool, list[Point]]:
+        start, self._sent = self._sent, len(self.points)
+        return start == 0, self.points[start:]
+
+
+class SeriesBook:
+    """All series of one cluster."""
+
+    def __init__(self, called_s: float) -> None:
+        self._called_s = called_s
+        self._series: dict[str, dict[str, _Series]] = {}
+        self._changed: dict[tuple[str, str], None] = {}
+
+    def add(self, reports: Iterable[MetricsReported]) -> None:
+        """Take reports in."""
+        for report in reports:
+            for metric, value in report.metrics.items():
+                if metric not in UNDRAWN:
+                    self._add(metric, report, value)
+
+    def _add(self, metric: str, report: MetricsReported, value: float) -> None:
+        if metric not in self._series and len(self._series) >= MAX_METRICS:
+            return
+        own = self._series.setdefault(metric, {})
+        series = own.setdefault(report.node, _Series())
+        count = sum(len(nodes) for nodes in self._series.values())
+        time_s = round(report.time_s - self._called_s, 3)
+        point = (time_s, report.step, float(value) if math.isfinite(value) else None)
+        series.add(point, max(_MIN_POINTS, min(MAX_POINTS, MAX_ALL_POINTS // count)))
+        self._changed[metric, report.node] = None
+
+    def take(self) -> list[SeriesPoints]:
+        """Return what is new since the last call."""
+        taken = []
+        for metric, node in self._changed:
+            series = self._series[metric][node]
+            fresh, points = series.take()
+            taken.append(SeriesPoints(metric=metric, node=node, fresh=fresh, points=points, last=series.last))
+        self._changed.clear()
+        return taken
+
+    def history(self) -> list[SeriesPoints]:
+        """Return all points of all series."""
+        return [
+            SeriesPoints(metric=metric, node=node, fresh=True, points=list(series.points), last=series.last)
+            for metric, nodes in self._series.items()
+            for node, series in nodes.items()
+        ]
+
+
+def all_series(reports: Sequence[MetricsReported], called_s: float) -> list[SeriesPoints]:
+    """Return what is to be drawn of these reports."""
+    book = SeriesBook(called_s)
+    book.add(reports)
+    return book.history()

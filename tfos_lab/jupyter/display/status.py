@@ -1,0 +1,50 @@
+"""What ``%tfos`` shows: one line for each cluster of this notebook."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tfos_lab.jupyter.display import summary
+
+_COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")
+
+
+class StatusTable:
+    """The clusters of this notebook as a table, in HTML and as text."""
+
+    def __init__(self, clusters: Sequence[Any]) -> None:
+        now_s = time.time()
+        self._rows = [_row(cluster, now_s) for cluster in clusters]
+
+    def __repr__(self) -> str:
+        if not self._rows:
+            return "no cluster yet: write %%tfos above a cell"
+        table = [_COLUMNS, *self._rows]
+        widths = [max(len(row[index]) for row in table) for index in range(len(_COLUMNS))]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+
+    def _repr_html_(self) -> str:
+        if not self._rows:
+            return "no cluster yet: write <code>%%tfos</code> above a cell"
+        head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in _COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f'<td style="text-align: left">{html.escape(text)}</td>' for text in row) + "</tr>"
+            for row in self._rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _row(cluster: Any, now_s: float) -> tuple[str, ...]:
+    view = cluster.view()
+    return (
+        view.name,
+        f"{summary.STATE_SIGNS.get(view.state, '·')} {view.state}",
+        summary.headline(view),
+        summary.furthest(view),
+        view.launcher,
+        summary.format_seconds(summary.elapsed_s(view, now_s)),
+        str(cluster.run_dir),
+    )

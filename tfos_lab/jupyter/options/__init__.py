@@ -1,0 +1,1 @@
+"""The options of a ``%%tfos`` cell: parsed, evaluated, checked and completed."""

@@ -1,0 +1,94 @@
+"""Tab on the ``%%tfos`` line completes options, values and the notebook's DataFrames; on ``%tfos``, commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
+from tfos_lab.jupyter.options import values as kinds
+from tfos_lab.jupyter.options.line import split_line
+from tfos_lab.jupyter.options.table import BY_NAME, OPTIONS, Option, takes_value
+from tfos_lab.jupyter.options.values import Wrong
+
+_CELL_LINE = re.compile(r"\s*%%tfos\s(?P<rest>.*)", re.DOTALL)
+_COMMAND_LINE = re.compile(r"\s*%tfos\s+(?P<rest>.*)", re.DOTALL)
+_LAST_WORD = re.compile(r"(?:(?P<dashes>--)?(?P<key>[\w-]+)\s*=\s*)?(?P<word>\S*)$")
+
+
+def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[str]]) -> Any:
+    """Return a matcher for ``shell.Completer.custom_matchers``.
+
+    Parameters
+    ----------
+    shell : InteractiveShell
+        Whose names are completed.
+    complete_command : callable
+        Takes the finished words after ``%tfos``, returns what can follow.
+    """
+
+    @context_matcher(identifier="tfos_lab")  # type: ignore[untyped-decorator]
+    def match_tfos(context: CompletionContext) -> SimpleMatcherResult:
+        text = context.text_until_cursor
+        cell, command = _CELL_LINE.match(text), _COMMAND_LINE.match(text)
+        if cell and not "".join(context.full_text.split("\n")[: context.cursor_line]).strip():
+            word, found = complete_options(cell["rest"], shell.user_ns)
+        elif command:
+            *finished, word = re.split(r"\s+", command["rest"])
+            found = [SimpleCompletion(name, type="command") for name in complete_command(finished)]
+        else:
+            return SimpleMatcherResult(completions=[], suppress=False)
+        fitting = [completion for completion in found if completion.text.startswith(word)]
+        return SimpleMatcherResult(completions=fitting, matched_fragment=word, suppress=bool(fitting), ordered=True)
+
+    return match_tfos
+
+
+def complete_options(text: str, names: Mapping[str, Any]) -> tuple[str, list[SimpleCompletion]]:
+    """Return the unfinished word at the end of an option line, and all that could stand in its place."""
+    items, problems = split_line(text, takes_value)
+    if problems and "not closed" in problems[-1]:
+        return "", []  # within brackets or quotes: Python's own completion knows better
+    last = _LAST_WORD.search(text)
+    assert last is not None
+    word = last["word"]
+    option = BY_NAME.get((last["key"] or "").replace("-", "_")) or _option_before(text[: last.start()])
+    if option is not None:
+        return word, list(_values(option, names))
+    given = {item.key for item in items if item.end < len(text)}
+    dashes = "--" if word.startswith("-") else ""
+    return word, [_key(option, dashes) for option in OPTIONS if option.name not in given]
+
+
+def _option_before(text: str) -> Option | None:
+    """Return the option whose value comes next: ``--local`` and a space."""
+    found = re.search(r"--([\w-]+)\s+$", text)
+    option = BY_NAME.get(found[1].replace("-", "_")) if found else None
+    return option if option is not None and option.kind is not kinds.FLAG else None
+
+
+def _key(option: Option, dashes: str) -> SimpleCompletion:
+    bare = option.kind is kinds.FLAG or dashes
+    return SimpleCompletion(f"{dashes}{option.name}" if bare else f"{option.name}=", type="param")
+
+
+def _values(option: Option, names: Mapping[str, Any]) -> Iterable[SimpleCompletion]:
+    """Yield what can be the value of an option: its choices, and names of the notebook that hold a fitting value."""
+    choices = ("true", "false") if option.kind is kinds.FLAG else option.choices
+    for choice in choices:
+        yield SimpleCompletion(choice, type="value")
+    if choices or option.kind is kinds.LABEL:
+        return
+    for name, value in names.items():
+        if not name.startswith("_") and value is not None and _fits(option, name, names):
+            yield SimpleCompletion(name, type="instance")
+
+
+def _fits(option: Option, name: str, names: Mapping[str, Any]) -> bool:
+    try:
+        option.kind.read(name, names)
+    except Wrong:
+        return False
+    return True

@@ -1,0 +1,132 @@
+"""A node's life: it takes its seat, is released, runs, and ends."""
+
+from __future__ import annotations
+
+from tfos_lab.messages.common import Message, Outcome
+
+
+class Reserve(Message, frozen=True):
+    """A node takes its seat: it is there, and holds ``address`` for TensorFlow."""
+
+    seat: int
+    host: str
+    address: str
+    pid: int
+    executor: str
+    gpus: list[str]
+
+
+class Beat(Message, frozen=True):
+    """Sent every second; silence means that the node is lost. Its feeds have brought ``spooled_bytes`` so far."""
+
+    seat: int
+    spooled_bytes: int = 0
+
+
+class Progressed(Message, frozen=True):
+    """The node's child reached ``state``: ``"importing"``, ``"starting"``, ``"running"`` or ``"serving"``."""
+
+    seat: int
+    state: str
+    pid: int = 0
+
+
+class Reported(Message, frozen=True):
+    """Progress and metrics from ``ctx.report`` or the Keras callback."""
+
+    seat: int
+    step: int | None
+    total_steps: int | None
+    metrics: dict[str, float]
+    time_s: float
+
+
+class SavesTo(Message, frozen=True):
+    """The chief's function is about to save to ``path``, on a file system of its host.
+
+    The agent adds ``mark``, a file that it has put beside it: whoever sees that one shares the folder; and whether it
+    ``vanishes``, since it is in a folder that Spark removes.
+    """
+
+    seat: int
+    path: str
+    mark: str = ""
+    vanishes: bool = False
+
+
+class Ended(Message, frozen=True):
+    """The node's function has ended; its process stays until the driver says `Finish` or `Stop`."""
+
+    seat: int
+    outcome: Outcome
+
+
+class Drained(Message, frozen=True):
+    """The node's processes are gone and all its log records have been sent: nothing more comes from it."""
+
+    seat: int
+
+
+class ExecutorGone(Message, frozen=True):
+    """The JVM of the node's executor has ended: Spark has taken it back, or lost it. The node leaves with it."""
+
+    seat: int
+
+
+class Release(Message, frozen=True):
+    """All have reserved: start the child with this.
+
+    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``seat`` counts nodes in launch order.
+    ``age_s`` is how many seconds ago the cluster was called for, which may have had other nodes before. What the
+    function writes belongs into ``output_dir`` on the driver's machine ("" if it is not wanted): a node that finds the
+    file ``output_probe`` is there, any other may bring ``output_limit_bytes``.
+    """
+
+    cluster_id: str
+    seat: int
+    cluster_spec: dict[str, list[str]]
+    job_name: str
+    task_index: int
+    is_chief: bool
+    payload: bytes
+    env: dict[str, str]
+    log_dir: str
+    backup_dir: str = ""
+    default_fs: str = ""
+    working_dir: str = ""
+    grace_s: float = 10.0
+    restart: int = 0
+    age_s: float = 0.0
+    tensorboard: bool = False
+    output_dir: str = ""
+    output_probe: str = ""
+    output_limit_bytes: int = 0
+
+
+class Stop(Message, frozen=True):
+    """End the child: SIGTERM, then SIGKILL after ``grace_s`` seconds; ``reason`` where the cluster has failed."""
+
+    grace_s: float
+    reason: str = ""
+
+
+class Finish(Message, frozen=True):
+    """All training nodes have returned: the child may leave, and is ended after ``grace_s`` seconds."""
+
+    grace_s: float
+
+
+class Alive(Message, frozen=True):
+    """The driver's answer to a `Beat`; silence means that the driver is gone."""
+
+
+class Goodbye(Message, frozen=True):
+    """The driver has all it wants of this node: the agent may leave."""
+
+
+class FreeSlot(Message, frozen=True):
+    """Give the Spark task slot back; from now on live and die with the executor's JVM and the driver."""
+
+
+FromAgent = Reserve | Beat | Progressed | Reported | SavesTo | Ended | Drained | ExecutorGone
+ToAgent = Release | Stop | Finish | Alive | Goodbye | FreeSlot

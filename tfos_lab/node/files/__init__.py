@@ -1,0 +1,1 @@
+"""The node's end of file transfers."""

@@ -1,0 +1,75 @@
+"""Whether a folder is the same one for all: a node leaves a mark in it, and others look for that."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from tfos_lab.core.paths import is_local, split_scheme
+
+# A network file system shows what another host has just written after a moment.
+_PATIENCE_S = 3.0
+_STEP_S = 0.1
+_ADVICE = "give log_dir=..., a folder on a file system that all nodes share"
+
+
+class SharedFolder:
+    """One node's look at a folder.
+
+    Parameters
+    ----------
+    folder : str
+        Where all nodes are to meet; one with another scheme than ``file`` is shared by nature.
+    cluster_id, node : str
+        Whose mark it is.
+    """
+
+    def __init__(self, folder: str, cluster_id: str, node: str) -> None:
+        self._folder = folder
+        self._node = node
+        self._marks = Path(split_scheme(folder)[2]) / f".tfos-{cluster_id}" if folder and is_local(folder) else None
+        self._refusal = ""
+
+    def mark(self) -> None:
+        """Leave this node's mark; what keeps it from that is told by `problem`."""
+        if self._marks is None:
+            return
+        try:
+            self._marks.mkdir(parents=True, exist_ok=True)
+            self._mark_of(self._node).touch()
+        except OSError as error:
+            what = f"'{self._folder}' cannot be written to on {socket.gethostname()} ({error.strerror})"
+            self._refusal = f"{what}, and restarts go on from a backup in it: {_ADVICE}"
+
+    @property
+    def own_mark(self) -> str:
+        """The file that is this node's mark; "" where there is none."""
+        return "" if self._marks is None or self._refusal else str(self._mark_of(self._node))
+
+    def problem(self, nodes: Collection[str]) -> str:
+        """Say what is wrong, where marks of these nodes cannot be seen, all of which have left theirs; or nothing."""
+        if self._marks is None or self._refusal:
+            return self._refusal
+        deadline = time.monotonic() + _PATIENCE_S
+        while unseen := [node for node in nodes if not self._mark_of(node).exists()]:
+            if time.monotonic() > deadline:
+                return (
+                    f"'{self._folder}' is another folder for {self._node} (on {socket.gethostname()}) than for "
+                    f"{', '.join(unseen)}, and restarts go on from a backup in it: {_ADVICE}"
+                )
+            time.sleep(_STEP_S)
+        return ""
+
+    def clear(self) -> None:
+        """Remove this node's mark, and the folder of marks with the last of them."""
+        if self._marks is not None:
+            with contextlib.suppress(OSError):
+                self._mark_of(self._node).unlink(missing_ok=True)
+                self._marks.rmdir()
+
+    def _mark_of(self, node: str) -> Path:
+        assert self._marks is not None
+        return self._marks / node.replace(":", "-")

@@ -1,0 +1,302 @@
+"""The nursery: a small warm process from which agents or children are forked, so that a cell starts in a blink.
+
+Two kinds run on a host. The *plain* nursery has only tfos_lab imported; agents are forked from it. A *tensorflow*
+nursery has also imported TensorFlow and Keras and initialised nothing (no devices, no gRPC, no threads of ours);
+children are forked from it. `import tensorflow` costs seconds, a fork some milliseconds.
+
+A nursery serves one user, one owner (a notebook kernel or a Spark application) and one *flavour* (the Python and the
+environment that TensorFlow is imported with). It retires when idle, and leaves with its guardians (the kernel, or the
+executors' JVMs), ending what it has forked. Who talks to it: `nursery_client`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import gc
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from tfos_lab.core.processes import die_with_parent, open_pidfd, reset_signals, signal_group
+from tfos_lab.node.forkserver.requests import (
+    ExitedReply,
+    FailedReply,
+    KeepRequest,
+    NurseryRequest,
+    SpawnedReply,
+    SpawnRequest,
+)
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
+
+IDLE_S = 600.0
+# Named, not imported: these modules use the client of this very server.
+_PRELOAD = "tfos_lab.node.preload"
+_TARGETS = {
+    "agent": "tfos_lab.node.agent",
+    "child": "tfos_lab.node.child",
+    "board": "tfos_lab.node.tensorboard.process",
+}
+_decoder = msgspec.msgpack.Decoder(NurseryRequest)
+
+# What a forked process runs: (body of the request, the descriptors that came with it) → exit code.
+Target = Callable[[bytes, list[int]], int]
+
+
+class _Client:
+    """One connection: asks for at most one process, and holds its life."""
+
+    def __init__(self, frames: FrameSocket) -> None:
+        self.frames = frames
+        self.pid = 0
+        self.kept = False
+
+
+class _Forked(Exception):
+    """Raised in the forked process, so that it leaves the parent's stack before it works."""
+
+    def __init__(self, request: SpawnRequest, fds: list[int], nursery: int) -> None:
+        self.request = request
+        self.fds = fds
+        self.nursery = nursery
+
+
+class Nursery:
+    """Forks processes on request and tells when they end; single-threaded, so that forking is safe."""
+
+    def __init__(self, listener: socket.socket, lock: int, *, failure: str = "", idle_s: float = IDLE_S) -> None:
+        self._listener = listener
+        self._lock = lock
+        self._failure = failure
+        self._idle_s = idle_s
+        self._clients: set[_Client] = set()
+        self._guardians: dict[int, int] = {}
+        self._had_guardian = False
+        self._last_use = time.monotonic()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._reap)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Serve until idle for too long, or until the last guardian has gone; raises `_Forked` in forked processes."""
+        try:
+            while not self._is_over():
+                for key, _ in self._selector.select(timeout=1.0):
+                    key.data(key.fileobj)
+        except SystemExit:
+            pass
+        self._end_all()
+
+    def _is_over(self) -> bool:
+        if self._had_guardian and not self._guardians:
+            return True
+        busy = any(client.pid for client in self._clients)
+        return not busy and time.monotonic() - self._last_use > self._idle_s
+
+    def _end_all(self) -> None:
+        for client in self._clients:
+            if client.pid and not client.kept:
+                signal_group(client.pid, signal.SIGTERM)
+
+    def _accept(self, _listener: object) -> None:
+        connection, _ = self._listener.accept()
+        client = _Client(FrameSocket(connection))
+        self._clients.add(client)
+        self._selector.register(client.frames, selectors.EVENT_READ, lambda _: self._read(client))
+
+    def _read(self, client: _Client) -> None:
+        if client not in self._clients:
+            return  # dropped by what came before it in the same round
+        self._last_use = time.monotonic()
+        try:
+            for data, fds in client.frames.available():
+                self._answer(client, _decoder.decode(data), fds)
+        except (ConnectionClosed, msgspec.DecodeError):
+            self._drop(client)
+
+    def _answer(self, client: _Client, request: NurseryRequest, fds: list[int]) -> None:
+        match request:
+            case KeepRequest():
+                client.kept = True
+            case SpawnRequest():
+                self._watch(request.guardian)
+                if self._failure:
+                    _close_all(fds)
+                    self._send(client, FailedReply(reason=self._failure))
+                elif request.target:
+                    self._fork(client, request, fds)
+                else:
+                    self._send(client, SpawnedReply(pid=0))
+
+    def _fork(self, client: _Client, request: SpawnRequest, fds: list[int]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # What is sent to the child before it has signal handlers of its own waits: the nursery's would swallow it.
+        nursery = os.getpid()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            _close_all(fds)
+            self._send(client, FailedReply(reason=f"no process could be forked: {error.strerror}"))
+            return
+        if pid == 0:
+            raise _Forked(request, fds, nursery)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        # Both sides ask for the process group, so that neither can be too early with a signal.
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        _close_all(fds)
+        client.pid = pid
+        self._send(client, SpawnedReply(pid=pid))
+
+    def _send(self, client: _Client, reply: SpawnedReply | FailedReply | ExitedReply) -> None:
+        try:
+            client.frames.send(msgspec.msgpack.encode(reply))
+        except (ConnectionClosed, OSError):
+            self._drop(client)
+
+    def _drop(self, client: _Client) -> None:
+        """The one who asked has gone: end the process it asked for, unless it was told to be kept."""
+        if client not in self._clients:
+            return
+        self._clients.discard(client)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(client.frames)
+        client.frames.close()
+        if client.pid and not client.kept:
+            signal_group(client.pid, signal.SIGTERM)
+
+    def _reap(self, _wake: object) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._last_use = time.monotonic()
+            for client in [client for client in self._clients if client.pid == pid]:
+                client.pid = 0
+                self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
+
+    def _watch(self, guardian: int) -> None:
+        if guardian and guardian not in self._guardians:
+            self._had_guardian = True
+            pidfd = open_pidfd(guardian)
+            if pidfd is not None:
+                self._guardians[guardian] = pidfd
+                self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._guardian_gone(guardian))
+
+    def _guardian_gone(self, guardian: int) -> None:
+        pidfd = self._guardians.pop(guardian)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+
+    def close_in_child(self) -> None:
+        """Let go of all that belongs to the parent, in a forked process."""
+        self._selector.close()
+        self._listener.close()
+        # Or else no other nursery could take this one's place while the forked process lives.
+        os.close(self._lock)
+        for client in self._clients:
+            client.frames.close()
+        for pidfd in self._guardians.values():
+            os.close(pidfd)
+        reset_signals()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def preload(kind: str) -> str:
+    """Import what children need and return "" or the reason why it cannot be imported."""
+    try:
+        if kind == "tensorflow":
+            importlib.import_module(_PRELOAD).preload_tensorflow()
+        else:
+            for module in (*_TARGETS.values(), "tfos_lab.node.feed.flight_endpoint"):
+                importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001 - whoever asks for a process is told
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    gc.collect()
+    gc.freeze()
+    return ""
+
+
+def _listen(path: Path) -> tuple[socket.socket, int] | None:
+    """Bind the socket and hold its lock, or return None where another nursery of this flavour already serves."""
+    lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.listen(256)
+    return listener, lock
+
+
+def main() -> None:
+    """Entry point of a nursery process: listen first, then import, then serve; runs the target in forked processes."""
+    parser = argparse.ArgumentParser(description="internal: a warm process that nodes are forked from")
+    parser.add_argument("--kind", choices=["plain", "tensorflow"], required=True)
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--idle-s", type=float, default=IDLE_S)
+    options = parser.parse_args()
+    place = _listen(options.socket)
+    if place is None or os.fork():
+        os._exit(0)  # whoever started us may now connect; the imports go on in a process of nobody's
+    nursery = Nursery(*place, failure=preload(options.kind), idle_s=options.idle_s)
+    try:
+        nursery.serve()
+        options.socket.unlink(missing_ok=True)
+        return
+    except _Forked as forked:
+        request, fds, parent = forked.request, forked.fds, forked.nursery
+    nursery.close_in_child()
+    del nursery, place
+    os._exit(_run_target(request, fds, parent))
+
+
+def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
+    if request.target in ("child", "board"):
+        die_with_parent(parent)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    try:
+        run: Target = importlib.import_module(_TARGETS[request.target]).run
+        return run(request.body, fds)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    except BaseException:  # noqa: BLE001 - the last frame of a process: report and leave, whatever it was
+        traceback.print_exc()
+        return 1
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()

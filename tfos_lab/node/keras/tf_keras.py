@@ -1,0 +1,145 @@
+"""Patches Keras 2 (tf_keras), so that N nodes show the numbers that one process would; see `row_counts`.
+
+Who talks to it: `keras_workers`, whenever tf_keras may have been loaded.
+"""
+# ruff: noqa: SLF001 - what has to be patched is private
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfos_lab.node.keras.presharded import has_own_rows, is_across_workers
+from tfos_lab.node.keras.row_counts import (
+    PATCHED,
+    RowMode,
+    StepRows,
+    counted,
+    forgetting_rows,
+    mode_of,
+    rows_of,
+    seeing_real_rows,
+)
+
+_mode: list[RowMode | None] = [None]
+
+
+def patch_tf_keras() -> None:
+    """Patch Keras 2, if it is loaded; may be called twice."""
+    training = sys.modules.get("tf_keras.src.engine.training")
+    utils = sys.modules.get("tf_keras.src.engine.compile_utils")
+    if training is None or utils is None or hasattr(utils.MetricsContainer.update_state, PATCHED):
+        return
+    model, losses, metrics = training.Model, utils.LossesContainer, utils.MetricsContainer
+    metrics.update_state = seeing_real_rows(metrics.update_state, _rows_of_tf_keras)
+    losses.__call__ = _losses_of_real_rows(losses.__call__)
+    handler = sys.modules["tf_keras.src.engine.data_adapter"].DataHandler
+    handler.enumerate_epochs = _begun_with_its_epoch(handler.enumerate_epochs)
+    model.fit = _with_mode(model.fit, training)
+    model.evaluate = _with_mode(model.evaluate, training)
+    for name in ("train_step", "test_step"):
+        setattr(model, name, _forgetting(getattr(model, name)))
+
+
+class _BegunWithItsEpoch:
+    """A dataset whose first iterator is none: tf_keras begins one before the first epoch, and throws it away there.
+
+    It would have drawn rows by then, of a small feed perhaps all of an epoch.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._has_begun = False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._has_begun:
+            return iter(self._dataset)
+        self._has_begun = True
+        return iter(())
+
+
+def _begun_with_its_epoch(enumerate_epochs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(enumerate_epochs)
+    def enumerate_with_rows(handler: Any) -> Iterator[Any]:
+        adapter, dataset = handler._adapter, handler._dataset
+        if not has_own_rows(getattr(adapter, "_dataset", None)) or not adapter.should_recreate_iterator():
+            yield from enumerate_epochs(handler)
+            return
+        handler._dataset = _BegunWithItsEpoch(dataset)
+        try:
+            yield from enumerate_epochs(handler)
+        finally:
+            handler._dataset = dataset
+
+    return enumerate_with_rows
+
+
+def _rows_of_tf_keras(weights: Any) -> StepRows | None:
+    return None if _mode[0] is None else rows_of(weights, _mode[0])
+
+
+def _take_results_as_they_are(model: Any, training: Any) -> None:
+    """Undo that metrics are summed over workers between two ends of an epoch: each has the result over all of them.
+
+    What a step of the user's own returns may differ between workers, and stays the sum that its author was promised.
+    """
+    if type(model).train_step is training.Model.train_step and type(model).test_step is training.Model.test_step:
+        model.distribute_reduction_method = "first"
+
+
+def _with_mode(run: Callable[..., Any], training: Any) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def run_with_mode(model: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        before = _mode[0]
+        _mode[0] = mode_of(x, model.distribute_strategy)
+        if is_across_workers(model.distribute_strategy) and model.distribute_reduction_method == "auto":
+            _take_results_as_they_are(model, training)
+        name = f"{run.__name__.replace('fit', 'train').replace('evaluate', 'test')}_function"
+        if getattr(model, "_tfos_lab_mode", {}).get(name) != _mode[0]:
+            setattr(model, name, None)
+            model.__dict__["_tfos_lab_mode"] = {**getattr(model, "_tfos_lab_mode", {}), name: _mode[0]}
+        try:
+            return run(model, x, *args, **kwargs)
+        finally:
+            _mode[0] = before
+
+    return run_with_mode
+
+
+def _forgetting(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    def forgetting(model: Any, data: Any) -> Any:
+        with forgetting_rows():
+            return step(model, data)
+
+    return forgetting
+
+
+class _CountedMean:
+    """Stands in for a container's mean of losses while a step is traced."""
+
+    def __init__(self, mean: Any, rows: StepRows, penalties: Any) -> None:
+        self.update_state = counted(mean.update_state, lambda: rows, lambda: penalties)
+
+
+def _losses_of_real_rows(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def __call__(  # noqa: N807 - it is that method
+        losses: Any, y_true: Any, y_pred: Any, sample_weight: Any = None, regularization_losses: Any = None
+    ) -> Any:
+        rows = _rows_of_tf_keras(sample_weight)
+        if rows is None:
+            return call(losses, y_true, y_pred, sample_weight, regularization_losses)
+        if not losses.built:
+            losses.build(y_pred)
+        total, per_output = losses._total_loss_mean, losses._per_output_metrics
+        losses._total_loss_mean = _CountedMean(total, rows, regularization_losses or [])
+        losses._per_output_metrics = [mean and _CountedMean(mean, rows, []) for mean in per_output]
+        try:
+            return call(losses, y_true, y_pred, sample_weight, regularization_losses)
+        finally:
+            losses._total_loss_mean, losses._per_output_metrics = total, per_output
+
+    return __call__

@@ -1,0 +1,1 @@
+"""A node's log: kept whole on disk, and sent to the driver."""

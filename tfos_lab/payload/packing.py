@@ -1,0 +1,230 @@
+"""The user's function and its arguments as bytes, packed on the driver and unpacked on each node.
+
+Functions and classes of the notebook travel by value, with the names they refer to and their source text; those of
+importable modules travel as a reference, and the node imports the module. What cannot travel is refused on the driver,
+before anything is launched, with the name that the user knows it by.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import types
+from typing import Any
+
+import cloudpickle
+
+from tfos_lab.errors import PayloadError
+from tfos_lab.payload import notebook_sources
+from tfos_lab.payload.closure import Capture, captures, find_culprit
+from tfos_lab.payload.unpicklable import Refusal, refusal
+
+LIMIT_BYTES = 1 << 30
+
+# The version goes first: a code object unpacked by another minor version of Python crashes the process.
+_HEADER = b"tfos\x01" + bytes(sys.version_info[:2])
+_DEFAULT_ADVICE = "Make it inside the cell, or capture plain data instead"
+_RAW_DATA_ADVICE = "Feed the rows with data=..., or load them from files inside the cell"
+
+
+def pack(map_fun: Any, args: Any, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
+    """Return ``map_fun`` and ``args`` as bytes for `unpack`.
+
+    Parameters
+    ----------
+    map_fun : callable
+        Called on each node as ``map_fun(args, ctx)``.
+    args : object
+        Anything that pickles.
+    limit_bytes : int
+        Larger payloads are refused.
+
+    Raises
+    ------
+    PayloadError
+        Naming the captured name that cannot travel, why, and what to do.
+    """
+    if not callable(map_fun):
+        raise PayloadError(
+            name="map_fun",
+            type_name=type(map_fun).__name__,
+            reason="it is not a function",
+            advice="Pass a function that takes (args, ctx)",
+        )
+    sink = _Sink(limit_bytes, keep=True)
+    sink.write(_HEADER)
+    try:
+        pickler = _Pickler(sink)
+        pickler.dump((map_fun, args))
+        pickle.dump(notebook_sources.collect(pickler.filenames), sink)
+    except _TooLarge:
+        raise _too_large(map_fun, args, limit_bytes) from None
+    except Exception as error:
+        raise _explain(map_fun, args, error) from error
+    return sink.getvalue()
+
+
+def unpack(data: bytes) -> tuple[Any, Any]:
+    """Return the function and arguments that `pack` packed, and make their sources known to this process.
+
+    Raises
+    ------
+    PayloadError
+        If this process cannot rebuild them: another version of Python, a module that is not installed here.
+    """
+    if not data.startswith(_HEADER):
+        raise _foreign(data)
+    stream = io.BytesIO(data)
+    stream.seek(len(_HEADER))
+    try:
+        # The driver's word is law on a node: it is the user's own function that is unpacked here.
+        map_fun, args = pickle.load(stream)  # noqa: S301
+        notebook_sources.register(pickle.load(stream))  # noqa: S301
+    except ModuleNotFoundError as error:
+        raise PayloadError(
+            name=error.name or "a module",
+            type_name="module",
+            reason="this node cannot import it",
+            advice="Install it on the nodes, or define what you need of it in the notebook, whose code travels along",
+        ) from error
+    except Exception as error:
+        raise PayloadError(
+            name=getattr(error, "name", None) or "the function",
+            type_name=type(error).__name__,
+            reason=f"this node cannot rebuild it: {_first_line(error)}",
+            advice="Install the same versions of your packages on the nodes and in the notebook",
+        ) from error
+    return map_fun, args
+
+
+def captured_sizes(map_fun: Any, args: Any) -> dict[str, int]:
+    """Return how many bytes each captured name takes, largest first; names that do not pickle are left out."""
+    sizes: dict[str, int] = {}
+    for capture in captures(map_fun, args):
+        sink = _Sink(sys.maxsize, keep=False)
+        if _failure(capture.value, sink) is None:
+            sizes[capture.path] = sink.size_bytes
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+class _Refused(Exception):
+    """Something on the way is refused."""
+
+    def __init__(self, value: Any, why: Refusal) -> None:
+        super().__init__(why.reason)
+        self.value = value
+        self.why = why
+
+
+class _TooLarge(Exception):
+    """The payload has passed its limit."""
+
+
+class _Sink(io.BytesIO):
+    """Counts what is written, keeps it if asked to, and stops at a limit."""
+
+    def __init__(self, limit_bytes: int, *, keep: bool) -> None:
+        super().__init__()
+        self.size_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._keep = keep
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.size_bytes += size
+        if self.size_bytes > self._limit_bytes:
+            raise _TooLarge
+        return super().write(data) if self._keep else size
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Refuses what cannot travel, wherever it lies, and notes the files that notebook functions come from."""
+
+    def __init__(self, sink: _Sink) -> None:
+        super().__init__(sink, protocol=pickle.HIGHEST_PROTOCOL)
+        self.filenames: set[str] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        why = refusal(obj)
+        if why is not None:
+            raise _Refused(obj, why)
+        for name in ("stdout", "stderr"):
+            if obj is getattr(sys, name):
+                return getattr, (sys, name)
+        if isinstance(obj, types.FunctionType) and obj.__module__ in (None, "__main__"):
+            self.filenames.add(obj.__code__.co_filename)
+        return super().reducer_override(obj)
+
+
+def _failure(value: Any, sink: _Sink | None = None) -> Exception | None:
+    """Return what packing a value alone raises, or None if it travels."""
+    try:
+        _Pickler(sink or _Sink(sys.maxsize, keep=False)).dump(value)
+    except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
+        return error
+    return None
+
+
+def _travels(value: Any) -> bool:
+    return _failure(value) is None
+
+
+def _explain(map_fun: Any, args: Any, error: Exception) -> PayloadError:
+    """Find the name behind a failed packing, and say what to do."""
+    culprit = find_culprit(map_fun, args, _travels)
+    if culprit is None:
+        culprit = Capture(getattr(map_fun, "__name__", "map_fun"), map_fun)
+    why = refusal(culprit.value)
+    if why is None:
+        why = _generic(culprit.value, error)
+    through = f" (used by {culprit.via[-1]}())" if len(culprit.via) > 1 else ""
+    return PayloadError(
+        name=culprit.path,
+        type_name=type(culprit.value).__name__,
+        reason=why.reason + through,
+        advice=why.advice.format(name=culprit.path),
+    )
+
+
+def _generic(value: Any, error: Exception) -> Refusal:
+    """Say why a value that nothing is known against did not travel."""
+    error = _failure(value) or error
+    if isinstance(error, _Refused):
+        return Refusal(f"it holds a {type(error.value).__name__}, and {error.why.reason}", _DEFAULT_ADVICE)
+    return Refusal(_first_line(error), _DEFAULT_ADVICE)
+
+
+def _too_large(map_fun: Any, args: Any, limit_bytes: int) -> PayloadError:
+    sizes = captured_sizes(map_fun, args)
+    biggest = [f"{name} {size / 1e6:,.0f} MB" for name, size in list(sizes.items())[:3] if size >= 5e5]
+    name = next(iter(sizes), "args")
+    values = {capture.path: capture.value for capture in captures(map_fun, args)}
+    return PayloadError(
+        name=name,
+        type_name=type(values.get(name)).__name__,
+        reason=(
+            f"the function and what it captures take more than {limit_bytes / 1e6:,.0f} MB "
+            f"({', '.join(biggest) or 'many small values'})"
+        ),
+        advice=_RAW_DATA_ADVICE,
+    )
+
+
+def _foreign(data: bytes) -> PayloadError:
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if data[:5] == _HEADER[:5] and len(data) >= len(_HEADER):
+        reason = f"it was packed by Python {data[5]}.{data[6]}, and this node runs Python {here}"
+    else:
+        reason = "these bytes were not packed by this version of tfos_lab"
+    return PayloadError(
+        name="the function",
+        type_name="payload",
+        reason=reason,
+        advice="Give the nodes the notebook's environment: point spark.pyspark.python at the same Python",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -1,0 +1,181 @@
+"""A model on an executor: loaded once for each Python worker, described, and asked for predictions.
+
+`tfos_lab.scoring.predict` calls it on the executors, and reads the description. Only here is TensorFlow imported.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tfos_lab.data.model_files import package_that_wrote
+from tfos_lab.errors import ConfigError
+from tfos_lab.scoring.description import ModelSource, describe, named_outputs
+
+Array = np.ndarray[Any, Any]
+Outputs = dict[str, Array]
+
+# The model that was loaded last, by what it was loaded from: what describes it also scores.
+_loaded: dict[ModelSource, Any] = {}
+
+
+def describe_task(
+    batches: Iterator[pa.RecordBatch], source: Mapping[str, Any], custom_objects: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    """Load a model on an executor, and yield one row that describes it, or says why it cannot be loaded."""
+    for _ in batches:
+        pass  # Spark throws away the worker of a task that leaves rows unread, and the model with it.
+    described, problem = "", ""
+    try:
+        described = describe(_load(ModelSource(**source), custom_objects)).to_json()
+    except Exception as error:  # noqa: BLE001 - the driver raises it with its own words
+        problem = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
+    yield pa.RecordBatch.from_pydict({"described": [described], "problem": [problem]})
+
+
+def make_scorer(
+    source: Mapping[str, Any],
+    custom_objects: Mapping[str, Any],
+    inputs: Sequence[str],
+    outputs: Sequence[tuple[str, str, bool]],
+) -> Callable[..., Any]:
+    """Load a model, and return the function that Spark calls with an array for each input.
+
+    Parameters
+    ----------
+    source, custom_objects : mapping
+        Fields of a `ModelSource`; classes and functions that the model needs.
+    inputs : sequence of str
+        The model's names of the arrays.
+    outputs : sequence of (str, str, bool)
+        Name, NumPy dtype, and whether a row's values are an array, for each output wanted.
+    """
+    model = _load(ModelSource(**source), custom_objects)
+
+    def score(arrays: Sequence[Array]) -> Any:
+        found = _call(model, dict(zip(inputs, arrays, strict=True)))
+        shaped = {output[0]: _shaped(found, *output, rows=len(arrays[0])) for output in outputs}
+        return shaped if len(outputs) > 1 else shaped[outputs[0][0]]
+
+    return score
+
+
+def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
+    if source not in _loaded:
+        if not source.data:
+            _require(source.path)
+        _prepare_tensorflow()
+        _loaded.clear()
+        _loaded[source] = _load_keras(source, custom_objects) if source.is_keras else _load_saved(source)
+    return _loaded[source]
+
+
+def _prepare_tensorflow() -> None:
+    """Leave to other tasks of this host what is theirs: their cores, and their GPUs."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    gpus = task.resources().get("gpu") if task else None
+    if gpus is not None:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus.addresses))
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+
+    if task is not None:
+        try:
+            tf.config.threading.set_intra_op_parallelism_threads(task.cpus())
+        except RuntimeError:  # this worker has used TensorFlow before
+            return
+
+
+def _load_keras(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
+    if not source.data:
+        return _load_file(source.path, source, custom_objects)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        path.write_bytes(source.data)
+        return _load_file(str(path), source, custom_objects)
+
+
+def _load_file(path: str, source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
+    package = source.package if source.is_trusted else package_that_wrote(path)
+    if package == "tf_keras":
+        from tf_keras.models import load_model
+    else:
+        from keras.models import load_model
+
+    options = {"custom_objects": dict(custom_objects) or None, "compile": False}
+    if source.is_trusted:
+        options["safe_mode"] = False
+    return load_model(path, **options)
+
+
+def _load_saved(source: ModelSource) -> Any:
+    import tensorflow as tf
+
+    model = tf.saved_model.load(source.path)
+    signatures = model.signatures
+    if source.signature not in signatures:
+        raise ConfigError([f"signature='{source.signature}': {source.path} has {', '.join(signatures) or 'none'}"])
+    signature = signatures[source.signature]
+    # The signature alone does not keep the model's variables alive.
+    signature.model = model
+    return signature
+
+
+def _require(path: str) -> None:
+    if "://" not in path and not Path(path).exists():
+        problem = (
+            f"model='{path}': there is no such file or folder on {socket.gethostname()}; put it where all executors "
+            "find it, or pass the Keras model itself"
+        )
+        raise ConfigError([problem])
+
+
+def _call(model: Any, arrays: dict[str, Array]) -> Outputs:
+    if hasattr(model, "structured_outputs"):
+        import tensorflow as tf
+
+        specs = model.structured_input_signature[1]
+        tensors = {name: tf.constant(_fitted(arrays[name], spec), spec.dtype) for name, spec in specs.items()}
+        return {name: value.numpy() for name, value in model(**tensors).items()}
+    given: Any = arrays if len(arrays) > 1 else next(iter(arrays.values()))
+    found = model.predict_on_batch(given)
+    return {name: np.asarray(value) for name, value in named_outputs(model, found).items()}
+
+
+def _fitted(array: Array, spec: Any) -> Any:
+    """Lay out a column of single values as the signature wants it: ``(rows, 1)``, say."""
+    wanted = tuple(spec.shape)[1:]
+    if array.ndim == 1 and wanted and prod(size or 1 for size in wanted) == 1:
+        array = array.reshape(-1, *(1 for _ in wanted))
+    return array if array.dtype == object else array.astype(spec.dtype.as_numpy_dtype)
+
+
+def _shaped(found: Outputs, name: str, dtype: str, is_array: bool, *, rows: int) -> Array:  # noqa: FBT001
+    """Give an output the shape and dtype of its column: one value or one array for each row."""
+    if name not in found and len(found) == 1:
+        name = next(iter(found))
+    if name not in found:
+        raise ConfigError([f"returns: the model has no output '{name}'; it has {', '.join(found)}"])
+    values = found[name]
+    if len(values) != rows:
+        raise ConfigError([f"the model's output '{name}' has {len(values)} rows for {rows} rows of input"])
+    flat = values.reshape(rows, -1)
+    if not is_array and flat.shape[1] != 1:
+        raise ConfigError([f"the model's output '{name}' has {flat.shape[1]} values for each row: use an array type"])
+    if dtype == "str":
+        texts = [value.decode() if isinstance(value, bytes) else str(value) for value in flat.reshape(-1).tolist()]
+        flat = np.array(texts, object).reshape(flat.shape)
+    else:
+        flat = flat.astype(dtype)
+    return flat if is_array else flat[:, 0]

@@ -1,0 +1,187 @@
+"""Parallel scoring: `predict` adds a model's predictions to a DataFrame, for a model that fits on one node.
+
+It is Spark's own `predict_batch_udf`, with what that leaves to its user: the model comes to the executors and is
+loaded once for each of their Python workers, the lengths of arrays and the types of predictions are asked of the model,
+and what does not fit is said by column. The notebook's kernel does not import TensorFlow for that.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core.code_archive import make_finder
+from tfos_lab.core.paths import absolute
+from tfos_lab.data.model_files import package_of
+from tfos_lab.data.prepare import taken_names
+from tfos_lab.data.spark_errors import our_own_words
+from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.errors import ConfigError
+from tfos_lab.scoring.description import Description, ModelSource, describe
+from tfos_lab.scoring.input_columns import Input, choose_inputs
+from tfos_lab.scoring.output_types import Output, choose_outputs
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WORK = "tfos_lab.scoring.model"
+# Larger files are read by the executors themselves.
+_SENT_BYTES = 64 << 20
+
+
+def predict(
+    df: DataFrame,
+    model: Any,
+    features: str | Iterable[str] | Mapping[str, str] | None = None,
+    *,
+    output: str = "prediction",
+    returns: str | Mapping[str, str] | None = None,
+    batch_size: int = 1024,
+    signature: str = "serving_default",
+    custom_objects: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """Score the rows of a DataFrame in parallel, with a model that fits on one node.
+
+    Executors need TensorFlow, pandas and pyarrow. The model is loaded once for each of their Python workers.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        Classic or Spark Connect.
+    model : keras.Model or str or Path
+        A Keras model; a ``.keras`` file; or the folder of a SavedModel, which all executors must find.
+    features : str, iterable of str, or mapping of str to str, optional
+        The column to score (numbers, arrays of one length or spark.ml vectors); or several: for a model of several
+        inputs as a mapping of input to column, and for a model of one input they make up its values. By default the
+        columns that are called as the model's inputs, or the only column there is.
+    output : str
+        Name of the new column. A model of several outputs adds a column for each, called as the output is.
+    returns : str or mapping of str to str, optional
+        Type of the prediction, such as ``"float"`` or ``"array<float>"``; or output to type, for some of several
+        outputs. By default the model is asked: one value per row becomes a scalar, more become an array, row by row.
+    batch_size : int
+        How many rows are scored at once.
+    signature : str
+        Which one of a SavedModel's.
+    custom_objects : mapping of str to object, optional
+        Classes and functions that a Keras model was made with.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        Lazy: all columns of ``df``, and the predictions.
+
+    Raises
+    ------
+    ConfigError
+        For columns that are not there or do not fit the model, and a model that is not there, before a row is scored.
+
+    Examples
+    --------
+    >>> scored = predict(test_df, model, "image", output="digit")  # doctest: +SKIP
+    """
+    if not hasattr(df, "mapInArrow"):
+        raise ConfigError([f"df={type(df).__name__}: a Spark DataFrame is needed (spark.createDataFrame)"])
+    if batch_size < 1:
+        raise ConfigError([f"batch_size={batch_size}: at least one row is needed"])
+    use_right_python(df.sparkSession)
+    source, custom, described = _source(model, signature, dict(custom_objects or {}))
+    if described is None:
+        described = _ask(df, source, custom)
+    inputs = choose_inputs(df, features, described.inputs)
+    outputs = choose_outputs(described.outputs, output, returns)
+    taken = taken_names(df, [out.column for out in outputs])
+    if taken:
+        raise ConfigError(
+            [f"column '{name}' is there already: choose another name with output=, or drop it" for name in taken]
+        )
+    return _add_columns(df, _udf(source, custom, inputs, outputs, batch_size), inputs, outputs)
+
+
+def _source(
+    model: Any, signature: str, custom: dict[str, Any]
+) -> tuple[ModelSource, dict[str, Any], Description | None]:
+    """Say where the executors find the model; a live one is sent along, and described here."""
+    package = package_of(model)
+    if package is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.keras"
+            model.save(str(path))
+            data = path.read_bytes()
+        if type(model).__module__.partition(".")[0] != package:
+            custom = {type(model).__name__: type(model), **custom}
+        return ModelSource(data=data, package=package, is_trusted=True), custom, describe(model)
+    if not isinstance(model, str | Path):
+        raise ConfigError([f"model={type(model).__name__}: pass a Keras model, a .keras file or a SavedModel's folder"])
+    source = ModelSource(path=absolute(str(model)), signature=signature)
+    here = Path(source.path)
+    if source.path.endswith(".keras") and here.is_file() and here.stat().st_size <= _SENT_BYTES:
+        source = replace(source, data=here.read_bytes())
+    return source, custom, None
+
+
+def _ask(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:
+    """Let one executor load the model and describe it."""
+    find, work, fields = make_finder(), _WORK, asdict(source)
+
+    def task(batches: Any) -> Any:
+        yield from find(work, "describe_task")(batches, fields, custom)
+
+    one = df.sparkSession.range(0, 1, 1, 1)
+    with our_own_words(df.sparkSession):
+        (row,) = one.mapInArrow(task, "described string, problem string").collect()
+    if row["problem"]:
+        raise ConfigError([row["problem"]])
+    return Description.from_json(row["described"])
+
+
+def _udf(
+    source: ModelSource,
+    custom: Mapping[str, Any],
+    inputs: Sequence[Input],
+    outputs: Sequence[Output],
+    batch_size: int,
+) -> Callable[..., Column]:
+    from pyspark.ml.functions import predict_batch_udf
+    from pyspark.sql.types import StructField, StructType
+
+    find, work, fields = make_finder(), _WORK, asdict(source)
+    names = [given.name for given in inputs]
+    wanted = [(out.name, out.dtype, out.is_array) for out in outputs]
+    # Spark counts the parameters of the function that it is given.
+    parameters = [inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(inputs))]
+
+    def make_predict() -> Callable[..., Any]:
+        score = find(work, "make_scorer")(fields, custom, names, wanted)
+
+        def predict_batch(*arrays: Any) -> Any:
+            return score(arrays)
+
+        predict_batch.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return predict_batch
+
+    if len(outputs) == 1:
+        returned = outputs[0].spark_type()
+    else:
+        returned = StructType([StructField(out.name, out.spark_type()) for out in outputs])
+    # Lists, and none where there is but one value per row: Spark's check of a single input knows no other way.
+    shapes = [None if given.shape is None else list(given.shape) for given in inputs]
+    made: Callable[..., Column] = predict_batch_udf(
+        make_predict, return_type=returned, batch_size=batch_size, input_tensor_shapes=shapes if any(shapes) else None
+    )
+    return made
+
+
+def _add_columns(
+    df: DataFrame, udf: Callable[..., Column], inputs: Sequence[Input], outputs: Sequence[Output]
+) -> DataFrame:
+    scored = udf(*(given.column for given in inputs))
+    if len(outputs) == 1:
+        return df.select("*", scored.alias(outputs[0].column))
+    together = "tfos_lab_predictions"
+    whole = df.select("*", scored.alias(together))
+    return whole.select("*", *(whole[together][out.name].alias(out.column) for out in outputs)).drop(together)
