@@ -18,7 +18,7 @@ from tfos_lab.jupyter.display.dashboard import MODULES
 ROOT = Path(__file__).resolve().parents[1]
 COMPILER = ROOT / "extensions/jupyterlab/node_modules/typescript/bin/tsc"
 STATIC = ROOT / "tfos_lab/jupyter/display/static"
-ALONE = [ROOT / "tfos_lab/jupyter/display/outputs/board_frame.js"]
+ALONE = [ROOT / "tfos_lab/jupyter/display/outputs/tensorboard_frame.js"]
 OPTIONS = (
     *("--allowJs", "--checkJs", "--noEmit", "--strict", "--noUnusedLocals", "--noUnusedParameters"),
     *("--noImplicitReturns", "--noUncheckedIndexedAccess", "--exactOptionalPropertyTypes"),

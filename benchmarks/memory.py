@@ -17,7 +17,7 @@ _MIB = 2**20
 
 
 def measure() -> Iterator[Row]:
-    """Sum up nursery, agents and children of a cluster of 4 that runs."""
+    """Sum up fork server, agents and children of a cluster of 4 that runs."""
     with tfos_lab.run(_sleep, cluster_size=_NODES, local="processes") as cluster:
         time.sleep(2.0)
         ours = sum(pss(process) for process in family(cluster)) / _MIB
@@ -29,18 +29,24 @@ def measure() -> Iterator[Row]:
     process.communicate()
     goal = "< 1.8 ×"
     yield Row(
-        "4 warm nodes with nursery and agents (beside: one import)", "MiB", ours, single, goal, ours < 1.8 * single, 1
+        "4 warm nodes with fork server and agents (beside: one import)",
+        "MiB",
+        ours,
+        single,
+        goal,
+        ours < 1.8 * single,
+        1,
     )
 
 
 def family(cluster: tfos_lab.Cluster) -> list[psutil.Process]:
-    """Return the nodes' children, their agents, and the nurseries that both were forked from."""
+    """Return the nodes' children, their agents, and the fork servers that both were forked from."""
     children = [psutil.Process(view.pid) for view in cluster.nodes]
-    nursery = children[0].parent()
-    assert nursery is not None
-    sockets = os.path.dirname(nursery.cmdline()[-1])  # noqa: PTH120 - a word of a command line, not a path of ours
-    nurseries = [p for p in psutil.process_iter(["cmdline"]) if sockets in " ".join(p.info["cmdline"] or [])]
-    return list({process.pid: process for process in [*children, *nurseries]}.values())
+    fork_server = children[0].parent()
+    assert fork_server is not None
+    sockets = os.path.dirname(fork_server.cmdline()[-1])  # noqa: PTH120 - a word of a command line, not a path of ours
+    fork_servers = [p for p in psutil.process_iter(["cmdline"]) if sockets in " ".join(p.info["cmdline"] or [])]
+    return list({process.pid: process for process in [*children, *fork_servers]}.values())
 
 
 def pss(process: psutil.Process) -> float:

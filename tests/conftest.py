@@ -1,14 +1,14 @@
-"""Fixtures for all tests: SparkSessions of every flavour, a standalone cluster, a check for what tests leave behind.
+"""Fixtures for all tests: SparkSessions of every mode, a standalone cluster, a check for what tests leave behind.
 
 A test asks for ``spark`` and gets a session on ``local[2]``. A suite that must hold on several back ends overrides one
 fixture, and runs once for each::
 
     @pytest.fixture(params=["local", "standalone", "local-cluster", "connect"])
-    def spark_flavour(request):
+    def spark_mode(request):
         return request.param
 
-A test that is about one of them says ``@pytest.mark.parametrize("spark_flavour", ["standalone"])``. Tests that share a
-flavour run together and share its session, so they leave it as they found it: a test that changes its configuration,
+A test that is about one of them says ``@pytest.mark.parametrize("spark_mode", ["standalone"])``. Tests that share a
+mode run together and share its session, so they leave it as they found it: a test that changes its configuration,
 stops it or kills its JVM asks for ``new_spark`` instead.
 """
 
@@ -20,7 +20,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.support import leftovers
-from tests.support.spark import FLAVOURS, SparkSessions, spark_session
+from tests.support.spark import SPARK_MODES, SparkSessions, spark_session
 from tests.support.standalone import standalone_cluster as run_standalone_cluster
 
 
@@ -31,8 +31,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Quick tests first, then those that share a session, flavour by flavour, then those that make one of their own."""
-    order = [None, *FLAVOURS, "own"]
+    """Quick tests first, then those that share a session, mode by mode, then those that make one of their own."""
+    order = [None, *SPARK_MODES, "own"]
     items.sort(key=lambda item: order.index(_session_of(item)))
     for item in items:
         if _session_of(item) is not None:
@@ -40,14 +40,14 @@ def pytest_collection_modifyitems(items):
 
 
 def _session_of(item):
-    """Return the flavour of the shared session that a test asks for, ``"own"``, or None where it needs no session."""
+    """Return the mode of the shared session that a test asks for, ``"own"``, or None where it needs no session."""
     names = getattr(item, "fixturenames", ())
     if "new_spark" in names or ("spark_sessions" in names and "spark" not in names):
         return "own"
     if "spark" not in names:
         return None
     callspec = getattr(item, "callspec", None)
-    return callspec.params.get("spark_flavour", "local") if callspec else "local"
+    return callspec.params.get("spark_mode", "local") if callspec else "local"
 
 
 @pytest.fixture(scope="session")
@@ -72,15 +72,15 @@ def spark_sessions(request, tmp_path_factory):
 
 
 @pytest.fixture
-def spark_flavour():
-    """Which kind of session ``spark`` is; see `tests.support.spark.FLAVOURS`."""
+def spark_mode():
+    """Which kind of session ``spark`` is; see `tests.support.spark.SPARK_MODES`."""
     return "local"
 
 
 @pytest.fixture
-def spark(spark_sessions, spark_flavour):
-    """A SparkSession, shared with other tests of its flavour."""
-    return spark_sessions.get(spark_flavour)
+def spark(spark_sessions, spark_mode):
+    """A SparkSession, shared with other tests of its mode."""
+    return spark_sessions.get(spark_mode)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ _HOMES = {
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
 }
-_ROOMS = ("data", "errors")
+_PACKAGES = ("data", "errors")
 
 __all__ = [
     "Cluster",
@@ -55,13 +55,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return importlib.import_module(f"tfos_lab.{name}")
     raise AttributeError(f"module 'tfos_lab' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ROOMS])
+    return sorted([*__all__, *_PACKAGES])
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from benchmarks.peers.rig import Rig
-from tfos_lab.data import ImageData
-from tfos_lab.data.datasets import mnist
+from tfos_lab.data import ImageData, mnist
 
 # As many as MNIST has to train with.
 MANY = 60_000

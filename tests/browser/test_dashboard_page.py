@@ -37,8 +37,8 @@ def test_a_late_heartbeat_is_marked(stage: Stage) -> None:
     stage.change("worker:0", state="running", last_beat_s=started + 1000)
     stage.change("worker:1", state="done", last_beat_s=started - 42)
     expect(stage.row("chief:0").locator(".tfos-late")).to_have_text(re.compile(r"4\d s ago"))
-    expect(stage.row("worker:0").locator(".tfos-beat")).to_have_text("now")
-    expect(stage.row("worker:1").locator(".tfos-beat")).to_have_text("")
+    expect(stage.row("worker:0").locator(".tfos-heartbeat")).to_have_text("now")
+    expect(stage.row("worker:1").locator(".tfos-heartbeat")).to_have_text("")
 
 
 def test_a_kernel_that_says_nothing_is_called_silent_until_it_speaks(stage: Stage) -> None:

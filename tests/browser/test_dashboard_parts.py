@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.support.stage import Stage
-from tfos_lab.engine.state.events import BoardStatus, FeedView, MetricsReported
+from tfos_lab.engine.state.events import FeedView, MetricsReported, TensorBoardStatus
 
 pytestmark = pytest.mark.browser
 
@@ -98,11 +98,11 @@ def test_feeds_that_overlap_lie_below_one_another(stage: Stage) -> None:
     for count in (1, 3, 2):
         stage.alter(timings=timings, feeds=feeds[:count], ended_s=stage.cluster.view().started_s + 20)
         bars = [bar.bounding_box() for bar in stage.page.locator(".tfos-span").all()]
-        lanes = bars[-count:]
-        for upper, lower in itertools.pairwise([bars[0], *lanes]):
+        writers = bars[-count:]
+        for upper, lower in itertools.pairwise([bars[0], *writers]):
             assert lower["y"] >= upper["y"] + upper["height"]
         whole = stage.page.locator(".tfos-timeline").bounding_box()
-        assert lanes[-1]["y"] + lanes[-1]["height"] <= whole["y"] + whole["height"], "all of it is seen"
+        assert writers[-1]["y"] + writers[-1]["height"] <= whole["y"] + whole["height"], "all of it is seen"
     expect(stage.page.locator(".tfos-phases span").last).to_have_text("feed 2 3.00 s")
 
 
@@ -173,14 +173,14 @@ def in_jupyter(stage: Stage, status: int, **headers: str) -> list[str]:
 
 def test_tensorboard_is_linked_when_it_can_be_opened(stage: Stage) -> None:
     link = stage.page.get_by_role("link", name="TensorBoard")
-    stage.alter(board=BoardStatus("ready"))
+    stage.alter(tensorboard=TensorBoardStatus("ready"))
     expect(link).to_be_hidden()  # the page is none of Jupyter's
     asked = in_jupyter(stage, 302, Location="/elsewhere")
-    stage.alter(board=BoardStatus("starting"))
+    stage.alter(tensorboard=TensorBoardStatus("starting"))
     expect(link).to_have_attribute("aria-disabled", "true")
     expect(link).to_have_attribute("title", "TensorBoard is starting beside the chief")
     assert asked == []
-    stage.alter(board=BoardStatus("ready"))
+    stage.alter(tensorboard=TensorBoardStatus("ready"))
     address = f"{ENTRY}{stage.cluster.id}/"
     expect(link).to_have_attribute("href", address)
     expect(link).to_have_attribute("aria-disabled", "false")
@@ -191,7 +191,7 @@ def test_tensorboard_is_linked_when_it_can_be_opened(stage: Stage) -> None:
 
 def test_a_tensorboard_that_is_gone_is_said_in_place(stage: Stage) -> None:
     in_jupyter(stage, 302, Location="/elsewhere")
-    stage.alter(board=BoardStatus("gone", "its process ended with code <-9>"))
+    stage.alter(tensorboard=TensorBoardStatus("gone", "its process ended with code <-9>"))
     expect(stage.page.locator(".tfos-note")).to_have_text(
         "There is no TensorBoard beside the chief: its process ended with code <-9>. The link shows what this machine "
         "sees of the event files."
@@ -201,18 +201,18 @@ def test_a_tensorboard_that_is_gone_is_said_in_place(stage: Stage) -> None:
 
 def test_a_server_without_our_extension_is_said_in_place(stage: Stage) -> None:
     in_jupyter(stage, 404)
-    stage.alter(board=BoardStatus("ready"))
+    stage.alter(tensorboard=TensorBoardStatus("ready"))
     expect(stage.page.locator(".tfos-note")).to_contain_text("this Jupyter server runs without tfos_lab's extension")
     expect(stage.page.locator("a.tfos-button", has_text="TensorBoard")).to_have_attribute("aria-disabled", "true")
 
 
 def test_jupyterlab_may_open_tensorboard_in_a_tab_of_its_own(stage: Stage) -> None:
     in_jupyter(stage, 302, Location="/elsewhere")
-    stage.alter(board=BoardStatus("ready"))
+    stage.alter(tensorboard=TensorBoardStatus("ready"))
     link = stage.page.get_by_role("link", name="TensorBoard")
     expect(link).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
     stage.page.evaluate(
-        """() => document.addEventListener("tfos-lab:open-board", (event) => {
+        """() => document.addEventListener("tfos-lab:open-TensorBoard", (event) => {
           event.preventDefault();
           window.opened = event.detail;
         }, { once: true })"""

@@ -272,8 +272,8 @@ def test_a_run_that_the_notebook_was_not_saved_with_is_told_of(notebook: Noteboo
     notebook.command("application:toggle-left-area")
 
 
-def board(notebook: Notebook, name: str) -> Locator:
-    return notebook.output(cell(name)).locator(".tfos-board")
+def tensorboard(notebook: Notebook, name: str) -> Locator:
+    return notebook.output(cell(name)).locator(".tfos-tensorboard")
 
 
 def dashboards_of(listing: dict[str, Any]) -> list[str]:
@@ -285,11 +285,11 @@ def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, 
     notebook.page.on("response", lambda answer: listings.append(answer) if "plugins_listing" in answer.url else None)
     notebook.start_cell(cell("late"))
     in_state(notebook, "running")
-    expect(board(notebook, "late")).to_contain_text("waits for the first event files")
-    expect(board(notebook, "late").locator("iframe")).to_have_count(0)
-    notebook.screenshot("tensorboard-awaited", board(notebook, "late"))
+    expect(tensorboard(notebook, "late")).to_contain_text("waits for the first event files")
+    expect(tensorboard(notebook, "late").locator("iframe")).to_have_count(0)
+    notebook.screenshot("tensorboard-awaited", tensorboard(notebook, "late"))
     (extended_rig.notebooks / "go").touch()
-    page = board(notebook, "late").frame_locator("iframe")
+    page = tensorboard(notebook, "late").frame_locator("iframe")
     expect(page.locator("card-view").first).to_be_visible()
     assert listings
     assert all(dashboards_of(answer.json()) for answer in listings), "it would say that no dashboards are active"
@@ -299,10 +299,10 @@ def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, 
 
 def test_tensorboard_of_a_run_that_is_over_at_once_shows_it(notebook: Notebook) -> None:
     notebook.run_cell(cell("short"))
-    expect(board(notebook, "short").frame_locator("iframe").locator("card-view").first).to_be_visible()
+    expect(tensorboard(notebook, "short").frame_locator("iframe").locator("card-view").first).to_be_visible()
 
 
 def test_tensorboard_of_a_run_without_event_files_says_so(notebook: Notebook) -> None:
     notebook.run_cell(cell("silent"))
-    expect(board(notebook, "silent")).to_contain_text("There are no event files in")
-    expect(board(notebook, "silent").locator("iframe")).to_have_count(0)
+    expect(tensorboard(notebook, "silent")).to_contain_text("There are no event files in")
+    expect(tensorboard(notebook, "silent").locator("iframe")).to_have_count(0)

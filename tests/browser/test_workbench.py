@@ -51,19 +51,19 @@ def panel(notebook: Notebook) -> Locator:
     return notebook.page.locator("#tfos-lab-clusters")
 
 
-def board_below(notebook: Notebook, name: str) -> FrameLocator:
+def tensorboard_below(notebook: Notebook, name: str) -> FrameLocator:
     return notebook.output(cell(name)).frame_locator("iframe[title='TensorBoard of mnist']")
 
 
 def page_below(notebook: Notebook) -> Frame:
     """The page in the cell's frame, as it is now: JupyterLab loads it anew when the notebook comes back to sight."""
-    expect(board_below(notebook, "train").locator("card-view").first).to_be_visible()
+    expect(tensorboard_below(notebook, "train").locator("card-view").first).to_be_visible()
     frame = notebook.output(cell("train")).locator("iframe").element_handle().content_frame()
     assert frame is not None
     return frame
 
 
-def board_tab(notebook: Notebook) -> FrameLocator:
+def tensorboard_tab(notebook: Notebook) -> FrameLocator:
     return notebook.page.frame_locator("#jp-main-dock-panel .jp-IFrame iframe")
 
 
@@ -79,10 +79,10 @@ def status_of(url: str) -> int:
 
 
 def test_scalars_are_drawn_below_the_cell_that_blocks(notebook: Notebook) -> None:
-    board = board_below(notebook, "train")
-    expect(board.locator("card-view").first).to_be_visible()
-    expect(board.locator("body")).to_contain_text("accuracy")
-    expect(board.locator("line-chart").first).to_be_visible()
+    tensorboard = tensorboard_below(notebook, "train")
+    expect(tensorboard.locator("card-view").first).to_be_visible()
+    expect(tensorboard.locator("body")).to_contain_text("accuracy")
+    expect(tensorboard.locator("line-chart").first).to_be_visible()
     notebook.output(cell("train")).locator("iframe").scroll_into_view_if_needed()
     notebook.page.wait_for_timeout(500)  # for the picture: the chart moves into place
     notebook.screenshot("tensorboard-inline")
@@ -91,7 +91,7 @@ def test_scalars_are_drawn_below_the_cell_that_blocks(notebook: Notebook) -> Non
 def test_the_header_of_the_cell_opens_tensorboard_in_a_tab_of_the_lab(notebook: Notebook) -> None:
     header = notebook.output(cell("train")).locator(".tfos-header")
     header.get_by_role("link", name="TensorBoard").click()
-    expect(board_tab(notebook).locator("card-view").first).to_be_visible()
+    expect(tensorboard_tab(notebook).locator("card-view").first).to_be_visible()
     assert len(notebook.page.context.pages) == 1
     notebook.page.locator("#jp-main-dock-panel .lm-TabBar-tab", has_text="TensorBoard: mnist").locator(
         ".lm-TabBar-tabCloseIcon"
@@ -132,7 +132,7 @@ def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook) -> None:
     expect(card).to_contain_text("mnist")
     expect(card).to_contain_text("2/2 nodes")
     card.get_by_role("button", name="TensorBoard of mnist").click()
-    expect(board_tab(notebook).locator("line-chart").first).to_be_visible()
+    expect(tensorboard_tab(notebook).locator("line-chart").first).to_be_visible()
     notebook.page.wait_for_timeout(500)  # for the picture
     notebook.screenshot("tensorboard-tab")
     notebook.page.wait_for_timeout(2000)  # JupyterLab saves its layout some time after it has changed
@@ -140,7 +140,7 @@ def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook) -> None:
 
 def test_the_panel_stops_a_cluster_after_a_reload_while_the_cell_blocks(notebook: Notebook) -> None:
     notebook.page.reload()
-    expect(board_tab(notebook).locator("line-chart").first).to_be_attached()
+    expect(tensorboard_tab(notebook).locator("line-chart").first).to_be_attached()
     card = panel(notebook).locator(".tfos-lab-card")
     expect(card).to_contain_text("running")
     notebook.screenshot("panel-running")
@@ -153,9 +153,9 @@ def test_the_panel_stops_a_cluster_after_a_reload_while_the_cell_blocks(notebook
 def test_a_run_that_has_ended_is_shown_again(notebook: Notebook) -> None:
     notebook.page.get_by_role("tab", name="workbench.ipynb").click()
     notebook.wait_until_ready()
-    expect(board_below(notebook, "train").locator("line-chart").first).to_be_attached()
+    expect(tensorboard_below(notebook, "train").locator("line-chart").first).to_be_attached()
     notebook.run_cell(cell("again"))
-    expect(board_below(notebook, "again").locator("card-view").first).to_be_visible()
+    expect(tensorboard_below(notebook, "again").locator("card-view").first).to_be_visible()
     notebook.run_cell(cell("nothing"))
     expect(notebook.output(cell("nothing"))).to_contain_text("nowhere: there is no such cluster, and no such folder")
     notebook.run_cell(cell("empty"))

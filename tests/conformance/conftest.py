@@ -1,7 +1,7 @@
 """One suite for every way in which nodes come to life: each test of this folder runs once for each back end.
 
-What a back end cannot take is expressed by the size it is asked for: `inline` has one seat, ``local-cluster`` two.
-Sessions and nurseries are shared by all tests of a back end, since they take seconds to start.
+What a back end cannot take is expressed by the size it is asked for: `inline` has one rank, ``local-cluster`` two.
+Sessions and fork servers are shared by all tests of a back end, since they take seconds to start.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class BackEnd:
         In the names of the tests.
     launcher : str
         What the cluster says of itself.
-    seats : int
+    ranks : int
         The most nodes that it takes: all task slots, where there are any.
     local : str
         The option that asks for it.
-    flavour : str or None
-        Which session there is; see `tests.support.spark.FLAVOURS`.
+    mode : str or None
+        Which session there is; see `tests.support.spark.SPARK_MODES`.
     """
 
     name: str
     launcher: str
-    seats: int
+    ranks: int
     local: str = "auto"
-    flavour: str | None = None
+    import_environ: str | None = None
 
     def __str__(self):
         return self.name
@@ -57,7 +57,7 @@ BACK_ENDS = [
 # Rows come out of a session: these have one.
 FEEDING = [
     BackEnd("inline-session", "inline", 1, "inline", "local"),
-    *(back_end for back_end in BACK_ENDS if back_end.flavour),
+    *(back_end for back_end in BACK_ENDS if back_end.import_environ),
 ]
 
 
@@ -74,7 +74,7 @@ def pytest_generate_tests(metafunc):
     chosen = metafunc.definition.get_closest_marker("back_ends")
     known = FEEDING if "frame" in metafunc.fixturenames else BACK_ENDS
     some = [back_end for back_end in known if chosen is None or back_end.name in chosen.args]
-    metafunc.parametrize(("back_end", "spark_flavour"), [(b, b.flavour) for b in some], ids=map(str, some))
+    metafunc.parametrize(("back_end", "spark_mode"), [(b, b.import_environ) for b in some], ids=map(str, some))
 
 
 @pytest.fixture(autouse=True)
@@ -83,15 +83,15 @@ def _runs_folder(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def spark(spark_sessions, spark_flavour):
+def spark(spark_sessions, spark_mode):
     """The back end's session, or None."""
-    return spark_sessions.get(spark_flavour) if spark_flavour else None
+    return spark_sessions.get(spark_mode) if spark_mode else None
 
 
 @pytest.fixture
 def run(back_end, spark):
     """``tfos_lab.run`` on the back end; what still lives at the end of the test is stopped."""
-    with running_clusters({"spark": spark, "local": back_end.local}, seats=back_end.seats) as start:
+    with running_clusters({"spark": spark, "local": back_end.local}, ranks=back_end.ranks) as start:
         yield start
 
 

@@ -43,11 +43,11 @@ def fed(back_end, run, frame, once):
     """A cluster that takes every slot and is fed many rows, one row, none, whole batches, two rows, and many padded."""
 
     def feed():
-        cluster = run(make_reader(), 6, cluster_size=back_end.seats)
+        cluster = run(make_reader(), 6, cluster_size=back_end.ranks)
         cluster.train(frame(1, 60, 40), epochs=2)
         cluster.train(frame(1))
         cluster.train(frame(0))
-        cluster.train(frame(*[BATCH_SIZE] * back_end.seats))
+        cluster.train(frame(*[BATCH_SIZE] * back_end.ranks))
         cluster.train(frame(2))
         cluster.train(frame(60, 40), remainder="pad")
         return {"cluster": cluster, "results": dict(cluster.wait(timeout_s=200)), "view": cluster.view()}

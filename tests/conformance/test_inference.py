@@ -33,7 +33,7 @@ def answered(back_end, run, frame, once):
     def infer():
         from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
-        cluster = run(double, cluster_size=back_end.seats)
+        cluster = run(double, cluster_size=back_end.ranks)
         df = frame(*PARTITIONS).select(
             "x", F.concat(F.lit("row "), "x").alias("name"), F.spark_partition_id().alias("p")
         )

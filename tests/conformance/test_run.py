@@ -31,7 +31,7 @@ TEXT = "naïve ✓"
 
 @pytest.fixture
 def survey(back_end, run, once):
-    """A cluster of all roles that the back end has seats for, whose nodes tell all they know; run once."""
+    """A cluster of all roles that the back end has ranks for, whose nodes tell all they know; run once."""
 
     def look_around(args, ctx):
         print("first line of", ctx.node)
@@ -49,7 +49,7 @@ def survey(back_end, run, once):
             "args": args,
             "same_args": ctx.args is args,
             "pid": os.getpid(),
-            "nursery": os.getppid(),
+            "fork_server": os.getppid(),
             "bag": {
                 "tuple": (1, "two", 3.0),
                 "nested": {"list": [None, True, {"deep": b"\x00\xff"}]},
@@ -59,7 +59,7 @@ def survey(back_end, run, once):
         }
 
     def look():
-        options, nodes = SHAPES[back_end.seats]
+        options, nodes = SHAPES[back_end.ranks]
         cluster = run(look_around, ARGS, **options)
         return {"cluster": cluster, "nodes": nodes, "results": cluster.wait(), "view": cluster.view()}
 
@@ -179,10 +179,10 @@ def test_feeding_a_cluster_that_has_ended_is_refused(survey, frame):
 # ---- one cluster after another ------------------------------------------------------------------------------------
 
 
-def test_the_next_cluster_comes_from_the_same_nursery(survey, run):
-    nurseries = {survey.results[node]["nursery"] for node in survey.nodes}
-    assert len(nurseries) == 1
-    assert set(run(os.getppid).wait().values()) == nurseries
+def test_the_next_cluster_comes_from_the_same_fork_server(survey, run):
+    fork_servers = {survey.results[node]["fork_server"] for node in survey.nodes}
+    assert len(fork_servers) == 1
+    assert set(run(os.getppid).wait().values()) == fork_servers
 
 
 @pytest.mark.back_ends("local", "standalone")
@@ -196,7 +196,7 @@ def test_the_environment_asked_for_reaches_the_nodes_also_before_tensorflow_is_i
     (first, *others) = cluster.wait().values()
     assert first[:2] == ("yes", "tf_keras")
     assert others == [first] * len(others)
-    assert first[2] not in {survey.results[node]["nursery"] for node in survey.nodes}
+    assert first[2] not in {survey.results[node]["fork_server"] for node in survey.nodes}
 
 
 def test_a_second_wait_returns_the_same_results(run):
@@ -210,7 +210,7 @@ def test_a_second_wait_returns_the_same_results(run):
 
 
 def test_an_exception_comes_with_its_line_and_the_next_cluster_runs(run, spark, back_end):
-    last = min(2, back_end.seats) - 1
+    last = min(2, back_end.ranks) - 1
 
     def map_fun(args, ctx):
         if ctx.worker_num == args:

@@ -27,14 +27,14 @@ def test_event_files_are_shown_while_the_nodes_live_and_afterwards(run, tmp_path
 
     cluster = run(train, write_events, tensorboard=True, log_dir=str(tmp_path / "events"))
     try:
-        door = cluster.presence.tensorboard_socket
+        unix_server = cluster.publisher.tensorboard_socket
         if not back_end.is_inline:
-            fetch_until(door, "/data/plugin/scalars/tags", b"loss")
+            fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
             assert cluster.attempt.tunnel.ready
-            assert len(fetch(door, "/index.js")[1]) > 1_000_000
+            assert len(fetch(unix_server, "/index.js")[1]) > 1_000_000
         looked.touch()
         cluster.wait(timeout_s=PATIENCE_S)
-        fetch_until(door, "/data/plugin/scalars/tags", b"loss")
+        fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
     finally:
         cluster.stop(grace_s=0.0)
-        cluster.presence.close()
+        cluster.publisher.close()

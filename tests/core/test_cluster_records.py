@@ -1,4 +1,4 @@
-"""Beacons: what is found is alive, the user's own, and what it says it is."""
+"""Cluster records: what is found is alive, the user's own, and what it says it is."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def runtime(tmp_path, monkeypatch):
     return tmp_path / "runtime"
 
 
-def beacon(**changes):
-    made = cluster_records.Beacon(
+def record(**changes):
+    made = cluster_records.ClusterRecord(
         id="mnist-1",
         name="mnist",
         state="running",
@@ -31,27 +31,27 @@ def beacon(**changes):
 
 
 def test_two_clusters_of_one_name_are_both_found_the_older_first(runtime):
-    cluster_records.light(beacon(id="b", started_s=2.0))
-    cluster_records.light(beacon(id="a", started_s=3.0))
+    cluster_records.publish(record(id="b", started_s=2.0))
+    cluster_records.publish(record(id="a", started_s=3.0))
     assert [(found.id, found.name) for found in cluster_records.find_all()] == [("b", "mnist"), ("a", "mnist")]
-    assert cluster_records.find("a") == beacon(id="a", started_s=3.0)
+    assert cluster_records.find("a") == record(id="a", started_s=3.0)
     assert (runtime / "tfos").stat().st_mode & 0o777 == 0o700
     assert (runtime / "tfos" / "a.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_beacon_is_written_anew_and_put_out():
-    cluster_records.light(beacon())
-    cluster_records.light(beacon(state="done"))
+def test_a_cluster_record_is_written_anew_and_put_out():
+    cluster_records.publish(record())
+    cluster_records.publish(record(state="done"))
     [found] = cluster_records.find_all()
     assert not found.lives
-    cluster_records.put_out("mnist-1")
-    cluster_records.put_out("mnist-1")
+    cluster_records.remove("mnist-1")
+    cluster_records.remove("mnist-1")
     assert cluster_records.find_all() == []
 
 
-def test_the_beacon_of_a_dead_process_is_removed(runtime):
+def test_the_cluster_record_of_a_dead_process_is_removed(runtime):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        cluster_records.light(beacon(pid=process.pid, born=cluster_records.birth_of(process.pid)))
+        cluster_records.publish(record(pid=process.pid, born=cluster_records.birth_of(process.pid)))
         assert cluster_records.find("mnist-1") is not None
         process.kill()
     assert cluster_records.find("mnist-1") is None
@@ -59,18 +59,18 @@ def test_the_beacon_of_a_dead_process_is_removed(runtime):
 
 
 def test_a_pid_that_was_given_out_again_is_another_process():
-    cluster_records.light(beacon(born="long ago"))
+    cluster_records.publish(record(born="long ago"))
     assert cluster_records.find_all() == []
 
 
 def test_names_of_any_language_are_found():
-    cluster_records.light(beacon(id="größe-数字-1"))
+    cluster_records.publish(record(id="größe-数字-1"))
     assert cluster_records.find("größe-数字-1") is not None
 
 
 def test_without_proc_a_process_is_there_or_not(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_records, "_PROC", tmp_path / "no proc")
-    cluster_records.light(beacon(born=cluster_records.birth_of(os.getpid())))
+    cluster_records.publish(record(born=cluster_records.birth_of(os.getpid())))
     assert cluster_records.find("mnist-1") is not None
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
@@ -79,23 +79,23 @@ def test_without_proc_a_process_is_there_or_not(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["../jpserver-1", "a/b", "", ".", "x" * 300, "mnist-1\n"])
 def test_an_id_that_is_no_id_finds_nothing(runtime, name):
-    cluster_records.light(beacon())
+    cluster_records.publish(record())
     assert cluster_records.find(name) is None
 
 
-def test_a_beacon_that_bears_another_s_name_is_none():
-    cluster_records.light(beacon())
+def test_a_cluster_record_that_bears_another_s_name_is_none():
+    cluster_records.publish(record())
     (cluster_records.folder() / "mnist-1.json").rename(cluster_records.folder() / "other.json")
     assert cluster_records.find_all() == []
 
 
 def test_a_folder_that_others_can_write_to_is_not_trusted(runtime):
-    cluster_records.light(beacon())
+    cluster_records.publish(record())
     (runtime / "tfos").chmod(0o777)
     assert cluster_records.find_all() == []
     assert cluster_records.find("mnist-1") is None
     with pytest.raises(PermissionError, match="can be opened by others"):
-        cluster_records.light(beacon())
+        cluster_records.publish(record())
 
 
 def test_a_kernel_knows_its_server(runtime, monkeypatch):

@@ -62,7 +62,7 @@ def test_of_a_process_that_is_gone_nothing_can_be_told(sleeper):
 def test_a_process_leaves_with_its_parent():
     middle = """
 import os, sys, time
-from tfos_lab.node.processes import die_with_parent
+from tfos_lab.core.processes import die_with_parent
 reading, writing = os.pipe()
 parent, child = os.getpid(), os.fork()
 if child == 0:
@@ -90,7 +90,7 @@ def test_a_process_whose_parent_has_gone_already_leaves_at_once():
 
 
 _ORPHAN = """
-from tfos_lab.node.processes import die_with_parent
+from tfos_lab.core.processes import die_with_parent
 print("before", flush=True)
 die_with_parent(-1)
 print("after", flush=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import Seat, assign_seats, chief_of, cluster_spec
+from tfos_lab.core.roles import NodeSpec, assign_roles, chief_of, cluster_spec
 
 
 def nodes(**options):
-    return [seat.node for seat in assign_seats(ClusterConfig(**options))]
+    return [spec.node for spec in assign_roles(ClusterConfig(**options))]
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ def nodes(**options):
         ({"cluster_size": 3, "master_node": None, "eval_node": True}, ["evaluator:0", "worker:0", "worker:1"]),
     ],
 )
-def test_seats_are_taken_by_ps_chief_evaluator_and_workers_in_this_order(options, expected):
+def test_ranks_are_taken_by_ps_chief_evaluator_and_workers_in_this_order(options, expected):
     assert nodes(**options) == expected
 
 
-def test_seats_are_numbered_in_launch_order():
-    assert [seat.index for seat in assign_seats(ClusterConfig(cluster_size=3, num_ps=1))] == [0, 1, 2]
+def test_ranks_are_numbered_in_launch_order():
+    assert [spec.rank for spec in assign_roles(ClusterConfig(cluster_size=3, num_ps=1))] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -41,19 +41,19 @@ def test_seats_are_numbered_in_launch_order():
     ],
 )
 def test_the_leader_is_the_chief_the_master_or_the_first_worker(options, leader):
-    assert chief_of(assign_seats(ClusterConfig(**options))).node == leader
+    assert chief_of(assign_roles(ClusterConfig(**options))).node == leader
 
 
 def test_without_a_training_node_nobody_leads():
     with pytest.raises(LookupError, match="no chief"):
-        chief_of([Seat(0, "ps", 0)])
+        chief_of([NodeSpec(0, "ps", 0)])
 
 
 def test_the_run_waits_for_training_nodes_only():
-    seats = assign_seats(ClusterConfig(cluster_size=4, num_ps=1, eval_node=True))
-    assert [seat.node for seat in seats if seat.trains] == ["chief:0", "worker:0"]
+    node_specs = assign_roles(ClusterConfig(cluster_size=4, num_ps=1, eval_node=True))
+    assert [spec.node for spec in node_specs if spec.trains] == ["chief:0", "worker:0"]
 
 
 def test_the_cluster_spec_lists_addresses_in_task_order():
-    seats = assign_seats(ClusterConfig(cluster_size=3))
-    assert cluster_spec(seats, {0: "a:1", 2: "c:3", 1: "b:2"}) == {"chief": ["a:1"], "worker": ["b:2", "c:3"]}
+    node_specs = assign_roles(ClusterConfig(cluster_size=3))
+    assert cluster_spec(node_specs, {0: "a:1", 2: "c:3", 1: "b:2"}) == {"chief": ["a:1"], "worker": ["b:2", "c:3"]}

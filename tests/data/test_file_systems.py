@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tests.support.bare_python import make_bare_python
 from tfos_lab.data import file_systems
-from tfos_lab.data.file_systems import open_place
+from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.tfrecords.reading import infer_schema, plan_read, read_group
 from tfos_lab.data.tfrecords.writing import abort, commit, start_write, write_task
 from tfos_lab.errors import ConfigError
@@ -37,7 +37,7 @@ SCHEMA = StructType([StructField("id", LongType()), StructField("part", StringTy
     ],
 )
 def test_a_path_is_opened_by_whoever_knows_its_scheme(path, kind, plain):
-    system, found = open_place(path)
+    system, found = open_path(path)
     assert (system.type_name.replace("('memory',)", "memory"), found) == (kind, plain)
 
 
@@ -52,7 +52,7 @@ def test_a_path_is_opened_by_whoever_knows_its_scheme(path, kind, plain):
 )
 def test_a_scheme_that_nobody_knows_is_said_with_what_to_install(path, needs):
     with pytest.raises(ConfigError) as error:
-        open_place(path)
+        open_path(path)
     assert f"neither pyarrow nor fsspec can open {path.partition(':')[0]}:// on {gethostname()}; it needs {needs}" in (
         str(error.value)
     )
@@ -69,12 +69,12 @@ def test_hadoop_s_own_need_its_client(monkeypatch):
 
         monkeypatch.setattr(file_systems.fs, "FileSystem", SimpleNamespace(from_uri=refuse))
         with pytest.raises(ConfigError, match="Hadoop's client, with JAVA_HOME, HADOOP_HOME, and CLASSPATH"):
-            open_place("hdfs://nn:8020/x")
+            open_path("hdfs://nn:8020/x")
 
 
 def test_without_fsspec_pyarrow_opens_what_it_knows(tmp_path):
     python = make_bare_python(tmp_path, hidden={"fsspec"})
-    code = "import sys; from tfos_lab.data.file_systems import open_place; print(open_place(sys.argv[1])[1])"
+    code = "import sys; from tfos_lab.data.file_systems import open_path; print(open_path(sys.argv[1])[1])"
     env = {"PYTHONPATH": str(Path(__file__).parents[2])}
     known, unknown = (
         subprocess.run([python, "-c", code, path], capture_output=True, text=True, env=env, check=False)
@@ -86,7 +86,7 @@ def test_without_fsspec_pyarrow_opens_what_it_knows(tmp_path):
 
 def test_what_a_file_system_answers_is_told():
     with pytest.raises(ConfigError, match=r"path='abfs://x': .* cannot open it: "):
-        open_place("abfs://x")
+        open_path("abfs://x")
 
 
 def test_what_a_user_installed_for_a_store_comes_before_pyarrow(monkeypatch):
@@ -103,7 +103,7 @@ def test_what_a_user_installed_for_a_store_comes_before_pyarrow(monkeypatch):
             file_systems.importlib.util, "find_spec", lambda name, is_there=package_is_there: is_there or None
         )
         for path in paths:
-            open_place(path)
+            open_path(path)
     assert asked == [
         # pyarrow would try for 15 minutes.
         "gs://bucket/x?retry_limit_seconds=60",
@@ -121,7 +121,7 @@ def test_what_pyarrow_cannot_open_is_said_with_who_might():
     with pytest.raises(
         ConfigError, match=r"account name \(so says pyarrow; adlfs finds keys in more places: install it"
     ):
-        open_place("abfs://box/x")
+        open_path("abfs://box/x")
 
 
 def batches(*ids):
@@ -144,7 +144,7 @@ def test_records_are_written_and_read_where_only_fsspec_knows_the_way():
     job = start_write({"path": place}, SCHEMA, overwrite=False)
     abort(job, write_task(job, batches(6), task=0, attempt=1))
     assert [row["id"] for row in read(place)] == [4, 5]
-    system, plain = open_place(place)
+    system, plain = open_path(place)
     found = [info.base_name for info in system.get_file_info(fs.FileSelector(plain, recursive=True))]
     assert not [name for name in found if name.startswith("_temporary")]
     assert "_SUCCESS" in found

@@ -33,7 +33,7 @@ def test_paths_lie_on_the_session_s_file_system_in_the_user_s_home(on_hdfs):
     assert path_in_full("file:///x", on_hdfs) == "file:///x"
 
 
-@pytest.mark.parametrize("spark_flavour", ["connect"])
+@pytest.mark.parametrize("spark_mode", ["connect"])
 def test_a_connect_session_tells_its_file_system_too(spark):
     assert default_fs(spark) == "file:///"
 

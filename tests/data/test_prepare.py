@@ -75,7 +75,7 @@ ATOMS = [
 ]
 
 
-on_connect_too = pytest.mark.parametrize("spark_flavour", ["local", "connect"])
+on_connect_too = pytest.mark.parametrize("spark_mode", ["local", "connect"])
 
 
 @on_connect_too

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfos_lab.data.spark_errors import our_own_words
+from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.errors import ConfigError, RecordError
 
 SESSION = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec="/bin/python9"))
@@ -37,5 +37,5 @@ WORDING = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLST
     ],
 )
 def test_the_cause_is_raised_and_not_its_wrapping(last_line, kind, message):
-    with pytest.raises(kind, match=message), our_own_words(SESSION):
+    with pytest.raises(kind, match=message), raises_own_errors(SESSION):
         raise RuntimeError(WORDING.format(last_line))

@@ -44,7 +44,7 @@ def test_the_session_s_setting_counts_in_a_notebook_too(new_spark, poor_python, 
     assert f"they run '{poor_python}'" in how_to_choose(spark)
 
 
-@pytest.mark.parametrize("spark_flavour", ["connect"])
+@pytest.mark.parametrize("spark_mode", ["connect"])
 def test_through_connect_it_is_the_server_s_to_choose(spark):
     use_right_python(spark)
     assert "start the server with PYSPARK_PYTHON=" in how_to_choose(spark)

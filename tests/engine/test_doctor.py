@@ -96,16 +96,16 @@ def test_the_run_folder_is_named():
     )
 
 
-def test_without_nurseries_the_first_cell_starts_them(monkeypatch, tmp_path):
+def test_without_fork_servers_the_first_cell_starts_them(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "scratch_root", lambda: tmp_path)
-    assert doctor.check_nurseries().found == "none yet: the first cell starts them"
+    assert doctor.check_fork_servers().found == "none yet: the first cell starts them"
 
 
-def test_a_nursery_that_has_gone_is_not_counted(monkeypatch, tmp_path):
+def test_a_fork_server_that_has_gone_is_not_counted(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "scratch_root", lambda: tmp_path)
     (tmp_path / "owner").mkdir()
     (tmp_path / "owner" / "plain-1.sock").touch()
-    assert doctor.check_nurseries().found == "none yet: the first cell starts them"
+    assert doctor.check_fork_servers().found == "none yet: the first cell starts them"
 
 
 @pytest.mark.parametrize(
@@ -116,20 +116,20 @@ def test_a_nursery_that_has_gone_is_not_counted(monkeypatch, tmp_path):
         (["warm", "ImportError: no keras"], False, "cannot import: ImportError: no keras"),
     ],
 )
-def test_nurseries_are_counted_by_how_they_are(answers, ok, found, monkeypatch, tmp_path):
+def test_fork_servers_are_counted_by_how_they_are(answers, ok, found, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "scratch_root", lambda: tmp_path)
     (tmp_path / "owner").mkdir()
     for number in range(len(answers)):
         (tmp_path / "owner" / f"plain-{number}.sock").touch()
     said = iter(answers)
-    monkeypatch.setattr(doctor, "ask_nursery", lambda _path: next(said))
-    finding = doctor.check_nurseries()
+    monkeypatch.setattr(doctor, "ask_fork_server", lambda _path: next(said))
+    finding = doctor.check_fork_servers()
     assert (finding.ok, finding.found) == (ok, found)
 
 
-def test_a_real_nursery_answers_that_it_is_warm():
+def test_a_real_fork_server_answers_that_it_is_warm():
     fork_server.wait_until_warm("test-doctor", "plain", {}, dict(os.environ), os.getpid())
-    assert doctor.ask_nursery(fork_server.socket_path("test-doctor", "plain", {})) == "warm"
+    assert doctor.ask_fork_server(fork_server.socket_path("test-doctor", "plain", {})) == "warm"
 
 
 def test_without_a_session_nodes_would_run_here():
@@ -143,7 +143,7 @@ def test_a_local_session_runs_nodes_on_this_machine(spark):
     assert finding.found == "local[2]: nodes run as processes of this machine"
 
 
-@pytest.mark.parametrize("spark_flavour", ["standalone"])
+@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_the_executors_of_a_cluster_are_looked_at(spark):
     session, *executors = doctor.check_session(spark)
     assert "task slots free" in session.found

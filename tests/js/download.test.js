@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Download, fileName } from "../../tfos_lab/jupyter/static/download.js";
+import { Download, fileName } from "../../tfos_lab/jupyter/display/static/download.js";
 
 /** A kernel that answers with pieces of these files. */
 function kernel(files, pieceBytes = 4) {

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { watchKernel } from "../../tfos_lab/jupyter/static/kernel_watch.js";
-import { Store } from "../../tfos_lab/jupyter/static/store.js";
+import { watchKernel } from "../../tfos_lab/jupyter/display/static/kernel_watch.js";
+import { Store } from "../../tfos_lab/jupyter/display/static/store.js";
 
 function signal() {
   const slots = new Set();

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { keepPicture, lostPicture, replaceOutput } from "../../tfos_lab/jupyter/static/picture.js";
+import { keepPicture, lostPicture, replaceOutput } from "../../tfos_lab/jupyter/display/static/picture.js";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 const bundle = { "text/html": "<p>picture</p>", "text/plain": "picture" };

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { byWeight, formatTick, nearest, pathOf, placesOf, roundTicks, scaleOf, stepsGoOn, thin } from "../../tfos_lab/jupyter/static/plot.js";
+import { byWeight, formatTick, nearest, pathOf, placesOf, roundTicks, scaleOf, stepsGoOn, thin } from "../../tfos_lab/jupyter/display/static/plot.js";
 
 const places = (...values) => values.map((y, x) => ({ x, y }));
 

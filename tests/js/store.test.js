@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Store } from "../../tfos_lab/jupyter/static/store.js";
+import { Store } from "../../tfos_lab/jupyter/display/static/store.js";
 
 const rows = ["chief:0", "worker:0"].map((node) => ({ node }));
 const view = { now_s: 1000, rows, state: "running" };

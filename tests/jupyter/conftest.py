@@ -67,7 +67,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
         return clusters[len(started) - 1]
 
     monkeypatch.setattr("tfos_lab.engine.start.make_cluster", make_cluster)
-    for module in ("cell_run", "commands"):
+    for module in ("run", "commands"):
         monkeypatch.setattr(f"tfos_lab.jupyter.{module}.clusters", lambda: clusters[: len(started)])
 
     def prepare(*prepared: ScriptedCluster) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from tests.jupyter.scripted import ScriptedCluster
 from tests.support.quick import QUICK_ENV
 from tfos_lab.engine.launchers.local import LocalLauncher
 from tfos_lab.errors import ClusterInterrupted, ConfigError, FeedError, LaunchFailed, NodeFailed, NotEnoughSlots
-from tfos_lab.jupyter.display.text import PlainDisplay
+from tfos_lab.jupyter.display.text import TextDisplay
 
 DataFrame = type("DataFrame", (), {"__module__": "pyspark.sql.dataframe"})
 
@@ -164,10 +164,10 @@ def test_a_launch_is_shown_and_a_refusal_at_once_is_not(
     scripted(quick, slow)
     shown = []
 
-    def open_display(cluster: Any, **options: Any) -> PlainDisplay:
+    def open_display(cluster: Any, **options: Any) -> TextDisplay:
         shown.append(cluster.name)
         slow.launching.set()
-        return PlainDisplay(cluster, **options)
+        return TextDisplay(cluster, **options)
 
     monkeypatch.setattr("tfos_lab.jupyter.run.open_display", open_display)
     for name in ("quick", "slow"):

@@ -14,14 +14,14 @@ import msgspec
 import pytest
 
 from tests.jupyter_server.server import BASE, TOKEN, ask
-from tests.support.hostile_board import PAGE, Node, hostile_board
+from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
 from tfos_lab.core import cluster_records
 from tfos_lab.jupyter_server.routes import make_routes
 
 
 @pytest.fixture
 def node(short_path):
-    with hostile_board(short_path("node")) as path:
+    with hostile_tensorboard(short_path("node")) as path:
         yield path
 
 
@@ -34,11 +34,11 @@ def short_path(tmp_path_factory):
 
 
 @pytest.fixture
-def light():
-    lit = []
+def publish():
+    published = []
 
-    def light(**changes):
-        beacon = cluster_records.Beacon(
+    def publish(**changes):
+        record = cluster_records.ClusterRecord(
             id="mnist-1",
             name="mnist",
             state="running",
@@ -46,12 +46,12 @@ def light():
             born=cluster_records.birth_of(os.getpid()),
             started_s=1.0,
         )
-        lit.append(msgspec.structs.replace(beacon, **changes))
-        cluster_records.light(lit[-1])
+        published.append(msgspec.structs.replace(record, **changes))
+        cluster_records.publish(published[-1])
 
-    yield light
-    for beacon in lit:
-        cluster_records.put_out(beacon.id)
+    yield publish
+    for record in published:
+        cluster_records.remove(record.id)
 
 
 def ticket_url(url):
@@ -70,18 +70,18 @@ def test_every_route_is_asked_for_below():
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("path", PATHS)
-def test_who_is_not_logged_in_gets_nothing(url, light, node, path, method):
-    light(tensorboard=node)
+def test_who_is_not_logged_in_gets_nothing(url, publish, node, path, method):
+    publish(tensorboard=node)
     status, headers, body = ask(f"{url}tfos-lab/{path}", login=False, method=method)
     assert status in (403, 405) or (status == 302 and "/login" in headers["Location"])
     assert b"mnist" not in body
     assert Node.heard == []
 
 
-def test_the_living_clusters_of_all_kernels_are_listed_without_their_sockets(url, light, node):
-    light(id="a", tensorboard=node, nodes=(cluster_records.BeaconNode("chief:0", "running", "host"),))
-    light(id="b", started_s=2.0, kernel_id="1234")
-    light(id="c", state="done", tensorboard=node)
+def test_the_living_clusters_of_all_kernels_are_listed_without_their_sockets(url, publish, node):
+    publish(id="a", tensorboard=node, nodes=(cluster_records.NodeRecord("chief:0", "running", "host"),))
+    publish(id="b", started_s=2.0, kernel_id="1234")
+    publish(id="c", state="done", tensorboard=node)
     status, _, body = ask(f"{url}tfos-lab/clusters")
     assert status == 200
     first, second = json.loads(body)["clusters"]
@@ -91,8 +91,8 @@ def test_the_living_clusters_of_all_kernels_are_listed_without_their_sockets(url
     assert node not in body.decode()
 
 
-def test_the_ticket_leads_to_tensorboard_which_sees_nothing_of_the_user(url, light, node):
-    light(tensorboard=node)
+def test_the_ticket_leads_to_tensorboard_which_sees_nothing_of_the_user(url, publish, node):
+    publish(tensorboard=node)
     status, headers, _ = ask(f"{url}tfos-lab/tb/mnist-1/?darkMode=true")
     assert status == 302
     assert re.fullmatch(BASE + r"tfos-lab/tb/mnist-1/~[0-9a-f]{64}/\?darkMode=true", headers["Location"])
@@ -111,8 +111,8 @@ def test_the_ticket_leads_to_tensorboard_which_sees_nothing_of_the_user(url, lig
 
 
 @pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
-def test_what_a_node_sends_is_sandboxed_and_sets_no_cookies(url, light, node, accept):
-    light(tensorboard=node)
+def test_what_a_node_sends_is_sandboxed_and_sets_no_cookies(url, publish, node, accept):
+    publish(tensorboard=node)
     status, headers, body = ask(ticket_url(url), login=False, headers={"Accept": accept, "Origin": "null"})
     assert status == 200
     assert headers.get_all("Set-Cookie") is None
@@ -126,21 +126,21 @@ def test_what_a_node_sends_is_sandboxed_and_sets_no_cookies(url, light, node, ac
     assert b"<head><script>" in body
 
 
-def test_a_login_in_the_address_is_not_for_the_page(url, light, node):
-    light(tensorboard=node)
+def test_a_login_in_the_address_is_not_for_the_page(url, publish, node):
+    publish(tensorboard=node)
     status, headers, _ = ask(f"{url}tfos-lab/tb/mnist-1/?token={TOKEN}&darkMode=true", login=False)
     assert status == 302
     assert headers["Location"].endswith("/?darkMode=true")
 
 
-def test_a_node_sends_nobody_elsewhere(url, light, node):
-    light(tensorboard=node)
+def test_a_node_sends_nobody_elsewhere(url, publish, node):
+    publish(tensorboard=node)
     status, headers, _ = ask(ticket_url(url) + "away", login=False)
     assert (status, headers["Location"]) == (502, None)
 
 
-def test_a_sandboxed_page_may_ask_with_tensorboard_s_own_headers(url, light, node):
-    light(tensorboard=node)
+def test_a_sandboxed_page_may_ask_with_tensorboard_s_own_headers(url, publish, node):
+    publish(tensorboard=node)
     asked = {
         "Origin": "null",
         "Access-Control-Request-Method": "POST",
@@ -156,9 +156,9 @@ def test_a_sandboxed_page_may_ask_with_tensorboard_s_own_headers(url, light, nod
     assert ask(ticket_url(url) + "data", login=False, method="DELETE")[0] in (403, 405)
 
 
-def test_a_ticket_is_good_for_one_run_only(url, light, node):
-    light(tensorboard=node)
-    light(id="other", tensorboard=node)
+def test_a_ticket_is_good_for_one_run_only(url, publish, node):
+    publish(tensorboard=node)
+    publish(id="other", tensorboard=node)
     elsewhere = ticket_url(url).replace("mnist-1", "other")
     status, _, body = ask(elsewhere, login=False)
     assert status == 403
@@ -166,8 +166,8 @@ def test_a_ticket_is_good_for_one_run_only(url, light, node):
     assert Node.heard == []
 
 
-def test_a_tensorboard_that_is_not_there_is_told_in_a_sentence(url, light, short_path):
-    light(tensorboard=short_path("nobody"))
+def test_a_tensorboard_that_is_not_there_is_told_in_a_sentence(url, publish, short_path):
+    publish(tensorboard=short_path("nobody"))
     status, _, body = ask(ticket_url(url), login=False)
     assert status == 502
     assert b"TensorBoard does not answer" in body
@@ -187,8 +187,8 @@ def test_a_tensorboard_that_is_not_there_is_told_in_a_sentence(url, light, short
         (b"\xff", 200),
     ],
 )
-def test_a_tensorboard_without_anything_to_show_is_kept_back(url, light, node, listing, status):
-    light(tensorboard=node)
+def test_a_tensorboard_without_anything_to_show_is_kept_back(url, publish, node, listing, status):
+    publish(tensorboard=node)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Node, "listing", listing)
         told, headers, body = ask(ticket_url(url), login=False)
@@ -199,28 +199,28 @@ def test_a_tensorboard_without_anything_to_show_is_kept_back(url, light, node, l
     assert (b'http-equiv="refresh"' in body) == (status == 503), "in a tab it asks again by itself"
 
 
-def test_stop_goes_to_the_cluster_s_own_door(url, light, short_path):
+def test_stop_goes_to_the_cluster_s_own_door(url, publish, short_path):
     heard = []
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(short_path("door"))
-        door.listen()
+    with socket.socket(socket.AF_UNIX) as unix_server:
+        unix_server.bind(short_path("unix_server"))
+        unix_server.listen()
 
         def answer():
-            visitor, _ = door.accept()
+            visitor, _ = unix_server.accept()
             with visitor:
                 heard.append(visitor.recv(100))
                 visitor.sendall(b"stopping\n")
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        light(control=short_path("door"))
+        publish(control=short_path("unix_server"))
         status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
         thread.join(30)
     assert (status, json.loads(body)["state"], heard) == (202, "stopping", [b"stop\n"])
 
 
-def test_stop_says_what_is_wrong(url, light, short_path):
-    light(control=short_path("nobody"))
+def test_stop_says_what_is_wrong(url, publish, short_path):
+    publish(control=short_path("nobody"))
     status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
     assert (status, json.loads(body)["message"]) == (
         502,
@@ -230,8 +230,8 @@ def test_stop_says_what_is_wrong(url, light, short_path):
     assert (status, json.loads(body)["message"]) == (404, "no such cluster runs; it may just have ended")
 
 
-def test_a_request_goes_on_as_it_was_asked_and_brings_its_answer_back(url, light, node):
-    light(tensorboard=node)
+def test_a_request_goes_on_as_it_was_asked_and_brings_its_answer_back(url, publish, node):
+    publish(tensorboard=node)
     quoted = f"{ticket_url(url)}data/plugin/a%2Fb/~c?run=.%2F&tag=x%20y"
     status, headers, body = ask(quoted, login=False, headers={"If-None-Match": '"abc"', "User-Agent": "secret"})
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")

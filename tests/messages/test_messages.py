@@ -12,34 +12,34 @@ from hypothesis import strategies as st
 from tfos_lab import messages as m
 
 FROM_AGENT = [
-    m.Reserve(seat=1, host="h", address="h:1", pid=2, executor="3", gpus=["0"]),
-    m.Beat(seat=0),
-    m.Progressed(seat=0, state="running", pid=4),
-    m.Logs(seat=0, sequence=3, records=[m.LogRecord(1.5, "stderr", bytes(range(256)))]),
-    m.Reported(seat=0, step=None, total_steps=10, metrics={"loss": 0.5}, time_s=1.0),
-    m.SavesTo(seat=0, path="/data/model", mark="/data/.tfos-c/chief-0", vanishes=True),
+    m.Reserve(rank=1, host="h", address="h:1", pid=2, executor="3", gpus=["0"]),
+    m.Heartbeat(rank=0),
+    m.Progressed(rank=0, state="running", pid=4),
+    m.Logs(rank=0, sequence=3, records=[m.LogRecord(1.5, "stderr", bytes(range(256)))]),
+    m.Reported(rank=0, step=None, total_steps=10, metrics={"loss": 0.5}, time_s=1.0),
+    m.SavesTo(rank=0, path="/data/model", mark="/data/.tfos-c/chief-0", vanishes=True),
     m.FilePiece(0, "output", 3, "a/b.keras", 4, bytes(range(256)), checksum=b"\xff"),
-    m.OutputOpened(seat=0, place="/tmp/there"),
-    m.OutputComes(seat=0, files=2, size_bytes=300),
-    m.OutputGone(seat=0, names=["a/b.keras"]),
-    m.OutputSent(seat=0, left_out=1, left_out_bytes=2, place="/tmp/there", problem="why", links=3),
-    m.Ended(seat=0, outcome=m.Outcome(kind="returned", value=b"\x00\xff")),
-    m.Drained(seat=0),
-    m.DatasetOpened(seat=0, opening=1, batch_size=32, remainder=None, shuffle=True),
-    m.AttemptStored(seat=0, feed=0, partition=1, attempt="1.0.2", rows={0: 5, 1: 4}, size_bytes=9, shapes={"x": [2]}),
-    m.FeedStopped(seat=0),
-    m.RowsTaken(seat=0, rows=7, epoch=1),
-    m.FeedRead(seat=0, feed=2),
-    m.InferenceReady(seat=0, locations=["grpc+unix:///x"]),
-    m.SegmentRead(seat=0, path="/x"),
-    m.ExchangeTaken(seat=0, exchange=1),
-    m.ExchangeResults(seat=0, exchange=1, rows=2, data=b"\x00"),
+    m.OutputOpened(rank=0, place="/tmp/there"),
+    m.OutputComes(rank=0, files=2, size_bytes=300),
+    m.OutputGone(rank=0, names=["a/b.keras"]),
+    m.OutputSent(rank=0, left_out=1, left_out_bytes=2, place="/tmp/there", problem="why", links=3),
+    m.Ended(rank=0, outcome=m.Outcome(kind="returned", value=b"\x00\xff")),
+    m.Drained(rank=0),
+    m.DatasetOpened(rank=0, dataset_id=1, batch_size=32, remainder=None, shuffle=True),
+    m.AttemptStored(rank=0, feed=0, partition=1, attempt="1.0.2", rows={0: 5, 1: 4}, size_bytes=9, shapes={"x": [2]}),
+    m.FeedStopped(rank=0),
+    m.RowsTaken(rank=0, rows=7, epoch=1),
+    m.FeedRead(rank=0, feed=2),
+    m.InferenceReady(rank=0, locations=["grpc+unix:///x"]),
+    m.SegmentRead(rank=0, path="/x"),
+    m.ExchangeTaken(rank=0, exchange=1),
+    m.ExchangeResults(rank=0, exchange=1, rows=2, data=b"\x00"),
 ]
 TO_AGENT = [
     m.Stop(grace_s=1.5, reason="why"),
     m.Finish(grace_s=2.0),
-    m.Alive(),
-    m.Goodbye(),
+    m.HeartbeatAck(),
+    m.Shutdown(),
     m.LogCredit(sequence=9),
     m.FreeSlot(),
     m.FileCredit("output", 9),
@@ -47,8 +47,8 @@ TO_AGENT = [
     m.FeedOpen(feed=0, epochs=2, remainder="pad", schema="{}", token="t"),
     m.Commit(feed=0, partition=1, attempt="a", rows=3),
     m.FeedComplete(feed=0, rows=3),
-    m.EpochPlan(feed=0, opening=0, steps=4, shares=[(13, 4, 2)]),
-    m.PlanLater(feed=0, opening=1),
+    m.EpochPlan(feed=0, dataset_id=0, steps=4, shares=[(13, 4, 2)]),
+    m.PlanLater(feed=0, dataset_id=1),
     m.FeedAborted(feed=0, reason="why"),
     m.FeedsEnded(),
     m.SegmentReady(feed=0, path="/x", rows=3, shapes={"x": []}),
@@ -78,12 +78,12 @@ RUBBISH = [
     b"\xc1",
     b"hello",
     msgspec.msgpack.encode({"type": "Explode"}),
-    msgspec.msgpack.encode({"seat": 1}),
+    msgspec.msgpack.encode({"rank": 1}),
     msgspec.msgpack.encode([1, 2, 3]),
-    msgspec.msgpack.encode({"type": "Beat", "seat": "one"}),
-    msgspec.msgpack.encode({"type": "Beat"}),
-    m.encode(m.Beat(seat=0))[:-1],
-    pickle.dumps(m.Beat(seat=0)),
+    msgspec.msgpack.encode({"type": "Heartbeat", "rank": "one"}),
+    msgspec.msgpack.encode({"type": "Heartbeat"}),
+    m.encode(m.Heartbeat(rank=0))[:-1],
+    pickle.dumps(m.Heartbeat(rank=0)),
 ]
 
 
@@ -97,9 +97,9 @@ def test_rubbish_is_refused(data):
 
 def test_the_two_directions_are_not_mixed_up():
     with pytest.raises(msgspec.DecodeError):
-        m.decode_from_agent(m.encode(m.Goodbye()))
+        m.decode_from_agent(m.encode(m.Shutdown()))
     with pytest.raises(msgspec.DecodeError):
-        m.decode_to_agent(m.encode(m.Drained(seat=0)))
+        m.decode_to_agent(m.encode(m.Drained(rank=0)))
 
 
 @given(st.binary(max_size=200))

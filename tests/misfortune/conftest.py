@@ -1,4 +1,4 @@
-"""What goes wrong, done on purpose, to real clusters; with a quick TensorFlow their nurseries are warm at once."""
+"""What goes wrong, done on purpose, to real clusters; with a quick TensorFlow their fork servers are warm at once."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def failure_of(cluster):
 
 
 class Family:
-    """The processes of a cluster: each node's agent and child, and the nurseries that they were forked from."""
+    """The processes of a cluster: each node's agent and child, and the fork servers that they were forked from."""
 
     def __init__(self, cluster_id, children):
         self.children = [psutil.Process(pid) for pid in children]
         folders = sorted(scratch_root().glob(f"{cluster_id}-*"), key=lambda path: int(path.name.split("-")[-2]))
         self.agents = [psutil.Process(int(path.name.rpartition("-")[2])) for path in folders]
-        self.nursery = self.children[0].parent()
-        self.plain_nursery = self.agents[0].parent()
+        self.fork_server = self.children[0].parent()
+        self.plain_fork_server = self.agents[0].parent()
 
     @classmethod
     def of(cls, cluster):

@@ -58,7 +58,7 @@ def test_nodes_that_do_not_come_in_time_are_named(run, monkeypatch):
         run(wait_forever, reservation_timeout_s=0.3)
 
 
-@pytest.mark.parametrize("spark_flavour", ["standalone"])
+@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_more_nodes_than_slots_are_refused_with_the_numbers(run, spark):
     spark.range(4).count()
     called_s = time.monotonic()
@@ -69,7 +69,7 @@ def test_more_nodes_than_slots_are_refused_with_the_numbers(run, spark):
     assert time.monotonic() - called_s < 30
 
 
-@pytest.mark.parametrize("spark_flavour", ["standalone"])
+@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_slots_that_another_cluster_holds_are_not_free(run, spark):
     with run(wait_forever, cluster_size=3), pytest.raises(NotEnoughSlots) as error:
         run(wait_forever, cluster_size=2)

@@ -15,15 +15,15 @@ from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
-on_both = pytest.mark.parametrize("spark_flavour", ["local", "standalone"])
+on_both = pytest.mark.parametrize("spark_mode", ["local", "standalone"])
 # Small enough that rows have to be taken before more can come: whatever happens then, happens in the middle.
 SMALL_BYTES = 200_000
 
 
 @pytest.fixture
-def start(run, spark_flavour):
+def start(run, spark_mode):
     """`run` with a real TensorFlow: on the session's executors, or in processes of this machine."""
-    where = "processes" if spark_flavour == "local" else "false"
+    where = "processes" if spark_mode == "local" else "false"
     return lambda map_fun, args=None, **options: run(map_fun, args, local=where, env={}, **options)
 
 
@@ -257,7 +257,7 @@ def test_two_feeds_at_once_come_one_after_the_other(start, spark):
     assert sorted(feeds) == [list(range(50)), list(range(1000, 1050))]
 
 
-@pytest.mark.parametrize("spark_flavour", ["local-cluster"])
+@pytest.mark.parametrize("spark_mode", ["local-cluster"])
 def test_executors_of_one_slot_each_are_fed_while_all_of_them_are_nodes(start, spark):
     cluster = start(read_all, 1)
     assert len({node.executor for node in cluster.nodes}) == 2

@@ -42,10 +42,10 @@ def test_a_killed_agent_is_a_lost_node_and_its_child_goes_too(run, next_cluster_
 
 
 @pytest.mark.leaves_nothing
-def test_when_the_nursery_is_killed_its_children_end_and_the_next_cluster_gets_another(run, next_cluster_runs):
+def test_when_the_fork_server_is_killed_its_children_end_and_the_next_cluster_gets_another(run, next_cluster_runs):
     cluster = run(wait_forever)
     family = Family.of(cluster)
-    family.nursery.kill()
+    family.fork_server.kill()
     error = failure_of(cluster)
     assert error.kind == "Exited"
     assert "process it was forked from has ended" in error.message
@@ -54,10 +54,10 @@ def test_when_the_nursery_is_killed_its_children_end_and_the_next_cluster_gets_a
 
 
 @pytest.mark.leaves_nothing
-def test_when_the_agents_nursery_is_killed_the_cluster_ends_and_the_next_one_runs(run, next_cluster_runs):
+def test_when_the_agents_fork_server_is_killed_the_cluster_ends_and_the_next_one_runs(run, next_cluster_runs):
     cluster = run(wait_forever)
     family = Family.of(cluster)
-    family.plain_nursery.kill()
+    family.plain_fork_server.kill()
     error = failure_of(cluster)
     assert error.kind == "Lost"
     assert "the process that its agent was forked from has ended" in error.message
@@ -179,4 +179,4 @@ def test_when_the_kernel_is_killed_everything_goes_with_it(tmp_path, how):
             kernel.wait(20)
         finally:
             kernel.kill()
-    assert gone([*family.nodes, family.nursery, family.plain_nursery])
+    assert gone([*family.nodes, family.fork_server, family.plain_fork_server])

@@ -90,7 +90,7 @@ def test_no_row_that_counts_is_read_again_and_none_is_lost(tmp_path, spark_sessi
         # Time enough for Spark to commit a micro-batch that the function has not done with.
         select.select([], [], [], 1.0)
         process.kill()
-    assert gone([*nodes.nodes, nodes.nursery, nodes.plain_nursery])
+    assert gone([*nodes.nodes, nodes.fork_server, nodes.plain_fork_server])
     # Spark's own books say what counts: the first three micro-batches, whose rows have all been read, once.
     counted = ROWS * len([path for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit()])
     assert counted == 3 * ROWS

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.leaves_nothing
 
 
 @pytest.fixture(params=["standalone"])
-def spark_flavour(request):
+def spark_mode(request):
     return request.param
 
 
@@ -137,10 +137,10 @@ def test_when_the_kernel_is_killed_everything_on_the_executors_goes_with_it(spar
     command = [sys.executable, "-c", _KERNEL, standalone, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment_of_a_kernel(tmp_path)) as kernel:
         try:
-            slotless, seated = (Family(*cluster) for cluster in json.loads(kernel.stdout.readline()))
+            slotless, ranked = (Family(*cluster) for cluster in json.loads(kernel.stdout.readline()))
         finally:
             kernel.kill()
-    assert gone([*slotless.nodes, *seated.nodes, slotless.nursery, slotless.plain_nursery])
+    assert gone([*slotless.nodes, *ranked.nodes, slotless.fork_server, slotless.plain_fork_server])
 
 
 # ---- executors that cannot be nodes -------------------------------------------------------------------------------

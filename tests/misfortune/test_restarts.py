@@ -15,7 +15,7 @@ pytestmark = pytest.mark.leaves_nothing
 
 
 def fail_once(args, ctx):
-    """Be killed in the first attempt, once the first rows have come."""
+    """Be killed in the first generation, once the first rows have come."""
     import os
     import signal
 
@@ -24,7 +24,7 @@ def fail_once(args, ctx):
         os.kill(os.getpid(), signal.SIGKILL)
     if ctx.restart == 0:
         ctx.wait_for_training(120)
-    print(f"attempt {ctx.restart}")  # noqa: T201
+    print(f"generation {ctx.restart}")  # noqa: T201
     return sorted(int(row) for row in rows)
 
 
@@ -44,7 +44,7 @@ def test_nodes_that_were_killed_start_again_and_are_fed_again(run):
 
 
 def wait_for_a_kill(args, ctx):
-    """Go on only in another attempt."""
+    """Go on only in another generation."""
     import threading
 
     if ctx.restart == 0:
@@ -53,17 +53,17 @@ def wait_for_a_kill(args, ctx):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("spark_flavour", ["local", "standalone"])
+@pytest.mark.parametrize("spark_mode", ["local", "standalone"])
 def test_rows_are_fed_again(run, spark):
     cluster = run(fail_once, restarts=1, env={})
     cluster.train(spark.range(40).withColumnRenamed("id", "x"))
     results = cluster.wait(timeout_s=200)
     assert sorted(row for rows in results.values() for row in rows) == list(range(40))
-    assert "attempt 1" in cluster.logs("chief:0")
+    assert "generation 1" in cluster.logs("chief:0")
 
 
 def learn(args, ctx):
-    """Train for four epochs; in the first attempt a worker is killed in the third of them."""
+    """Train for four epochs; in the first generation a worker is killed in the third of them."""
     import os
 
     import keras
@@ -124,7 +124,7 @@ def write_scalars(args, ctx):
 
 
 @pytest.mark.parametrize("lost", ["children", "agents"])
-def test_event_files_of_all_attempts_come_home_and_are_told_apart(run, tmp_path, monkeypatch, lost):
+def test_event_files_of_all_generations_come_home_and_are_told_apart(run, tmp_path, monkeypatch, lost):
     far = tmp_path / "far"
     # The nodes are on this machine, which is told that it is another one.
     monkeypatch.setattr("tfos_lab.engine.tensorboard.event_files._sees", lambda _path: False)
@@ -135,15 +135,15 @@ def test_event_files_of_all_attempts_come_home_and_are_told_apart(run, tmp_path,
     cluster.stop()
     far.rename(tmp_path / "gone")
     try:
-        door = cluster.presence.tensorboard_socket
-        fetch_until(door, "/data/plugin/scalars/tags", b"chief-0-restart-1")
+        unix_server = cluster.publisher.tensorboard_socket
+        fetch_until(unix_server, "/data/plugin/scalars/tags", b"chief-0-restart-1")
         shown = {}
-        for attempt in ("chief-0", "chief-0-restart-1"):
-            points = fetch_until(door, f"/data/plugin/scalars/scalars?tag=loss&run={attempt}", b"[")
-            shown[attempt] = [(step, value) for _, step, value in json.loads(points)]
+        for generation in ("chief-0", "chief-0-restart-1"):
+            points = fetch_until(unix_server, f"/data/plugin/scalars/scalars?tag=loss&run={generation}", b"[")
+            shown[generation] = [(step, value) for _, step, value in json.loads(points)]
         assert shown == {"chief-0": [(0, 3.0), (1, 2.0), (2, 1.0)], "chief-0-restart-1": [(0, 0.5), (1, 0.25)]}
     finally:
-        cluster.presence.close()
+        cluster.publisher.close()
 
 
 def until(condition):

@@ -1,4 +1,4 @@
-"""Children and agents of the tests' own: real processes from real nurseries, whose TensorFlow is a quick one."""
+"""Children and agents of the tests' own: real processes from real fork servers, whose TensorFlow is a quick one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ OWNER = f"tests-of-node-{os.getpid()}"
 
 
 def launch_spec(**changes):
-    """What an agent of these tests is told; its nursery ends with this process."""
+    """What an agent of these tests is told; its fork server ends with this process."""
     spec = m.LaunchSpec(
         cluster_id="c",
-        seat=0,
+        rank=0,
         node="worker:0",
         driver=m.DriverAddress("tcp://127.0.0.1:1", "", "", ""),
         owner=OWNER,
-        guardian=os.getpid(),
+        watched_pid=os.getpid(),
         extra_env=QUICK_ENV,
         environ=dict(os.environ),
         cwd=str(Path.cwd()),
@@ -38,11 +38,11 @@ def launch_spec(**changes):
     return msgspec.structs.replace(spec, **changes)
 
 
-def release_for(map_fun, args=None, **changes):
+def start_for(map_fun, args=None, **changes):
     """What a driver says to a node of two."""
-    release = m.Release(
+    start = m.Start(
         cluster_id="c",
-        seat=0,
+        rank=0,
         cluster_spec={"chief": ["a:1"], "worker": ["b:2"]},
         job_name="worker",
         task_index=0,
@@ -51,14 +51,14 @@ def release_for(map_fun, args=None, **changes):
         env={},
         log_dir="/tmp/events",
     )
-    return msgspec.structs.replace(release, **changes)
+    return msgspec.structs.replace(start, **changes)
 
 
-def nursery_of(spec):
-    """Which nursery a spec's child comes from, as an agent would say it."""
-    from tfos_lab.node.forkserver.client import flavour_of
+def fork_server_of(spec):
+    """Which fork server a spec's child comes from, as an agent would say it."""
+    from tfos_lab.node.forkserver.client import import_environ_of
 
-    return spec.owner, "tensorflow", flavour_of(spec.environ, spec.extra_env), spec.environ, spec.guardian
+    return spec.owner, "tensorflow", import_environ_of(spec.environ, spec.extra_env), spec.environ, spec.watched_pid
 
 
 class Hatchling:
@@ -102,17 +102,17 @@ class Hatchling:
     def signal(self, number):
         """Signal the process as an agent does."""
         if not self.link.pid:
-            assert self.link.nursery_heard() is None
+            assert self.link.fork_server_reply() is None
         self.link.signal(number)
 
     def outcome(self):
         return self.hear_until(m.Ended).outcome
 
     def left(self):
-        """Return how the process ended, as its nursery tells."""
-        self.link.nursery._sock.settimeout(PATIENCE_S)
+        """Return how the process ended, as its fork server tells."""
+        self.link.fork_server._sock.settimeout(PATIENCE_S)
         while True:
-            outcome = self.link.nursery_heard()
+            outcome = self.link.fork_server_reply()
             if outcome is not None:
                 break
         for reader in self._readers:
@@ -126,16 +126,16 @@ class Hatchling:
 
 @pytest.fixture
 def hatch(tmp_path):
-    """A function that starts a child: ``hatch(map_fun, args, release={}, **spec)``."""
+    """A function that starts a child: ``hatch(map_fun, args, start={}, **spec)``."""
     with ExitStack() as stack:
 
-        def start(map_fun, args=None, *, release=None, **spec):
+        def spawn(map_fun, args=None, *, start=None, **spec):
             spec = launch_spec(**spec)
-            link = ChildLink.spawn(spec, release_for(map_fun, args, **(release or {})), nursery_of(spec), tmp_path)
+            link = ChildLink.spawn(spec, start_for(map_fun, args, **(start or {})), fork_server_of(spec), tmp_path)
             stack.callback(link.close)
             return Hatchling(link)
 
-        yield start
+        yield spawn
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The agent: one node from its reservation to its goodbye, with a driver that only acts."""
+"""The agent: one node from its reservation to its shutdown, with a driver that only acts."""
 # ruff: noqa: T201 - what nodes print is what is tested
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.node.conftest import PATIENCE_S, launch_spec, release_for
+from tests.node.conftest import PATIENCE_S, launch_spec, start_for
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
 from tfos_lab.node.agent import Agent
@@ -39,8 +39,8 @@ class Driver:
             self._identity = identity
             message = m.decode_from_agent(data)
             self.heard.append(message)
-            if isinstance(message, m.Beat):
-                self.say(m.Alive())
+            if isinstance(message, m.Heartbeat):
+                self.say(m.HeartbeatAck())
             if isinstance(message, m.Logs):
                 self.say(m.LogCredit(sequence=message.sequence))
 
@@ -71,11 +71,11 @@ def driver():
 
 @pytest.fixture
 def start_agent(driver):
-    """A function that seats an agent; its thread is joined, so that one which never leaves fails its test."""
+    """A function that ranks an agent; its thread is joined, so that one which never leaves fails its test."""
     running = []
 
-    def start(seat_holder=None, **spec):
-        agent = Agent(launch_spec(driver=driver.listener.address, **spec), seat_holder)
+    def start(task_holder=None, **spec):
+        agent = Agent(launch_spec(driver=driver.listener.address, **spec), task_holder)
 
         def live():
             try:
@@ -116,7 +116,7 @@ def gone(pid):
 def test_an_agent_reserves_with_a_port_that_it_holds(driver, start_agent):
     start_agent(executor="7", gpus=["3"])
     reserved = driver.hear(m.Reserve)
-    assert (reserved.seat, reserved.executor, reserved.gpus, reserved.pid) == (0, "7", ["3"], os.getpid())
+    assert (reserved.rank, reserved.executor, reserved.gpus, reserved.pid) == (0, "7", ["3"], os.getpid())
     assert reserved.host == socket.gethostname()
     host, port = reserved.address.rsplit(":", 1)
     assert host == "127.0.0.1"
@@ -132,18 +132,18 @@ def test_the_node_itself_may_bind_the_port_that_its_agent_holds(driver, start_ag
         with socket.create_server(("127.0.0.1", port)) as server:
             return server.getsockname()[1]
 
-    driver.say(release_for(map_fun, port))
+    driver.say(start_for(map_fun, port))
     assert decode_value(driver.hear(m.Ended).outcome.value) == port
 
 
-def test_a_node_s_life_is_told_from_reservation_to_goodbye(driver, start_agent):
+def test_a_node_s_life_is_told_from_reservation_to_shutdown(driver, start_agent):
     agent = start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(lambda args: print("working") or args, 5))
+    driver.say(start_for(lambda args: print("working") or args, 5))
     assert decode_value(driver.hear(m.Ended).outcome.value) == 5
     driver.say(m.Finish(grace_s=5.0))
     driver.hear(m.Drained)
-    driver.say(m.Goodbye())
+    driver.say(m.Shutdown())
     agent.join(PATIENCE_S)
     assert not agent.is_alive()
     states = [message.state for message in driver.heard if isinstance(message, m.Progressed)]
@@ -155,28 +155,28 @@ def test_a_node_s_life_is_told_from_reservation_to_goodbye(driver, start_agent):
 def test_drained_is_the_last_word_and_is_said_again_until_it_is_answered(driver, start_agent):
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(lambda: print("x" * 100_000)))
+    driver.say(start_for(lambda: print("x" * 100_000)))
     driver.hear(m.Ended)
     driver.say(m.Finish(grace_s=5.0))
     driver.hear(m.Drained)
     assert len(driver.log("stdout")) == 100_001
     driver.heard.clear()
     driver.hear(m.Drained)
-    assert {type(message) for message in driver.heard} <= {m.Drained, m.Beat}
+    assert {type(message) for message in driver.heard} <= {m.Drained, m.Heartbeat}
 
 
 def test_an_agent_beats_while_it_waits(driver, start_agent):
     start_agent()
-    driver.hear(m.Beat)
+    driver.hear(m.Heartbeat)
     driver.heard.clear()
-    driver.hear(m.Beat)
+    driver.hear(m.Heartbeat)
 
 
-def hears_beats(driver):
+def acknowledges_heartbeats(driver):
     """Whether an agent beats now; the first may have been on its way before."""
     for _ in range(3):
-        driver.heard = [message for message in driver.heard if not isinstance(message, m.Beat)]
-        driver.hear(m.Beat)
+        driver.heard = [message for message in driver.heard if not isinstance(message, m.Heartbeat)]
+        driver.hear(m.Heartbeat)
     return True
 
 
@@ -185,8 +185,8 @@ def test_an_agent_beats_while_a_large_payload_waits_for_an_import_to_end(driver,
     (tmp_path / "keras.py").write_text(f"import pathlib, time\n{wait}")
     start_agent(extra_env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{QUICK_ENV['PYTHONPATH']}"})
     driver.hear(m.Reserve)
-    driver.say(release_for(lambda args, ctx: len(args), bytes(8 << 20)))
-    assert hears_beats(driver)
+    driver.say(start_for(lambda args, ctx: len(args), bytes(8 << 20)))
+    assert acknowledges_heartbeats(driver)
     (tmp_path / "go").touch()
     assert decode_value(driver.hear(m.Ended).outcome.value) == 8 << 20
 
@@ -194,11 +194,11 @@ def test_an_agent_beats_while_a_large_payload_waits_for_an_import_to_end(driver,
 def test_an_agent_beats_and_stops_a_child_that_takes_no_words(driver, start_agent):
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     os.kill(driver.hear_state("running").pid, signal.SIGSTOP)
     for _ in range(200):
         driver.say(m.FeedAborted(feed=0, reason="x" * 10_000))
-    assert hears_beats(driver)
+    assert acknowledges_heartbeats(driver)
     driver.say(m.Stop(grace_s=0.5))
     assert driver.hear(m.Ended).outcome == m.Outcome(kind="stopped", exit_code=-signal.SIGKILL)
     driver.hear(m.Drained)
@@ -208,7 +208,7 @@ def test_a_log_waits_for_credit_and_arrives_whole(driver, start_agent):
     start_agent()
     driver.hear(m.Reserve)
     size = 8 << 20
-    driver.say(release_for(lambda size: print("y" * size, flush=True), size))
+    driver.say(start_for(lambda size: print("y" * size, flush=True), size))
     driver.hear(m.Ended)
     driver.say(m.Finish(grace_s=5.0))
     driver.hear(m.Drained)
@@ -218,10 +218,10 @@ def test_a_log_waits_for_credit_and_arrives_whole(driver, start_agent):
 
 
 def test_without_credit_an_agent_keeps_the_log_to_itself(driver, start_agent, monkeypatch):
-    monkeypatch.setattr(m, "LogCredit", lambda sequence: m.Alive())
+    monkeypatch.setattr(m, "LogCredit", lambda sequence: m.HeartbeatAck())
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(lambda: print("z" * (16 << 20), flush=True)))
+    driver.say(start_for(lambda: print("z" * (16 << 20), flush=True)))
     driver.hear(m.Ended)
     driver.listen(0.5)
     batches = [message for message in driver.heard if isinstance(message, m.Logs)]
@@ -237,7 +237,7 @@ def test_stop_before_release_ends_a_node_that_never_ran(driver, start_agent):
     driver.say(m.Stop(grace_s=1.0))
     assert driver.hear(m.Ended).outcome.kind == "stopped"
     driver.hear(m.Drained)
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     driver.listen(0.3)
     assert not any(isinstance(message, m.Progressed) for message in driver.heard)
 
@@ -245,7 +245,7 @@ def test_stop_before_release_ends_a_node_that_never_ran(driver, start_agent):
 def test_stop_ends_a_running_node(driver, start_agent):
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     pid = driver.hear_state("running").pid
     driver.say(m.Stop(grace_s=30.0))
     assert driver.hear(m.Ended).outcome == m.Outcome(kind="stopped", exit_code=-signal.SIGTERM)
@@ -261,7 +261,7 @@ def test_who_ignores_sigterm_is_killed_after_the_grace(driver, start_agent):
 
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(map_fun))
+    driver.say(start_for(map_fun))
     driver.hear(m.Logs)
     stopped_s = time.monotonic()
     driver.say(m.Stop(grace_s=0.5))
@@ -270,9 +270,9 @@ def test_who_ignores_sigterm_is_killed_after_the_grace(driver, start_agent):
 
 
 def test_stop_comes_to_a_child_that_is_still_to_be_forked(driver, start_agent):
-    start_agent(extra_env={**QUICK_ENV, "TFOS_TEST": "a nursery that is not warm yet"})
+    start_agent(extra_env={**QUICK_ENV, "TFOS_TEST": "a fork server that is not warm yet"})
     driver.hear(m.Reserve)
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     driver.say(m.Stop(grace_s=0.0))
     assert driver.hear(m.Ended).outcome.kind == "stopped"
     driver.hear(m.Drained)
@@ -281,7 +281,7 @@ def test_stop_comes_to_a_child_that_is_still_to_be_forked(driver, start_agent):
 def test_a_child_that_is_killed_is_an_exit(driver, start_agent):
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     os.kill(driver.hear_state("running").pid, signal.SIGKILL)
     assert driver.hear(m.Ended).outcome == m.Outcome(kind="exited", exit_code=-signal.SIGKILL)
     driver.hear(m.Drained)
@@ -294,7 +294,7 @@ def test_what_a_node_started_ends_with_it(driver, start_agent):
 
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(map_fun))
+    driver.say(start_for(map_fun))
     grandchild = decode_value(driver.hear(m.Ended).outcome.value)
     driver.say(m.Finish(grace_s=1.0))
     driver.hear(m.Drained)
@@ -309,7 +309,7 @@ def test_a_node_that_waits_for_training_hears_that_it_is_done(driver, start_agen
 
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(wait))
+    driver.say(start_for(wait))
     driver.hear(m.Reported)
     driver.say(m.Finish(grace_s=30.0))
     assert decode_value(driver.hear(m.Ended).outcome.value) == (False, True, True)
@@ -319,18 +319,18 @@ def test_a_node_that_waits_for_training_hears_that_it_is_done(driver, start_agen
 def test_a_node_that_does_not_care_that_training_is_done_is_ended_after_the_grace(driver, start_agent):
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     driver.hear_state("running")
     driver.say(m.Finish(grace_s=0.5))
     assert driver.hear(m.Ended).outcome.kind == "stopped"
     driver.hear(m.Drained)
 
 
-def test_a_nursery_that_cannot_import_tensorflow_fails_the_node_with_the_reason(driver, start_agent, tmp_path):
+def test_a_fork_server_that_cannot_import_tensorflow_fails_the_node_with_the_reason(driver, start_agent, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('no libcudart here')\n")
     start_agent(extra_env={"PYTHONPATH": str(tmp_path)})
     driver.hear(m.Reserve)
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     outcome = driver.hear(m.Ended).outcome
     assert (outcome.kind, outcome.error) == ("raised", "ImportError")
     assert "no libcudart here" in outcome.message
@@ -343,20 +343,20 @@ def test_a_nursery_that_cannot_import_tensorflow_fails_the_node_with_the_reason(
 def test_an_agent_leaves_when_the_driver_is_silent_for_too_long(driver, start_agent):
     agent = start_agent(driver_timeout_s=5.0)
     driver.hear(m.Reserve)
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     pid = driver.hear_state("running").pid
     agent.join(PATIENCE_S)
     assert not agent.is_alive()
     assert gone(pid)
 
 
-def test_an_agent_leaves_with_its_guardian(driver, start_agent):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as guardian:
-        agent = start_agent(guardian=guardian.pid, owner=f"guarded-{os.getpid()}")
+def test_an_agent_leaves_with_its_watched_process(driver, start_agent):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as watched_pid:
+        agent = start_agent(watched_pid=watched_pid.pid, owner=f"guarded-{os.getpid()}")
         driver.hear(m.Reserve)
-        driver.say(release_for(run_forever))
+        driver.say(start_for(run_forever))
         pid = driver.hear_state("running").pid
-        guardian.kill()
+        watched_pid.kill()
     agent.join(PATIENCE_S)
     assert not agent.is_alive()
     assert gone(pid)
@@ -370,7 +370,7 @@ def test_an_agent_gives_its_slot_back_when_it_is_asked_to(driver, start_agent):
     task.settimeout(PATIENCE_S)
     assert task.recv(10) == b"1"
     assert task.recv(10) == b""
-    driver.say(release_for(lambda: "goes on"))
+    driver.say(start_for(lambda: "goes on"))
     assert decode_value(driver.hear(m.Ended).outcome.value) == "goes on"
     task.close()
 
@@ -378,12 +378,12 @@ def test_an_agent_gives_its_slot_back_when_it_is_asked_to(driver, start_agent):
 def test_nothing_of_a_node_is_left_on_its_host(driver, start_agent):
     agent = start_agent(cluster_id="leaves-nothing")
     driver.hear(m.Reserve)
-    driver.say(release_for(lambda: os.environ["TFOS_LAB_SCRATCH"]))
+    driver.say(start_for(lambda: os.environ["TFOS_LAB_SCRATCH"]))
     scratch = decode_value(driver.hear(m.Ended).outcome.value)
     assert "leaves-nothing" in scratch
     driver.say(m.Finish(grace_s=1.0))
     driver.hear(m.Drained)
-    driver.say(m.Goodbye())
+    driver.say(m.Shutdown())
     agent.join(PATIENCE_S)
     assert not Path(scratch).exists()
 
@@ -398,7 +398,7 @@ def test_rubbish_from_the_child_s_socket_does_not_end_the_agent(driver, start_ag
 
     start_agent()
     driver.hear(m.Reserve)
-    driver.say(release_for(map_fun))
+    driver.say(start_for(map_fun))
     assert driver.hear(m.Ended).outcome.kind == "returned"
 
 
@@ -410,12 +410,12 @@ def test_a_node_whose_log_folder_is_another_than_its_peers_does_not_begin(driver
     start_agent(shared_dir=str(tmp_path))
     driver.hear(m.Reserve)
     assert len(list(tmp_path.glob(".tfos-*/*"))) == 1
-    driver.say(release_for(run_forever))
+    driver.say(start_for(run_forever))
     outcome = driver.hear(m.Ended).outcome
     assert (outcome.kind, outcome.error) == ("raised", "ConfigError")
     assert "than for chief:0, and restarts go on from a backup in it" in outcome.message
     driver.hear(m.Drained)
-    driver.say(m.Goodbye())
+    driver.say(m.Shutdown())
 
 
 def test_where_the_chief_saves_is_told_with_a_mark_beside_it(driver, start_agent, tmp_path):
@@ -424,7 +424,7 @@ def test_where_the_chief_saves_is_told_with_a_mark_beside_it(driver, start_agent
 
     thread = start_agent(executor="1")
     driver.hear(m.Reserve)
-    driver.say(release_for(save, str(tmp_path), is_chief=True))
+    driver.say(start_for(save, str(tmp_path), is_chief=True))
     saving = driver.hear(m.SavesTo)
     assert saving.path == f"{tmp_path}/model.keras"
     assert Path(saving.mark).parent.parent == tmp_path
@@ -432,7 +432,7 @@ def test_where_the_chief_saves_is_told_with_a_mark_beside_it(driver, start_agent
     driver.hear(m.Ended)
     driver.say(m.Finish(grace_s=1.0))
     driver.hear(m.Drained)
-    driver.say(m.Goodbye())
+    driver.say(m.Shutdown())
     thread.join(PATIENCE_S)
     assert sum(isinstance(message, m.SavesTo) for message in driver.heard) == 1
     assert list(tmp_path.iterdir()) == []

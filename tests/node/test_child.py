@@ -46,7 +46,7 @@ def test_a_child_says_that_it_runs_before_the_first_line(hatch):
 
 
 def test_a_function_that_cannot_be_loaded_says_what_the_node_lacks(hatch):
-    child = hatch(print, release={"payload": b"rubbish"})
+    child = hatch(print, start={"payload": b"rubbish"})
     outcome = child.outcome()
     assert (outcome.kind, outcome.error) == ("raised", "PayloadError")
     assert "not packed by this version of tfos_lab" in outcome.message
@@ -91,12 +91,12 @@ def test_exit_functions_run_and_their_output_arrives(hatch):
     def map_fun():
         import atexit
 
-        atexit.register(lambda: print("goodbye"))
+        atexit.register(lambda: print("shutdown"))
 
     child = hatch(map_fun)
     child.outcome()
     child.finish()
-    assert child.output["stdout"] == b"goodbye\n"
+    assert child.output["stdout"] == b"shutdown\n"
 
 
 def test_a_broken_pipe_is_an_exception_and_not_the_end(hatch):
@@ -194,7 +194,7 @@ def test_nothing_can_be_read_from_stdin(hatch):
 
 
 def test_the_environment_is_the_given_one_with_the_user_s_on_top(hatch, monkeypatch):
-    monkeypatch.setenv("TFOS_TEST_LATE", "set after the nursery was there, and not given")
+    monkeypatch.setenv("TFOS_TEST_LATE", "set after the fork server was there, and not given")
     given = {"PATH": os.environ["PATH"], "TFOS_TEST_A": "executor", "TFOS_TEST_B": "executor"}
     found = result_of(hatch(lambda: dict(os.environ), environ=given, extra_env={**QUICK_ENV, "TFOS_TEST_B": "user"}))
     assert (found["TFOS_TEST_A"], found["TFOS_TEST_B"]) == ("executor", "user")
@@ -204,7 +204,7 @@ def test_the_environment_is_the_given_one_with_the_user_s_on_top(hatch, monkeypa
 
 def test_tf_config_tells_the_node_its_place_and_leaves_the_evaluator_out(hatch):
     spec = {"chief": ["a:1"], "evaluator": ["e:3"], "worker": ["b:2"]}
-    child = hatch(lambda: os.environ["TF_CONFIG"], release={"cluster_spec": spec})
+    child = hatch(lambda: os.environ["TF_CONFIG"], start={"cluster_spec": spec})
     assert json.loads(result_of(child)) == {
         "cluster": {"chief": ["a:1"], "worker": ["b:2"]},
         "task": {"type": "worker", "index": 0},
@@ -214,7 +214,7 @@ def test_tf_config_tells_the_node_its_place_and_leaves_the_evaluator_out(hatch):
 def test_a_node_alone_has_no_tf_config(hatch):
     child = hatch(
         lambda: os.environ.get("TF_CONFIG"),
-        release={"cluster_spec": {"worker": ["b:2"]}},
+        start={"cluster_spec": {"worker": ["b:2"]}},
         environ={**os.environ, "TF_CONFIG": "left over"},
     )
     assert result_of(child) is None
@@ -242,7 +242,7 @@ def test_a_folder_that_this_host_lacks_is_no_reason_to_fail(hatch):
     assert result_of(hatch(lambda: 1, cwd="/no/such/folder")) == 1
 
 
-def test_children_of_one_nursery_share_its_memory_and_nothing_else(hatch):
+def test_children_of_one_fork_server_share_its_memory_and_nothing_else(hatch):
     def map_fun(args, ctx):
         sys.leaked = args
         return os.getppid(), getattr(sys, "leaked", None)

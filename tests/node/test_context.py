@@ -23,12 +23,12 @@ SPEC = {"ps": ["p:1"], "chief": ["c:2"], "evaluator": ["e:3"], "worker": ["w:4",
 class Stand:
     """A context whose words are kept."""
 
-    def __init__(self, **release):
+    def __init__(self, **start):
         self.said = []
         self.finish = threading.Event()
-        release = {
+        start = {
             "cluster_id": "c",
-            "seat": 4,
+            "rank": 4,
             "cluster_spec": SPEC,
             "job_name": "worker",
             "task_index": 1,
@@ -36,10 +36,10 @@ class Stand:
             "payload": b"",
             "env": {},
             "log_dir": "/logs",
-            **release,
+            **start,
         }
-        self.feed = FeedReader(release["seat"], self.said.append)
-        self.ctx = NodeContext(m.Release(**release), self.feed, self.said.append, self.finish)
+        self.feed = FeedReader(start["rank"], self.said.append)
+        self.ctx = NodeContext(m.Start(**start), self.feed, self.said.append, self.finish)
 
 
 def test_each_node_has_its_own_folder_for_event_files_and_another_after_a_restart():
@@ -94,7 +94,7 @@ def test_a_report_tells_step_and_numbers_whatever_they_are_made_of():
     before = time.time()
     stand.ctx.report(3, total_steps=10, loss=np.float32(0.5), accuracy=np.array(0.25))
     (report,) = stand.said
-    assert (report.seat, report.step, report.total_steps) == (4, 3, 10)
+    assert (report.rank, report.step, report.total_steps) == (4, 3, 10)
     assert report.metrics == {"loss": 0.5, "accuracy": 0.25}
     assert before <= report.time_s <= time.time()
 
@@ -127,7 +127,7 @@ def test_local_models_go_to_plain_paths_whose_parents_are_there(monkeypatch, tmp
     wanted = tmp_path / "a" / "b" / "m.keras"
     chief, worker = Stand(is_chief=True, default_fs="file:///"), Stand(default_fs="file:///")
     assert chief.ctx.model_dir(given.format(wanted)) == str(wanted)
-    assert chief.said == [m.SavesTo(seat=4, path=str(wanted))]
+    assert chief.said == [m.SavesTo(rank=4, path=str(wanted))]
     assert worker.ctx.model_dir(given.format(wanted)) == str(tmp_path / "scratch" / "model" / "m.keras")
     assert wanted.parent.is_dir()
     assert (tmp_path / "scratch" / "model").is_dir()
@@ -150,7 +150,7 @@ def test_the_output_folder_is_made_when_it_is_asked_for_and_that_is_told_once(tm
     assert not (tmp_path / "run").exists()
     assert stand.ctx.output_dir == stand.ctx.output_dir == str(tmp_path / "run" / "output")
     assert (tmp_path / "run" / "output").is_dir()
-    assert stand.said == [m.OutputOpened(seat=4)]
+    assert stand.said == [m.OutputOpened(rank=4)]
 
 
 def test_what_is_no_model_is_not_saved_as_one(tmp_path):
@@ -176,17 +176,17 @@ def test_a_node_that_trains_does_not_wait_for_itself():
 
 
 def test_a_node_that_serves_says_so_and_waits_for_the_end():
-    stand = Stand(job_name="ps", task_index=0, seat=0)
+    stand = Stand(job_name="ps", task_index=0, rank=0)
     stand.finish.set()
     stand.ctx.serve()
     (said,) = stand.said
-    assert (said.state, said.seat) == ("serving", 0)
+    assert (said.state, said.rank) == ("serving", 0)
 
 
 def test_wanting_no_more_rows_is_told():
     stand = Stand()
     stand.ctx.stop_feed()
-    assert stand.said == [m.FeedStopped(seat=4)]
+    assert stand.said == [m.FeedStopped(rank=4)]
 
 
 # ---- without a cluster --------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tfos_lab.data.datasets import mnist
+from tfos_lab.data import mnist
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_mnist_quickstart.ipynb"
 

@@ -109,7 +109,7 @@ def rows_of(df):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("spark_flavour", ["local", "connect"])
+@pytest.mark.parametrize("spark_mode", ["local", "connect"])
 def test_a_model_file_scores_rows_and_keeps_all_columns(spark, frame, models):
     scored = tfos_lab.predict(frame, models / "one.keras", output="total", batch_size=7)
     assert scored.dtypes == [*frame.dtypes, ("total", "float")]

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def running_clusters(defaults: Mapping[str, Any], *, seats: int | None = None) -> Iterator[Callable[..., Cluster]]:
+def running_clusters(defaults: Mapping[str, Any], *, ranks: int | None = None) -> Iterator[Callable[..., Cluster]]:
     """Give a function like ``tfos_lab.run``; what still lives at the end of the block is stopped.
 
     Parameters
     ----------
     defaults : mapping
         Options for every cluster, which a call may change.
-    seats : int, optional
+    ranks : int, optional
         The most nodes that there are places for: a call that asks for more gets these.
     """
     clusters = []
 
     def start(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluster:
         options = {"cluster_size": 2, **defaults, **options}
-        if seats is not None:
-            options["cluster_size"] = min(options["cluster_size"], seats)
+        if ranks is not None:
+            options["cluster_size"] = min(options["cluster_size"], ranks)
         cluster = tfos_lab.run(map_fun, args, **options)
         clusters.append(cluster)
         return cluster

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import assign_seats, chief_of
+from tfos_lab.core.roles import assign_roles, chief_of
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.history import Journal
+from tfos_lab.engine.history import History
 from tfos_lab.engine.state.events import (
     ClusterView,
     FeedView,
@@ -61,8 +61,8 @@ class FakeCluster:
     ) -> None:
         self.id = f"fake-{next(_ids)}-{time.time_ns() % 1_000_000}"
         self.name = name
-        self.journal = Journal(time.time())
-        self.bus = Bus(self.journal.note)
+        self.history = History(time.time())
+        self.bus = Bus(self.history.note)
         self.run_dir = Path(run_dir or tempfile.mkdtemp(prefix="tfos-fake-"))
         self.stops = 0
         self.lines_written = 0
@@ -72,8 +72,8 @@ class FakeCluster:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._logs: dict[str, list[str]] = {}
-        seats = assign_seats(ClusterConfig(cluster_size=nodes))
-        chief = chief_of(seats)
+        node_specs = assign_roles(ClusterConfig(cluster_size=nodes))
+        chief = chief_of(node_specs)
         self._view = ClusterView(
             cluster_id=self.id,
             name=name,
@@ -82,7 +82,7 @@ class FakeCluster:
             started_s=time.time(),
             ended_s=None,
             timings={},
-            nodes=tuple(NodeView(seat.node, seat.job_name, seat.task_index, seat == chief) for seat in seats),
+            nodes=tuple(NodeView(spec.node, spec.job_name, spec.task_index, spec == chief) for spec in node_specs),
         )
         self._thread = threading.Thread(target=self._act, name=f"fake-cluster-{self.id}", daemon=True)
 
@@ -114,7 +114,7 @@ class FakeCluster:
         )
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
-        return self.journal.metrics_after(count)
+        return self.history.metrics_after(count)
 
     # What the stage manager uses.
 

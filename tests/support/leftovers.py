@@ -1,8 +1,8 @@
 """Threads and processes of ours that outlive the test which started them.
 
 A thread is ours when its name begins with ``tfos``. A process is ours when it runs a module of ``tfos_lab.node`` and
-descends from this test run, which its environment tells, whatever its parent is by now. A nursery may stay, since it is
-there for the next cluster; the agents and children that were forked from it may not.
+descends from this test run, which its environment tells, whatever its parent is by now. A fork server may stay, since
+it is there for the next cluster; the agents and children that were forked from it may not.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _threads() -> Iterator[threading.Thread]:
 
 
 def _processes() -> Iterator[psutil.Process]:
-    return (process for process in psutil.process_iter() if _is_ours(process) and not _is_nursery(process))
+    return (process for process in psutil.process_iter() if _is_ours(process) and not _is_fork_server(process))
 
 
 def _is_ours(process: psutil.Process) -> bool:
@@ -63,11 +63,11 @@ def _is_ours(process: psutil.Process) -> bool:
         return False
 
 
-def _is_nursery(process: psutil.Process) -> bool:
-    """Say whether a process of ours is a nursery: what is forked from one bears its command line, and is its child."""
+def _is_fork_server(process: psutil.Process) -> bool:
+    """Whether a process is a fork server: what it forks has the same command line, and is its child."""
     try:
         parent = process.parent()
-        return "nursery" in _command(process) and (parent is None or "nursery" not in _command(parent))
+        return "forkserver" in _command(process) and (parent is None or "forkserver" not in _command(parent))
     except psutil.Error:
         return False
 

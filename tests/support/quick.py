@@ -1,4 +1,4 @@
-"""An environment in which nurseries are warm at once, for tests of what happens to processes.
+"""An environment in which fork servers are warm at once, for tests of what happens to processes.
 
 Everything in it is real but TensorFlow, whose import takes seconds and says nothing about who lives and who dies.
 """

@@ -1,9 +1,9 @@
-"""SparkSessions for tests, of every flavour that the launchers meet, one after another in one process.
+"""SparkSessions for tests, of every mode that the launchers meet, one after another in one process.
 
 pyspark allows one classic SparkContext in a process, and none beside a Spark Connect session made by
 ``remote("local[4]")``. But when the gateway JVM goes with the session, and Spark's variables leave the environment, the
-next session may be of any flavour. `spark_session` does that for one; `SparkSessions` keeps the last one for as long as
-tests ask for the same flavour, since a session and its first job take seconds. `conftest.py` sorts tests by flavour.
+next session may be of any mode. `spark_session` does that for one; `SparkSessions` keeps the last one for as long as
+tests ask for the same mode, since a session and its first job take seconds. `conftest.py` sorts tests by mode.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # In the order that tests run in.
-FLAVOURS = ("local", "standalone", "local-cluster", "connect")
+SPARK_MODES = ("local", "standalone", "local-cluster", "connect")
 
 _MASTERS = {"local": "local[2]", "local-cluster": "local-cluster[2,1,1500]", "connect": "local[4]"}
 
@@ -70,7 +70,7 @@ def spark_session(
 
 
 class SparkSessions:
-    """Keeps one session alive, of the flavour last asked for.
+    """Keeps one session alive, of the mode last asked for.
 
     Parameters
     ----------
@@ -83,27 +83,27 @@ class SparkSessions:
     def __init__(self, folder: Path, standalone_url: Callable[[], str]) -> None:
         self._folder = folder
         self._standalone_url = standalone_url
-        self._flavour: str | None = None
+        self._import_environ: str | None = None
         self._session: SparkSession | None = None
         self._open = ExitStack()
 
-    def get(self, flavour: str) -> SparkSession:
-        """Return a usable session of one of `FLAVOURS`: the one that is there, or a new one in its place."""
-        if self._session is None or self._flavour != flavour or not is_alive(self._session):
+    def get(self, import_environ: str) -> SparkSession:
+        """Return a usable session of one of `SPARK_MODES`: the one that is there, or a new one in its place."""
+        if self._session is None or self._import_environ != import_environ or not is_alive(self._session):
             self.close()
             self._session = self._open.enter_context(
-                spark_session(self.master(flavour), self._folder, connect=flavour == "connect")
+                spark_session(self.master(import_environ), self._folder, connect=import_environ == "connect")
             )
-            self._flavour = flavour
+            self._import_environ = import_environ
         return self._session
 
-    def master(self, flavour: str) -> str:
-        """Return the master URL of a flavour."""
-        return self._standalone_url() if flavour == "standalone" else _MASTERS[flavour]
+    def master(self, import_environ: str) -> str:
+        """Return the master URL of a mode."""
+        return self._standalone_url() if import_environ == "standalone" else _MASTERS[import_environ]
 
     def close(self) -> None:
         """End the session that is there, if any, so that a test can make one of its own."""
-        self._session = self._flavour = None
+        self._session = self._import_environ = None
         self._open.close()
 
 

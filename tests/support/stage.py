@@ -13,7 +13,7 @@ from tfos_lab.jupyter.display.dashboard import DashboardWidget, compose_module, 
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.series import SeriesBook
 
-# A model as anywidget gives it, and the doors through which a test acts the kernel.
+# A model as anywidget gives it, and the sockets through which a test acts the kernel.
 _STAGE = """
 const dashboard = (() => { MODULE; return exported; })();
 const handlers = {};

@@ -72,13 +72,14 @@ def test_processes_of_another_test_run_do_not_count(lasting_process):
     assert stock.leftovers(within_s=0) == []
 
 
-def test_a_nursery_may_stay_but_not_what_is_forked_from_it(tmp_path):
+def test_a_fork_server_may_stay_but_not_what_is_forked_from_it(tmp_path):
     stock = Stock()
-    # A parent and its fork, as a nursery and its child: one command line for both. Each says its number in one piece.
+    # A parent and its fork, as a fork server and its child: one command line for both. Each says its number in one
+    # piece.
     code = r"import os, sys; os.fork(); os.write(1, b'%d\n' % os.getpid()); sys.stdin.read()"
     command = [sys.executable, "-c", code, "tfos_lab.node.forkserver.server"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nursery:
-        pids = {int(nursery.stdout.readline()) for _ in range(2)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as fork_server:
+        pids = {int(fork_server.stdout.readline()) for _ in range(2)}
         (left,) = stock.leftovers(within_s=0)
-    (child,) = pids - {nursery.pid}
+    (child,) = pids - {fork_server.pid}
     assert left.startswith(f"process {child} (")

@@ -1,4 +1,4 @@
-"""The rig itself: sessions of every flavour run the kind of job that launchers start nodes with."""
+"""The rig itself: sessions of every mode run the kind of job that launchers start nodes with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from tests.support.spark import FLAVOURS, is_alive
+from tests.support.spark import SPARK_MODES, is_alive
 
 
 def who_runs(batches):
@@ -38,19 +38,19 @@ def _by_value(function):
     return type(function)(function.__code__, {"__builtins__": __builtins__, "__name__": "__main__"})
 
 
-@pytest.mark.parametrize("spark_flavour", FLAVOURS)
-def test_a_session_of_every_flavour_runs_a_barrier_stage(spark, spark_flavour):
+@pytest.mark.parametrize("spark_mode", SPARK_MODES)
+def test_a_session_of_every_mode_runs_a_barrier_stage(spark, spark_mode):
     executors = executors_of_two_tasks(spark)
-    assert len(executors) == (1 if spark_flavour in ("local", "connect") else 2)
+    assert len(executors) == (1 if spark_mode in ("local", "connect") else 2)
 
 
-@pytest.mark.parametrize("spark_flavour", ["standalone"])
+@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_the_standalone_cluster_runs_an_executor_on_each_worker(spark, standalone_cluster):
     parents = {psutil.Process(executor).ppid() for executor in executors_of_two_tasks(spark)}
     assert parents == {worker.pid for worker in standalone_cluster.workers}
 
 
-def test_tests_of_a_flavour_share_its_session(spark_sessions, spark):
+def test_tests_of_a_mode_share_its_session(spark_sessions, spark):
     assert spark_sessions.get("local") is spark
 
 

@@ -94,9 +94,9 @@ def test_several_descriptors_keep_their_order(pair):
 
 def test_nobody_at_the_other_end_is_said_to_both_who_read_and_who_write(pair):
     ours, theirs = pair
-    ours.send(b"goodbye")
+    ours.send(b"shutdown")
     ours.close()
-    assert theirs.receive() == (b"goodbye", [])
+    assert theirs.receive() == (b"shutdown", [])
     with pytest.raises(ConnectionClosed):
         theirs.receive()
     with pytest.raises(ConnectionClosed):

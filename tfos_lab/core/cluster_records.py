@@ -1,7 +1,8 @@
-"""Beacons: one small file for each living cluster, by which the Jupyter server finds the clusters of all kernels.
+"""Cluster records: one small file per live cluster, by which the Jupyter server finds the clusters of all kernels.
 
 They lie in ``<Jupyter's runtime folder>/tfos``, which only the user can open. The process that owns a cluster writes
-its beacon; the server extension reads those whose process is alive. Nobody has to ask a kernel, which may be busy.
+its cluster record; the server extension reads those whose process is alive. Nobody has to ask a kernel, which may be
+busy.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from pathlib import Path
 import msgspec
 
 _PROC = Path("/proc")
-# A Jupyter server that reads the beacons leaves a file of its own beside them: its pid, and in it when it began.
+# A Jupyter server that reads the cluster records leaves a file of its own beside them: its pid, and in it when it
+# began.
 _SERVER = ".server"
 ENDED_STATES = ("done", "failed", "stopped")
 # Names may be of any language; nothing that has a meaning in a path.
 _ID = re.compile(r"\w[\w.-]{0,119}")
 
 
-class BeaconNode(msgspec.Struct, frozen=True):
+class NodeRecord(msgspec.Struct, frozen=True):
     """One node of a cluster."""
 
     node: str
@@ -30,7 +32,7 @@ class BeaconNode(msgspec.Struct, frozen=True):
     host: str = ""
 
 
-class Beacon(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the Jupyter server knows of a cluster, or of a folder that TensorBoard shows.
 
     ``pid`` and ``born`` name its process beyond doubt; ``tensorboard`` and ``control`` are unix sockets, or empty.
@@ -44,7 +46,7 @@ class Beacon(msgspec.Struct, frozen=True, kw_only=True):
     started_s: float
     kernel_id: str = ""
     launcher: str = ""
-    nodes: tuple[BeaconNode, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
     run_dir: str = ""
     tensorboard: str = ""
     control: str = ""
@@ -56,23 +58,23 @@ class Beacon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folder() -> Path:
-    """Return the folder of the beacons, which may not be there yet."""
+    """Return the folder of the cluster records, which may not be there yet."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     return Path(jupyter_runtime_dir()) / "tfos"
 
 
-def light(beacon: Beacon) -> None:
-    """Write the beacon, or write it anew; raises OSError where that cannot be."""
+def publish(record: ClusterRecord) -> None:
+    """Write the cluster record, or write it anew; raises OSError where that cannot be."""
     place = _open_folder()
-    partial = place / f".{beacon.id}.{os.getpid()}"
+    partial = place / f".{record.id}.{os.getpid()}"
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(msgspec.json.encode(beacon))
-    partial.replace(place / f"{beacon.id}.json")
+        file.write(msgspec.json.encode(record))
+    partial.replace(place / f"{record.id}.json")
 
 
 def _open_folder() -> Path:
-    """Return the folder of the beacons, made if need be; raises OSError where that cannot be."""
+    """Return the folder of the cluster records, made if need be; raises OSError where that cannot be."""
     place = folder()
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_ours(place):
@@ -80,40 +82,40 @@ def _open_folder() -> Path:
     return place
 
 
-def put_out(cluster_id: str) -> None:
-    """Remove a beacon, if it is there."""
+def remove(cluster_id: str) -> None:
+    """Remove a cluster record, if it is there."""
     with contextlib.suppress(OSError):
         (folder() / f"{cluster_id}.json").unlink(missing_ok=True)
 
 
-def find(cluster_id: str) -> Beacon | None:
-    """Return the beacon of that id, if its process is alive."""
+def find(cluster_id: str) -> ClusterRecord | None:
+    """Return the cluster record of that id, if its process is alive."""
     if not _ID.fullmatch(cluster_id) or not _is_ours(folder()):
         return None
     return _read(folder() / f"{cluster_id}.json")
 
 
-def find_all() -> list[Beacon]:
-    """Return the beacons of all processes that are alive, oldest first; those of dead ones are removed."""
+def find_all() -> list[ClusterRecord]:
+    """Return the cluster records of all processes that are alive, oldest first; those of dead ones are removed."""
     place = folder()
     if not _is_ours(place):
         return []
     found = [_read(path) for path in place.glob("*.json")]
-    return sorted((beacon for beacon in found if beacon is not None), key=lambda beacon: beacon.started_s)
+    return sorted((record for record in found if record is not None), key=lambda record: record.started_s)
 
 
-def _read(path: Path) -> Beacon | None:
+def _read(path: Path) -> ClusterRecord | None:
     try:
-        beacon = msgspec.json.decode(path.read_bytes(), type=Beacon)
+        record = msgspec.json.decode(path.read_bytes(), type=ClusterRecord)
     except (OSError, msgspec.DecodeError):
         return None
-    if beacon.id != path.stem or not _ID.fullmatch(beacon.id):
+    if record.id != path.stem or not _ID.fullmatch(record.id):
         return None
-    if birth_of(beacon.pid) != beacon.born:
+    if birth_of(record.pid) != record.born:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         return None
-    return beacon
+    return record
 
 
 def _is_ours(place: Path) -> bool:

@@ -26,7 +26,7 @@ def set_process_name(name: str) -> None:
 
 
 def _prctl(option: int, value: object) -> None:
-    with contextlib.suppress(OSError, AttributeError):  # not Linux: the link to the nursery still ends the child
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: the link to the fork server still ends the child
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 

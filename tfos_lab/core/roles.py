@@ -1,4 +1,4 @@
-"""Which node has which job: the seats of a cluster, in TensorFlowOnSpark's order (ps, chief, evaluator, worker)."""
+"""Which node has which job, in TensorFlowOnSpark's order: ps, chief, evaluator, worker."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ TRAINING_JOBS = ("chief", "master", "worker")
 
 
 @dataclass(frozen=True)
-class Seat:
-    """One node's place in the cluster."""
+class NodeSpec:
+    """One node of a cluster: its rank (its number among all nodes), its job, and its index within the job."""
 
-    index: int
+    rank: int
     job_name: str
     task_index: int
 
@@ -29,8 +29,8 @@ class Seat:
         return self.job_name in TRAINING_JOBS
 
 
-def assign_seats(config: ClusterConfig) -> list[Seat]:
-    """Return one seat for each node: parameter servers first, then the chief, the evaluator and the workers."""
+def assign_roles(config: ClusterConfig) -> list[NodeSpec]:
+    """Return one spec for each node: parameter servers first, then the chief, the evaluator and the workers."""
     jobs = ["ps"] * config.num_ps
     if config.master_node is not None:
         jobs.append(config.master_node)
@@ -38,25 +38,25 @@ def assign_seats(config: ClusterConfig) -> list[Seat]:
         jobs.append("evaluator")
     jobs += ["worker"] * (config.cluster_size - len(jobs))
     counts: dict[str, int] = {}
-    seats = []
-    for index, job in enumerate(jobs):
-        seats.append(Seat(index, job, counts.get(job, 0)))
+    node_specs = []
+    for rank, job in enumerate(jobs):
+        node_specs.append(NodeSpec(rank, job, counts.get(job, 0)))
         counts[job] = counts.get(job, 0) + 1
-    return seats
+    return node_specs
 
 
-def chief_of(seats: list[Seat]) -> Seat:
-    """Return the seat that leads: the chief (or master), else ``worker:0``."""
+def chief_of(node_specs: list[NodeSpec]) -> NodeSpec:
+    """Return the spec of the node that leads: the chief (or master), else ``worker:0``."""
     for job in ("chief", "master", "worker"):
-        for seat in seats:
-            if seat.job_name == job:
-                return seat
+        for spec in node_specs:
+            if spec.job_name == job:
+                return spec
     raise LookupError("a cluster without a training node has no chief")
 
 
-def cluster_spec(seats: list[Seat], addresses: dict[int, str]) -> dict[str, list[str]]:
+def cluster_spec(node_specs: list[NodeSpec], addresses: dict[int, str]) -> dict[str, list[str]]:
     """Return ``{job: ["host:port", ...]}`` in task order, as ``tf.train.ClusterSpec`` takes it."""
-    spec: dict[str, list[str]] = {}
-    for seat in seats:
-        spec.setdefault(seat.job_name, []).append(addresses[seat.index])
-    return spec
+    tasks: dict[str, list[str]] = {}
+    for spec in node_specs:
+        tasks.setdefault(spec.job_name, []).append(addresses[spec.rank])
+    return tasks

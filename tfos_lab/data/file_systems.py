@@ -47,7 +47,7 @@ _PREFERRED = {"gs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
 _QUERIES = {"gs": "?retry_limit_seconds=60"}
 
 
-def open_place(path: str) -> tuple[fs.FileSystem, str]:
+def open_path(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system that a path is on, and the path as that one knows it.
 
     Raises
@@ -63,7 +63,7 @@ def open_place(path: str) -> tuple[fs.FileSystem, str]:
         host = host.replace(".blob.", ".dfs.")  # Azure's two names of one account; this one goes with the container's
     ours, theirs = f"{known}://{host}{quote(rest)}{_QUERIES.get(known, '')}", f"fsspec+{known}://{host}{rest}"
     first, second = (theirs, ours) if _is_there(_PREFERRED.get(known)) else (ours, theirs)
-    with in_words(path):
+    with readable_errors(path):
         opened = _known(first) or _known(second)
     if opened is None:
         needs = _NEEDS.get(known, f"fsspec, and the package that makes {scheme}:// known to it")
@@ -76,7 +76,7 @@ def open_place(path: str) -> tuple[fs.FileSystem, str]:
 
 
 @contextlib.contextmanager
-def in_words(path: str, what: str = "open") -> Iterator[None]:
+def readable_errors(path: str, what: str = "open") -> Iterator[None]:
     """Say in a sentence what a file system answers, whatever it raises for wrong keys, hosts and names."""
     try:
         yield

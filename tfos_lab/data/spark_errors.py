@@ -20,7 +20,7 @@ _LACKING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 @contextlib.contextmanager
-def our_own_words(spark: SparkSession) -> Iterator[None]:
+def raises_own_errors(spark: SparkSession) -> Iterator[None]:
     """Raise errors of ours as such, not as what Spark makes of them; name a package that Spark's workers lack."""
     try:
         yield

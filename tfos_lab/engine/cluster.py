@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.engine.feed.feeding import Feeding
-from tfos_lab.engine.lifecycle import LAST_WORDS_S, Lifecycle
+from tfos_lab.engine.lifecycle import LAST_ERRORS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.models import home_model, load_home_model
 from tfos_lab.engine.results import Results
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
-    from tfos_lab.engine.discovery.publisher import Presence
+    from tfos_lab.engine.discovery.publisher import Publisher
     from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.feed.stream import StreamFeed
-    from tfos_lab.engine.generation_maker import AttemptMaker
+    from tfos_lab.engine.generation_maker import GenerationMaker
 
 
 class Cluster(Lifecycle):
@@ -43,13 +43,15 @@ class Cluster(Lifecycle):
         ``ctx.output_dir``.
     bus : Bus
         What happens, as it happens.
-    presence : Presence or None
+    publisher : Presence or None
         How it is seen from outside this process.
     """
 
-    def __init__(self, maker: AttemptMaker, *, run_dir: Path, called_s: float) -> None:
-        self.presence: Presence | None = None
-        super().__init__(maker.config, run_dir=run_dir, called_s=called_s, spark=maker.spark, make_attempt=maker.make)
+    def __init__(self, maker: GenerationMaker, *, run_dir: Path, called_s: float) -> None:
+        self.publisher: Publisher | None = None
+        super().__init__(
+            maker.config, run_dir=run_dir, called_s=called_s, spark=maker.spark, make_generation=maker.make
+        )
         self._feeding = Feeding(self)
         self._results = Results(self._outcomes)
         self._inference: Inference | None = None
@@ -64,8 +66,8 @@ class Cluster(Lifecycle):
 
     def view(self) -> ClusterView:
         """Return all that can be seen of the cluster now, as one value."""
-        board = self.presence.board_status if self.presence is not None else None
-        return replace(super().view(), board=board)
+        tensorboard = self.publisher.tensorboard_status if self.publisher is not None else None
+        return replace(super().view(), tensorboard=tensorboard)
 
     # ---- what it has done -------------------------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ class Cluster(Lifecycle):
     @property
     def timings(self) -> dict[str, float]:
         """Seconds from the call to the end of each phase: launched, reserved, released, running, done."""
-        return dict(self.journal.timings)
+        return dict(self.history.timings)
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -86,20 +88,20 @@ class Cluster(Lifecycle):
         Columns: ``time`` (float64, seconds since the call), ``node`` (string), ``step`` (Int64, may be missing), and
         one float64 column for each metric, NaN where a report did not hold it. Rows are in the order of arrival.
         """
-        return metrics_frame(self.journal.metrics, self.called_s)
+        return metrics_frame(self.history.metrics, self.called_s)
 
     def plot(self) -> matplotlib.figure.Figure:
         """Draw the metrics, one line for each node, and where the seconds went; returns matplotlib's Figure."""
-        return draw_cluster(self.view(), self.journal.metrics)
+        return draw_cluster(self.view(), self.history.metrics)
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
-        return self.journal.metrics_after(count)
+        return self.history.metrics_after(count)
 
     @property
     def events(self) -> list[Event]:
         """What has happened, oldest first; log text is in `logs`."""
-        return self.journal.events
+        return self.history.events
 
     @property
     def tensorboard_url(self) -> str | None:
@@ -110,18 +112,18 @@ class Cluster(Lifecycle):
         for as long as this process lives: a port on 127.0.0.1, opened when it is first asked for, that answers nobody
         who does not know the link. It has been tried when it is returned, which may take some seconds.
         """
-        return self.presence.tensorboard_url if self.presence is not None else None
+        return self.publisher.tensorboard_url if self.publisher is not None else None
 
-    def note_event(self, event: Event) -> None:
+    def record_event(self, event: Event) -> None:
         """Hear each event first; for the bus."""
-        super().note_event(event)
-        if self.presence is not None:
-            self.presence.note(event)
+        super().record_event(event)
+        if self.publisher is not None:
+            self.publisher.note(event)
 
     def _outcomes(self) -> dict[str, Any]:
-        attempt = self.attempt
-        with attempt.server.lock:
-            return attempt.roster.outcomes
+        generation = self.generation
+        with generation.server.lock:
+            return generation.cluster_state.outcomes
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a node wrote, or all nodes with their names before each line.
@@ -141,8 +143,8 @@ class Cluster(Lifecycle):
         names = [view.node for view in self.nodes]
         if node is not None:
             self.log_path(node)
-            return self.log_keeper.read(node, tail)
-        return "\n".join(f"[{name}] {line}" for name in names for line in self.log_keeper.read(name, tail).splitlines())
+            return self.log_writer.read(node, tail)
+        return "\n".join(f"[{name}] {line}" for name in names for line in self.log_writer.read(name, tail).splitlines())
 
     def log_path(self, node: str) -> Path:
         """Return the file that holds the whole log of ``node``; it comes with the node's first words.
@@ -155,7 +157,7 @@ class Cluster(Lifecycle):
         names = [view.node for view in self.nodes]
         if node not in names:
             raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
-        return self.log_keeper.path(node)
+        return self.log_writer.path(node)
 
     # ---- the model --------------------------------------------------------------------------------------------------
 
@@ -237,9 +239,9 @@ class Cluster(Lifecycle):
         self.end_feed()
         try:
             if not self.ended:
-                self.attempt.launcher.run_here()
+                self.generation.launcher.run_here()
         except BaseException:
-            self.attempt.server.over.wait(LAST_WORDS_S)  # so that the cluster's state tells of it, too
+            self.generation.server.over.wait(LAST_ERRORS_S)  # so that the cluster's state tells of it, too
             raise
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.wait_a_step():
@@ -251,7 +253,7 @@ class Cluster(Lifecycle):
             self.raise_failure()
         if self.state == "stopped":
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
-        if self.attempt.ledger.nothing_read:
+        if self.generation.feed_state.nothing_read:
             raise FeedError(reason=NOTHING_READ)
         return self._results
 

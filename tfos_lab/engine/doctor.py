@@ -40,7 +40,7 @@ TENSORFLOW_NEEDED = (2, 21)
 FREE_BYTES_NEEDED = 2 * 1024**3
 _GIB = 1024**3
 _ASK_TIMEOUT_S = 20.0
-_NURSERY_TIMEOUT_S = 0.3
+_FORK_SERVER_TIMEOUT_S = 0.3
 
 # TensorFlow goes by several names; whichever is installed, the module is the same.
 _TENSORFLOW_NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tensorflow-rocm")
@@ -81,7 +81,7 @@ def examine(spark: SparkSession | None = None) -> list[Finding]:
         check_gpus(),
         check_scratch(),
         check_runs(os.environ),
-        check_nurseries(),
+        check_fork_servers(),
     ]
     session = spark if spark is not None else spark_session.active_session()
     return [*findings, *check_session(session)]
@@ -204,30 +204,30 @@ def check_runs(environ: Mapping[str, str]) -> Finding:
     return Finding("run folder", ok=False, found=f"{there} cannot be written to", advice=advice)
 
 
-# ---- nurseries ------------------------------------------------------------------------------------------------------
+# ---- fork servers ---------------------------------------------------------------------------------------------------
 
 
-def check_nurseries() -> Finding:
-    """Ask the nurseries of this user on this machine how they are; none is no problem, the first cell starts them."""
+def check_fork_servers() -> Finding:
+    """Ask this user's fork servers on this machine how they are; none is no problem, the first cell starts them."""
     try:
         sockets = sorted(scratch_root().glob("*/*.sock"))
     except OSError as error:
-        return Finding("nurseries", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
-    answers = [(path.stem.partition("-")[0], ask_nursery(path)) for path in sockets]
+        return Finding("fork_servers", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
+    answers = [(path.stem.partition("-")[0], ask_fork_server(path)) for path in sockets]
     living = [(kind, answer) for kind, answer in answers if answer != "gone"]
     broken = [answer for _, answer in living if answer not in ("warm", "importing")]
     if broken:
         return Finding(
-            "nurseries", ok=False, found=f"cannot import: {broken[0]}", advice="mend that, restart the kernel"
+            "fork_servers", ok=False, found=f"cannot import: {broken[0]}", advice="mend that, restart the kernel"
         )
     if not living:
-        return Finding("nurseries", ok=True, found="none yet: the first cell starts them")
+        return Finding("fork_servers", ok=True, found="none yet: the first cell starts them")
     counts = {f"{kind} {answer}": living.count((kind, answer)) for kind, answer in living}
-    return Finding("nurseries", ok=True, found=", ".join(f"{count} {which}" for which, count in counts.items()))
+    return Finding("fork_servers", ok=True, found=", ".join(f"{count} {which}" for which, count in counts.items()))
 
 
-def ask_nursery(path: Path) -> str:
-    """Return ``"warm"``, ``"importing"``, ``"gone"``, or why the nursery behind a socket cannot import what it must."""
+def ask_fork_server(path: Path) -> str:
+    """Return ``"warm"``, ``"importing"``, ``"gone"``, or why the fork server behind a socket failed to import."""
     frames = fork_server._try_connect(path)  # noqa: SLF001 - `connect` would start the one that is not there
     if frames is None:
         return "gone"
@@ -240,7 +240,7 @@ def ask_nursery(path: Path) -> str:
 
 
 def _read_answer(frames: FrameSocket) -> str:
-    ready, _, _ = select.select([frames], [], [], _NURSERY_TIMEOUT_S)
+    ready, _, _ = select.select([frames], [], [], _FORK_SERVER_TIMEOUT_S)
     if not ready:
         return "importing"  # it answers when it has imported everything
     reply = fork_server.reply_decoder.decode(frames.receive()[0])

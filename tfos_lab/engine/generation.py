@@ -1,6 +1,7 @@
 """One start of a cluster's nodes: the state of it, and who brings them to life and hears them.
 
-A cluster has one attempt, and another for each restart after a lost node: new seats, new keys, nothing of the old one.
+A cluster has one generation, and another for each restart after a lost node: new ranks, new keys, nothing of the old
+one.
 """
 
 from __future__ import annotations
@@ -10,21 +11,21 @@ from dataclasses import dataclass, field
 from tfos_lab import messages as m
 from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.engine.server import Server
-from tfos_lab.engine.state.cluster_state import OVER, Roster
-from tfos_lab.engine.state.feed_state import FeedLedger
+from tfos_lab.engine.state.cluster_state import OVER, ClusterState
+from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Failure, SendTo
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 
 
 @dataclass
-class Attempt:
+class Generation:
     """What a cluster consists of while its nodes live.
 
     Attributes
     ----------
     number : int
         0 for the first one.
-    roster, ledger
+    cluster state, feed state
         Who is where; which rows count. Changed by the server's thread only.
     server, launcher
         Who hears the nodes; who brings them to life.
@@ -33,12 +34,12 @@ class Attempt:
     feeds : int
         How many of the cluster's feeds these nodes have been given.
     caught_up : bool
-        Whether they have been given all that earlier attempts had.
+        Whether they have been given all that earlier generations had.
     """
 
     number: int
-    roster: Roster
-    ledger: FeedLedger
+    cluster_state: ClusterState
+    feed_state: FeedState
     server: Server
     launcher: Launcher = field(init=False)
     tunnel: Tunnel | None = None
@@ -50,9 +51,9 @@ class Attempt:
 
     @property
     def state(self) -> str:
-        """The state that the roster has come to."""
+        """The state that the cluster state has come to."""
         with self.server.lock:
-            return self.roster.state
+            return self.cluster_state.state
 
     def listen(self) -> None:
         """Begin to hear the nodes that the launcher will bring to life."""
@@ -60,26 +61,28 @@ class Attempt:
 
     def fail(self, failure: Failure) -> None:
         """End the nodes for a reason that none of them has told."""
-        self.server.request(lambda now_s: self.roster.fail(failure, now_s))
+        self.server.request(lambda now_s: self.cluster_state.fail(failure, now_s))
 
-    def lose(self, seat: int, why: str) -> None:
+    def lose(self, rank: int, why: str) -> None:
         """The launcher saw a node's agent go."""
-        self.server.request(lambda now_s: self.roster.lose(seat, why, now_s))
+        self.server.request(lambda now_s: self.cluster_state.lose(rank, why, now_s))
 
     def lose_executor(self, executor: str, why: str) -> None:
         """The launcher saw an executor go, and all nodes on it."""
         with self.server.lock:
-            seats = [seat for seat, view in enumerate(self.roster.views) if view.executor == executor]
-        for seat in seats:
-            self.lose(seat, why)
-        if not seats:
+            ranks = [rank for rank, view in enumerate(self.cluster_state.views) if view.executor == executor]
+        for rank in ranks:
+            self.lose(rank, why)
+        if not ranks:
             self.fail(Failure("launcher", "LaunchFailed", why, gone=True))
 
     def executors(self) -> set[str]:
         """Return the executors that nodes live on."""
         with self.server.lock:
-            return {view.executor for view in self.roster.views if view.executor and view.state not in OVER}
+            return {view.executor for view in self.cluster_state.views if view.executor and view.state not in OVER}
 
     def free_slots(self) -> None:
         """Have all agents give their Spark task slots back."""
-        self.server.request(lambda _now_s: [SendTo(seat, m.FreeSlot()) for seat in range(len(self.roster.views))])
+        self.server.request(
+            lambda _now_s: [SendTo(rank, m.FreeSlot()) for rank in range(len(self.cluster_state.views))]
+        )

@@ -1,4 +1,4 @@
-"""How an attempt is put together: state, server, launcher, and the wires between them."""
+"""How a generation is put together: state, server, launcher, and the wires between them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import Seat, chief_of
-from tfos_lab.engine.generation import Attempt
+from tfos_lab.core.roles import NodeSpec, chief_of
+from tfos_lab.engine.generation import Generation
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.server import Server
-from tfos_lab.engine.start_messages import ReleaseMaker, backup_home
-from tfos_lab.engine.state.cluster_state import Roster
-from tfos_lab.engine.state.feed_state import FeedLedger
+from tfos_lab.engine.start_messages import StartMaker, backup_home
+from tfos_lab.engine.state.cluster_state import ClusterState
+from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.transport.link import Listener
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AttemptMaker:
-    """Makes the attempts of one cluster, each with keys of its own.
+class GenerationMaker:
+    """Makes the generations of one cluster, each with keys of its own.
 
     Attributes
     ----------
-    config, seats
+    config, node_specs
         What was asked for, and the places that follow from it.
     launcher : str
         ``"spark"``, ``"local"`` or ``"inline"``.
@@ -44,7 +44,7 @@ class AttemptMaker:
     """
 
     config: ClusterConfig
-    seats: list[Seat]
+    node_specs: list[NodeSpec]
     launcher: str
     spark: SparkSession | None
     call: tuple[Callable[..., Any], Any]
@@ -52,59 +52,61 @@ class AttemptMaker:
     hosts: tuple[str, str]
     default_fs: str
 
-    def make(self, cluster: Lifecycle, number: int) -> Attempt:
-        """Make the ``number``-th attempt of ``cluster``, from 0; nothing runs yet."""
-        roster = Roster(self.seats, grace_s=self.config.grace_s, may_restart=number < self.config.restarts)
-        trainers = {seat.index: seat.node for seat in self.seats if seat.trains}
-        ledger = FeedLedger(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
+    def make(self, cluster: Lifecycle, number: int) -> Generation:
+        """Make the ``number``-th generation of ``cluster``, from 0; nothing runs yet."""
+        cluster_state = ClusterState(
+            self.node_specs, grace_s=self.config.grace_s, may_restart=number < self.config.restarts
+        )
+        trainers = {spec.rank: spec.node for spec in self.node_specs if spec.trains}
+        feed_state = FeedState(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
 
-        def hear_of_end(executor: str) -> None:
-            attempt.launcher.hear_of_end(executor)  # the attempt is made below, before anybody is heard
+        def on_executor_end(executor: str) -> None:
+            generation.launcher.on_executor_end(executor)  # the generation is made below, before anybody is heard
 
         server = Server(
             cluster_id=cluster.id,
             listener=Listener(*self.hosts),
-            roster=roster,
-            ledger=ledger,
+            cluster_state=cluster_state,
+            feed_state=feed_state,
             bus=cluster.bus,
-            logs=cluster.log_keeper,
+            logs=cluster.log_writer,
             event_files=cluster.event_files,
             output=cluster.output,
-            make_release=self._release_maker(cluster, number),
-            note_saving=cluster.note_saving,
-            note_executor_gone=hear_of_end,
+            make_start=self._start_maker(cluster, number),
+            on_saving=cluster.on_saving,
+            on_executor_gone=on_executor_end,
         )
-        has_board = self.config.tensorboard and self.launcher != "inline"
-        tunnel = Tunnel(chief_of(self.seats).index, server.request) if has_board else None
-        attempt = Attempt(number, roster, ledger, server, tunnel)
-        attempt.launcher = self._make_launcher(self._plan(cluster, attempt))
-        return attempt
+        has_tensorboard = self.config.tensorboard and self.launcher != "inline"
+        tunnel = Tunnel(chief_of(self.node_specs).rank, server.request) if has_tensorboard else None
+        generation = Generation(number, cluster_state, feed_state, server, tunnel)
+        generation.launcher = self._make_launcher(self._plan(cluster, generation))
+        return generation
 
-    def _release_maker(self, cluster: Lifecycle, number: int) -> ReleaseMaker:
-        return ReleaseMaker(
+    def _start_maker(self, cluster: Lifecycle, number: int) -> StartMaker:
+        return StartMaker(
             cluster.run_dir,
             cluster.output,
             self.config,
-            self.seats,
+            self.node_specs,
             self.payload,
             called_s=cluster.called_s,
             restart=number,
             default_fs=self.default_fs,
-            note=cluster.note_release,
+            on_start=cluster.record_start,
         )
 
-    def _plan(self, cluster: Lifecycle, attempt: Attempt) -> LaunchPlan:
+    def _plan(self, cluster: Lifecycle, generation: Generation) -> LaunchPlan:
         return LaunchPlan(
             cluster_id=cluster.id,
             config=self.config,
-            seats=self.seats,
-            driver=attempt.server.address,
+            node_specs=self.node_specs,
+            driver=generation.server.address,
             shared_dir=backup_home(self.config, cluster.run_dir),
-            fail=lambda error, reason: cluster.launch_failed(error, reason, attempt),
-            lose=attempt.lose,
-            lose_executor=attempt.lose_executor,
-            executors=attempt.executors,
-            free_slots=attempt.free_slots,
+            fail=lambda error, reason: cluster.launch_failed(error, reason, generation),
+            lose=generation.lose,
+            lose_executor=generation.lose_executor,
+            executors=generation.executors,
+            free_slots=generation.free_slots,
         )
 
     def _make_launcher(self, plan: LaunchPlan) -> Launcher:

@@ -25,7 +25,7 @@ _MAX_EVENTS = 10_000
 _MAX_METRICS = 200_000
 
 
-class Journal:
+class History:
     """Listens on the bus as its tap; everything else reads."""
 
     def __init__(self, called_s: float) -> None:
@@ -47,18 +47,18 @@ class Journal:
         with self._changed:
             self._events.append(event)
             if isinstance(event, StateChanged):
-                self._note_state(event)
+                self._record_state(event)
             elif isinstance(event, NodeChanged) and event.state == "starting":
                 self._last_import_s = event.time_s
             elif isinstance(event, FeedProgressed):
-                self._note_feed(event)
+                self._record_feed(event)
             elif isinstance(event, InferenceProgressed):
                 self._feeds.note(event)
             elif isinstance(event, MetricsReported):
-                self._note_metrics(event)
+                self._record_metrics(event)
             self._changed.notify_all()
 
-    def _note_feed(self, event: FeedProgressed) -> None:
+    def _record_feed(self, event: FeedProgressed) -> None:
         self._feeds.note(event)
         self._mark("feeding", event.time_s)
         if event.complete:
@@ -66,15 +66,15 @@ class Journal:
         else:
             self.timings.pop("fed", None)  # a further feed has begun
 
-    def _note_metrics(self, event: MetricsReported) -> None:
+    def _record_metrics(self, event: MetricsReported) -> None:
         self._metrics.append(event)
         self._metrics_count += 1
         if len(self._metrics) > _MAX_METRICS:
             del self._metrics[1 : _MAX_METRICS // 2 : 2]
 
-    def _note_state(self, event: StateChanged) -> None:
+    def _record_state(self, event: StateChanged) -> None:
         phase = _PHASES.get(event.state)
-        self._note_restart(event)
+        self._record_restart(event)
         if event.state == "running" and self._last_import_s is not None:
             self._mark("imported", self._last_import_s)
         if phase is not None:
@@ -83,7 +83,7 @@ class Journal:
             self.ended_s = event.time_s
             self._mark("done", event.time_s)
 
-    def _note_restart(self, event: StateChanged) -> None:
+    def _record_restart(self, event: StateChanged) -> None:
         at_s = max(0.0, event.time_s - self._called_s)
         if self._restarts and self._restarts[-1][1] is None and event.state in ("running", "restarting", *_FINAL):
             self._restarts[-1] = self._restarts[-1][0], at_s

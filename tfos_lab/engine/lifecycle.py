@@ -1,7 +1,7 @@
 """The life of a cluster: whose nodes they are now, how it stands, and the wish to end it.
 
-The state lives in an attempt: the roster (who is where) and the ledger (which rows count), which the server's thread
-alone changes, and a launcher that brings the nodes to life.
+The state lives in a generation: the cluster state (who is where) and the feed state (which rows count), which the
+server's thread alone changes, and a launcher that brings the nodes to life.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.files.output import OutputKeeper
-from tfos_lab.engine.history import Journal
-from tfos_lab.engine.logs.writer import LogKeeper
+from tfos_lab.engine.files.output import OutputReceiver
+from tfos_lab.engine.history import History
+from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.events import ClusterView, Event, NodeView, RowsUnread
 from tfos_lab.engine.state.instructions import Failure, Publish
-from tfos_lab.engine.state.readers import unread_words
-from tfos_lab.engine.tensorboard.event_files import EventFileKeeper
+from tfos_lab.engine.state.readers import unread_text
+from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.errors import ClusterEnded, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.generation import Attempt
+    from tfos_lab.engine.generation import Generation
     from tfos_lab.messages import SavesTo
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ ENDED = ("done", "failed", "stopped")
 # Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
 WAIT_STEP_S = 0.1
 # After the first cause is known, other nodes' last words are waited for this long.
-LAST_WORDS_S = 1.0
+LAST_ERRORS_S = 1.0
 STOP_EXTRA_S = 5.0
 LOG_TAIL_LINES = 20
 
@@ -53,8 +53,8 @@ class Lifecycle:
         When it was asked for, in seconds since the epoch.
     spark : SparkSession or None
         Whose executors are used.
-    make_attempt : callable
-        Called with this object and the number of the attempt, from 0.
+    make_generation : callable
+        Called with this object and the number of the generation, from 0.
 
     Attributes
     ----------
@@ -62,15 +62,15 @@ class Lifecycle:
         Unique identifier; the label that the user gave.
     bus : Bus
         What happens, as it happens.
-    journal : Journal
+    history : Journal
         What has happened.
-    log_keeper : LogKeeper
+    log_writer : LogWriter
         Who writes what the nodes say into `run_dir`.
-    event_files : EventFileKeeper
+    event_files : EventFileReceiver
         Where their event files are.
-    output : OutputKeeper
+    output : OutputReceiver
         Who brings home what they write to ``ctx.output_dir``.
-    attempt : Attempt
+    generation : Generation
         The nodes as they are now; another one after each restart.
     """
 
@@ -81,7 +81,7 @@ class Lifecycle:
         run_dir: Path,
         called_s: float,
         spark: Any,
-        make_attempt: Callable[[Lifecycle, int], Attempt],
+        make_generation: Callable[[Lifecycle, int], Generation],
     ) -> None:
         self.id = run_dir.name
         self.name = config.name
@@ -89,39 +89,43 @@ class Lifecycle:
         self.run_dir = run_dir
         self.called_s = called_s
         self.spark = spark
-        self.bus = Bus(self.note_event)
-        self.journal = Journal(called_s)
-        self.log_keeper = LogKeeper(run_dir, self.note)
+        self.bus = Bus(self.record_event)
+        self.history = History(called_s)
+        self.log_writer = LogWriter(run_dir, self.note)
         home = run_dir / "events"
-        self.event_files = EventFileKeeper(config.log_dir or str(home), home, self.note)
+        self.event_files = EventFileReceiver(config.log_dir or str(home), home, self.note)
         limit_bytes, of_all = config.output_limit_bytes, config.output == "all"
-        self.output = OutputKeeper(run_dir / "output", limit_bytes=limit_bytes, of_all=of_all)
-        self._make_attempt = make_attempt
+        self.output = OutputReceiver(run_dir / "output", limit_bytes=limit_bytes, of_all=of_all)
+        self._make_generation = make_generation
         self._changing = threading.RLock()
         self._stopping = False
         self._launch_error: TfosError | None = None
         self._notes: list[str] = []
         self._spark_ui = spark_session.ui_of(spark) if spark is not None else ""
-        self.attempt = make_attempt(self, 0)
+        self.generation = make_generation(self, 0)
 
     # ---- what it is doing -------------------------------------------------------------------------------------------
 
     def view(self) -> ClusterView:
         """Return all that can be seen of the cluster now, as one value."""
-        attempt = self.attempt
-        with attempt.server.lock:
-            nodes, state, reason = attempt.roster.views, attempt.roster.state, attempt.roster.reason
+        generation = self.generation
+        with generation.server.lock:
+            nodes, state, reason = (
+                generation.cluster_state.views,
+                generation.cluster_state.state,
+                generation.cluster_state.reason,
+            )
         return ClusterView(
             cluster_id=self.id,
             name=self.name,
             state=state,
-            launcher=attempt.launcher.name,
+            launcher=generation.launcher.name,
             started_s=self.called_s,
-            ended_s=self.journal.ended_s,
+            ended_s=self.history.ended_s,
             nodes=nodes,
-            timings=dict(self.journal.timings),
-            restarts=self.journal.restarts,
-            feeds=self.journal.feeds,
+            timings=dict(self.history.timings),
+            restarts=self.history.restarts,
+            feeds=self.history.feeds,
             reason=str(self._launch_error or reason),
             notes=(*self._notes, *(self.output.notes_at_the_end() if state in ENDED else self.output.notes)),
             spark_ui=self._spark_ui,
@@ -135,7 +139,7 @@ class Lifecycle:
     @property
     def state(self) -> str:
         """The state of the cluster as a whole; see `ClusterView`."""
-        return self.attempt.state
+        return self.generation.state
 
     @property
     def ended(self) -> bool:
@@ -144,17 +148,17 @@ class Lifecycle:
 
     # ---- what is told to it ------------------------------------------------------------------------------------------
 
-    def note_event(self, event: Event) -> None:
+    def record_event(self, event: Event) -> None:
         """Hear each event first; for the bus."""
-        self.journal.note(event)
+        self.history.note(event)
         if isinstance(event, RowsUnread):
-            self.note(unread_words(event))
+            self.note(unread_text(event))
 
-    def note_release(self) -> None:
+    def record_start(self) -> None:
         """Hear that the nodes are told to begin."""
-        self.journal.mark_released(time.time())
+        self.history.mark_released(time.time())
 
-    def note_saving(self, saving: SavesTo) -> None:
+    def on_saving(self, saving: SavesTo) -> None:
         """Hear where the chief is going to save, and say so where this machine will not find it."""
         problems = []
         if saving.mark and not Path(saving.mark).exists():
@@ -162,7 +166,7 @@ class Lifecycle:
         if saving.vanishes:
             problems.append("in Spark's folder for the job, which Spark removes")
         if problems:
-            chief = self.nodes[saving.seat]
+            chief = self.nodes[saving.rank]
             self.note(
                 f"{chief.node} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
                 "ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is shared"
@@ -177,40 +181,40 @@ class Lifecycle:
     def launch(self) -> None:
         """Bring the nodes to life; returns when all are on their way, or the cluster has been stopped meanwhile."""
         with self._changing:
-            attempt = self.attempt
-            attempt.listen()
+            generation = self.generation
+            generation.listen()
         try:
-            attempt.launcher.launch()
+            generation.launcher.launch()
         except BaseException as error:
             self.launch_failed(error if isinstance(error, TfosError) else None, str(error))
-            attempt.server.over.wait(STOP_EXTRA_S)
+            generation.server.over.wait(STOP_EXTRA_S)
             raise
 
-    def next_attempt(self) -> Attempt | None:
-        """Make the attempt that follows a lost one and return it, or None if the user has stopped the cluster."""
+    def next_generation(self) -> Generation | None:
+        """Make the generation that follows a lost one and return it, or None if the user has stopped the cluster."""
         with self._changing:
-            lost = self.attempt
+            lost = self.generation
             if self._stopping:
                 self._abandon(lost)
                 return None
             number = lost.number + 1
-            self.note(f"restart {number} of {self.config.restarts}, as {lost.roster.reason}")
-            self.attempt = self._make_attempt(self, number)
-            return self.attempt
+            self.note(f"restart {number} of {self.config.restarts}, as {lost.cluster_state.reason}")
+            self.generation = self._make_generation(self, number)
+            return self.generation
 
-    def _abandon(self, lost: Attempt) -> None:
+    def _abandon(self, lost: Generation) -> None:
         with lost.server.lock:
-            for instruction in lost.roster.abandon(time.time()):
+            for instruction in lost.cluster_state.abandon(time.time()):
                 if isinstance(instruction, Publish):
                     self.bus.publish(instruction.event)
                     for event in self.output.conclude(time.time(), is_last=True):
                         self.bus.publish(event)
 
-    def launch_failed(self, error: TfosError | None, reason: str, attempt: Attempt | None = None) -> None:
+    def launch_failed(self, error: TfosError | None, reason: str, generation: Generation | None = None) -> None:
         """The launcher found out that the nodes cannot come (or that Spark took them away)."""
         if error is not None and self._launch_error is None:
             self._launch_error = error
-        (attempt or self.attempt).fail(Failure("launcher", "LaunchFailed", reason))
+        (generation or self.generation).fail(Failure("launcher", "LaunchFailed", reason))
 
     def wait_until_running(self, timeout_s: float | None = None) -> None:
         """Wait until all nodes run.
@@ -230,22 +234,22 @@ class Lifecycle:
         if self.state == "failed":
             self.raise_failure()
 
-    def wait_for_attempt(self, number: int) -> None:
+    def wait_for_generation(self, number: int) -> None:
         """Wait until the nodes have been started again for the ``number``-th time, or the cluster has ended."""
-        while self.attempt.number < number and not self.ended:
+        while self.generation.number < number and not self.ended:
             time.sleep(WAIT_STEP_S)
 
     def _has_begun(self) -> bool:
         # Inline, the function runs while it is waited for: before that there is no more than a reservation.
-        begun: tuple[str, ...] = ("starting",) if self.attempt.launcher.name == "inline" else ()
+        begun: tuple[str, ...] = ("starting",) if self.generation.launcher.name == "inline" else ()
         begun += ("running", "stopping", "done", "failed", "stopped")
-        return self.journal.wait_for(lambda: self.attempt.roster.state in begun, WAIT_STEP_S)
+        return self.history.wait_for(lambda: self.generation.cluster_state.state in begun, WAIT_STEP_S)
 
     def _give_up_waiting(self, limit_s: float) -> None:
-        attempt = self.attempt
-        with attempt.server.lock:
-            missing, nodes = attempt.roster.missing, attempt.roster.views
-        hint = attempt.launcher.hint()
+        generation = self.generation
+        with generation.server.lock:
+            missing, nodes = generation.cluster_state.missing, generation.cluster_state.views
+        hint = generation.launcher.hint()
         self.stop(grace_s=0.0)
         if missing:
             raise ReservationTimeout(
@@ -256,17 +260,17 @@ class Lifecycle:
 
     def wait_a_step(self) -> bool:
         """Wait a little; return whether all that is to be known is known."""
-        if self.attempt.server.over.wait(WAIT_STEP_S) and self.ended:
+        if self.generation.server.over.wait(WAIT_STEP_S) and self.ended:
             return True
         if self.state == "restarting":
             time.sleep(WAIT_STEP_S)
-        ended_s = self.journal.ended_s
-        is_told = self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_WORDS_S
+        ended_s = self.history.ended_s
+        is_told = self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_ERRORS_S
         return is_told and not self.output.awaited
 
     def raise_failure(self) -> None:
         """Raise `failure`, after a moment for other nodes' last words."""
-        self.attempt.server.over.wait(LAST_WORDS_S)
+        self.generation.server.over.wait(LAST_ERRORS_S)
         error = self.failure()
         raise error
 
@@ -274,13 +278,13 @@ class Lifecycle:
         """Return the error that tells why the cluster failed."""
         if self._launch_error is not None:
             return self._launch_error
-        attempt = self.attempt
-        with attempt.server.lock:
-            failure = attempt.roster.failure
-            also, consequences = list(attempt.roster.also), dict(attempt.roster.consequences)
+        generation = self.generation
+        with generation.server.lock:
+            failure = generation.cluster_state.failure
+            also, consequences = list(generation.cluster_state.also), dict(generation.cluster_state.consequences)
         if failure is None:
             return ClusterEnded(cluster=self.name, state=self.state, asked="tell a failure")
-        tail = self.log_keeper.read(failure.node, LOG_TAIL_LINES) if ":" in failure.node else ""
+        tail = self.log_writer.read(failure.node, LOG_TAIL_LINES) if ":" in failure.node else ""
         return NodeFailed(
             node=failure.node,
             kind=failure.kind,
@@ -300,21 +304,21 @@ class Lifecycle:
         with self._changing:
             is_in_haste = self._stopping and grace_s == 0.0
             self._stopping = True
-            attempt = self.attempt
-            attempt.listen()  # a cluster that was never launched ends in the same way
-        attempt.server.request(lambda now_s: attempt.roster.stop(now_s, grace_s=grace_s))
+            generation = self.generation
+            generation.listen()  # a cluster that was never launched ends in the same way
+        generation.server.request(lambda now_s: generation.cluster_state.stop(now_s, grace_s=grace_s))
         limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
-        attempt.launcher.cancel()
-        if not self._wait_for_end(attempt, limit_s, for_files=not is_in_haste):
+        generation.launcher.cancel()
+        if not self._wait_for_end(generation, limit_s, for_files=not is_in_haste):
             logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
-        attempt.launcher.close()
-        attempt.server.request(attempt.roster.give_up)
-        attempt.server.join(STOP_EXTRA_S)
-        self._abandon(attempt)
+        generation.launcher.close()
+        generation.server.request(generation.cluster_state.give_up)
+        generation.server.join(STOP_EXTRA_S)
+        self._abandon(generation)
 
-    def _wait_for_end(self, attempt: Attempt, limit_s: float, *, for_files: bool) -> bool:
+    def _wait_for_end(self, generation: Generation, limit_s: float, *, for_files: bool) -> bool:
         deadline = time.monotonic() + limit_s
-        while not attempt.server.over.wait(WAIT_STEP_S):
+        while not generation.server.over.wait(WAIT_STEP_S):
             if for_files:
                 deadline = max(deadline, self.output.moved_at + STOP_EXTRA_S)
             if time.monotonic() > deadline:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FIRST_COLUMNS = ("time", "node", "step")
 
 _COLUMNS_OF_PLOTS = 2
-_PLOT_WIDTH, _PLOT_HEIGHT, _TIMELINE_HEIGHT, _LANE_HEIGHT = 4.6, 2.6, 1.3, 0.2
+_PLOT_WIDTH, _PLOT_HEIGHT, _TIMELINE_HEIGHT, _TRACK_HEIGHT = 4.6, 2.6, 1.3, 0.2
 _BAR: dict[str, Any] = {"height": 0.75, "alpha": 0.75}
 _COLOURS = {
     "launch": "C0", "reserve": "C1", "release": "C2", "import": "C3", "start": "C4", "run": "C5", "restart": "C7",
@@ -76,7 +76,7 @@ def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matpl
     nodes = [node.node for node in view.nodes]
     rows = -(-len(names) // _COLUMNS_OF_PLOTS)
     spans = spans_of(view)
-    heights = [*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT + _LANE_HEIGHT * max(span.lane for span in spans)]
+    heights = [*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT + _TRACK_HEIGHT * max(span.writer for span in spans)]
     figure = plt.figure(figsize=(_PLOT_WIDTH * _COLUMNS_OF_PLOTS, sum(heights)), layout="constrained")
     # Whoever has asked for it shows it; pyplot would do so a second time at the end of the cell.
     plt.close(figure)
@@ -110,16 +110,16 @@ def _draw_metric(
 def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
     """Draw the phases with their names above, as most are too short to hold them, and named lanes for feeds below."""
     for span in spans:
-        label = None if span.lane else _label(span)
+        label = None if span.writer else _label(span)
         seconds = span.end_s - span.start_s
-        axes.barh(-span.lane, seconds, left=span.start_s, label=label, color=_COLOURS[span.kind], **_BAR)
-    names = ["", *(_label(span) for span in spans if span.lane)]
+        axes.barh(-span.writer, seconds, left=span.start_s, label=label, color=_COLOURS[span.kind], **_BAR)
+    names = ["", *(_label(span) for span in spans if span.writer)]
     phases = len(spans) + 1 - len(names)
     axes.legend(
         fontsize="small", ncols=min(phases, _LABELS_IN_A_ROW), loc="lower left", bbox_to_anchor=(0, 1),
         frameon=False, handlelength=0.8, handletextpad=0.4, columnspacing=1.2, borderaxespad=0,
     )  # fmt: skip
-    axes.set_yticks([-lane for lane in range(len(names))], names, fontsize="small")
+    axes.set_yticks([-writer for writer in range(len(names))], names, fontsize="small")
     axes.tick_params("y", length=0)
     axes.set_xlabel("seconds since the call")
     for side in ("top", "left", "right"):

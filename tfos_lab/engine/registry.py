@@ -35,5 +35,5 @@ def stop_all() -> None:
             if not cluster.ended:
                 cluster.stop(grace_s=0.0)
         with contextlib.suppress(Exception):
-            if cluster.presence is not None:
-                cluster.presence.close()
+            if cluster.publisher is not None:
+                cluster.publisher.close()

@@ -11,12 +11,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from tfos_lab.engine.feed.job import AttemptLost
+from tfos_lab.engine.feed.job import GenerationLost
 from tfos_lab.errors import NotEnoughSlots, TfosError
 
 if TYPE_CHECKING:
     from tfos_lab.engine.feed.feeding import Feeding
-    from tfos_lab.engine.generation import Attempt
+    from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.lifecycle import Lifecycle
 
 logger = logging.getLogger(__name__)
@@ -34,38 +34,38 @@ class Restarter(threading.Thread):
         self._feeding = feeding
 
     def run(self) -> None:
-        """Begin another attempt whenever one ends with a lost node."""
+        """Begin another generation whenever one ends with a lost node."""
         while True:
-            lost = self._cluster.attempt
+            lost = self._cluster.generation
             lost.server.over.wait()
             if lost.state != "restarting":
                 return
             lost.launcher.close()
-            attempt = self._cluster.next_attempt()
-            if attempt is None:
+            generation = self._cluster.next_generation()
+            if generation is None:
                 return
-            self._begin(attempt)
+            self._begin(generation)
 
-    def _begin(self, attempt: Attempt) -> None:
+    def _begin(self, generation: Generation) -> None:
         try:
-            attempt.listen()
-            self._launch(attempt)
+            generation.listen()
+            self._launch(generation)
             self._cluster.wait_until_running()
-            self._feeding.catch_up(attempt)
-        except AttemptLost:
+            self._feeding.catch_up(generation)
+        except GenerationLost:
             pass  # the next one will do it
         except Exception as error:
-            if len(attempt.ledger.returned) == len(attempt.ledger.seats):
+            if len(generation.feed_state.returned) == len(generation.feed_state.ranks):
                 return  # they had nothing left to read
-            if attempt.state not in ("stopping", "stopped"):
-                logger.exception("restart %d of cluster %s went wrong", attempt.number, self._cluster.id)
+            if generation.state not in ("stopping", "stopped"):
+                logger.exception("restart %d of cluster %s went wrong", generation.number, self._cluster.id)
             self._cluster.launch_failed(error if isinstance(error, TfosError) else None, str(error))
 
-    def _launch(self, attempt: Attempt) -> None:
+    def _launch(self, generation: Generation) -> None:
         deadline = time.monotonic() + self._cluster.config.reservation_timeout_s
         while True:
             try:
-                attempt.launcher.launch()
+                generation.launcher.launch()
                 return
             except NotEnoughSlots:
                 if time.monotonic() > deadline or self._cluster.ended:

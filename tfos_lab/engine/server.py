@@ -1,4 +1,4 @@
-"""The cluster's own thread in the kernel: hears the agents, asks the roster and the feed ledger, does what they say."""
+"""The cluster's own thread in the kernel: receives messages, asks the state machines, and acts on what they return."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.files.output import OutputKeeper
-from tfos_lab.engine.logs.writer import LogKeeper
-from tfos_lab.engine.state.cluster_state import Roster
-from tfos_lab.engine.state.feed_state import FeedLedger
-from tfos_lab.engine.state.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
-from tfos_lab.engine.tensorboard.event_files import EventFileKeeper
+from tfos_lab.engine.files.output import OutputReceiver
+from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.state.cluster_state import ClusterState
+from tfos_lab.engine.state.feed_state import FeedState
+from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.transport.link import Listener
 
@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 0.2
 
-# Builds the `Release` for a seat from the cluster spec.
-MakeRelease = Callable[[int, dict[str, list[str]]], m.Release]
+# Builds the `Start` for a rank from the cluster spec.
+MakeStart = Callable[[int, dict[str, list[str]]], m.Start]
 
 
 class Server:
     """One thread (``tfos-server-<cluster>``) that owns the listener and lets one message at a time change the state.
 
-    Other threads read the roster and the ledger under `lock`, and change them through `request`.
+    Other threads read the cluster state and the feed state under `lock`, and change them through `request`.
     """
 
     def __init__(
@@ -41,29 +41,29 @@ class Server:
         *,
         cluster_id: str,
         listener: Listener,
-        roster: Roster,
-        ledger: FeedLedger,
+        cluster_state: ClusterState,
+        feed_state: FeedState,
         bus: Bus,
-        logs: LogKeeper,
-        event_files: EventFileKeeper,
-        output: OutputKeeper,
-        make_release: MakeRelease,
-        note_saving: Callable[[m.SavesTo], None],
-        note_executor_gone: Callable[[str], None],
+        logs: LogWriter,
+        event_files: EventFileReceiver,
+        output: OutputReceiver,
+        make_start: MakeStart,
+        on_saving: Callable[[m.SavesTo], None],
+        on_executor_gone: Callable[[str], None],
     ) -> None:
         self.address = listener.address
         self.lock = threading.RLock()
         self.over = threading.Event()
         self._listener = listener
-        self._roster = roster
-        self._ledger = ledger
+        self._cluster_state = cluster_state
+        self._feed_state = feed_state
         self._bus = bus
         self._logs = logs
         self._event_files = event_files
         self._output = output
-        self._make_release = make_release
-        self._note_saving = note_saving
-        self._note_executor_gone = note_executor_gone
+        self._make_start = make_start
+        self._on_saving = on_saving
+        self._on_executor_gone = on_executor_gone
         self._tunnel: Tunnel | None = None
         self._on_over: Callable[[], None] | None = None
         self._identities: dict[int, bytes] = {}
@@ -104,7 +104,7 @@ class Server:
                 if now_s - last_tick_s >= TICK_S:
                     last_tick_s = now_s
                     with self.lock:
-                        self._carry_out(self._roster.tick(now_s))
+                        self._carry_out(self._cluster_state.tick(now_s))
         finally:
             self.over.set()
             if self._tunnel is not None:
@@ -121,7 +121,7 @@ class Server:
         except Exception as error:
             logger.exception("the driver could not handle %r", item)
             failure = Failure("driver", type(error).__name__, str(error))
-            self._carry_out(self._roster.fail(failure, time.time()))
+            self._carry_out(self._cluster_state.fail(failure, time.time()))
 
     def _take(self, item: Any) -> None:
         now_s = time.time()
@@ -139,42 +139,42 @@ class Server:
     def _hear(self, identity: bytes, message: m.FromAgent, now_s: float) -> None:
         if isinstance(message, m.Reserve):
             self._meet(identity, message, now_s)
-        elif self._identities.get(message.seat) != identity:
-            # An agent of an earlier attempt, or one that came too late: it has no seat here.
+        elif self._identities.get(message.rank) != identity:
+            # An agent of an earlier generation, or one that came too late: it has no rank here.
             self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
-            self._listener.send(identity, m.encode(m.Goodbye()))
+            self._listener.send(identity, m.encode(m.Shutdown()))
         elif isinstance(message, m.Logs):
             self._keep_logs(identity, message)
         elif isinstance(message, m.SavesTo):
-            self._note_saving(message)
+            self._on_saving(message)
         elif isinstance(message, m.ExecutorGone):
-            self._note_executor_gone(self._roster.views[message.seat].executor)
+            self._on_executor_gone(self._cluster_state.views[message.rank].executor)
         else:
-            self._carry_out(self._roster.handle(message, now_s))
-            self._carry_out(self._ledger.handle(message, now_s))
+            self._carry_out(self._cluster_state.handle(message, now_s))
+            self._carry_out(self._feed_state.handle(message, now_s))
             self._carry_out(self._event_files.handle(message))
             if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
-                self._carry_out(self._output.handle(message, self._roster.views[message.seat], now_s))
+                self._carry_out(self._output.handle(message, self._cluster_state.views[message.rank], now_s))
             if self._tunnel is not None:
                 self._tunnel.handle(message)
 
     def _meet(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
-        known = self._identities.get(message.seat)
-        states = {view.node: view.state for view in self._roster.views}
-        taken = known not in (None, identity) and list(states.values())[message.seat] not in ("waiting", "reserved")
+        known = self._identities.get(message.rank)
+        states = {view.node: view.state for view in self._cluster_state.views}
+        taken = known not in (None, identity) and list(states.values())[message.rank] not in ("waiting", "reserved")
         if taken:
             self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
-            self._listener.send(identity, m.encode(m.Goodbye()))
+            self._listener.send(identity, m.encode(m.Shutdown()))
             return
-        self._identities[message.seat] = identity
+        self._identities[message.rank] = identity
         if self._tunnel is not None:
             self._tunnel.handle(message)
-        self._carry_out(self._roster.handle(message, now_s))
+        self._carry_out(self._cluster_state.handle(message, now_s))
 
     def _keep_logs(self, identity: bytes, message: m.Logs) -> None:
         if message.sequence >= self._log_sequences.get(identity, 0):
             self._log_sequences[identity] = message.sequence + 1
-            node = self._roster.views[message.seat].node
+            node = self._cluster_state.views[message.rank].node
             for event in self._logs.write(node, message.records):
                 self._bus.publish(event)
         self._listener.send(identity, m.encode(m.LogCredit(sequence=message.sequence)))
@@ -182,21 +182,21 @@ class Server:
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case SendTo(seat=seat, message=message):
-                    self._send(seat, message)
-                case ReleaseAll(spec=spec):
-                    for seat in list(self._identities):
-                        self._send(seat, self._make_release(seat, spec))
+                case SendTo(rank=rank, message=message):
+                    self._send(rank, message)
+                case StartAll(spec=spec):
+                    for rank in list(self._identities):
+                        self._send(rank, self._make_start(rank, spec))
                 case Publish(event=event):
                     self._bus.publish(event)
-                case Over():
-                    is_last = self._roster.state != "restarting"
+                case Finished():
+                    is_last = self._cluster_state.state != "restarting"
                     for event in self._output.conclude(time.time(), is_last=is_last):
                         self._bus.publish(event)
                     self.over.set()
 
-    def _send(self, seat: int, message: m.ToAgent) -> None:
-        identity = self._identities.get(seat)
+    def _send(self, rank: int, message: m.ToAgent) -> None:
+        identity = self._identities.get(rank)
         if identity is not None:
             with contextlib.suppress(OSError):
                 self._listener.send(identity, m.encode(message))

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import assign_seats
+from tfos_lab.core.roles import assign_roles
 from tfos_lab.data.frames import default_fs
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine import registry
 from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.discovery.publisher import open_presence
-from tfos_lab.engine.generation_maker import AttemptMaker
+from tfos_lab.engine.discovery.publisher import make_publisher
+from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.capacity import require_room
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import NoSession
@@ -118,16 +118,16 @@ def make_cluster(
     if session is not None:
         use_right_python(session)
     inline = launcher == "inline"
-    seats = assign_seats(ClusterConfig(name=config.name) if inline else config)
+    node_specs = assign_roles(ClusterConfig(name=config.name) if inline else config)
     if launcher == "local":
-        require_room(len(seats))
+        require_room(len(node_specs))
     payload = b"" if inline else pack(map_fun, args)
     run_dir = _make_run_dir(config.name)
     hosts = spark_session.driver_hosts(session) if launcher == "spark" and session else ("127.0.0.1", "127.0.0.1")
 
-    maker = AttemptMaker(
+    maker = GenerationMaker(
         config=config,
-        seats=seats,
+        node_specs=node_specs,
         launcher=launcher,
         spark=session,
         call=(map_fun, args),
@@ -138,7 +138,7 @@ def make_cluster(
     cluster = Cluster(maker, run_dir=run_dir, called_s=called_s)
     if inline and config.cluster_size > 1:
         cluster.note(f"inline runs one node instead of {config.cluster_size}")
-    cluster.presence = open_presence(cluster)
+    cluster.publisher = make_publisher(cluster)
     registry.register(cluster)
     return cluster
 

@@ -8,50 +8,50 @@ from pathlib import Path
 
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import Seat, chief_of
-from tfos_lab.engine.files.output import OutputKeeper
+from tfos_lab.core.roles import NodeSpec, chief_of
+from tfos_lab.engine.files.output import OutputReceiver
 
 
-class ReleaseMaker:
-    """Says to each seat who it is; ``note`` is called when it begins to."""
+class StartMaker:
+    """Makes the start message of each node; ``on_start`` is called when the first one is made."""
 
     def __init__(
         self,
         run_dir: Path,
-        output: OutputKeeper,
+        output: OutputReceiver,
         config: ClusterConfig,
-        seats: list[Seat],
+        node_specs: list[NodeSpec],
         payload: bytes,
         *,
         called_s: float,
         restart: int,
         default_fs: str,
-        note: Callable[[], None],
+        on_start: Callable[[], None],
     ) -> None:
         self._run_dir = run_dir
         self._output = output
         self._config = config
-        self._seats = seats
+        self._node_specs = node_specs
         self._payload = payload
         self._default_fs = default_fs
-        self._note = note
+        self._on_start = on_start
         self._called_s = called_s
         self._restart = restart
-        self._chief = chief_of(seats)
+        self._chief = chief_of(node_specs)
 
-    def __call__(self, index: int, spec: dict[str, list[str]]) -> m.Release:
-        """Return the release of the seat ``index``; ``spec`` is the cluster spec."""
-        seat = self._seats[index]
+    def __call__(self, rank: int, cluster_spec: dict[str, list[str]]) -> m.Start:
+        """Return the start message of the node with this rank."""
+        spec = self._node_specs[rank]
         home = backup_home(self._config, self._run_dir)
-        output_dir = self._output.folder_of(seat.node, is_chief=seat == self._chief)
-        self._note()
-        return m.Release(
+        output_dir = self._output.folder_of(spec.node, is_chief=spec == self._chief)
+        self._on_start()
+        return m.Start(
             cluster_id=self._run_dir.name,
-            seat=index,
-            cluster_spec=spec,
-            job_name=seat.job_name,
-            task_index=seat.task_index,
-            is_chief=seat == self._chief,
+            rank=rank,
+            cluster_spec=cluster_spec,
+            job_name=spec.job_name,
+            task_index=spec.task_index,
+            is_chief=spec == self._chief,
             payload=self._payload,
             env={},
             log_dir=self._config.log_dir or str(self._run_dir / "events"),
@@ -60,7 +60,7 @@ class ReleaseMaker:
             grace_s=self._config.grace_s,
             restart=self._restart,
             age_s=max(0.0, time.time() - self._called_s),
-            tensorboard=self._config.tensorboard and seat == self._chief,
+            tensorboard=self._config.tensorboard and spec == self._chief,
             output_dir=str(output_dir or ""),
             output_probe=str(self._output.probe),
             output_limit_bytes=self._output.limit_bytes,

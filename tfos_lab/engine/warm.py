@@ -1,4 +1,4 @@
-"""Warms nurseries before they are needed: when the extension is loaded, and when a session is first seen."""
+"""Warms fork servers before they are needed: when the extension is loaded, and when a session is first seen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _warmed: set[str] = set()
 
 
 def warm() -> str:
-    """Warm the nurseries of the place where a cell would run now; returns that place in words.
+    """Warm the fork servers of the place where a cell would run now; returns that place in words.
 
     Returns at once for this machine. On a cluster it waits for one small Spark job that looks at the executors.
 

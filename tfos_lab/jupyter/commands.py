@@ -12,7 +12,7 @@ from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.export import FinishedCell, export
 from tfos_lab.jupyter.display.status import StatusTable
-from tfos_lab.jupyter.display.tensorboard import BoardView, view_cluster, view_folder
+from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.jupyter.options.table import BY_NAME
 from tfos_lab.jupyter.options.values import nearest
 
@@ -114,7 +114,7 @@ class Commands:
         text = cluster.logs(node, tail=LOG_LINES).rstrip() or "nothing was written"
         print(f"{text}\n(the last {LOG_LINES} lines at most; all of them are in {cluster.run_dir})")  # noqa: T201
 
-    def _tensorboard(self, words: list[str]) -> BoardView:
+    def _tensorboard(self, words: list[str]) -> TensorBoardView:
         _expect(words, "tensorboard [name|folder]", at_most=1)
         found = [cluster for cluster in clusters() if not words or cluster.name == words[0]]
         if found:

@@ -14,7 +14,7 @@ from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitT
 from tfos_lab.jupyter import breakpoints
 from tfos_lab.jupyter.display.base import Display
 from tfos_lab.jupyter.display.choose import open_display
-from tfos_lab.jupyter.display.tensorboard import show_board
+from tfos_lab.jupyter.display.tensorboard import show_tensorboard
 from tfos_lab.jupyter.options.table import CellOptions
 
 # Short, so that ■ and the display are quick.
@@ -66,7 +66,7 @@ def _run(shell: Any, map_fun: Any, options: CellOptions) -> Any:
         launch.raise_error()
         display = open_display(cluster, blocking=not options.background)
         if options.tensorboard:
-            show_board(cluster)
+            show_tensorboard(cluster)
         if options.background:
             launch.finish(display)
             _go_on_in_background(cluster, options)

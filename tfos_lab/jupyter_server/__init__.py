@@ -1,6 +1,7 @@
 """What runs inside the Jupyter server: TensorBoard under the user's own login, and the clusters of all kernels.
 
-It asks no kernel: what it knows comes from the beacons that the kernels write, and what it wants goes to their doors.
+It asks no kernel: what it knows comes from the cluster records that the kernels write, and what it wants goes to their
+sockets.
 """
 
 from __future__ import annotations

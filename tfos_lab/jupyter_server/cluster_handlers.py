@@ -25,7 +25,7 @@ class ClustersHandler(APIHandler):
     @authorized
     async def get(self) -> None:
         """List them; times are seconds since the epoch."""
-        living = [_shown(beacon) for beacon in cluster_records.find_all() if beacon.lives]
+        living = [_shown(record) for record in cluster_records.find_all() if record.lives]
         self.set_header("Cache-Control", "no-store")
         self.finish(msgspec.json.encode({"now_s": time.time(), "clusters": living}))
 
@@ -39,13 +39,13 @@ class StopHandler(APIHandler):
     @authorized
     async def post(self, cluster_id: str) -> None:
         """Ask the cluster to stop; it takes the time that its nodes need."""
-        beacon = cluster_records.find(cluster_id)
-        if beacon is None or not beacon.lives or not beacon.control:
+        record = cluster_records.find(cluster_id)
+        if record is None or not record.lives or not record.control:
             raise web.HTTPError(404, "no such cluster runs; it may just have ended")
         try:
-            await asyncio.wait_for(_ask_to_stop(beacon.control), _STOP_TIMEOUT_S)
+            await asyncio.wait_for(_ask_to_stop(record.control), _STOP_TIMEOUT_S)
         except (OSError, EOFError) as error:
-            raise web.HTTPError(502, f"the process of the cluster (pid {beacon.pid}) does not answer") from error
+            raise web.HTTPError(502, f"the process of the cluster (pid {record.pid}) does not answer") from error
         self.set_status(202)
         self.finish(msgspec.json.encode({"id": cluster_id, "state": "stopping"}))
 
@@ -60,17 +60,17 @@ async def _ask_to_stop(path: str) -> None:
         writer.close()
 
 
-def _shown(beacon: cluster_records.Beacon) -> dict[str, Any]:
+def _shown(record: cluster_records.ClusterRecord) -> dict[str, Any]:
     """Return what the browser may know: no paths of sockets."""
     return {
-        "id": beacon.id,
-        "name": beacon.name,
-        "state": beacon.state,
-        "launcher": beacon.launcher,
-        "started_s": beacon.started_s,
-        "kernel_id": beacon.kernel_id,
-        "pid": beacon.pid,
-        "run_dir": beacon.run_dir,
-        "nodes": [{"node": node.node, "state": node.state, "host": node.host} for node in beacon.nodes],
-        "tensorboard": bool(beacon.tensorboard),
+        "id": record.id,
+        "name": record.name,
+        "state": record.state,
+        "launcher": record.launcher,
+        "started_s": record.started_s,
+        "kernel_id": record.kernel_id,
+        "pid": record.pid,
+        "run_dir": record.run_dir,
+        "nodes": [{"node": node.node, "state": node.state, "host": node.host} for node in record.nodes],
+        "tensorboard": bool(record.tensorboard),
     }

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tfos_lab.jupyter_server.cluster_handlers import ClustersHandler, StopHandler
-from tfos_lab.jupyter_server.tensorboard_handlers import BoardEntryHandler, BoardHandler, Tickets
+from tfos_lab.jupyter_server.tensorboard_handlers import TensorBoardEntryHandler, TensorBoardHandler, Tickets
 
 
 def make_routes(base_url: str) -> list[tuple[str, Any, dict[str, Any]]]:
@@ -16,6 +16,6 @@ def make_routes(base_url: str) -> list[tuple[str, Any, dict[str, Any]]]:
     return [
         (rf"{root}/clusters", ClustersHandler, {}),
         (rf"{root}/clusters/([^/]+)/stop", StopHandler, {}),
-        (rf"{root}/tb/([^/]+)/?", BoardEntryHandler, {"tickets": tickets}),
-        (rf"{root}/tb/([^/]+)/~([0-9a-f]+)(/.*)", BoardHandler, {"tickets": tickets}),
+        (rf"{root}/tb/([^/]+)/?", TensorBoardEntryHandler, {"tickets": tickets}),
+        (rf"{root}/tb/([^/]+)/~([0-9a-f]+)(/.*)", TensorBoardHandler, {"tickets": tickets}),
     ]

@@ -1,7 +1,7 @@
-"""TensorBoard of a run: who is logged in gets a ticket at the door, and with it TensorBoard's pages.
+"""TensorBoard of a run: who is logged in gets a ticket at the socket, and with it TensorBoard's pages.
 
-The pages are sandboxed (see `engine.board.sandbox`), so the browser sends no cookies for what they load: the ticket in
-their address stands for the login. It is good for one run, for as long as this server lives.
+The pages are sandboxed (see `engine.tensorboard.sandbox`), so the browser sends no cookies for what they load: the
+ticket in their address stands for the login. It is good for one run, for as long as this server lives.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tickets:
         return hmac.compare_digest(self.ticket_for(cluster_id), ticket)
 
 
-class BoardEntryHandler(JupyterHandler):
+class TensorBoardEntryHandler(JupyterHandler):
     """The address that is shown to the user: asks for the login, and leads to TensorBoard."""
 
     auth_resource = "kernels"
@@ -53,9 +53,9 @@ class BoardEntryHandler(JupyterHandler):
     @authorized
     async def get(self, cluster_id: str) -> None:
         """Lead to the run's TensorBoard."""
-        beacon = cluster_records.find(cluster_id)
-        if beacon is None or not beacon.tensorboard:
-            tell(self, 404, _UNKNOWN if beacon is None else "This run has no TensorBoard.")
+        record = cluster_records.find(cluster_id)
+        if record is None or not record.tensorboard:
+            tell(self, 404, _UNKNOWN if record is None else "This run has no TensorBoard.")
             return
         path = f"tfos-lab/tb/{quote(cluster_id)}/~{self._tickets.ticket_for(cluster_id)}/"
         # A login may be in the address itself; it is not for the page.
@@ -66,8 +66,8 @@ class BoardEntryHandler(JupyterHandler):
         self.redirect(f"{self.base_url}{path}{query}")
 
 
-class BoardHandler(JupyterHandler):
-    """Passes requests with a ticket on to the run's door, without anything of the user's."""
+class TensorBoardHandler(JupyterHandler):
+    """Passes requests with a ticket on to the run's socket, without anything of the user's."""
 
     def initialize(self, tickets: Tickets) -> None:
         """Take what the routes give."""
@@ -79,10 +79,10 @@ class BoardHandler(JupyterHandler):
         if self.request.headers.get("Upgrade") or not self._tickets.holds(cluster_id, ticket):
             raise web.HTTPError(403, "This address is old: open TensorBoard from the notebook again.")
         await super().prepare(**how)
-        beacon = cluster_records.find(cluster_id)
-        if beacon is None or not beacon.tensorboard:
+        record = cluster_records.find(cluster_id)
+        if record is None or not record.tensorboard:
             raise web.HTTPError(404, _UNKNOWN)
-        self._socket = beacon.tensorboard
+        self._socket = record.tensorboard
 
     def check_xsrf_cookie(self) -> None:
         """A sandboxed page has no cookies: its ticket, which no other page knows, stands for them."""

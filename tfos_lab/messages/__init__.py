@@ -1,6 +1,6 @@
 """The words that driver, agents and children say to one another, as typed structs in MessagePack.
 
-Three conversations use them: agent and driver (ZeroMQ), agent and child (a socket pair), and whoever asks a nursery
+Three conversations use them: agent and driver (ZeroMQ), agent and child (a socket pair), and whoever asks a fork server
 for a process (a unix socket). What arrives is decoded against its type, and is never unpickled on the driver.
 
 Each topic is a module, and says at its end what of it agents say (children, through them), and what they are told.
@@ -53,23 +53,30 @@ from tfos_lab.messages.inference import (
     RowsAnswered,
 )
 from tfos_lab.messages.lifecycle import (
-    Alive,
-    Beat,
     Drained,
     Ended,
     ExecutorGone,
     Finish,
     FreeSlot,
-    Goodbye,
+    Heartbeat,
+    HeartbeatAck,
     Progressed,
-    Release,
     Reported,
     Reserve,
     SavesTo,
+    Shutdown,
+    Start,
     Stop,
 )
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
-from tfos_lab.messages.tensorboard import BoardGone, BoardReady, TunnelClosed, TunnelCredit, TunnelData, TunnelOpen
+from tfos_lab.messages.tensorboard import (
+    TensorBoardGone,
+    TensorBoardReady,
+    TunnelClosed,
+    TunnelCredit,
+    TunnelData,
+    TunnelOpen,
+)
 
 FromAgent = (
     lifecycle.FromAgent

@@ -10,7 +10,7 @@ class Message(msgspec.Struct, tag=True, frozen=True):
 
 
 class DriverAddress(msgspec.Struct, frozen=True):
-    """Where the driver listens, and the keys that open the door: made for one cluster, good for nothing else."""
+    """Where the driver listens, and the keys that open the socket: made for one cluster, good for nothing else."""
 
     endpoint: str
     server_key: str
@@ -19,14 +19,14 @@ class DriverAddress(msgspec.Struct, frozen=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """All that an agent needs to take its seat; everything else comes from the driver.
+    """All that an agent needs to take its rank; everything else comes from the driver.
 
     Attributes
     ----------
-    owner, guardian
-        Whose nurseries to use, and the pid without which there is no reason to live (kernel, or executor's JVM).
+    owner, watched process
+        Whose fork servers to use, and the pid without which there is no reason to live (kernel, or executor's JVM).
     extra_env
-        What the user asked for with ``env``; chooses the nursery.
+        What the user asked for with ``env``; chooses the fork server.
     environ, cwd, sys_path
         What the child starts with.
     gpus
@@ -36,11 +36,11 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     """
 
     cluster_id: str
-    seat: int
+    rank: int
     node: str
     driver: DriverAddress
     owner: str
-    guardian: int
+    watched_pid: int
     executor: str = ""
     gpus: list[str] | None = None
     extra_env: dict[str, str] = {}

@@ -11,7 +11,7 @@ from tfos_lab.messages.common import Message
 class EventFilesFound(Message, frozen=True):
     """The node has written event files, and an empty file ``probe`` beside them, for the driver to look for."""
 
-    seat: int
+    rank: int
     probe: str
 
 
@@ -24,7 +24,7 @@ class EventFilesWanted(Message, frozen=True):
 class EventFilesSent(Message, frozen=True):
     """Nothing more comes; ``left_out`` files of ``left_out_bytes`` would have been too much, or took too long."""
 
-    seat: int
+    rank: int
     left_out: int = 0
     left_out_bytes: int = 0
 

@@ -27,18 +27,18 @@ class FeedOpen(Message, frozen=True):
 class FeedReady(Message, frozen=True):
     """The node's endpoints for rows are open; ``locations`` are Flight locations, the nearest first."""
 
-    seat: int
+    rank: int
     feed: int
     locations: list[str]
 
 
 class AttemptStored(Message, frozen=True):
-    """A feed task has stored all its rows on the nodes and asks to commit; ``rows`` maps seat to rows.
+    """A feed task has stored all its rows on the nodes and asks to commit; ``rows`` maps rank to rows.
 
     The ``leftover`` rows, too few to give each node one, lie on every node and are dealt out when the feed is complete.
     """
 
-    seat: int
+    rank: int
     feed: int
     partition: int
     attempt: str
@@ -85,37 +85,37 @@ class FeedsEnded(Message, frozen=True):
 
 
 class DatasetOpened(Message, frozen=True):
-    """The node's function asked for its ``opening``-th dataset: the steps of its epochs can now be agreed on."""
+    """The node's function asked for its ``dataset_id``-th dataset: the steps of its epochs can now be agreed on."""
 
-    seat: int
-    opening: int
+    rank: int
+    dataset_id: int
     batch_size: int
     remainder: str | None
     shuffle: bool = False
 
 
 class EpochPlan(Message, frozen=True):
-    """All lock-step nodes take ``steps`` steps in each epoch that their ``opening``-th dataset reads of this feed.
+    """All lock-step nodes take ``steps`` steps in each epoch that their ``dataset_id``-th dataset reads of this feed.
 
     ``shares`` has rows, batch size and number of nodes for each kind of share, so that a node knows the rows of a step
     on all of them (`tfos_lab.node.feed.schedule`).
     """
 
     feed: int
-    opening: int
+    dataset_id: int
     steps: int
     shares: list[tuple[int, int, int]]
 
 
 class PlanLater(Message, frozen=True):
-    """The ``opening``-th dataset has been opened everywhere, but the feed is not complete: nobody knows its steps yet.
+    """The dataset ``dataset_id`` is open on all nodes, but the feed is not complete: nobody knows its steps yet.
 
     All lock-step nodes hear either this or the `EpochPlan` first, so that they agree on whether the length is known.
     Where batch sizes differ (not ``alike``), nobody can know how full a step is before all rows have come.
     """
 
     feed: int
-    opening: int
+    dataset_id: int
     alike: bool = True
 
 
@@ -136,14 +136,14 @@ class SegmentReady(Message, frozen=True):
 class SegmentRead(Message, frozen=True):
     """The node's function has taken all rows of a segment, and the feed is read once only."""
 
-    seat: int
+    rank: int
     path: str
 
 
 class RowsWanted(Message, frozen=True):
     """The node's function has asked for rows for the first time: it is one of those that read."""
 
-    seat: int
+    rank: int
 
 
 class RowsTaken(Message, frozen=True):
@@ -152,7 +152,7 @@ class RowsTaken(Message, frozen=True):
     ``feeds`` maps each feed that is no part of a stream to the epochs read of it, and the rows taken.
     """
 
-    seat: int
+    rank: int
     rows: int
     epoch: int
     feeds: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
@@ -161,14 +161,14 @@ class RowsTaken(Message, frozen=True):
 class FeedRead(Message, frozen=True):
     """The node's function has taken the last row of a feed that is part of a stream."""
 
-    seat: int
+    rank: int
     feed: int
 
 
 class FeedStopped(Message, frozen=True):
     """The node's function wants no more rows."""
 
-    seat: int
+    rank: int
 
 
 FromAgent = FeedReady | AttemptStored | RowsWanted | DatasetOpened | SegmentRead | RowsTaken | FeedRead | FeedStopped

@@ -12,7 +12,7 @@ class FilePiece(Message, frozen=True):
     sends again. The last piece bears the SHA-256 of the whole.
     """
 
-    seat: int
+    rank: int
     folder: str
     transfer: int
     name: str
@@ -44,14 +44,14 @@ class OutputOpened(Message, frozen=True):
     be brought.
     """
 
-    seat: int
+    rank: int
     place: str = ""
 
 
 class OutputComes(Message, frozen=True):
     """So many files of so many bytes come next."""
 
-    seat: int
+    rank: int
     files: int
     size_bytes: int
 
@@ -59,7 +59,7 @@ class OutputComes(Message, frozen=True):
 class OutputGone(Message, frozen=True):
     """Files that have been brought are no longer wanted: the function has removed them, or others need the room."""
 
-    seat: int
+    rank: int
     names: list[str]
 
 
@@ -70,7 +70,7 @@ class OutputSent(Message, frozen=True):
     or there was a ``problem``. ``links`` symbolic links were passed over.
     """
 
-    seat: int
+    rank: int
     left_out: int = 0
     left_out_bytes: int = 0
     place: str = ""

@@ -16,7 +16,7 @@ class InferenceOpen(Message, frozen=True):
 class InferenceReady(Message, frozen=True):
     """The node's endpoints for rows to infer from are open; ``locations`` as in `FeedReady`."""
 
-    seat: int
+    rank: int
     locations: list[str]
 
 
@@ -32,14 +32,14 @@ class ExchangeRows(Message, frozen=True):
 class ExchangeTaken(Message, frozen=True):
     """The child has taken one `ExchangeRows` in: there is room for more."""
 
-    seat: int
+    rank: int
     exchange: int
 
 
 class ExchangeResults(Message, frozen=True):
     """What the node's function put as results for the next ``rows`` rows of an exchange: an Arrow IPC stream."""
 
-    seat: int
+    rank: int
     exchange: int
     rows: int
     data: bytes
@@ -60,7 +60,7 @@ class ExchangeDropped(Message, frozen=True):
 class RowsAnswered(Message, frozen=True):
     """The node has answered ``rows`` further rows of an inference; ``last`` are a partition's last ones."""
 
-    seat: int
+    rank: int
     inference: int
     rows: int
     last: bool = False

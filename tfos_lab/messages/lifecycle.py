@@ -1,4 +1,4 @@
-"""A node's life: it takes its seat, is released, runs, and ends."""
+"""A node's life: it takes its rank, is released, runs, and ends."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from tfos_lab.messages.common import Message, Outcome
 
 
 class Reserve(Message, frozen=True):
-    """A node takes its seat: it is there, and holds ``address`` for TensorFlow."""
+    """A node takes its rank: it is there, and holds ``address`` for TensorFlow."""
 
-    seat: int
+    rank: int
     host: str
     address: str
     pid: int
@@ -16,17 +16,17 @@ class Reserve(Message, frozen=True):
     gpus: list[str]
 
 
-class Beat(Message, frozen=True):
+class Heartbeat(Message, frozen=True):
     """Sent every second; silence means that the node is lost. Its feeds have brought ``spooled_bytes`` so far."""
 
-    seat: int
+    rank: int
     spooled_bytes: int = 0
 
 
 class Progressed(Message, frozen=True):
     """The node's child reached ``state``: ``"importing"``, ``"starting"``, ``"running"`` or ``"serving"``."""
 
-    seat: int
+    rank: int
     state: str
     pid: int = 0
 
@@ -34,7 +34,7 @@ class Progressed(Message, frozen=True):
 class Reported(Message, frozen=True):
     """Progress and metrics from ``ctx.report`` or the Keras callback."""
 
-    seat: int
+    rank: int
     step: int | None
     total_steps: int | None
     metrics: dict[str, float]
@@ -48,7 +48,7 @@ class SavesTo(Message, frozen=True):
     ``vanishes``, since it is in a folder that Spark removes.
     """
 
-    seat: int
+    rank: int
     path: str
     mark: str = ""
     vanishes: bool = False
@@ -57,33 +57,33 @@ class SavesTo(Message, frozen=True):
 class Ended(Message, frozen=True):
     """The node's function has ended; its process stays until the driver says `Finish` or `Stop`."""
 
-    seat: int
+    rank: int
     outcome: Outcome
 
 
 class Drained(Message, frozen=True):
     """The node's processes are gone and all its log records have been sent: nothing more comes from it."""
 
-    seat: int
+    rank: int
 
 
 class ExecutorGone(Message, frozen=True):
     """The JVM of the node's executor has ended: Spark has taken it back, or lost it. The node leaves with it."""
 
-    seat: int
+    rank: int
 
 
-class Release(Message, frozen=True):
+class Start(Message, frozen=True):
     """All have reserved: start the child with this.
 
-    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``seat`` counts nodes in launch order.
+    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``rank`` counts nodes in launch order.
     ``age_s`` is how many seconds ago the cluster was called for, which may have had other nodes before. What the
     function writes belongs into ``output_dir`` on the driver's machine ("" if it is not wanted): a node that finds the
     file ``output_probe`` is there, any other may bring ``output_limit_bytes``.
     """
 
     cluster_id: str
-    seat: int
+    rank: int
     cluster_spec: dict[str, list[str]]
     job_name: str
     task_index: int
@@ -116,11 +116,11 @@ class Finish(Message, frozen=True):
     grace_s: float
 
 
-class Alive(Message, frozen=True):
-    """The driver's answer to a `Beat`; silence means that the driver is gone."""
+class HeartbeatAck(Message, frozen=True):
+    """The driver's answer to a `Heartbeat`; silence means that the driver is gone."""
 
 
-class Goodbye(Message, frozen=True):
+class Shutdown(Message, frozen=True):
     """The driver has all it wants of this node: the agent may leave."""
 
 
@@ -128,5 +128,5 @@ class FreeSlot(Message, frozen=True):
     """Give the Spark task slot back; from now on live and die with the executor's JVM and the driver."""
 
 
-FromAgent = Reserve | Beat | Progressed | Reported | SavesTo | Ended | Drained | ExecutorGone
-ToAgent = Release | Stop | Finish | Alive | Goodbye | FreeSlot
+FromAgent = Reserve | Heartbeat | Progressed | Reported | SavesTo | Ended | Drained | ExecutorGone
+ToAgent = Start | Stop | Finish | HeartbeatAck | Shutdown | FreeSlot

@@ -18,7 +18,7 @@ class LogRecord(msgspec.Struct, frozen=True, array_like=True):
 class Logs(Message, frozen=True):
     """A batch of log records, in order; ``sequence`` counts batches of this node from 0."""
 
-    seat: int
+    rank: int
     sequence: int
     records: list[LogRecord]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from tfos_lab.messages.common import Message
 
 
-class BoardReady(Message, frozen=True):
+class TensorBoardReady(Message, frozen=True):
     """TensorBoard serves beside the node: streams to it can be opened."""
 
-    seat: int
+    rank: int
 
 
-class BoardGone(Message, frozen=True):
+class TensorBoardGone(Message, frozen=True):
     """TensorBoard could not be started on the node, or has ended."""
 
-    seat: int
+    rank: int
     reason: str
 
 
@@ -28,7 +28,7 @@ class TunnelOpen(Message, frozen=True):
 class TunnelData(Message, frozen=True):
     """Bytes of one stream; ``offset`` counts those before them, so that a loss shows at once."""
 
-    seat: int
+    rank: int
     stream: int
     offset: int
     data: bytes
@@ -37,7 +37,7 @@ class TunnelData(Message, frozen=True):
 class TunnelCredit(Message, frozen=True):
     """So many bytes of the stream have been passed on: as many more may be sent."""
 
-    seat: int
+    rank: int
     stream: int
     size: int
 
@@ -45,9 +45,9 @@ class TunnelCredit(Message, frozen=True):
 class TunnelClosed(Message, frozen=True):
     """The stream has ended, well or badly."""
 
-    seat: int
+    rank: int
     stream: int
 
 
-FromAgent = BoardReady | BoardGone | TunnelData | TunnelCredit | TunnelClosed
+FromAgent = TensorBoardReady | TensorBoardGone | TunnelData | TunnelCredit | TunnelClosed
 ToAgent = TunnelOpen | TunnelData | TunnelCredit | TunnelClosed

@@ -1,9 +1,9 @@
 """The agent: supervises one node. Reserves, starts the child, carries its words and its log, and sees to its end.
 
-An agent is forked from the plain nursery of its host. It lives as long as its seat holder (the kernel, or the Spark
-task), the driver and its guardian do; it outlives its child, and tells how the child ended. The life of a node:
+An agent is forked from the plain fork server of its host. It lives as long as its rank holder (the kernel, or the Spark
+task), the driver and its watched process do; it outlives its child, and tells how the child ended. The life of a node:
 
-    reserve → (all reserved) release → child runs → ended → (all done) finish → drained → goodbye
+    reserve → (all reserved) start → child runs → ended → (all done) finish → drained → shutdown
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tfos_lab.node.tensorboard.tunnel import Tunnel
 from tfos_lab.transport.link import Link, address_towards
 from tfos_lab.transport.poll_loop import PollLoop
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 REPEAT_S = 2.0
 # What a node that has been told of training's end has, at most, between SIGTERM and SIGKILL.
 LAST_GRACE_S = 5.0
@@ -44,7 +44,7 @@ PS_PATIENCE_S = 1.0
 
 
 def run(body: bytes, fds: list[int]) -> int:
-    """Entry point in the forked process: ``body`` is a `LaunchSpec`, ``fds`` the seat holder's socket, if any."""
+    """Entry point in the forked process: ``body`` is a `LaunchSpec`, ``fds`` the rank holder's socket, if any."""
     spec = msgspec.msgpack.decode(body, type=m.LaunchSpec)
     set_process_name(f"tfos {spec.node}")
     agent = Agent(spec, socket.socket(fileno=fds[0]) if fds else None)
@@ -58,28 +58,28 @@ def run(body: bytes, fds: list[int]) -> int:
 
 
 class Agent:
-    """One poll loop over the driver, the child, its pipes and its nursery."""
+    """One poll loop over the driver, the child, its pipes and its fork server."""
 
-    def __init__(self, spec: m.LaunchSpec, seat_holder: socket.socket | None) -> None:
+    def __init__(self, spec: m.LaunchSpec, task_holder: socket.socket | None) -> None:
         self._spec = spec
-        self._seat_holder = seat_holder
-        self._seat = spec.seat
-        self._scratch = Scratch(scratch_root(), spec.cluster_id, spec.seat)
+        self._task_holder = task_holder
+        self._rank = spec.rank
+        self._scratch = Scratch(scratch_root(), spec.cluster_id, spec.rank)
         self._link = Link(spec.driver, f"{spec.node}/{os.getpid()}".encode())
         self._host = address_towards(spec.driver.endpoint)
         self._port = _reserve_port(self._host)
         self._logs = LogSpool(self._scratch.path / "log")
-        self._log_sender = LogSender(spec.seat, self._logs, self._send)
-        self._feeds = FeedStore(spec.seat, self._host, self._scratch.path, self._send, self._send_to_child)
+        self._log_sender = LogSender(spec.rank, self._logs, self._send)
+        self._feeds = FeedStore(spec.rank, self._host, self._scratch.path, self._send, self._send_to_child)
         self._child: ChildLink | None = None
         self._unheard: list[m.ToAgent] = []
-        self._guardian = open_pidfd(spec.guardian)
+        self._watched_pid = open_pidfd(spec.watched_pid)
         self._loop = PollLoop()
-        self._tunnel = Tunnel(spec.seat, self._send, self._loop)
+        self._tunnel = Tunnel(spec.rank, self._send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._saving: dict[str, SharedFolder] = {}
-        self._event_files = EventFiles(spec.seat, self._send)
-        self._output = OutputFiles(spec.seat, spec.node, self._scratch.path, self._send)
+        self._event_files = EventFiles(spec.rank, self._send)
+        self._output = OutputFiles(spec.rank, spec.node, self._scratch.path, self._send)
         self._leaving = False
         self._asked_to_leave = False
         self._farewell_until: float | None = None
@@ -89,21 +89,21 @@ class Agent:
         self._drained_at = 0.0
         self._stop_at: float | None = None
         self._kill_at: float | None = None
-        self._last_beat = 0.0
+        self._last_heartbeat = 0.0
         self._driver_heard = time.monotonic()
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Reserve, then work until the driver says goodbye or is gone."""
-        self._loop.watch(self._link.socket, self._hear_driver)
+        """Reserve, then work until the driver says shutdown or is gone."""
+        self._loop.watch(self._link.socket, self._on_driver)
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
-        if self._guardian is not None:
-            self._loop.watch(self._guardian, self._lose_guardian)
+        if self._watched_pid is not None:
+            self._loop.watch(self._watched_pid, self._on_watched_exit)
         self._shared.mark()
         self._send(
             m.Reserve(
-                seat=self._seat,
+                rank=self._rank,
                 host=socket.gethostname(),
                 address=f"{self._host}:{self._port.getsockname()[1]}",
                 pid=os.getpid(),
@@ -122,13 +122,13 @@ class Agent:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if now - self._last_beat >= BEAT_S:
-            self._last_beat = now
-            self._send(m.Beat(seat=self._seat, spooled_bytes=self._feeds.spooled_bytes))
-        if now - self._driver_heard > self._spec.driver_timeout_s or self._guardian is None:
+        if now - self._last_heartbeat >= HEARTBEAT_S:
+            self._last_heartbeat = now
+            self._send(m.Heartbeat(rank=self._rank, spooled_bytes=self._feeds.spooled_bytes))
+        if now - self._driver_heard > self._spec.driver_timeout_s or self._watched_pid is None:
             self._leaving = True  # whom would it bring anything?
         if self._asked_to_leave:
-            self._say_farewell(now)
+            self._send_farewell(now)
         if self._stop_at is not None and now >= self._stop_at and not self._finished:
             self._stop_at = None
             self._stop_child(LAST_GRACE_S)
@@ -148,71 +148,71 @@ class Agent:
     def _send(self, message: m.FromAgent) -> None:
         self._link.send(m.encode(message))
 
-    def _hear_driver(self) -> None:
+    def _on_driver(self) -> None:
         for data in self._link.receive():
             self._driver_heard = time.monotonic()
-            self._obey(m.decode_to_agent(data))
+            self._handle(m.decode_to_agent(data))
 
-    def _obey(self, message: m.ToAgent) -> None:
+    def _handle(self, message: m.ToAgent) -> None:
         match message:
-            case m.Alive():
+            case m.HeartbeatAck():
                 pass
-            case m.Release():
-                self._release(message)
+            case m.Start():
+                self._on_start(message)
             case m.Stop(grace_s=grace_s, reason=reason):
                 self._feeds.fail(reason)
                 self._stop_child(grace_s)
             case m.Finish(grace_s=grace_s):
                 self._finish_child(message, grace_s)
-            case m.Goodbye():
+            case m.Shutdown():
                 self._leaving = True
             case m.FreeSlot():
                 self._free_slot()
             case m.LogCredit():
                 self._log_sender.take_credit(message)
             case m.TunnelOpen() | m.TunnelData() | m.TunnelCredit() | m.TunnelClosed():
-                self._tunnel.obey(message)
+                self._tunnel.handle(message)
             case _:
-                self._feeds.obey(message)
-                self._event_files.obey(message)
-                self._output.obey(message)
+                self._feeds.handle(message)
+                self._event_files.handle(message)
+                self._output.handle(message)
 
     # ---- the child --------------------------------------------------------------------------------------------------
 
     def _warm(self) -> None:
-        """Start the nursery's imports now, while others still reserve."""
+        """Start the fork server's imports now, while others still reserve."""
         try:
-            fork_server.warm(*self._nursery())
+            fork_server.warm(*self._fork_server())
         except OSError as error:
-            self._end(m.Outcome(kind="raised", error="NurseryUnavailable", message=str(error)))
+            self._end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
 
-    def _nursery(self) -> tuple[str, str, dict[str, str], dict[str, str], int]:
+    def _fork_server(self) -> tuple[str, str, dict[str, str], dict[str, str], int]:
         spec = self._spec
-        flavour = fork_server.flavour_of(spec.environ, spec.extra_env)
-        return spec.owner, "tensorflow", flavour, spec.environ, spec.guardian
+        import_environ = fork_server.import_environ_of(spec.environ, spec.extra_env)
+        return spec.owner, "tensorflow", import_environ, spec.environ, spec.watched_pid
 
-    def _release(self, release: m.Release) -> None:
+    def _on_start(self, start: m.Start) -> None:
         if self._child is not None or self._ended:
             return
-        nodes = [f"{job}:{index}" for job, tasks in release.cluster_spec.items() for index in range(len(tasks))]
+        nodes = [f"{job}:{index}" for job, tasks in start.cluster_spec.items() for index in range(len(tasks))]
         if problem := self._shared.problem(nodes):
             self._end(m.Outcome(kind="raised", error="ConfigError", message=problem))
             return
-        release = self._output.prepare(release)
-        if release.is_chief:
-            self._event_files.look_in(release.log_dir, release.age_s)
-        if release.tensorboard:
+        start = self._output.prepare(start)
+        if start.is_chief:
+            self._event_files.look_in(start.log_dir, start.age_s)
+        if start.tensorboard:
             spec = self._spec
-            self._tunnel.start((spec.owner, "plain", {}, spec.environ, spec.guardian), release.log_dir, spec.cwd)
+            self._tunnel.start((spec.owner, "plain", {}, spec.environ, spec.watched_pid), start.log_dir, spec.cwd)
         try:
-            self._child = ChildLink.spawn(self._spec, release, self._nursery(), self._scratch.path)
+            self._child = ChildLink.spawn(self._spec, start, self._fork_server(), self._scratch.path)
         except OSError as error:
-            self._end(m.Outcome(kind="raised", error="NurseryUnavailable", message=str(error)))
+            self._end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
             return
         child = self._child
-        self._send(m.Progressed(seat=self._seat, state="importing"))
-        self._loop.watch(child.nursery, self._hear_nursery)
-        self._loop.watch(child.control, self._hear_child)
+        self._send(m.Progressed(rank=self._rank, state="importing"))
+        self._loop.watch(child.fork_server, self._on_fork_server)
+        self._loop.watch(child.control, self._on_child)
         for message in self._unheard:
             self._send_to_child(message)
         self._watch_unsent()
@@ -231,7 +231,7 @@ class Agent:
         assert self._child is not None
         self._loop.watch_writing(self._child.control, wanted=self._child.control.has_unsent)
 
-    def _hear_child(self) -> None:
+    def _on_child(self) -> None:
         assert self._child is not None
         self._child.flush()
         self._watch_unsent()
@@ -244,15 +244,15 @@ class Agent:
             if isinstance(message, m.Ended):
                 self._end(message.outcome)
             elif isinstance(message, m.SavesTo):
-                self._tell_of_saving(message.path)
+                self._send_saving(message.path)
             elif isinstance(message, m.OutputOpened):
                 self._output.open()
-            elif self._feeds.hear_child(message):
+            elif self._feeds.on_child_message(message):
                 self._link.send(data)
         if not open_:
             self._loop.unwatch(self._child.control)
 
-    def _tell_of_saving(self, path: str) -> None:
+    def _send_saving(self, path: str) -> None:
         """Tell the driver, which may be on another host, where the child is going to save."""
         folder = str(Path(path).parent)
         if self._spec.executor and folder not in self._saving:
@@ -261,18 +261,18 @@ class Agent:
             # Executors have numbers, and a folder for the job; elsewhere the driver's own folder is meant.
             vanishes = self._spec.executor.isdigit() and Path(path).is_relative_to(self._spec.cwd)
             mark = self._saving[folder].own_mark
-            self._send(m.SavesTo(seat=self._seat, path=path, mark=mark, vanishes=vanishes))
+            self._send(m.SavesTo(rank=self._rank, path=path, mark=mark, vanishes=vanishes))
 
-    def _hear_nursery(self) -> None:
+    def _on_fork_server(self) -> None:
         assert self._child is not None
-        outcome = self._child.nursery_heard()
+        outcome = self._child.fork_server_reply()
         if self._child.pid and not self._child.announced:
             self._child.announced = True
-            self._send(m.Progressed(seat=self._seat, state="starting", pid=self._child.pid))
+            self._send(m.Progressed(rank=self._rank, state="starting", pid=self._child.pid))
         if outcome is not None:
-            self._loop.unwatch(self._child.nursery)
+            self._loop.unwatch(self._child.fork_server)
             if not self._ended and self._loop.is_watched(self._child.control):
-                self._hear_child()  # its last word may still lie in the socket
+                self._on_child()  # its last word may still lie in the socket
             self._end(outcome)
             self._finished = True
 
@@ -292,7 +292,7 @@ class Agent:
         """Tell the driver once how the function ended."""
         if not self._ended:
             self._ended = True
-            self._send(m.Ended(seat=self._seat, outcome=outcome))
+            self._send(m.Ended(rank=self._rank, outcome=outcome))
             if outcome.kind == "raised" and not outcome.consequence:
                 self._feeds.fail(f"{self._spec.node}: {outcome.error}: {outcome.message}")
             if self._child is None:
@@ -337,15 +337,15 @@ class Agent:
         if not self._logs.has_unread and (not self._drained or now - self._drained_at > REPEAT_S):
             self._drained = True
             self._drained_at = now
-            self._send(m.Drained(seat=self._seat))
+            self._send(m.Drained(rank=self._rank))
 
     def _free_slot(self) -> None:
-        """Tell the Spark task to return; from now on the guardian and the driver alone keep this agent alive."""
-        if self._seat_holder is not None:
+        """Tell the Spark task to return; from now on the watched process and the driver alone keep this agent alive."""
+        if self._task_holder is not None:
             with contextlib.suppress(OSError):
-                self._seat_holder.send(b"1")
-            self._seat_holder.close()
-            self._seat_holder = None
+                self._task_holder.send(b"1")
+            self._task_holder.close()
+            self._task_holder = None
 
     def leave(self, _why: str) -> None:
         """End the loop, once the function's output has come home; `close` ends the child with it.
@@ -357,14 +357,14 @@ class Agent:
         else:
             self._leaving = True
 
-    def _lose_guardian(self) -> None:
-        assert self._guardian is not None
-        self._loop.unwatch(self._guardian)
+    def _on_watched_exit(self) -> None:
+        assert self._watched_pid is not None
+        self._loop.unwatch(self._watched_pid)
         if self._spec.executor:
-            self._send(m.ExecutorGone(seat=self._seat))
+            self._send(m.ExecutorGone(rank=self._rank))
         self.leave("the executor or kernel has gone")
 
-    def _say_farewell(self, now: float) -> None:
+    def _send_farewell(self, now: float) -> None:
         """End the child and bring its output, for as long as that gets on."""
         if self._farewell_until is None:
             self._farewell_until = now + FAREWELL_S
@@ -385,8 +385,8 @@ class Agent:
         self._logs.close()
         self._port.close()
         self._link.close()
-        if self._guardian is not None:
-            os.close(self._guardian)
+        if self._watched_pid is not None:
+            os.close(self._watched_pid)
         self._scratch.remove()
 
 

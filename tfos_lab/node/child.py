@@ -20,7 +20,7 @@ from tfos_lab.node.child_link import inherited_socket
 from tfos_lab.node.forkserver.requests import ChildSpec
 
 if TYPE_CHECKING:
-    from tfos_lab.node.session import Station
+    from tfos_lab.node.session import NodeSession
 
 
 def run(body: bytes, fds: list[int]) -> int:
@@ -33,16 +33,16 @@ def run(body: bytes, fds: list[int]) -> int:
     for fd in fds:
         os.close(fd)
 
-    from tfos_lab.node.session import Station
+    from tfos_lab.node.session import NodeSession
 
-    release = m.decode_to_agent(control.receive()[0])
-    assert isinstance(release, m.Release)
-    station = Station(control, release)
-    outcome = _call(station, release)
+    start = m.decode_to_agent(control.receive()[0])
+    assert isinstance(start, m.Start)
+    session = NodeSession(control, start)
+    outcome = _call(session, start)
     _flush()
-    station.say_ended(outcome)
+    session.send_ended(outcome)
     # Others may still need this process as their peer in a collective: it leaves when all have returned.
-    station.wait_for_finish()
+    session.wait_for_finish()
     with contextlib.suppress(Exception):
         atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself does at the end
     _flush()
@@ -82,20 +82,20 @@ def _flush() -> None:
             stream.flush()
 
 
-def _call(station: Station, release: m.Release) -> m.Outcome:
+def _call(session: NodeSession, start: m.Start) -> m.Outcome:
     """Run the user's function and say how it went."""
     from tfos_lab.node.invoke import outcome_of
     from tfos_lab.payload.packing import unpack
 
     try:
-        map_fun, args = unpack(release.payload)
+        map_fun, args = unpack(start.payload)
     except Exception as error:  # noqa: BLE001 - the user's own modules are loaded here
         return _unloadable(error)
-    station.context.args = args
-    station.say_running()
-    outcome = outcome_of(map_fun, args, station.context)
+    session.context.args = args
+    session.send_running()
+    outcome = outcome_of(map_fun, args, session.context)
     if outcome.kind == "returned":
-        _wait_for_threads(station.context.grace_s)
+        _wait_for_threads(session.context.grace_s)
     return outcome
 
 

@@ -1,4 +1,4 @@
-"""The agent's hold on its child: the socket it talks over, the pipes it writes to, and the nursery that forked it."""
+"""The agent's link to its child: the control socket, the output pipes, and the fork server that forked it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.core.processes import signal_group
-from tfos_lab.node.forkserver import client as fork_server
+from tfos_lab.node.forkserver import client
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply, SpawnRequest
 from tfos_lab.node.logs.spool import Pipe
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
@@ -24,10 +24,10 @@ _PIPE_PATIENCE_S = 1.0
 
 
 class ChildLink:
-    """One child process, forked by a nursery on this agent's behalf."""
+    """One child process, forked by a fork server on this agent's behalf."""
 
-    def __init__(self, nursery: FrameSocket, control: FrameSocket, pipes: list[Pipe]) -> None:
-        self.nursery = nursery
+    def __init__(self, fork_server: FrameSocket, control: FrameSocket, pipes: list[Pipe]) -> None:
+        self.fork_server = fork_server
         self.control = control
         self.pipes = pipes
         self.pid = 0
@@ -40,31 +40,31 @@ class ChildLink:
     def spawn(
         cls,
         spec: m.LaunchSpec,
-        release: m.Release,
-        nursery: tuple[str, str, dict[str, str], dict[str, str], int],
+        start: m.Start,
+        fork_server: tuple[str, str, dict[str, str], dict[str, str], int],
         scratch: Path,
     ) -> ChildLink:
-        """Ask the nursery for a child that runs ``release``; it starts as soon as the nursery is warm."""
-        frames = fork_server.connect(*nursery[:4])
+        """Ask the fork server for a child that runs ``start``; it starts as soon as the fork server is warm."""
+        frames = client.connect(*fork_server[:4])
         control, theirs = frame_pair()
         pipes = [Pipe("stdout"), Pipe("stderr")]
         fds = [theirs.fileno(), *(pipe.write_fd for pipe in pipes)]
         body = msgspec.msgpack.encode(
             ChildSpec(
                 node=spec.node,
-                environ=_child_environ(spec, release, scratch),
+                environ=_child_environ(spec, start, scratch),
                 cwd=spec.cwd,
                 sys_path=spec.sys_path,
             )
         )
         link = cls(frames, control, pipes)
         try:
-            frames.send(msgspec.msgpack.encode(SpawnRequest("child", body, nursery[4])), fds)
+            frames.send(msgspec.msgpack.encode(SpawnRequest("child", body, fork_server[4])), fds)
         finally:
             theirs.close()
             for pipe in pipes:
                 pipe.close_write_end()
-        link.send(release)
+        link.send(start)
         return link
 
     def send(self, message: m.ToAgent) -> None:
@@ -84,10 +84,10 @@ class ChildLink:
         except (ConnectionClosed, OSError):
             return [], False
 
-    def nursery_heard(self) -> m.Outcome | None:
-        """Take in what the nursery said; return how the child ended, once it has."""
+    def fork_server_reply(self) -> m.Outcome | None:
+        """Take in what the fork server said; return how the child ended, once it has."""
         try:
-            replies = [fork_server.reply_decoder.decode(data) for data, _ in self.nursery.available()]
+            replies = [client.reply_decoder.decode(data) for data, _ in self.fork_server.available()]
         except (ConnectionClosed, OSError):
             self._gone_at = time.monotonic()
             return m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9)
@@ -120,24 +120,24 @@ class ChildLink:
         """End the child's process group at once and close everything."""
         if self.pid:
             signal_group(self.pid, signal.SIGKILL)
-        self.nursery.close()
+        self.fork_server.close()
         self.control.close()
         for pipe in self.pipes:
             pipe.close()
 
 
-def _child_environ(spec: m.LaunchSpec, release: m.Release, scratch: Path) -> dict[str, str]:
-    environ = {**spec.environ, **release.env, **spec.extra_env}
+def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[str, str]:
+    environ = {**spec.environ, **start.env, **spec.extra_env}
     environ["TFOS_LAB_SCRATCH"] = str(scratch)
     environ["PYTHONUNBUFFERED"] = "1"
-    environ["no_grpc_proxy"] = _without_proxy(environ, release.cluster_spec)
+    environ["no_grpc_proxy"] = _without_proxy(environ, start.cluster_spec)
     if spec.gpus is not None:
         environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpus) or "-1"
     else:
         # Several nodes may share one device here: none may take all of its memory.
         environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    if sum(len(tasks) for tasks in release.cluster_spec.values()) > 1:
-        environ["TF_CONFIG"] = _tf_config(release)
+    if sum(len(tasks) for tasks in start.cluster_spec.values()) > 1:
+        environ["TF_CONFIG"] = _tf_config(start)
     else:
         environ.pop("TF_CONFIG", None)
     return environ
@@ -150,10 +150,10 @@ def _without_proxy(environ: Mapping[str, str], spec: Mapping[str, list[str]]) ->
     return ",".join([*sorted(hosts), *([already] if already else [])])
 
 
-def _tf_config(release: m.Release) -> str:
+def _tf_config(start: m.Start) -> str:
     """Return TF_CONFIG as TensorFlow documents it; the evaluator is no part of the cluster that trains."""
-    cluster = {job: tasks for job, tasks in release.cluster_spec.items() if job != "evaluator"}
-    task = {"type": release.job_name, "index": release.task_index}
+    cluster = {job: tasks for job, tasks in start.cluster_spec.items() if job != "evaluator"}
+    task = {"type": start.job_name, "index": start.task_index}
     return msgspec.json.encode({"cluster": cluster, "task": task}).decode()
 
 

@@ -58,31 +58,31 @@ class NodeContext:
 
     def __init__(
         self,
-        release: m.Release,
+        start: m.Start,
         feed: FeedReader,
         say: Callable[[m.FromAgent], None],
         finish: threading.Event,
     ) -> None:
         self._feed = feed
-        self._say = say
+        self._send = say
         self._finish = finish
         self._step: int | None = None
-        self.job_name = release.job_name
-        self.task_index = release.task_index
-        self.cluster_spec = release.cluster_spec
-        self.num_workers = sum(len(tasks) for job, tasks in release.cluster_spec.items() if job in TRAINING_JOBS)
-        self.worker_num = self.executor_id = release.seat
-        self.is_chief = release.is_chief
-        self.log_dir = release.log_dir
-        self.grace_s = release.grace_s
+        self.job_name = start.job_name
+        self.task_index = start.task_index
+        self.cluster_spec = start.cluster_spec
+        self.num_workers = sum(len(tasks) for job, tasks in start.cluster_spec.items() if job in TRAINING_JOBS)
+        self.worker_num = self.executor_id = start.rank
+        self.is_chief = start.is_chief
+        self.log_dir = start.log_dir
+        self.grace_s = start.grace_s
         self.args: Any = None
-        self.defaultFS = release.default_fs or "file://"
-        self.working_dir = release.working_dir or str(Path.cwd())
-        self.restart = release.restart
+        self.defaultFS = start.default_fs or "file://"
+        self.working_dir = start.working_dir or str(Path.cwd())
+        self.restart = start.restart
         again = f"-restart-{self.restart}" if self.restart else ""
         self.event_dir = f"{self.log_dir.rstrip('/')}/{self.node.replace(':', '-')}{again}"
-        self.backup_dir = release.backup_dir
-        self._output_dir = release.output_dir
+        self.backup_dir = start.backup_dir
+        self._output_dir = start.output_dir
         self._has_opened_output = False
 
     def __repr__(self) -> str:
@@ -250,9 +250,9 @@ class NodeContext:
         """
         self._step = step if step is not None else (self._step or 0) + 1
         numbers = {name: float(value) for name, value in metrics.items()}
-        self._say(
+        self._send(
             m.Reported(
-                seat=self.worker_num,
+                rank=self.worker_num,
                 step=int(self._step),
                 total_steps=total_steps,
                 metrics=numbers,
@@ -328,7 +328,7 @@ class NodeContext:
         Path(self._output_dir).mkdir(parents=True, exist_ok=True)
         if not self._has_opened_output:
             self._has_opened_output = True
-            self._say(m.OutputOpened(seat=self.worker_num))
+            self._send(m.OutputOpened(rank=self.worker_num))
         return self._output_dir
 
     def save_model(self, model: Any) -> str:
@@ -393,7 +393,7 @@ class NodeContext:
                 return place
             place = split_scheme(place)[2]
             self._make_parent(path, Path(place))
-            self._say(m.SavesTo(seat=self.worker_num, path=place))
+            self._send(m.SavesTo(rank=self.worker_num, path=place))
             return place
         scratch = os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-model-")
         copy = Path(scratch) / "model" / Path(path).name
@@ -445,7 +445,7 @@ class NodeContext:
 
     def serve(self) -> None:
         """Tell the notebook that this node only serves others, and wait until they are done."""
-        self._say(m.Progressed(seat=self.worker_num, state="serving", pid=os.getpid()))
+        self._send(m.Progressed(rank=self.worker_num, state="serving", pid=os.getpid()))
         self._finish.wait()
 
     def flush(self) -> None:

@@ -17,7 +17,7 @@ from tfos_lab.values import encode_value
 _PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "InternalError")
 # A line in the traceback of Python code that TensorFlow has called.
 _OWN_ERROR = re.compile(r"^tfos_lab\.errors\.FeedError: (.+)$", re.MULTILINE)
-_PEER_WORDS = ("collective", "connection", "peer", "socket closed", "coordination", "heartbeat", "barrier", "task")
+_PEER_TEXT = ("collective", "connection", "peer", "socket closed", "coordination", "heartbeat", "barrier", "task")
 
 
 class NodeServed(BaseException):
@@ -75,4 +75,4 @@ def returned_outcome(value: Any, *, implicit: bool) -> Outcome:
 def is_consequence(error: str, message: str) -> bool:
     """Whether an error looks like the echo of a peer's end."""
     words = message.lower()
-    return error in _PEER_ERRORS and any(word in words for word in _PEER_WORDS)
+    return error in _PEER_ERRORS and any(word in words for word in _PEER_TEXT)

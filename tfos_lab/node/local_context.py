@@ -24,9 +24,9 @@ def local_context(*, log_dir: str | None = None) -> NodeContext:
     >>> tfos_lab.local_context().num_workers
     1
     """
-    release = m.Release(
+    start = m.Start(
         cluster_id="local",
-        seat=0,
+        rank=0,
         cluster_spec={"chief": ["localhost:0"]},
         job_name="chief",
         task_index=0,
@@ -37,4 +37,4 @@ def local_context(*, log_dir: str | None = None) -> NodeContext:
     )
     feed = FeedReader(0, lambda _message: None)
     feed.take(m.FeedsEnded())
-    return NodeContext(release, feed, lambda _message: None, threading.Event())
+    return NodeContext(start, feed, lambda _message: None, threading.Event())

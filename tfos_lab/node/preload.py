@@ -1,4 +1,4 @@
-"""What a tensorflow nursery imports before anything is forked: everything that is slow, and nothing that starts."""
+"""What a tensorflow fork server imports before anything is forked: everything that is slow, and nothing that starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def preload_tensorflow() -> None:
     import pyarrow as pa  # noqa: F401
     import tensorflow as tf
 
-    # TensorFlow loads these on first use; in the nursery they are paid for once.
+    # TensorFlow loads these on first use; in the fork server they are paid for once.
     for name in ("data", "distribute", "io", "nn", "optimizers", "summary", "train"):
         getattr(tf, name, None)
     legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
@@ -21,9 +21,9 @@ def preload_tensorflow() -> None:
             import tf_keras  # noqa: F401
         else:
             import keras  # noqa: F401
-    from tfos_lab.node.keras.workers import mend_keras
+    from tfos_lab.node.keras.workers import patch_keras
 
-    mend_keras()
+    patch_keras()
     import tfos_lab.node.child
     import tfos_lab.node.feed.dataset
     import tfos_lab.node.invoke

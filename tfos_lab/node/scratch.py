@@ -30,7 +30,7 @@ class Scratch:
     ----------
     root : Path
         Where the folders of all agents are.
-    cluster_id, seat : str, int
+    cluster_id, rank : str, int
         Whose folder this is.
 
     Attributes
@@ -39,9 +39,9 @@ class Scratch:
         The folder; only the user can open it.
     """
 
-    def __init__(self, root: Path, cluster_id: str, seat: int) -> None:
+    def __init__(self, root: Path, cluster_id: str, rank: int) -> None:
         sweep(root)
-        self.path = root / f"{cluster_id}-{seat}-{os.getpid()}"
+        self.path = root / f"{cluster_id}-{rank}-{os.getpid()}"
         self.path.mkdir(mode=0o700)
         self._lock = _lock(self.path)
 

@@ -1,6 +1,6 @@
 """The child's side of the conversation with its agent: says what happens, hears what comes, holds the feed.
 
-One thread (``tfos-station``) reads; the user's function and its callbacks write. The inline launcher uses the same
+One thread (``tfos-session``) reads; the user's function and its callbacks write. The inline launcher uses the same
 class over a socket pair within the kernel.
 """
 
@@ -15,21 +15,21 @@ from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 
-class Station:
+class NodeSession:
     """What a node's function stands on: its context, its feed, and the way to the notebook."""
 
-    def __init__(self, control: FrameSocket, release: m.Release, *, leave_when_alone: bool = True) -> None:
+    def __init__(self, control: FrameSocket, start: m.Start, *, leave_when_alone: bool = True) -> None:
         self._control = control
-        self._seat = release.seat
+        self._rank = start.rank
         self._lock = threading.Lock()
         self._finish = threading.Event()
         self._leave_when_alone = leave_when_alone
-        self.feed = FeedReader(self._seat, self._say)
-        self.context = NodeContext(release, self.feed, self._say, self._finish)
-        self._reader = threading.Thread(target=self._listen, name="tfos-station", daemon=True)
+        self.feed = FeedReader(self._rank, self._send)
+        self.context = NodeContext(start, self.feed, self._send, self._finish)
+        self._reader = threading.Thread(target=self._listen, name="tfos-session", daemon=True)
         self._reader.start()
 
-    def _say(self, message: m.FromAgent) -> None:
+    def _send(self, message: m.FromAgent) -> None:
         with self._lock:
             try:
                 self._control.send(m.encode(message))
@@ -55,14 +55,14 @@ class Station:
         self._finish.set()
         self.feed.take(m.FeedsEnded())
 
-    def say_running(self) -> None:
+    def send_running(self) -> None:
         """The user's first line is next."""
-        self._say(m.Progressed(seat=self._seat, state="running", pid=os.getpid()))
+        self._send(m.Progressed(rank=self._rank, state="running", pid=os.getpid()))
 
-    def say_ended(self, outcome: m.Outcome) -> None:
+    def send_ended(self, outcome: m.Outcome) -> None:
         """The function has ended."""
         self.context.flush()
-        self._say(m.Ended(seat=self._seat, outcome=outcome))
+        self._send(m.Ended(rank=self._rank, outcome=outcome))
 
     def wait_for_finish(self) -> None:
         """Wait until the driver lets this process go."""

@@ -1,4 +1,4 @@
-"""Runs inside Spark tasks: starts a node's agent and holds its seat, so that Spark knows what the slot is for."""
+"""Runs inside Spark tasks: starts a node's agent and holds its rank, so that Spark knows what the slot is for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
 # What Spark sets for its Python worker alone.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 MISSING_MARK = "tfos_lab: this executor lacks "
-LOST_AGENT_MARK = "tfos_lab: the agent is gone of seat "
+LOST_AGENT_MARK = "tfos_lab: the agent is gone of rank "
 
 
 def missing_packages() -> list[str]:
@@ -29,7 +29,7 @@ def missing_packages() -> list[str]:
 
 
 @functools.cache  # this worker may lose its parents, and still be used again
-def executor_place() -> tuple[int, str]:
+def executor_identity() -> tuple[int, str]:
     """Return the pid of the executor's JVM and the executor's id, as far as this host tells."""
     from tfos_lab.core.processes import command_line, parent_of
 
@@ -48,8 +48,8 @@ def executor_environ() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(_WORKER_ONLY)}
 
 
-def seat_task(batches: Any, template: bytes, nodes: list[str], gpus_wanted: int | None) -> Any:
-    """The body of the task that holds a seat; yields one record of how it went."""
+def node_task(batches: Any, template: bytes, nodes: list[str], gpus_wanted: int | None) -> Any:
+    """The body of the task that holds a rank; yields one record of how it went."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -61,7 +61,7 @@ def seat_task(batches: Any, template: bytes, nodes: list[str], gpus_wanted: int 
     gpus = list(resources["gpu"].addresses) if gpus_wanted != 0 and "gpu" in resources else None
     partition = context.partitionId()
     ended = hold(partition, template, nodes, gpus)
-    yield pa.RecordBatch.from_pydict({"seat": [partition], "ended": [ended]})
+    yield pa.RecordBatch.from_pydict({"rank": [partition], "ended": [ended]})
 
 
 def inspect_task(batches: Any, owner: str, extra_env: dict[str, str]) -> Any:
@@ -74,16 +74,16 @@ def inspect_task(batches: Any, owner: str, extra_env: dict[str, str]) -> Any:
 
 
 def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | None) -> str:
-    """Start the agent of seat ``partition`` and wait for its end, or until the driver wants the slot back.
+    """Start the agent of rank ``partition`` and wait for its end, or until the driver wants the slot back.
 
     Parameters
     ----------
     partition : int
-        Number of this task, which is the seat.
+        Number of this task, which is the rank.
     template : bytes
         Encoded `LaunchSpec`, to be completed with what only this host knows.
     nodes : list of str
-        Names of all nodes, by seat.
+        Names of all nodes, by rank.
     gpus : list of str or None
         GPU addresses that Spark gave to this task.
 
@@ -101,12 +101,12 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
     from tfos_lab.node.forkserver import client as fork_server
     from tfos_lab.node.forkserver.requests import SpawnRequest
 
-    guardian, executor = executor_place()
+    watched_pid, executor = executor_identity()
     spec = msgspec.structs.replace(
         msgspec.msgpack.decode(template, type=LaunchSpec),
-        seat=partition,
+        rank=partition,
         node=nodes[partition],
-        guardian=guardian,
+        watched_pid=watched_pid,
         executor=executor,
         gpus=gpus,
         environ=executor_environ(),
@@ -115,7 +115,7 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
     )
     ours, theirs = socket.socketpair()
     with ours, _deaf_to_hangups(), fork_server.connect(spec.owner, "plain", {}, spec.environ) as frames:
-        request = SpawnRequest("agent", msgspec.msgpack.encode(spec), guardian)
+        request = SpawnRequest("agent", msgspec.msgpack.encode(spec), watched_pid)
         frames.send(msgspec.msgpack.encode(request), [theirs.fileno()])
         theirs.close()
         return _wait(frames, ours, partition)
@@ -126,7 +126,7 @@ def _deaf_to_hangups() -> Iterator[None]:
     """Outlive the parent of this Python worker, which Spark replaces without need.
 
     A task that is interrupted while its worker is being forked, as when another task of its job has failed, looks to
-    Spark like a broken parent: it ends that one, which hangs up on all its workers, seats among them. What this worker
+    Spark like a broken parent: it ends that one, which hangs up on all its workers, ranks among them. What this worker
     needs is its socket to the executor, and that stays.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -139,7 +139,7 @@ def _deaf_to_hangups() -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _wait(frames: Any, slot: socket.socket, seat: int) -> str:
+def _wait(frames: Any, slot: socket.socket, rank: int) -> str:
     import msgspec
 
     from tfos_lab.node.forkserver import client as fork_server
@@ -156,19 +156,19 @@ def _wait(frames: Any, slot: socket.socket, seat: int) -> str:
         try:
             replies = [fork_server.reply_decoder.decode(data) for data, _ in frames.available()]
         except ConnectionClosed:
-            raise ConnectionError(f"{LOST_AGENT_MARK}{seat}: the process it was forked from has ended") from None
+            raise ConnectionError(f"{LOST_AGENT_MARK}{rank}: the process it was forked from has ended") from None
         for reply in replies:
             if isinstance(reply, FailedReply):
                 raise ConnectionError(f"tfos_lab: no agent could be started: {reply.reason}")
             if isinstance(reply, ExitedReply) and reply.code:
                 # Spark then ends the other nodes' tasks too, and the driver hears of it at once.
-                raise ChildProcessError(f"{LOST_AGENT_MARK}{seat}: its agent ended with code {reply.code}")
+                raise ChildProcessError(f"{LOST_AGENT_MARK}{rank}: its agent ended with code {reply.code}")
             if isinstance(reply, ExitedReply):
                 return "the node has ended"
 
 
 def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
-    """Tell what this executor has, and begin to warm its nurseries.
+    """Tell what this executor has, and begin to warm its fork servers.
 
     Returns
     -------
@@ -185,9 +185,9 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
     if not missing:
         from tfos_lab.node.forkserver import client as fork_server
 
-        guardian, facts["executor"] = executor_place()
+        watched_pid, facts["executor"] = executor_identity()
         environ = executor_environ()
-        flavour = fork_server.flavour_of(environ, extra_env)
-        fork_server.warm(owner, "tensorflow", flavour, environ, guardian)
-        fork_server.warm(owner, "plain", {}, environ, guardian)
+        import_environ = fork_server.import_environ_of(environ, extra_env)
+        fork_server.warm(owner, "tensorflow", import_environ, environ, watched_pid)
+        fork_server.warm(owner, "plain", {}, environ, watched_pid)
     return facts

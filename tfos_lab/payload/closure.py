@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tfos_lab.payload.unpicklable import refusal
 
 
-class Capture(NamedTuple):
+class CapturedValue(NamedTuple):
     """A value, the name that leads to it (``config['session']``), and the functions through which it is reached."""
 
     path: str
@@ -23,21 +23,21 @@ class Capture(NamedTuple):
     via: tuple[str, ...] = ()
 
 
-def captures(map_fun: Any, args: Any) -> list[Capture]:
+def closure_of(map_fun: Any, args: Any) -> list[CapturedValue]:
     """Return what travels with ``map_fun``: its captured names and ``args``, outermost only."""
-    return [*_captures_of(map_fun, ()), Capture("args", args)]
+    return [*_closure_of(map_fun, ()), CapturedValue("args", args)]
 
 
-def find_culprit(map_fun: Any, args: Any, travels: Callable[[Any], bool]) -> Capture | None:
+def find_culprit(map_fun: Any, args: Any, travels: Callable[[Any], bool]) -> CapturedValue | None:
     """Return the innermost value that does not travel and has a name, or None if each one travels alone."""
     seen: set[int] = set()
-    for capture in captures(map_fun, args):
+    for capture in closure_of(map_fun, args):
         if not travels(capture.value):
             return _descend(capture, travels, seen)
     return None
 
 
-def _descend(capture: Capture, travels: Callable[[Any], bool], seen: set[int]) -> Capture:
+def _descend(capture: CapturedValue, travels: Callable[[Any], bool], seen: set[int]) -> CapturedValue:
     seen.add(id(capture.value))
     if refusal(capture.value):
         return capture
@@ -47,34 +47,34 @@ def _descend(capture: Capture, travels: Callable[[Any], bool], seen: set[int]) -
     return capture
 
 
-def _children(capture: Capture) -> Iterator[Capture]:
+def _children(capture: CapturedValue) -> Iterator[CapturedValue]:
     path, value, via = capture
     if isinstance(value, types.FunctionType | types.MethodType | functools.partial):
-        yield from _captures_of(value, via)
+        yield from _closure_of(value, via)
     elif isinstance(value, dict):
-        yield from (Capture(f"{path}[{key!r}]", item, via) for key, item in value.items())
+        yield from (CapturedValue(f"{path}[{key!r}]", item, via) for key, item in value.items())
     elif isinstance(value, list | tuple):
-        yield from (Capture(f"{path}[{index}]", item, via) for index, item in enumerate(value))
+        yield from (CapturedValue(f"{path}[{index}]", item, via) for index, item in enumerate(value))
     elif isinstance(value, set | frozenset):
-        yield from (Capture(f"an element of {path}", item, via) for item in value)
+        yield from (CapturedValue(f"an element of {path}", item, via) for item in value)
     else:
-        yield from (Capture(f"{path}.{name}", item, via) for name, item in _attributes(value))
+        yield from (CapturedValue(f"{path}.{name}", item, via) for name, item in _attributes(value))
 
 
-def _captures_of(callable_: Any, via: tuple[str, ...]) -> Iterator[Capture]:
+def _closure_of(callable_: Any, via: tuple[str, ...]) -> Iterator[CapturedValue]:
     """Yield what a callable captures; ``via`` are the functions on the way to it, the outermost left out."""
     if isinstance(callable_, functools.partial):
-        yield from _captures_of(callable_.func, via)
+        yield from _closure_of(callable_.func, via)
         values = {f"args[{index}]": item for index, item in enumerate(callable_.args)} | callable_.keywords
-        yield from (Capture(name, item, (*via, "partial")) for name, item in values.items())
+        yield from (CapturedValue(name, item, (*via, "partial")) for name, item in values.items())
     elif isinstance(callable_, types.MethodType):
-        yield from _captures_of(callable_.__func__, via)
-        yield Capture("self", callable_.__self__, (*via, callable_.__func__.__name__))
+        yield from _closure_of(callable_.__func__, via)
+        yield CapturedValue("self", callable_.__self__, (*via, callable_.__func__.__name__))
     elif isinstance(callable_, types.FunctionType):
         inner = (*via, callable_.__name__)
-        yield from (Capture(name, item, inner) for name, item in _names_of(callable_).items())
+        yield from (CapturedValue(name, item, inner) for name, item in _names_of(callable_).items())
     else:
-        yield Capture(type(callable_).__name__, callable_, via)
+        yield CapturedValue(type(callable_).__name__, callable_, via)
 
 
 def _names_of(function: types.FunctionType) -> dict[str, Any]:

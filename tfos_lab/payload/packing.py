@@ -17,7 +17,7 @@ import cloudpickle
 
 from tfos_lab.errors import PayloadError
 from tfos_lab.payload import notebook_sources
-from tfos_lab.payload.closure import Capture, captures, find_culprit
+from tfos_lab.payload.closure import CapturedValue, closure_of, find_culprit
 from tfos_lab.payload.unpicklable import Refusal, refusal
 
 LIMIT_BYTES = 1 << 30
@@ -101,7 +101,7 @@ def unpack(data: bytes) -> tuple[Any, Any]:
 def captured_sizes(map_fun: Any, args: Any) -> dict[str, int]:
     """Return how many bytes each captured name takes, largest first; names that do not pickle are left out."""
     sizes: dict[str, int] = {}
-    for capture in captures(map_fun, args):
+    for capture in closure_of(map_fun, args):
         sink = _Sink(sys.maxsize, keep=False)
         if _failure(capture.value, sink) is None:
             sizes[capture.path] = sink.size_bytes
@@ -174,7 +174,7 @@ def _explain(map_fun: Any, args: Any, error: Exception) -> PayloadError:
     """Find the name behind a failed packing, and say what to do."""
     culprit = find_culprit(map_fun, args, _travels)
     if culprit is None:
-        culprit = Capture(getattr(map_fun, "__name__", "map_fun"), map_fun)
+        culprit = CapturedValue(getattr(map_fun, "__name__", "map_fun"), map_fun)
     why = refusal(culprit.value)
     if why is None:
         why = _generic(culprit.value, error)
@@ -199,7 +199,7 @@ def _too_large(map_fun: Any, args: Any, limit_bytes: int) -> PayloadError:
     sizes = captured_sizes(map_fun, args)
     biggest = [f"{name} {size / 1e6:,.0f} MB" for name, size in list(sizes.items())[:3] if size >= 5e5]
     name = next(iter(sizes), "args")
-    values = {capture.path: capture.value for capture in captures(map_fun, args)}
+    values = {capture.path: capture.value for capture in closure_of(map_fun, args)}
     return PayloadError(
         name=name,
         type_name=type(values.get(name)).__name__,

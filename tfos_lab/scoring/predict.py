@@ -18,7 +18,7 @@ from tfos_lab.core.code_archive import make_finder
 from tfos_lab.core.paths import absolute
 from tfos_lab.data.model_files import package_of
 from tfos_lab.data.prepare import taken_names
-from tfos_lab.data.spark_errors import our_own_words
+from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.errors import ConfigError
 from tfos_lab.scoring.description import Description, ModelSource, describe
@@ -132,7 +132,7 @@ def _ask(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Descr
         yield from find(work, "describe_task")(batches, fields, custom)
 
     one = df.sparkSession.range(0, 1, 1, 1)
-    with our_own_words(df.sparkSession):
+    with raises_own_errors(df.sparkSession):
         (row,) = one.mapInArrow(task, "described string, problem string").collect()
     if row["problem"]:
         raise ConfigError([row["problem"]])

@@ -1,4 +1,4 @@
-"""Length-prefixed messages and file descriptors over a unix socket: how agents, children and nurseries talk."""
+"""Length-prefixed messages and file descriptors over a unix socket: how agents, children and fork servers talk."""
 
 from __future__ import annotations
 

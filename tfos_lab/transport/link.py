@@ -110,7 +110,7 @@ class Listener:
                 yield frames[0], frames[1]
 
     def _authenticate(self) -> None:
-        """Answer one ZAP request: only the cluster's own client key opens the door."""
+        """Answer one ZAP request: only the cluster's own client key opens the socket."""
         version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
         expected = z85.decode(self._client.public.encode())
         known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
@@ -118,7 +118,7 @@ class Listener:
         self._zap.send_multipart([version, request, *status, b""])
 
     def send(self, identity: bytes, data: bytes) -> None:
-        """Send to one agent; what cannot be delivered is dropped (the roster notices a lost agent by its silence)."""
+        """Send to one agent; what cannot be delivered is dropped (a lost agent is noticed by its silence)."""
         with contextlib.suppress(zmq.Again, zmq.ZMQError):
             self._router.send_multipart([identity, data], zmq.NOBLOCK)
 

@@ -1,8 +1,8 @@
 """Doors: unix sockets by which other programs of the same user reach this process while its main thread is busy.
 
-The Jupyter server comes to them for TensorBoard's pages and for Stop. All doors of a process share one thread
-(``tfos-doors``), which begins with the first one and ends with the last. They lie in a folder that only the user can
-open; a path is short, as a unix socket's has to be.
+The Jupyter server comes to them for TensorBoard's pages and for Stop. All sockets of a process share one thread
+(``tfos-unix_servers``), which begins with the first one and ends with the last. They lie in a folder that only the user
+can open; a path is short, as a unix socket's has to be.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _START_TIMEOUT_S = 10.0
 
 
 class _Keeper:
-    """The thread behind the doors."""
+    """The thread behind the sockets."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.doors: set[Door] = set()
-        _remove_doors_of_the_dead()
-        self.thread = threading.Thread(target=self._run, name="tfos-doors", daemon=True)
+        self.unix_servers: set[UnixServer] = set()
+        _remove_sockets_of_dead_processes()
+        self.thread = threading.Thread(target=self._run, name="tfos-unix-servers", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
@@ -52,7 +52,7 @@ _lock = threading.Lock()
 _keeper: _Keeper | None = None
 
 
-class Door:
+class UnixServer:
     """One socket that is listened on until it is closed.
 
     Parameters
@@ -64,14 +64,14 @@ class Door:
     """
 
     def __init__(self, host: Host, *, at_most: int = 16) -> None:
-        self.path = scratch_root() / f"door-{os.getpid()}-{secrets.token_hex(6)}.sock"
+        self.path = scratch_root() / f"unix_server-{os.getpid()}-{secrets.token_hex(6)}.sock"
         self._host = host
-        self._places = asyncio.Semaphore(at_most)
+        self._positions = asyncio.Semaphore(at_most)
         self._server: asyncio.Server | None = None
         self._keeper = _enter(self)
-        opening = asyncio.run_coroutine_threadsafe(self._open(), self._keeper.loop)
+        dataset_id = asyncio.run_coroutine_threadsafe(self._open(), self._keeper.loop)
         try:
-            opening.result(_START_TIMEOUT_S)
+            dataset_id.result(_START_TIMEOUT_S)
         except BaseException:
             _leave(self)
             raise
@@ -87,7 +87,7 @@ class Door:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with self._places:
+            async with self._positions:
                 await self._host(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
             pass  # whoever came has gone
@@ -97,7 +97,7 @@ class Door:
             writer.close()
 
     def call(self, act: Callable[[], None]) -> None:
-        """Have ``act`` called in the doors' loop; safe from any thread."""
+        """Have ``act`` called in the sockets' loop; safe from any thread."""
         with contextlib.suppress(RuntimeError):  # closed meanwhile
             self._keeper.loop.call_soon_threadsafe(act)
 
@@ -110,32 +110,32 @@ class Door:
         _leave(self)
 
 
-def _remove_doors_of_the_dead() -> None:
+def _remove_sockets_of_dead_processes() -> None:
     """A process that was killed leaves its sockets behind."""
-    for kind in ("door", "board"):
+    for kind in ("unix_server", "tensorboard"):
         for path in scratch_root().glob(f"{kind}-*.sock"):
             pid = path.name.split("-")[1]
             if pid.isdigit() and not cluster_records.birth_of(int(pid)):
                 path.unlink(missing_ok=True)
 
 
-def _enter(door: Door) -> _Keeper:
-    global _keeper  # noqa: PLW0603 - one thread for all doors of the process
+def _enter(unix_server: UnixServer) -> _Keeper:
+    global _keeper  # noqa: PLW0603 - one thread for all sockets of the process
     with _lock:
         if _keeper is None or not _keeper.thread.is_alive():
             _keeper = _Keeper()
-        _keeper.doors.add(door)
+        _keeper.unix_servers.add(unix_server)
         return _keeper
 
 
-def _leave(door: Door) -> None:
+def _leave(unix_server: UnixServer) -> None:
     global _keeper  # noqa: PLW0603
     with _lock:
         keeper = _keeper
-        if keeper is None or door not in keeper.doors:
+        if keeper is None or unix_server not in keeper.unix_servers:
             return
-        keeper.doors.discard(door)
-        if keeper.doors:
+        keeper.unix_servers.discard(unix_server)
+        if keeper.unix_servers:
             return
         _keeper = None
     keeper.loop.call_soon_threadsafe(keeper.loop.stop)

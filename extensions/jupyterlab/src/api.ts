@@ -42,7 +42,7 @@ export class ServerApi {
   }
 
   /** Where a run's TensorBoard is; it asks for the login itself. */
-  boardUrl(id: string, dark: boolean): string {
+  tensorBoardUrl(id: string, dark: boolean): string {
     const url = URLExt.join(this.settings.baseUrl, "tfos-lab", "tb", encodeURIComponent(id));
     return `${url}/${dark ? "?darkMode=true" : ""}`;
   }

@@ -6,7 +6,7 @@ import type { ClustersModel } from "./model";
 
 export interface CardActions {
   stop(cluster: ClusterInfo): void;
-  openBoard(cluster: ClusterInfo): void;
+  openTensorBoard(cluster: ClusterInfo): void;
 }
 
 const UP = new Set(["running", "serving", "done"]);
@@ -18,7 +18,7 @@ export class ClusterCard {
   private readonly state = element("span", { class: "tfos-lab-card-state" });
   private readonly facts = element("span", { class: "tfos-lab-card-facts" });
   private readonly nodes = element("ul", { class: "tfos-lab-card-nodes" });
-  private readonly board = element("button", { type: "button" }, "TensorBoard");
+  private readonly tensorboard = element("button", { type: "button" }, "TensorBoard");
   private readonly stop = element("button", { type: "button" });
   private cluster: ClusterInfo | undefined;
   private shownNodes = "";
@@ -27,13 +27,13 @@ export class ClusterCard {
     private readonly model: ClustersModel,
     actions: CardActions,
   ) {
-    this.board.addEventListener("click", () => this.cluster && actions.openBoard(this.cluster));
+    this.tensorboard.addEventListener("click", () => this.cluster && actions.openTensorBoard(this.cluster));
     this.stop.addEventListener("click", () => this.cluster && actions.stop(this.cluster));
     this.node.append(
       element("div", { class: "tfos-lab-card-title" }, this.name, this.age),
       element("div", {}, this.state, " · ", this.facts),
       this.nodes,
-      element("div", { class: "tfos-lab-card-actions" }, this.board, this.stop),
+      element("div", { class: "tfos-lab-card-actions" }, this.tensorboard, this.stop),
     );
   }
 
@@ -49,8 +49,8 @@ export class ClusterCard {
     setText(this.stop, stopping ? "Stopping…" : "Stop");
     this.stop.disabled = stopping;
     this.stop.setAttribute("aria-label", `Stop ${cluster.name}`);
-    this.board.hidden = !cluster.tensorboard;
-    this.board.setAttribute("aria-label", `TensorBoard of ${cluster.name}`);
+    this.tensorboard.hidden = !cluster.tensorboard;
+    this.tensorboard.setAttribute("aria-label", `TensorBoard of ${cluster.name}`);
     this.updateNodes(cluster);
     this.tick();
   }

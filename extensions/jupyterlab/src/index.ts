@@ -10,7 +10,7 @@ import { ICommandPalette, IThemeManager } from "@jupyterlab/apputils";
 import { INotebookTracker } from "@jupyterlab/notebook";
 
 import { ServerApi } from "./api";
-import { addBoardCommand, OPEN_BOARD } from "./board";
+import { addTensorBoardCommand, OPEN_TENSORBOARD } from "./tensorboard";
 import { addCellButton } from "./cell_button";
 import { clusterIcon } from "./icon";
 import { ClustersModel } from "./model";
@@ -33,12 +33,12 @@ const plugin: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null,
   ) => {
     const api = new ServerApi(app.serviceManager.serverSettings);
-    addBoardCommand(app, api, labShell, restorer, themes);
+    addTensorBoardCommand(app, api, labShell, restorer, themes);
     if (notebooks) addCellButton(app, notebooks);
 
     const model = new ClustersModel(api);
     const panel = new ClustersPanel(model, {
-      openBoard: ({ id, name }) => void app.commands.execute(OPEN_BOARD, { id, name }),
+      openTensorBoard: ({ id, name }) => void app.commands.execute(OPEN_TENSORBOARD, { id, name }),
     });
     panel.id = "tfos-lab-clusters";
     panel.title.icon = clusterIcon;

@@ -10,7 +10,7 @@ import { element } from "./dom";
 import type { ClustersModel } from "./model";
 
 export interface PanelActions {
-  openBoard(cluster: ClusterInfo): void;
+  openTensorBoard(cluster: ClusterInfo): void;
 }
 
 export class ClustersPanel extends Widget {
@@ -79,7 +79,7 @@ export class ClustersPanel extends Widget {
     if (!card) {
       card = new ClusterCard(this.model, {
         stop: (which) => void this.stop(which),
-        openBoard: (which) => this.actions.openBoard(which),
+        openTensorBoard: (which) => this.actions.openTensorBoard(which),
       });
       this.cards.set(cluster.id, card);
       this.list.append(card.node);

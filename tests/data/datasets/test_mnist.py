@@ -12,8 +12,8 @@ import threading
 import numpy as np
 import pytest
 
-from tfos_lab.data import ImageData
-from tfos_lab.data.datasets import mnist, mnist_files
+from tfos_lab.data import ImageData, mnist
+from tfos_lab.data.datasets import mnist_files
 from tfos_lab.data.datasets.mnist import image_table
 from tfos_lab.errors import ConfigError
 

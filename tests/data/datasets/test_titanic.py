@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tfos_lab.data.datasets import titanic
+from tfos_lab.data import titanic
 from tfos_lab.errors import ConfigError
 
 TRAIN = "PassengerId,Survived,Name,Age,Cabin\n1,0,Ann,30,\n2,1,Bob,,C85\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tfos_lab.data.file_systems import open_place
+from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.tfrecords.framing import frame, read_frames
 from tfos_lab.data.tfrecords.paths import find_files, open_records, partition_folder
 
@@ -35,5 +35,5 @@ def test_a_length_that_looks_like_gzip_is_no_gzip(tmp_path):
     path = tmp_path / "records"
     path.write_bytes(frame(pa.array([b"x" * 0x8B1F], pa.large_binary())).to_pybytes())
     assert path.read_bytes().startswith(b"\x1f\x8b")
-    with open_records(*open_place(str(path))) as stream:
+    with open_records(*open_path(str(path))) as stream:
         assert [len(frames) for frames in read_frames(stream, "records")] == [1]

@@ -14,7 +14,7 @@ from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
 from tfos_lab.data.tfrecords.paths import find_files
 from tfos_lab.errors import ConfigError, RecordError
 
-everywhere = pytest.mark.parametrize("spark_flavour", ["local", "connect"])
+everywhere = pytest.mark.parametrize("spark_mode", ["local", "connect"])
 
 
 def files_of(folder):
@@ -262,7 +262,7 @@ def unshared(tmp_path):
     shutil.rmtree(Path.cwd() / name, ignore_errors=True)
 
 
-@pytest.mark.parametrize("spark_flavour", ["standalone"])
+@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_a_folder_that_executors_do_not_share_is_said_and_nothing_is_lost(spark, unshared):
     path, of_the_driver = unshared
     df = spark.range(10)

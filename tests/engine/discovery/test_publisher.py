@@ -1,4 +1,4 @@
-"""A cluster as it is seen from outside: its beacon, Stop, and its TensorBoard while it runs and afterwards."""
+"""A cluster as it is seen from outside: its cluster record, Stop, and its TensorBoard while it runs and afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import leftovers
 from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.state.events import BoardStatus
+from tfos_lab.engine.state.events import TensorBoardStatus
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -39,7 +39,7 @@ def run():
     yield run
     for cluster in clusters:
         cluster.stop(grace_s=0.0)
-        cluster.presence.close()
+        cluster.publisher.close()
 
 
 def until(condition):
@@ -55,7 +55,7 @@ def stay(args, ctx):
     threading.Event().wait(args)
 
 
-def boards():
+def tensorboards():
     """Return the TensorBoard processes of this test run; others may run beside it."""
     return {process for process in psutil.process_iter(["name"]) if _is_ours(process)}
 
@@ -70,15 +70,15 @@ def _is_ours(process):
 
 def test_tensorboard_is_there_while_the_cluster_runs_and_afterwards(run):
     cluster = run(stay, cluster_size=2, tensorboard=True)
-    door = cluster.presence.tensorboard_socket
-    assert cluster.view().board.state in ("starting", "ready")
-    assert b"<title>TensorBoard</title>" in fetch_until(door, "/", b"</html>")
-    assert cluster.view().board == BoardStatus("ready")
-    assert len(fetch(door, "/index.js")[1]) > 1_000_000
-    fetch_until(door, "/data/runs", b".")
-    assert cluster_records.find(cluster.id).tensorboard == door
+    unix_server = cluster.publisher.tensorboard_socket
+    assert cluster.view().tensorboard.state in ("starting", "ready")
+    assert b"<title>TensorBoard</title>" in fetch_until(unix_server, "/", b"</html>")
+    assert cluster.view().tensorboard == TensorBoardStatus("ready")
+    assert len(fetch(unix_server, "/index.js")[1]) > 1_000_000
+    fetch_until(unix_server, "/data/runs", b".")
+    assert cluster_records.find(cluster.id).tensorboard == unix_server
     cluster.stop(grace_s=0.0)
-    assert fetch_until(door, "/data/plugin/scalars/tags", b"loss")
+    assert fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
     until(lambda: not cluster_records.find(cluster.id).lives)
 
 
@@ -86,25 +86,25 @@ def test_a_tensorboard_that_nobody_visits_ends_and_begins_again(run, monkeypatch
     monkeypatch.setattr("tfos_lab.engine.tensorboard.server.IDLE_S", 0.1)
     cluster = run(stay, 0, tensorboard=True)
     cluster.wait(PATIENCE_S)
-    door = cluster.presence.tensorboard_socket
-    before = boards()
-    fetch_until(door, "/", b"</html>")
-    until(lambda: not boards() - before)
-    fetch_until(door, "/data/plugin/scalars/tags", b"loss")
+    unix_server = cluster.publisher.tensorboard_socket
+    before = tensorboards()
+    fetch_until(unix_server, "/", b"</html>")
+    until(lambda: not tensorboards() - before)
+    fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
 
 
 def test_a_tensorboard_that_died_is_told_in_a_sentence_and_its_folder_shown_from_here(run, monkeypatch):
-    before = boards()
+    before = tensorboards()
     cluster = run(lambda args: threading.Event().wait(args), 600, tensorboard=True)
-    door = cluster.presence.tensorboard_socket
-    fetch_until(door, "/", b"</html>")
-    [board] = boards() - before
-    os.kill(board.pid, signal.SIGKILL)
-    told = fetch_until(door, "/", b"its process ended with code -9", status=503)
-    assert cluster.view().board == BoardStatus("gone", "its process ended with code -9")
+    unix_server = cluster.publisher.tensorboard_socket
+    fetch_until(unix_server, "/", b"</html>")
+    [tensorboard] = tensorboards() - before
+    os.kill(tensorboard.pid, signal.SIGKILL)
+    told = fetch_until(unix_server, "/", b"its process ended with code -9", status=503)
+    assert cluster.view().tensorboard == TensorBoardStatus("gone", "its process ended with code -9")
     assert b"holds no event files" in told
     write_events(cluster.run_dir / "events", loss=[1.0])
-    fetch_until(door, "/data/plugin/scalars/tags", b"loss")
+    fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
 
 
 def test_event_files_of_a_folder_that_is_not_shared_are_brought_home(run, tmp_path, monkeypatch):
@@ -119,16 +119,16 @@ def test_event_files_of_a_folder_that_is_not_shared_are_brought_home(run, tmp_pa
     far.rename(tmp_path / "gone")
     home = cluster.run_dir / "events"
     assert [path.name for path in home.iterdir()] == written
-    assert cluster.presence.log_dir == str(home)
+    assert cluster.publisher.log_dir == str(home)
     assert any("1 brought from the chief's host" in note for note in cluster.view().notes)
-    fetch_until(cluster.presence.tensorboard_socket, "/data/plugin/scalars/tags", b"loss")
+    fetch_until(cluster.publisher.tensorboard_socket, "/data/plugin/scalars/tags", b"loss")
 
 
 def test_event_files_that_are_seen_here_stay_where_they_are(run, tmp_path):
     cluster = run(stay, 0, log_dir=str(tmp_path / "near"))
     cluster.wait(PATIENCE_S)
     cluster.stop()
-    assert cluster.presence.log_dir == str(tmp_path / "near")
+    assert cluster.publisher.log_dir == str(tmp_path / "near")
     assert cluster.view().notes == ()
     assert not (cluster.run_dir / "events").exists()
 
@@ -136,15 +136,15 @@ def test_event_files_that_are_seen_here_stay_where_they_are(run, tmp_path):
 def test_stop_comes_through_the_door_while_the_main_thread_waits(run):
     cluster = run(stay, 600, name="busy")
     until(lambda: cluster_records.find(cluster.id) is not None and cluster_records.find(cluster.id).state == "running")
-    beacon = cluster_records.find(cluster.id)
-    assert (beacon.name, beacon.launcher, [node.state for node in beacon.nodes]) == ("busy", "local", ["running"])
+    record = cluster_records.find(cluster.id)
+    assert (record.name, record.launcher, [node.state for node in record.nodes]) == ("busy", "local", ["running"])
     with socket.socket(socket.AF_UNIX) as visitor:
-        visitor.connect(beacon.control)
+        visitor.connect(record.control)
         visitor.sendall(b"nonsense\n")
         assert visitor.recv(10) == b""
     assert not cluster.ended
     with socket.socket(socket.AF_UNIX) as visitor:
-        visitor.connect(beacon.control)
+        visitor.connect(record.control)
         visitor.sendall(b"stop\n")
         assert visitor.recv(100) == b"stopping\n"
     with pytest.raises(tfos_lab.errors.ClusterEnded):
@@ -158,9 +158,9 @@ def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, m
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file"))
     clusters = [run(stay, 600, name=name, tensorboard=True) for name in ("one", "two")]
     for cluster in clusters:
-        assert cluster.view().board is None, "nothing would answer at its address"
+        assert cluster.view().tensorboard is None, "nothing would answer at its address"
         assert cluster.tensorboard_url.startswith("http://127.0.0.1:"), "the Jupyter server would not find it"
-        fetch_until(cluster.presence.tensorboard_socket, "/", b"</html>")
+        fetch_until(cluster.publisher.tensorboard_socket, "/", b"</html>")
         cluster.stop()
         assert cluster.state == "stopped"
     said = [record.getMessage() for record in caplog.records if record.name == "tfos_lab.engine.discovery.publisher"]
@@ -179,7 +179,7 @@ def test_a_kernel_of_a_server_with_our_extension_gives_its_address_and_opens_no_
     cluster_records.announce_server()
     cluster = run(lambda: 1, tensorboard=True)
     assert cluster.tensorboard_url == f"/user/alice/tfos-lab/tb/{cluster.id}/"
-    assert cluster.presence.link is None
+    assert cluster.publisher.link is None
 
 
 def test_tensorboard_comes_back_when_the_nodes_start_again(run):
@@ -187,11 +187,11 @@ def test_tensorboard_comes_back_when_the_nodes_start_again(run):
         threading.Event().wait(600)
 
     cluster = run(once, tensorboard=True, restarts=1)
-    door = cluster.presence.tensorboard_socket
-    fetch_until(door, "/", b"</html>")
-    before = cluster.attempt.tunnel
+    unix_server = cluster.publisher.tensorboard_socket
+    fetch_until(unix_server, "/", b"</html>")
+    before = cluster.generation.tunnel
     assert before.ready
     os.kill(cluster.nodes[0].pid, signal.SIGKILL)
-    until(lambda: cluster.attempt.number == 1 and cluster.attempt.tunnel.ready)
+    until(lambda: cluster.generation.number == 1 and cluster.generation.tunnel.ready)
     assert not before.ready
-    assert b"<title>TensorBoard</title>" in fetch_until(door, "/", b"</html>")
+    assert b"<title>TensorBoard</title>" in fetch_until(unix_server, "/", b"</html>")

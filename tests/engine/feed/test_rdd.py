@@ -37,7 +37,7 @@ def refusal(spark, rdd):
     except (ConfigError, FeedError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - Spark's, around ours
-        return spark_session.own_words_in(error)
+        return spark_session.own_error_text(error)
     pytest.fail("it was taken")
 
 

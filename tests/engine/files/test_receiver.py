@@ -8,7 +8,7 @@ import os
 import pytest
 
 from tfos_lab import messages as m
-from tfos_lab.engine.files.receiver import FileKeeper
+from tfos_lab.engine.files.receiver import FileReceiver
 from tfos_lab.node.files.sender import PIECE_COST
 
 
@@ -16,7 +16,7 @@ class Stand:
     def __init__(self, folder, limit_bytes=1000):
         self.folder = folder
         self.home = folder / "run" / "output"
-        self.keeper = FileKeeper(self.home, folder / "run" / ".part", limit_bytes)
+        self.keeper = FileReceiver(self.home, folder / "run" / ".part", limit_bytes)
         self.transfer = 0
 
     def send(self, name, *pieces, checksum=None):

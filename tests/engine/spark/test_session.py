@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.session import cause_of, own_words_in
+from tfos_lab.engine.spark.session import cause_of, own_error_text
 from tfos_lab.errors import NoSession
 
 CONNECT = """(org.apache.spark.SparkRuntimeException) [USER_RAISED_EXCEPTION] no such digit SQLSTATE: P0001
@@ -48,16 +48,16 @@ def test_the_cause_is_a_line_that_tells_it_and_none_of_a_stack_trace(text, cause
 
 
 def test_what_a_task_of_ours_said_is_found_in_spark_s_error():
-    assert own_words_in(ValueError(PYTHON)) == "the node's spool in /tmp cannot be written: No space left on device"
-    assert own_words_in(ValueError("RuntimeError: tfos_lab: no agent could be started")) == (
+    assert own_error_text(ValueError(PYTHON)) == "the node's spool in /tmp cannot be written: No space left on device"
+    assert own_error_text(ValueError("RuntimeError: tfos_lab: no agent could be started")) == (
         "no agent could be started"
     )
-    assert own_words_in(ValueError(CLASSIC)) is None
+    assert own_error_text(ValueError(CLASSIC)) is None
     source = '    raise ConnectionError(f"tfos_lab: no way to {node}")\nConnectionError: tfos_lab: no way to worker:0'
-    assert own_words_in(ValueError(source)) == "no way to worker:0"
+    assert own_error_text(ValueError(source)) == "no way to worker:0"
 
 
-@pytest.mark.parametrize("spark_flavour", ["standalone"])
+@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_slots_are_counted_and_those_of_running_tasks_are_not_free(spark):
     import threading
 
@@ -88,16 +88,16 @@ def _wait_a_little(batches):
         yield batch
 
 
-@pytest.mark.parametrize("spark_flavour", ["standalone", "local-cluster", "connect", "local"])
-def test_a_session_tells_what_it_is(spark, spark_flavour):
+@pytest.mark.parametrize("spark_mode", ["standalone", "local-cluster", "connect", "local"])
+def test_a_session_tells_what_it_is(spark, spark_mode):
     assert spark_session.active_session() is not None
     assert spark_session.death_of(spark) is None
-    assert spark_session.is_local(spark) == (spark_flavour in ("local", "connect"))
-    assert spark_session.is_connect(spark) == (spark_flavour == "connect")
+    assert spark_session.is_local(spark) == (spark_mode in ("local", "connect"))
+    assert spark_session.is_connect(spark) == (spark_mode == "connect")
     assert spark_session.driver_hosts(spark) == ("127.0.0.1", "127.0.0.1")
     assert spark_session.owner_of(spark)
     assert not spark_session.allocates_dynamically(spark)
-    if spark_flavour == "connect":
+    if spark_mode == "connect":
         assert spark_session.slots_of(spark) is None
 
 

@@ -1,4 +1,4 @@
-"""The rules of a cluster's life, from the first reservation to the last goodbye."""
+"""The rules of a cluster's life, from the first reservation to the last shutdown."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import pytest
 
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import assign_seats
+from tfos_lab.core.roles import assign_roles
 from tfos_lab.engine.state.cluster_state import (
     CONSEQUENCE_PATIENCE_S,
     DRAIN_TIMEOUT_S,
     FAREWELL_S,
     LOST_AFTER_S,
-    Roster,
+    ClusterState,
 )
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, StateChanged
-from tfos_lab.engine.state.instructions import Failure, Over, Publish, ReleaseAll, SendTo
+from tfos_lab.engine.state.instructions import Failure, Finished, Publish, SendTo, StartAll
 
 GRACE_S = 3.0
 BOOM = m.Outcome(kind="raised", error="ValueError", message="boom\nsecond line", traceback="File x, line 1")
@@ -24,72 +24,72 @@ KILLED = m.Outcome(kind="exited", exit_code=-9)
 
 
 class Play:
-    """A roster with its own clock, which remembers what the last step asked for."""
+    """A cluster state with its own clock, which remembers what the last step asked for."""
 
     def __init__(self, **options):
-        self.seats = assign_seats(ClusterConfig(**options))
+        self.ranks = assign_roles(ClusterConfig(**options))
         may_restart = bool(options.get("restarts"))
-        self.roster = Roster(self.seats, grace_s=GRACE_S, may_restart=may_restart)
+        self.cluster_state = ClusterState(self.ranks, grace_s=GRACE_S, may_restart=may_restart)
         self.now_s = 1000.0
         self.asked = []
 
     def hear(self, message, *, after_s=0.1):
         self.now_s += after_s
-        self.asked = self.roster.handle(message, self.now_s)
+        self.asked = self.cluster_state.handle(message, self.now_s)
         return self
 
     def wait(self, seconds):
         self.now_s += seconds
-        self.asked = self.roster.tick(self.now_s)
+        self.asked = self.cluster_state.tick(self.now_s)
         return self
 
-    def reserve(self, seat, *, address=None, pid=100):
+    def reserve(self, rank, *, address=None, pid=100):
         return self.hear(
             m.Reserve(
-                seat=seat,
-                host=f"host{seat}",
-                address=address or f"host{seat}:900{seat}",
+                rank=rank,
+                host=f"host{rank}",
+                address=address or f"host{rank}:900{rank}",
                 pid=pid,
-                executor=str(seat),
+                executor=str(rank),
                 gpus=[],
             )
         )
 
-    def end(self, seat, outcome, **when):
-        return self.hear(m.Ended(seat=seat, outcome=outcome), **when)
+    def end(self, rank, outcome, **when):
+        return self.hear(m.Ended(rank=rank, outcome=outcome), **when)
 
-    def returns(self, seat):
-        return self.end(seat, m.Outcome(kind="returned", value=b"x"))
+    def returns(self, rank):
+        return self.end(rank, m.Outcome(kind="returned", value=b"x"))
 
-    def drain(self, *seats):
-        for seat in seats:
-            self.hear(m.Drained(seat=seat))
+    def drain(self, *ranks):
+        for rank in ranks:
+            self.hear(m.Drained(rank=rank))
         return self
 
     def all_reserve(self):
-        for seat in range(len(self.seats)):
-            self.reserve(seat)
+        for rank in range(len(self.ranks)):
+            self.reserve(rank)
         return self
 
     def all_run(self):
         self.all_reserve()
-        for seat in range(len(self.seats)):
-            self.hear(m.Progressed(seat=seat, state="running", pid=200 + seat))
+        for rank in range(len(self.ranks)):
+            self.hear(m.Progressed(rank=rank, state="running", pid=200 + rank))
         return self
 
     def states(self):
-        return {view.node: view.state for view in self.roster.views}
+        return {view.node: view.state for view in self.cluster_state.views}
 
     def sent(self, kind):
-        """Seats that were sent a message of this kind in the last step."""
-        return [i.seat for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind)]
+        """Ranks that were sent a message of this kind in the last step."""
+        return [i.rank for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind)]
 
     def published(self, kind):
         return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, kind)]
 
     @property
     def is_over(self):
-        return Over() in self.asked
+        return Finished() in self.asked
 
 
 # ---- reservation → release → running ------------------------------------------------------------------------------
@@ -98,29 +98,29 @@ class Play:
 def test_nobody_is_released_before_everybody_has_reserved():
     play = Play(cluster_size=3)
     play.reserve(0).reserve(2)
-    assert not any(isinstance(i, ReleaseAll) for i in play.asked)
-    assert play.roster.missing == ["worker:0"]
-    assert play.roster.state == "reserving"
+    assert not any(isinstance(i, StartAll) for i in play.asked)
+    assert play.cluster_state.missing == ["worker:0"]
+    assert play.cluster_state.state == "reserving"
 
 
 def test_the_last_reservation_releases_all_with_every_address_in_task_order():
     play = Play(cluster_size=4, num_ps=1, eval_node=True)
     play.all_reserve()
-    (release,) = [i for i in play.asked if isinstance(i, ReleaseAll)]
+    (release,) = [i for i in play.asked if isinstance(i, StartAll)]
     assert release.spec == {
         "ps": ["host0:9000"],
         "chief": ["host1:9001"],
         "evaluator": ["host2:9002"],
         "worker": ["host3:9003"],
     }
-    assert play.roster.state == "starting"
-    assert play.roster.missing == []
+    assert play.cluster_state.state == "starting"
+    assert play.cluster_state.missing == []
 
 
 def test_a_reservation_tells_where_the_node_is():
     play = Play(cluster_size=1)
-    play.hear(m.Reserve(seat=0, host="h", address="h:1", pid=7, executor="3", gpus=["0", "1"]))
-    (view,) = play.roster.views
+    play.hear(m.Reserve(rank=0, host="h", address="h:1", pid=7, executor="3", gpus=["0", "1"]))
+    (view,) = play.cluster_state.views
     assert (view.host, view.executor, view.address, view.gpus, view.state) == ("h", "3", "h:1", ("0", "1"), "reserved")
     assert view.last_beat_s == play.now_s
 
@@ -128,56 +128,56 @@ def test_a_reservation_tells_where_the_node_is():
 def test_a_retried_task_replaces_the_address_of_the_lost_one():
     play = Play(cluster_size=2)
     play.reserve(0, address="old:1").reserve(0, address="new:2").reserve(1)
-    (release,) = [i for i in play.asked if isinstance(i, ReleaseAll)]
+    (release,) = [i for i in play.asked if isinstance(i, StartAll)]
     assert release.spec["chief"] == ["new:2"]
 
 
-def test_an_agent_that_comes_when_its_seat_has_begun_is_told_to_leave():
+def test_an_agent_that_comes_when_its_rank_has_begun_is_told_to_leave():
     play = Play(cluster_size=2).all_run()
     play.reserve(1, address="late:1")
     assert play.sent(m.Stop) == [1]
-    assert play.sent(m.Goodbye) == [1]
-    assert play.roster.views[1].address == "host1:9001"
-    assert play.roster.state == "running"
+    assert play.sent(m.Shutdown) == [1]
+    assert play.cluster_state.views[1].address == "host1:9001"
+    assert play.cluster_state.state == "running"
 
 
 def test_an_agent_that_comes_after_a_stop_is_stopped_at_once():
     play = Play(cluster_size=2)
     play.reserve(0)
-    play.roster.stop(play.now_s)
+    play.cluster_state.stop(play.now_s)
     play.reserve(1)
     assert play.sent(m.Stop) == [1]
-    assert not any(isinstance(i, ReleaseAll) for i in play.asked)
+    assert not any(isinstance(i, StartAll) for i in play.asked)
 
 
 def test_the_cluster_runs_when_all_nodes_run():
     play = Play(cluster_size=2).all_reserve()
-    play.hear(m.Progressed(seat=0, state="importing")).hear(m.Progressed(seat=0, state="running", pid=5))
-    assert play.roster.state == "starting"
-    play.hear(m.Progressed(seat=1, state="running", pid=6))
-    assert play.roster.state == "running"
+    play.hear(m.Progressed(rank=0, state="importing")).hear(m.Progressed(rank=0, state="running", pid=5))
+    assert play.cluster_state.state == "starting"
+    play.hear(m.Progressed(rank=1, state="running", pid=6))
+    assert play.cluster_state.state == "running"
     assert [event.state for event in play.published(StateChanged)] == ["running"]
-    assert [view.pid for view in play.roster.views] == [5, 6]
+    assert [view.pid for view in play.cluster_state.views] == [5, 6]
 
 
 def test_a_function_that_returns_at_once_has_run_all_the_same():
     play = Play(cluster_size=2).all_reserve()
-    play.hear(m.Progressed(seat=0, state="starting")).hear(m.Progressed(seat=1, state="starting"))
+    play.hear(m.Progressed(rank=0, state="starting")).hear(m.Progressed(rank=1, state="starting"))
     play.returns(0).returns(1)
     assert "running" in [event.state for event in play.published(StateChanged)]
 
 
 def test_a_beat_is_answered():
     play = Play(cluster_size=1).reserve(0)
-    assert play.hear(m.Beat(seat=0)).sent(m.Alive) == [0]
+    assert play.hear(m.Heartbeat(rank=0)).sent(m.HeartbeatAck) == [0]
 
 
-@pytest.mark.parametrize("seat", [-1, 2, 99])
-def test_a_message_from_no_seat_changes_nothing(seat):
+@pytest.mark.parametrize("rank", [-1, 2, 99])
+def test_a_message_from_no_rank_changes_nothing(rank):
     play = Play(cluster_size=2).all_run()
-    before = play.roster.views
-    assert play.hear(m.Beat(seat=seat)).asked == []
-    assert play.roster.views == before
+    before = play.cluster_state.views
+    assert play.hear(m.Heartbeat(rank=rank)).asked == []
+    assert play.cluster_state.views == before
 
 
 # ---- what nodes report --------------------------------------------------------------------------------------------
@@ -185,9 +185,9 @@ def test_a_message_from_no_seat_changes_nothing(seat):
 
 def test_metrics_add_up_to_the_latest_of_each_name():
     play = Play(cluster_size=1).all_run()
-    play.hear(m.Reported(seat=0, step=1, total_steps=10, metrics={"loss": 2.0}, time_s=5.0))
-    play.hear(m.Reported(seat=0, step=2, total_steps=None, metrics={"accuracy": 0.5}, time_s=6.0))
-    (view,) = play.roster.views
+    play.hear(m.Reported(rank=0, step=1, total_steps=10, metrics={"loss": 2.0}, time_s=5.0))
+    play.hear(m.Reported(rank=0, step=2, total_steps=None, metrics={"accuracy": 0.5}, time_s=6.0))
+    (view,) = play.cluster_state.views
     assert (view.step, view.total_steps, view.metrics) == (2, 10, {"loss": 2.0, "accuracy": 0.5})
     (event,) = play.published(MetricsReported)
     assert (event.node, event.step, event.metrics, event.time_s) == ("chief:0", 2, {"accuracy": 0.5}, 6.0)
@@ -195,8 +195,8 @@ def test_metrics_add_up_to_the_latest_of_each_name():
 
 def test_rows_taken_are_seen():
     play = Play(cluster_size=1).all_run()
-    play.hear(m.RowsTaken(seat=0, rows=640, epoch=1))
-    assert play.roster.views[0].rows == 640
+    play.hear(m.RowsTaken(rank=0, rows=640, epoch=1))
+    assert play.cluster_state.views[0].rows == 640
 
 
 # ---- good ends ----------------------------------------------------------------------------------------------------
@@ -212,12 +212,12 @@ def test_all_nodes_finish_when_the_last_training_node_has_returned():
 
 def test_a_cluster_is_done_when_its_nodes_have_drained():
     play = Play(cluster_size=2).all_run().returns(0).returns(1).drain(0)
-    assert play.sent(m.Goodbye) == [0]
+    assert play.sent(m.Shutdown) == [0]
     assert not play.is_over
     play.drain(1)
     assert play.is_over
-    assert play.roster.state == "done"
-    assert sorted(play.roster.outcomes) == ["chief:0", "worker:0"]
+    assert play.cluster_state.state == "done"
+    assert sorted(play.cluster_state.outcomes) == ["chief:0", "worker:0"]
 
 
 def test_parameter_servers_and_the_evaluator_end_when_the_training_nodes_have_returned():
@@ -227,43 +227,43 @@ def test_parameter_servers_and_the_evaluator_end_when_the_training_nodes_have_re
     assert play.sent(m.Finish) == [0, 1, 2, 3]
     play.end(0, m.Outcome(kind="stopped")).end(2, m.Outcome(kind="exited", exit_code=-15))
     assert play.states() == {"ps:0": "done", "chief:0": "done", "evaluator:0": "done", "worker:0": "done"}
-    assert play.drain(0, 1, 2, 3).roster.state == "done"
-    assert play.roster.failure is None
+    assert play.drain(0, 1, 2, 3).cluster_state.state == "done"
+    assert play.cluster_state.failure is None
 
 
 def test_the_others_are_told_of_the_end_once():
     play = Play(cluster_size=2, eval_node=True).all_run().returns(0)
     assert play.sent(m.Finish) == [0, 1]
     assert play.returns(1).sent(m.Finish) == []
-    assert sorted(play.roster.outcomes) == ["chief:0", "evaluator:0"]
+    assert sorted(play.cluster_state.outcomes) == ["chief:0", "evaluator:0"]
 
 
 def test_an_evaluator_that_returns_early_ends_nothing():
     play = Play(cluster_size=3, eval_node=True).all_run()
     play.returns(1)
     assert play.sent(m.Finish) == []
-    assert play.roster.state == "running"
+    assert play.cluster_state.state == "running"
 
 
 def test_a_worker_that_only_serves_is_not_waited_for():
     play = Play(cluster_size=3, num_ps=1).all_reserve()
-    for seat in (0, 2):
-        play.hear(m.Progressed(seat=seat, state="serving", pid=1))
-    play.hear(m.Progressed(seat=1, state="running", pid=2))
-    assert play.roster.state == "running"
+    for rank in (0, 2):
+        play.hear(m.Progressed(rank=rank, state="serving", pid=1))
+    play.hear(m.Progressed(rank=1, state="running", pid=2))
+    assert play.cluster_state.state == "running"
     assert play.returns(1).sent(m.Finish) == [0, 1, 2]
 
 
 def test_a_worker_that_begins_to_serve_after_the_chief_has_returned_does_not_hold_the_cluster():
     play = Play(cluster_size=3, num_ps=1).all_run().returns(1)
     assert play.sent(m.Finish) == []
-    assert play.hear(m.Progressed(seat=2, state="serving")).sent(m.Finish) == [0, 1, 2]
+    assert play.hear(m.Progressed(rank=2, state="serving")).sent(m.Finish) == [0, 1, 2]
 
 
 def test_a_node_that_ends_twice_ends_once():
     play = Play(cluster_size=2).all_run().returns(0)
     assert play.end(0, BOOM).asked == []
-    assert play.roster.failure is None
+    assert play.cluster_state.failure is None
 
 
 # ---- failures -----------------------------------------------------------------------------------------------------
@@ -271,11 +271,11 @@ def test_a_node_that_ends_twice_ends_once():
 
 def test_the_first_real_error_is_convicted_at_once_and_everybody_is_stopped():
     play = Play(cluster_size=3).all_run().end(1, BOOM)
-    assert play.roster.state == "failed"
-    assert play.roster.failure == Failure("worker:0", "ValueError", "boom\nsecond line", "File x, line 1")
+    assert play.cluster_state.state == "failed"
+    assert play.cluster_state.failure == Failure("worker:0", "ValueError", "boom\nsecond line", "File x, line 1")
     assert play.sent(m.Stop) == [0, 1, 2]
     assert {i.message.grace_s for i in play.asked if isinstance(i, SendTo)} == {GRACE_S}
-    assert play.roster.reason == "worker:0: ValueError: boom"
+    assert play.cluster_state.reason == "worker:0: ValueError: boom"
     (change,) = play.published(NodeChanged)
     assert (change.node, change.state, change.detail) == ("worker:0", "failed", "ValueError: boom")
 
@@ -284,7 +284,7 @@ def test_a_failed_cluster_is_over_when_all_have_drained():
     play = Play(cluster_size=2).all_run().end(1, BOOM).end(0, m.Outcome(kind="stopped"))
     assert play.states() == {"chief:0": "stopped", "worker:0": "failed"}
     assert play.drain(0, 1).is_over
-    assert play.roster.state == "failed"
+    assert play.cluster_state.state == "failed"
 
 
 @pytest.mark.parametrize(
@@ -298,73 +298,73 @@ def test_a_failed_cluster_is_over_when_all_have_drained():
 )
 def test_an_exit_says_how(outcome, words):
     play = Play(cluster_size=1).all_run().end(0, outcome)
-    assert play.roster.failure.kind == "Exited"
-    assert words in play.roster.failure.message
+    assert play.cluster_state.failure.kind == "Exited"
+    assert words in play.cluster_state.failure.message
 
 
 def test_news_that_come_late_do_not_set_a_node_back():
     play = Play(cluster_size=1).all_run()
-    play.hear(m.Progressed(seat=0, state="starting", pid=77))
-    assert (play.roster.views[0].state, play.roster.views[0].pid) == ("running", 77)
-    assert play.roster.state == "running"
+    play.hear(m.Progressed(rank=0, state="starting", pid=77))
+    assert (play.cluster_state.views[0].state, play.cluster_state.views[0].pid) == ("running", 77)
+    assert play.cluster_state.state == "running"
 
 
 def test_an_echo_waits_for_its_cause():
     play = Play(cluster_size=3).all_run().end(0, ECHO)
-    assert play.roster.state == "running"
-    assert play.roster.failure is None
+    assert play.cluster_state.state == "running"
+    assert play.cluster_state.failure is None
     play.end(2, KILLED, after_s=CONSEQUENCE_PATIENCE_S / 2)
-    assert play.roster.failure.node == "worker:1"
-    assert play.roster.consequences == {"chief:0": "UnavailableError: Collective aborted"}
+    assert play.cluster_state.failure.node == "worker:1"
+    assert play.cluster_state.consequences == {"chief:0": "UnavailableError: Collective aborted"}
 
 
 def test_an_echo_without_a_cause_is_the_cause_in_the_end():
     play = Play(cluster_size=2).all_run().end(0, ECHO)
     play.wait(CONSEQUENCE_PATIENCE_S / 2)
-    assert play.roster.failure is None
+    assert play.cluster_state.failure is None
     play.wait(CONSEQUENCE_PATIENCE_S)
-    assert play.roster.failure == Failure("chief:0", "UnavailableError", "Collective aborted", gone=True)
+    assert play.cluster_state.failure == Failure("chief:0", "UnavailableError", "Collective aborted", gone=True)
     assert play.sent(m.Stop) == [0, 1]
 
 
 @pytest.mark.parametrize("cause", ["killed", "lost", "echo"])
-def test_where_another_attempt_may_follow_a_node_that_is_gone_ends_only_this_one(cause):
+def test_where_another_generation_may_follow_a_node_that_is_gone_ends_only_this_one(cause):
     play = Play(cluster_size=2, restarts=1).all_run()
     if cause == "killed":
         play.end(1, KILLED)
     elif cause == "lost":
-        play.asked = play.roster.lose(1, "its executor is gone", play.now_s)
+        play.asked = play.cluster_state.lose(1, "its executor is gone", play.now_s)
     else:
         play.end(1, ECHO).wait(2 * CONSEQUENCE_PATIENCE_S)
-    assert play.roster.state == "restarting"
+    assert play.cluster_state.state == "restarting"
     assert 0 in play.sent(m.Stop)
     play.end(0, m.Outcome(kind="stopped")).drain(*([0] if cause == "lost" else [1, 0]))
-    assert play.roster.state == "restarting"
-    assert Over() in play.asked
+    assert play.cluster_state.state == "restarting"
+    assert Finished() in play.asked
 
 
 def test_a_function_that_fails_would_fail_again():
     play = Play(cluster_size=2, restarts=1).all_run().end(1, BOOM)
-    assert play.roster.state == "failed"
+    assert play.cluster_state.state == "failed"
 
 
 def test_a_restart_can_be_stopped_before_and_after_the_nodes_have_left():
     play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED)
-    play.roster.stop(play.now_s)
-    assert play.drain(0).roster.state == "stopped"
+    play.cluster_state.stop(play.now_s)
+    assert play.drain(0).cluster_state.state == "stopped"
 
     play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED).drain(0)
-    assert play.roster.stop(play.now_s) == []
-    assert play.roster.abandon(play.now_s) == [
-        Publish(StateChanged(time_s=play.now_s, state="stopped", reason=play.roster.reason))
+    assert play.cluster_state.stop(play.now_s) == []
+    assert play.cluster_state.abandon(play.now_s) == [
+        Publish(StateChanged(time_s=play.now_s, state="stopped", reason=play.cluster_state.reason))
     ]
-    assert play.roster.abandon(play.now_s) == []
+    assert play.cluster_state.abandon(play.now_s) == []
 
 
 def test_when_all_nodes_echo_the_last_one_is_not_waited_out():
     play = Play(cluster_size=2).all_run().end(0, ECHO).end(1, ECHO)
-    assert play.roster.state == "failed"
-    assert len(play.roster.consequences) == 1
+    assert play.cluster_state.state == "failed"
+    assert len(play.cluster_state.consequences) == 1
 
 
 def test_nodes_are_told_why_they_are_stopped_if_the_cluster_has_failed():
@@ -377,27 +377,29 @@ def test_nodes_are_told_why_they_are_stopped_if_the_cluster_has_failed():
 
 def test_echoes_after_the_cause_are_consequences():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, ECHO).end(2, ECHO)
-    assert play.roster.consequences == dict.fromkeys(["worker:0", "worker:1"], "UnavailableError: Collective aborted")
-    assert play.roster.also == []
+    assert play.cluster_state.consequences == dict.fromkeys(
+        ["worker:0", "worker:1"], "UnavailableError: Collective aborted"
+    )
+    assert play.cluster_state.also == []
 
 
 def test_the_same_error_on_other_nodes_is_one_error():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, BOOM).end(2, KILLED)
-    assert play.roster.also == ["worker:0"]
-    assert list(play.roster.consequences) == ["worker:1"]
+    assert play.cluster_state.also == ["worker:0"]
+    assert list(play.cluster_state.consequences) == ["worker:1"]
 
 
 def test_the_launcher_s_failure_ends_a_cluster_of_which_nobody_came():
     play = Play(cluster_size=2)
-    play.asked = play.roster.fail(Failure("launcher", "LaunchFailed", "no executors"), play.now_s)
-    assert play.roster.state == "failed"
+    play.asked = play.cluster_state.fail(Failure("launcher", "LaunchFailed", "no executors"), play.now_s)
+    assert play.cluster_state.state == "failed"
     assert play.is_over
 
 
 def test_a_failure_after_the_end_changes_nothing():
     play = Play(cluster_size=1).all_run().returns(0).drain(0)
-    assert play.roster.fail(Failure("feed", "FeedError", "late"), play.now_s) == []
-    assert play.roster.state == "done"
+    assert play.cluster_state.fail(Failure("feed", "FeedError", "late"), play.now_s) == []
+    assert play.cluster_state.state == "done"
 
 
 # ---- stop ---------------------------------------------------------------------------------------------------------
@@ -405,42 +407,42 @@ def test_a_failure_after_the_end_changes_nothing():
 
 def test_stop_ends_all_nodes_and_the_cluster_is_stopped_when_they_have_drained():
     play = Play(cluster_size=2).all_run()
-    play.asked = play.roster.stop(play.now_s, grace_s=0.5, reason="interrupted")
+    play.asked = play.cluster_state.stop(play.now_s, grace_s=0.5, reason="interrupted")
     assert play.sent(m.Stop) == [0, 1]
-    assert play.roster.state == "stopping"
-    assert play.roster.reason == "interrupted"
+    assert play.cluster_state.state == "stopping"
+    assert play.cluster_state.reason == "interrupted"
     play.end(0, m.Outcome(kind="stopped")).end(1, KILLED)
     assert play.states() == {"chief:0": "stopped", "worker:0": "stopped"}
-    assert play.drain(0, 1).roster.state == "stopped"
-    assert play.roster.failure is None
+    assert play.drain(0, 1).cluster_state.state == "stopped"
+    assert play.cluster_state.failure is None
 
 
 def test_stop_before_anybody_came_is_over_at_once():
     play = Play(cluster_size=2)
-    play.asked = play.roster.stop(play.now_s)
+    play.asked = play.cluster_state.stop(play.now_s)
     assert play.is_over
-    assert play.roster.state == "stopped"
+    assert play.cluster_state.state == "stopped"
     assert set(play.states().values()) == {"stopped"}, "nobody is waited for any more"
 
 
 def test_stop_twice_is_stop_once():
     play = Play(cluster_size=1)
-    play.roster.stop(play.now_s)
-    assert play.roster.stop(play.now_s) == []
+    play.cluster_state.stop(play.now_s)
+    assert play.cluster_state.stop(play.now_s) == []
 
 
 def test_stop_of_a_failing_cluster_keeps_the_failure():
     play = Play(cluster_size=2).all_run().end(0, BOOM)
-    play.asked = play.roster.stop(play.now_s, grace_s=0.0)
+    play.asked = play.cluster_state.stop(play.now_s, grace_s=0.0)
     assert play.sent(m.Stop) == [0, 1]
-    assert play.roster.state == "failed"
+    assert play.cluster_state.state == "failed"
 
 
 def test_stop_of_a_finishing_cluster_leaves_it_done():
     play = Play(cluster_size=1).all_run().returns(0)
-    play.asked = play.roster.stop(play.now_s, grace_s=0.0)
+    play.asked = play.cluster_state.stop(play.now_s, grace_s=0.0)
     assert play.sent(m.Stop) == [0]
-    assert play.drain(0).roster.state == "done"
+    assert play.drain(0).cluster_state.state == "done"
 
 
 # ---- silence ------------------------------------------------------------------------------------------------------
@@ -449,9 +451,9 @@ def test_stop_of_a_finishing_cluster_leaves_it_done():
 def test_a_silent_node_is_lost_and_named_with_its_host():
     play = Play(cluster_size=2).all_run()
     for _ in range(int(LOST_AFTER_S) + 1):
-        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
+        play.hear(m.Heartbeat(rank=0), after_s=1.0).wait(0)
     assert play.states()["worker:0"] == "lost"
-    failure = play.roster.failure
+    failure = play.cluster_state.failure
     assert (failure.node, failure.kind) == ("worker:0", "Lost")
     assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 16 s"
 
@@ -459,70 +461,70 @@ def test_a_silent_node_is_lost_and_named_with_its_host():
 def test_a_node_that_beats_is_not_lost():
     play = Play(cluster_size=1).all_run()
     for _ in range(40):
-        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
-    assert play.roster.state == "running"
+        play.hear(m.Heartbeat(rank=0), after_s=1.0).wait(0)
+    assert play.cluster_state.state == "running"
 
 
 def test_a_driver_that_was_asleep_has_lost_nobody():
     play = Play(cluster_size=2).all_run().wait(0.2).wait(3600.0)
-    assert play.roster.state == "running"
+    assert play.cluster_state.state == "running"
     for _ in range(int(LOST_AFTER_S) + 1):
-        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
+        play.hear(m.Heartbeat(rank=0), after_s=1.0).wait(0)
     assert play.states()["worker:0"] == "lost"
 
 
 def test_a_node_that_never_came_is_missing_and_not_lost():
     play = Play(cluster_size=2).reserve(0)
     for _ in range(40):
-        play.hear(m.Beat(seat=0), after_s=1.0).wait(0)
-    assert play.roster.missing == ["worker:0"]
+        play.hear(m.Heartbeat(rank=0), after_s=1.0).wait(0)
+    assert play.cluster_state.missing == ["worker:0"]
     assert play.states()["worker:0"] == "waiting"
 
 
 def test_what_the_launcher_saw_go_is_lost_at_once():
     play = Play(cluster_size=2).all_run()
-    play.asked = play.roster.lose(1, "its agent ended with code -9", play.now_s)
-    assert play.roster.failure.message.endswith("is gone: its agent ended with code -9")
+    play.asked = play.cluster_state.lose(1, "its agent ended with code -9", play.now_s)
+    assert play.cluster_state.failure.message.endswith("is gone: its agent ended with code -9")
     assert sorted(set(play.sent(m.Stop))) == [0, 1]
-    assert play.sent(m.Goodbye) == [1]
-    assert play.roster.lose(1, "again", play.now_s) == []
+    assert play.sent(m.Shutdown) == [1]
+    assert play.cluster_state.lose(1, "again", play.now_s) == []
 
 
 def test_nobody_waits_for_a_lost_node_to_drain():
     play = Play(cluster_size=2).all_run()
-    play.roster.lose(1, "gone", play.now_s)
+    play.cluster_state.lose(1, "gone", play.now_s)
     assert play.drain(0).is_over
-    assert play.roster.state == "failed"
+    assert play.cluster_state.state == "failed"
 
 
 def test_an_agent_that_goes_after_it_has_drained_is_no_loss():
     play = Play(cluster_size=2).all_run().returns(0).returns(1).drain(0)
-    assert play.roster.lose(0, "its agent ended with code 0", play.now_s) == []
+    assert play.cluster_state.lose(0, "its agent ended with code 0", play.now_s) == []
     assert play.states()["chief:0"] == "done"
 
 
 def test_a_loss_while_the_cluster_finishes_is_no_failure():
     play = Play(cluster_size=2).all_run().returns(0).returns(1)
-    play.roster.lose(1, "gone", play.now_s)
-    assert play.drain(0).roster.state == "done"
-    assert play.roster.failure is None
+    play.cluster_state.lose(1, "gone", play.now_s)
+    assert play.drain(0).cluster_state.state == "done"
+    assert play.cluster_state.failure is None
 
 
 def test_nodes_that_do_not_drain_are_given_up_in_the_end():
     play = Play(cluster_size=1).all_run()
-    play.roster.stop(play.now_s)
+    play.cluster_state.stop(play.now_s)
     play.wait(GRACE_S + DRAIN_TIMEOUT_S - 0.5)
     assert not play.is_over
     play.wait(1.0)
     assert play.is_over
-    assert play.roster.state == "stopped"
+    assert play.cluster_state.state == "stopped"
 
 
 # ---- output from other hosts --------------------------------------------------------------------------------------
 
 
-def piece(seat=0):
-    return m.FilePiece(seat, "output", 1, "model.keras", 0, b"x")
+def piece(rank=0):
+    return m.FilePiece(rank, "output", 1, "model.keras", 0, b"x")
 
 
 def test_a_node_that_brings_files_takes_as_long_as_they_come():
@@ -531,44 +533,44 @@ def test_a_node_that_brings_files_takes_as_long_as_they_come():
         play.hear(piece(), after_s=DRAIN_TIMEOUT_S)
         assert not play.wait(GRACE_S).is_over
     assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
-    assert play.roster.state == "done"
+    assert play.cluster_state.state == "done"
 
 
-def lost_while_it_brings(seat=0):
-    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(seat=seat, place="/tmp/there"))
-    play.asked = play.roster.lose(seat, "Spark has ended its task", play.now_s)
+def lost_while_it_brings(rank=0):
+    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(rank=rank, place="/tmp/there"))
+    play.asked = play.cluster_state.lose(rank, "Spark has ended its task", play.now_s)
     return play
 
 
 def test_a_lost_node_may_yet_bring_its_output():
     play = lost_while_it_brings()
-    assert (play.roster.state, play.sent(m.Goodbye)) == ("failed", [])
+    assert (play.cluster_state.state, play.sent(m.Shutdown)) == ("failed", [])
     assert 0 in play.sent(m.Stop)
     assert not play.drain(1).is_over
     assert not play.wait(FAREWELL_S - 1.0).is_over
     assert not play.hear(piece()).wait(FAREWELL_S - 1.0).is_over
     play.end(0, m.Outcome(kind="stopped"))
     assert play.states()["chief:0"] == "lost"
-    assert play.hear(m.OutputSent(seat=0)).is_over
-    assert play.sent(m.Goodbye) == [0]
+    assert play.hear(m.OutputSent(rank=0)).is_over
+    assert play.sent(m.Shutdown) == [0]
 
 
 def test_a_lost_node_that_brings_nothing_is_not_waited_for_long():
     play = lost_while_it_brings().drain(1)
     assert play.wait(FAREWELL_S + 0.5).is_over
-    assert play.sent(m.Goodbye) == [0]
-    assert play.roster.state == "failed"
+    assert play.sent(m.Shutdown) == [0]
+    assert play.cluster_state.state == "failed"
 
 
 def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():
-    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(seat=0))
-    play.asked = play.roster.lose(0, "gone", play.now_s)
-    assert play.sent(m.Goodbye) == [0]
+    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(rank=0))
+    play.asked = play.cluster_state.lose(0, "gone", play.now_s)
+    assert play.sent(m.Shutdown) == [0]
     assert play.drain(1).is_over
 
 
 def test_nobody_is_waited_for_when_that_is_given_up():
     play = lost_while_it_brings()
-    play.asked = play.roster.give_up(play.now_s)
+    play.asked = play.cluster_state.give_up(play.now_s)
     assert play.is_over
-    assert play.roster.give_up(play.now_s) == []
+    assert play.cluster_state.give_up(play.now_s) == []

@@ -6,7 +6,7 @@ import pytest
 
 from tfos_lab import messages as m
 from tfos_lab.engine.state.events import FeedProgressed, RowsUnread
-from tfos_lab.engine.state.feed_state import FeedLedger
+from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Publish, SendTo
 
 NOW_S = 50.0
@@ -14,38 +14,38 @@ NOW_S = 50.0
 NAMES = {1: "chief:0", 2: "worker:0"}
 
 
-def opening(**fields):
+def dataset_id(**fields):
     return m.FeedOpen(**{"feed": -1, "epochs": 1, "remainder": "pad", "schema": "schema", "token": "token", **fields})
 
 
 class Books:
-    """A ledger with one open feed, which remembers what the last step asked for."""
+    """A feed state with one open feed, which remembers what the last step asked for."""
 
     def __init__(self, *, lock_step=True, remainder="pad", epochs=2, resumes=False):
-        self.ledger = FeedLedger(NAMES, lock_step=lock_step, resumes=resumes)
-        self.asked = self.ledger.open(opening(epochs=epochs, remainder=remainder))
+        self.feed_state = FeedState(NAMES, lock_step=lock_step, resumes=resumes)
+        self.asked = self.feed_state.open(dataset_id(epochs=epochs, remainder=remainder))
 
     def store(self, partition, attempt, rows, *, feed=0, **fields):
-        self.asked = self.ledger.handle(
+        self.asked = self.feed_state.handle(
             m.AttemptStored(
-                seat=1, feed=feed, partition=partition, attempt=attempt, rows=rows, size_bytes=100, **fields
+                rank=1, feed=feed, partition=partition, attempt=attempt, rows=rows, size_bytes=100, **fields
             ),
             NOW_S,
         )
         return self
 
     def job_done(self, rows, partitions, feed=0):
-        self.asked = self.ledger.job_done(feed, rows, partitions, NOW_S)
+        self.asked = self.feed_state.job_done(feed, rows, partitions, NOW_S)
         return self
 
-    def opens(self, seat, batch_size, *, opening=0, remainder=None):
-        self.asked = self.ledger.handle(
-            m.DatasetOpened(seat=seat, opening=opening, batch_size=batch_size, remainder=remainder), NOW_S
+    def opens(self, rank, batch_size, *, dataset_id=0, remainder=None):
+        self.asked = self.feed_state.handle(
+            m.DatasetOpened(rank=rank, dataset_id=dataset_id, batch_size=batch_size, remainder=remainder), NOW_S
         )
         return self
 
-    def returns(self, seat, *, kind="returned"):
-        self.asked = self.ledger.handle(m.Ended(seat=seat, outcome=m.Outcome(kind=kind)), NOW_S)
+    def returns(self, rank, *, kind="returned"):
+        self.asked = self.feed_state.handle(m.Ended(rank=rank, outcome=m.Outcome(kind=kind)), NOW_S)
         return self
 
     def both_open(self, batch_size, **how):
@@ -55,11 +55,11 @@ class Books:
         return self.store(0, "a", {1: rows_1, 2: rows_2}).job_done(rows_1 + rows_2, 1)
 
     def sent(self, kind):
-        """``{seat: message}`` of this kind in the last step."""
-        return {i.seat: i.message for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind)}
+        """``{rank: message}`` of this kind in the last step."""
+        return {i.rank: i.message for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind)}
 
     def plans(self):
-        return {seat: plan.steps for seat, plan in self.sent(m.EpochPlan).items()}
+        return {rank: plan.steps for rank, plan in self.sent(m.EpochPlan).items()}
 
     def unread(self):
         return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, RowsUnread)]
@@ -73,20 +73,20 @@ class Books:
 
 def test_a_feed_that_a_node_has_stopped_is_what_was_committed_by_then():
     books = Books().store(0, "a", {1: 5, 2: 5}).both_open(4)
-    books.ledger.handle(m.FeedStopped(seat=2), NOW_S)
-    assert books.ledger.stopped_by == "worker:0"
-    books.asked = books.ledger.cut(0, NOW_S)
-    assert {seat: done.rows for seat, done in books.sent(m.FeedComplete).items()} == {1: 5, 2: 5}
+    books.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
+    assert books.feed_state.stopped_by == "worker:0"
+    books.asked = books.feed_state.cut(0, NOW_S)
+    assert {rank: done.rows for rank, done in books.sent(m.FeedComplete).items()} == {1: 5, 2: 5}
     assert books.plans() == {1: 2, 2: 2}
-    assert books.ledger.cut(0, NOW_S) == []
+    assert books.feed_state.cut(0, NOW_S) == []
 
 
 def test_a_node_that_has_returned_is_not_waited_for_by_those_that_read_on():
     books = Books().opens(1, 10).complete(30, 20)
     assert books.plans() == {}
     assert books.returns(2).plans()[1] == 3
-    assert books.ledger.returned == ["worker:0"]
-    assert books.opens(1, 30, opening=1).plans()[1] == 1
+    assert books.feed_state.returned == ["worker:0"]
+    assert books.opens(1, 30, dataset_id=1).plans()[1] == 1
 
 
 def test_nor_is_it_to_hear_that_the_length_is_not_known_yet():
@@ -101,7 +101,7 @@ def test_the_rows_of_a_node_that_has_returned_give_nobody_a_step():
 
 
 def test_a_node_whose_function_has_raised_has_not_returned():
-    assert Books().returns(2, kind="raised").ledger.returned == []
+    assert Books().returns(2, kind="raised").feed_state.returned == []
 
 
 def test_when_all_have_returned_nobody_is_told_anything():
@@ -114,12 +114,12 @@ def test_when_all_have_returned_nobody_is_told_anything():
 
 def test_what_was_left_unread_is_told_once_when_the_last_reader_has_returned():
     books = Books(epochs=2).both_open(10).complete(10, 10)
-    for seat in (1, 2):
-        books.ledger.handle(m.RowsTaken(seat=seat, rows=10, epoch=1, feeds={0: (1, 10)}), NOW_S)
+    for rank in (1, 2):
+        books.feed_state.handle(m.RowsTaken(rank=rank, rows=10, epoch=1, feeds={0: (1, 10)}), NOW_S)
     assert books.returns(1).unread() == []
     (event,) = books.returns(2).unread()
     assert event.epochs_read == {"chief:0": 1, "worker:0": 1}
-    assert not books.ledger.nothing_read
+    assert not books.feed_state.nothing_read
     assert books.returns(2).unread() == []
 
 
@@ -127,30 +127,30 @@ def test_what_was_left_unread_is_told_once_when_the_last_reader_has_returned():
 def test_rows_that_are_not_wanted_may_be_left(why):
     books = Books(resumes=why == "resumed").store(0, "a", {1: 5, 2: 5}).both_open(4)
     if why == "stopped":
-        books.ledger.handle(m.FeedStopped(seat=2), NOW_S)
+        books.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
     if why == "cut":
-        books.ledger.cut(0, NOW_S)
+        books.feed_state.cut(0, NOW_S)
     else:
         books.job_done(10, 1)
     assert books.returns(1).returns(2).unread() == []
-    assert books.ledger.nothing_read == (why == "cut")
+    assert books.feed_state.nothing_read == (why == "cut")
 
 
 def test_nothing_was_read_where_nobody_took_a_row_of_those_there_are():
-    assert not Books().complete(0, 0).ledger.nothing_read
+    assert not Books().complete(0, 0).feed_state.nothing_read
     books = Books().complete(1, 1)
-    assert books.ledger.nothing_read
-    books.ledger.handle(m.RowsTaken(seat=2, rows=1, epoch=0, feeds={0: (0, 1)}), NOW_S)
-    assert not books.ledger.nothing_read
+    assert books.feed_state.nothing_read
+    books.feed_state.handle(m.RowsTaken(rank=2, rows=1, epoch=0, feeds={0: (0, 1)}), NOW_S)
+    assert not books.feed_state.nothing_read
 
 
 def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
     books = Books(lock_step=False)
-    books.ledger.handle(m.RowsWanted(seat=1), NOW_S)
-    assert books.ledger.undecided == ["worker:0"]
-    books.ledger.handle(m.Progressed(seat=2, state="serving"), NOW_S)
-    assert (books.ledger.undecided, books.ledger.seats) == ([], [1])
-    books.asked = books.ledger.open(opening())
+    books.feed_state.handle(m.RowsWanted(rank=1), NOW_S)
+    assert books.feed_state.undecided == ["worker:0"]
+    books.feed_state.handle(m.Progressed(rank=2, state="serving"), NOW_S)
+    assert (books.feed_state.undecided, books.feed_state.ranks) == ([], [1])
+    books.asked = books.feed_state.open(dataset_id())
     assert list(books.sent(m.FeedOpen)) == [1]
     assert books.store(0, "a", {1: 5}, feed=1).progress().rows == {"chief:0": 5}
 
@@ -158,7 +158,7 @@ def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
 def test_a_node_that_begins_to_serve_is_not_waited_for_to_agree_on_steps():
     books = Books().opens(1, 4).complete(8, 0)
     assert books.plans() == {}
-    books.asked = books.ledger.handle(m.Progressed(seat=2, state="serving"), NOW_S)
+    books.asked = books.feed_state.handle(m.Progressed(rank=2, state="serving"), NOW_S)
     assert books.plans()[1] == 2
 
 
@@ -174,14 +174,14 @@ def test_a_feed_opens_on_every_node_that_trains_and_on_no_other():
 
 def test_nodes_tell_where_their_rows_go():
     books = Books()
-    books.ledger.handle(m.FeedReady(seat=2, feed=0, locations=["grpc+unix:///2"]), NOW_S)
-    assert books.ledger.current.locations == {2: ["grpc+unix:///2"]}
+    books.feed_state.handle(m.FeedReady(rank=2, feed=0, locations=["grpc+unix:///2"]), NOW_S)
+    assert books.feed_state.current.locations == {2: ["grpc+unix:///2"]}
 
 
 def test_a_stored_partition_is_committed_on_all_nodes_with_each_one_s_rows():
     books = Books().store(0, "7.0.1", {1: 3, 2: 2}, shapes={"x": [28, 28]})
     commits = books.sent(m.Commit)
-    assert {seat: commit.rows for seat, commit in commits.items()} == {1: 3, 2: 2}
+    assert {rank: commit.rows for rank, commit in commits.items()} == {1: 3, 2: 2}
     assert {commit.attempt for commit in commits.values()} == {"7.0.1"}
     assert commits[2].shapes == {"x": [28, 28]}
 
@@ -194,8 +194,8 @@ def test_a_node_that_got_no_rows_hears_of_the_commit_too():
 def test_a_retried_attempt_counts_nothing():
     books = Books().store(0, "first", {1: 3, 2: 2}).store(0, "second", {1: 3, 2: 2})
     assert books.asked == []
-    assert books.ledger.current.total_rows == 5
-    assert books.ledger.current.committed == {0: "first"}
+    assert books.feed_state.current.total_rows == 5
+    assert books.feed_state.current.committed == {0: "first"}
 
 
 def test_progress_tells_rows_partitions_and_bytes():
@@ -211,29 +211,29 @@ def test_progress_tells_rows_partitions_and_bytes():
 def test_a_feed_is_complete_when_all_partitions_are_in_and_not_before():
     books = Books().store(0, "a", {1: 3, 2: 2}).job_done(9, 2)
     assert books.sent(m.FeedComplete) == {}
-    assert books.ledger.current.state == "open"
+    assert books.feed_state.current.state == "open"
     books.store(1, "b", {1: 2, 2: 2})
-    assert {seat: done.rows for seat, done in books.sent(m.FeedComplete).items()} == {1: 5, 2: 4}
+    assert {rank: done.rows for rank, done in books.sent(m.FeedComplete).items()} == {1: 5, 2: 4}
     assert books.progress().complete
-    assert books.ledger.current.state == "complete"
+    assert books.feed_state.current.state == "complete"
 
 
 def test_partitions_alone_do_not_complete_a_feed_whose_job_goes_on():
     books = Books().store(0, "a", {1: 1})
-    assert books.ledger.current.state == "open"
+    assert books.feed_state.current.state == "open"
     books.job_done(1, 1)
-    assert books.ledger.current.state == "complete"
+    assert books.feed_state.current.state == "complete"
 
 
 def test_a_data_frame_without_partitions_is_complete_when_the_job_is():
     books = Books().job_done(0, 0)
-    assert {seat: done.rows for seat, done in books.sent(m.FeedComplete).items()} == {1: 0, 2: 0}
+    assert {rank: done.rows for rank, done in books.sent(m.FeedComplete).items()} == {1: 0, 2: 0}
 
 
 def test_what_is_stored_after_the_end_counts_nothing():
     books = Books().complete(1, 1).store(1, "late", {1: 5})
     assert books.asked == []
-    assert books.ledger.current.total_rows == 2
+    assert books.feed_state.current.total_rows == 2
 
 
 # ---- equal ends ---------------------------------------------------------------------------------------------------
@@ -286,11 +286,11 @@ def test_a_dataset_s_own_remainder_wins_over_the_feed_s():
 def test_each_opening_has_an_agreement_of_its_own():
     books = Books().both_open(10).complete(40, 40)
     assert books.plans() == {1: 4, 2: 4}
-    books.opens(1, 20, opening=1)
+    books.opens(1, 20, dataset_id=1)
     assert books.plans() == {}
-    books.opens(2, 20, opening=1)
-    assert {plan.opening: plan.steps for plan in books.sent(m.EpochPlan).values()} == {1: 2}
-    assert books.ledger.current.steps == {0: 4, 1: 2}
+    books.opens(2, 20, dataset_id=1)
+    assert {plan.dataset_id: plan.steps for plan in books.sent(m.EpochPlan).values()} == {1: 2}
+    assert books.feed_state.current.steps == {0: 4, 1: 2}
 
 
 def test_lock_step_nodes_hear_alike_that_the_length_is_not_known_yet():
@@ -299,7 +299,7 @@ def test_lock_step_nodes_hear_alike_that_the_length_is_not_known_yet():
     books.opens(2, 10)
     assert set(books.sent(m.PlanLater)) == {1, 2}
     assert books.job_done(40, 1).plans() == {1: 2, 2: 2}
-    assert not books.both_open(10, opening=1).sent(m.PlanLater)
+    assert not books.both_open(10, dataset_id=1).sent(m.PlanLater)
 
 
 def test_without_lock_step_a_node_hears_for_itself_that_the_length_is_not_known_yet():
@@ -308,12 +308,12 @@ def test_without_lock_step_a_node_hears_for_itself_that_the_length_is_not_known_
 
 def test_a_second_feed_is_agreed_on_for_the_datasets_that_are_open():
     books = Books().both_open(10).complete(40, 40)
-    books.ledger.open(opening())
+    books.feed_state.open(dataset_id())
     books.store(0, "b", {1: 11, 2: 10}, feed=1).job_done(21, 1, feed=1)
     assert {(plan.feed, plan.steps) for plan in books.sent(m.EpochPlan).values()} == {(1, 2)}
 
 
-def test_without_lock_step_each_node_reads_its_own_rows_to_the_end():
+def test_without_lock_step_each_node_reads_its_presharded_rows_to_the_end():
     books = Books(lock_step=False).opens(1, 10).complete(40, 5)
     assert books.plans() == {1: 4}
     assert books.opens(2, 10).plans()[2] == 1
@@ -324,31 +324,31 @@ def test_without_lock_step_each_node_reads_its_own_rows_to_the_end():
 
 def test_an_aborted_feed_is_told_to_all_and_counts_no_more():
     books = Books().store(0, "a", {1: 1})
-    books.asked = books.ledger.abort(0, "division by zero")
-    assert {seat: told.reason for seat, told in books.sent(m.FeedAborted).items()} == dict.fromkeys(
+    books.asked = books.feed_state.abort(0, "division by zero")
+    assert {rank: told.reason for rank, told in books.sent(m.FeedAborted).items()} == dict.fromkeys(
         [1, 2], "division by zero"
     )
     assert books.store(1, "b", {1: 1}).asked == []
-    assert books.ledger.abort(0, "again") == []
+    assert books.feed_state.abort(0, "again") == []
 
 
 def test_a_complete_feed_cannot_be_aborted():
     books = Books().complete(1, 1)
-    assert books.ledger.abort(0, "too late") == []
-    assert books.ledger.current.state == "complete"
+    assert books.feed_state.abort(0, "too late") == []
+    assert books.feed_state.current.state == "complete"
 
 
 def test_the_end_of_all_feeds_is_told_once():
     books = Books()
-    books.asked = books.ledger.end()
+    books.asked = books.feed_state.end()
     assert sorted(books.sent(m.FeedsEnded)) == [1, 2]
-    assert books.ledger.end() == []
+    assert books.feed_state.end() == []
 
 
 def test_the_node_that_wants_no_more_rows_is_remembered():
     books = Books()
-    books.ledger.handle(m.FeedStopped(seat=2), NOW_S)
-    assert books.ledger.stopped_by == "worker:0"
+    books.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
+    assert books.feed_state.stopped_by == "worker:0"
 
 
 # ---- what is shown ------------------------------------------------------------------------------------------------
@@ -356,28 +356,28 @@ def test_the_node_that_wants_no_more_rows_is_remembered():
 
 def test_what_spark_foresees_is_shown_and_decides_nothing():
     books = Books().store(0, "a", {1: 30, 2: 20})
-    books.asked = books.ledger.foresee(0, 1, NOW_S)
+    books.asked = books.feed_state.foresee(0, 1, NOW_S)
     shown = books.progress()
     assert (shown.partitions, shown.total_partitions, shown.complete) == (1, 1, False)
     assert shown.epochs == 2
     assert books.store(1, "a", {1: 1}).job_done(51, 2).progress().total_partitions == 2
-    assert books.ledger.foresee(0, 9, NOW_S) == [], "a feed that is complete needs no forecast"
+    assert books.feed_state.foresee(0, 9, NOW_S) == [], "a feed that is complete needs no forecast"
 
 
 def test_rows_that_come_count_or_are_taken_are_moves_and_silence_is_none():
     books = Books()
 
     def moves_by(message):
-        before = books.ledger.moves
-        books.ledger.handle(message, NOW_S)
-        return books.ledger.moves - before
+        before = books.feed_state.moves
+        books.feed_state.handle(message, NOW_S)
+        return books.feed_state.moves - before
 
-    assert moves_by(m.Beat(seat=1)) == 0
-    assert moves_by(m.Beat(seat=1, spooled_bytes=100)) == 1
-    assert moves_by(m.Beat(seat=1, spooled_bytes=100)) == 0
-    assert moves_by(m.RowsTaken(seat=1, rows=100, epoch=0)) == 1
-    assert moves_by(m.RowsTaken(seat=2, rows=100, epoch=0)) == 1
-    assert moves_by(m.RowsTaken(seat=2, rows=100, epoch=0)) == 0
-    before = books.ledger.moves
+    assert moves_by(m.Heartbeat(rank=1)) == 0
+    assert moves_by(m.Heartbeat(rank=1, spooled_bytes=100)) == 1
+    assert moves_by(m.Heartbeat(rank=1, spooled_bytes=100)) == 0
+    assert moves_by(m.RowsTaken(rank=1, rows=100, epoch=0)) == 1
+    assert moves_by(m.RowsTaken(rank=2, rows=100, epoch=0)) == 1
+    assert moves_by(m.RowsTaken(rank=2, rows=100, epoch=0)) == 0
+    before = books.feed_state.moves
     books.store(0, "a", {1: 1, 2: 1}).store(0, "b", {1: 1, 2: 1})
-    assert books.ledger.moves == before + 1
+    assert books.feed_state.moves == before + 1

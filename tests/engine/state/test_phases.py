@@ -74,8 +74,8 @@ def test_nodes_that_were_lost_before_they_ran_are_started_again() -> None:
 
 
 def feeds_of(view, after_s: float = 0.0) -> list[tuple]:
-    spans = [span for span in spans_of(view, view.started_s + after_s) if span.lane]
-    assert [span.lane for span in spans] == list(range(1, len(spans) + 1))
+    spans = [span for span in spans_of(view, view.started_s + after_s) if span.writer]
+    assert [span.writer for span in spans] == list(range(1, len(spans) + 1))
     return rounded(spans)
 
 
@@ -102,6 +102,6 @@ def test_feeds_streams_and_inferences_that_overlap_are_told_apart() -> None:
 def test_of_very_many_feeds_the_first_ones_share_a_lane() -> None:
     many = [FeedView(number=number, started_s=number, ended_s=number + 0.5) for number in range(20)]
     assert len(feeds_of(fed("running", *many[:6]), 30)) == 6
-    lanes = feeds_of(fed("running", *many), 30)
-    assert len(lanes) == 6
-    assert lanes[:2] == [("15 earlier ones", 0, 14.5, False), ("feed 16", 15, 15.5, False)]
+    writers = feeds_of(fed("running", *many), 30)
+    assert len(writers) == 6
+    assert writers[:2] == [("15 earlier ones", 0, 14.5, False), ("feed 16", 15, 15.5, False)]

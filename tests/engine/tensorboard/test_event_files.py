@@ -9,10 +9,10 @@ import pytest
 from tfos_lab import messages as m
 from tfos_lab.engine.state.instructions import SendTo
 from tfos_lab.engine.tensorboard import event_files
-from tfos_lab.engine.tensorboard.event_files import EventFileKeeper
+from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.node.files.sender import PIECE_COST
 
-FOUND = m.EventFilesFound(seat=0, probe=".probe")
+FOUND = m.EventFilesFound(rank=0, probe=".probe")
 
 
 def piece(name, data, offset=0, *, whole=None, transfer=1):
@@ -28,7 +28,7 @@ def told():
 
 @pytest.fixture
 def keeper(tmp_path, told):
-    return EventFileKeeper(str(tmp_path / "there"), tmp_path / "home", told.append)
+    return EventFileReceiver(str(tmp_path / "there"), tmp_path / "home", told.append)
 
 
 def test_a_folder_that_both_see_is_left_alone(keeper, tmp_path, told):
@@ -49,7 +49,7 @@ def test_files_come_into_the_run_s_own_folder(keeper, tmp_path, told):
     credit = SendTo(0, m.FileCredit("events", 3 + PIECE_COST))
     kept = SendTo(0, m.FileKept("events", 1))
     assert keeper.handle(piece("train/a.tfevents", b"two", 4, whole=b"one two")) == [credit, kept]
-    keeper.handle(m.EventFilesSent(seat=0))
+    keeper.handle(m.EventFilesSent(rank=0))
     assert (tmp_path / "home" / "train" / "a.tfevents").read_bytes() == b"one two"
     assert keeper.folder == str(tmp_path / "home")
     assert told == [f"event files: 1 brought from the chief's host into {tmp_path / 'home'}"]
@@ -58,7 +58,7 @@ def test_files_come_into_the_run_s_own_folder(keeper, tmp_path, told):
 def test_a_chief_that_comes_near_after_a_restart_is_shown_there(keeper, tmp_path, told):
     keeper.handle(FOUND)
     keeper.handle(piece("a.tfevents", b"x"))
-    keeper.handle(m.EventFilesSent(seat=0))
+    keeper.handle(m.EventFilesSent(rank=0))
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / ".probe").touch()
     keeper.handle(FOUND)
@@ -75,7 +75,7 @@ def test_a_chief_that_goes_far_after_a_restart_is_shown_at_home(keeper, tmp_path
     (tmp_path / "there" / ".probe").unlink()
     keeper.handle(FOUND)
     keeper.handle(piece("a.tfevents", b"x"))
-    keeper.handle(m.EventFilesSent(seat=0))
+    keeper.handle(m.EventFilesSent(rank=0))
     assert keeper.folder == str(tmp_path / "home")
     assert told[0].endswith(f"; those of the nodes before the restart are in {tmp_path / 'there'}")
 
@@ -83,7 +83,7 @@ def test_a_chief_that_goes_far_after_a_restart_is_shown_at_home(keeper, tmp_path
 def test_what_stays_there_is_said(keeper, tmp_path, told):
     keeper.handle(FOUND)
     keeper.handle(piece("a.tfevents", b"half", whole=b""))
-    keeper.handle(m.EventFilesSent(seat=0, left_out=2, left_out_bytes=512_000_000))
+    keeper.handle(m.EventFilesSent(rank=0, left_out=2, left_out_bytes=512_000_000))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert keeper.folder == str(tmp_path / "there")
     assert "2 of 512.0 MB stay there in" in told[0]
@@ -96,7 +96,7 @@ def test_what_stays_there_is_said(keeper, tmp_path, told):
 def test_what_is_no_event_file_is_dropped(keeper, tmp_path, name, caplog):
     keeper.handle(FOUND)
     keeper.handle(piece(name, b"x"))
-    keeper.handle(m.EventFilesSent(seat=0))
+    keeper.handle(m.EventFilesSent(rank=0))
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
     assert "it was not to come" in caplog.text
 
@@ -107,14 +107,14 @@ def test_no_more_is_kept_than_was_asked_for(keeper, tmp_path, monkeypatch):
     keeper.handle(piece("a.tfevents", b"x" * 8))
     keeper.handle(piece("b.tfevents", b"x" * 8, transfer=2))
     keeper.handle(piece("c.tfevents", b"x", 5, transfer=3))
-    keeper.handle(m.EventFilesSent(seat=0))
+    keeper.handle(m.EventFilesSent(rank=0))
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["a.tfevents"]
 
 
 def test_a_probe_s_name_leads_nowhere_else(keeper, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / ".probe").touch()
-    elsewhere = m.EventFilesFound(seat=0, probe="../.probe")
+    elsewhere = m.EventFilesFound(rank=0, probe="../.probe")
     assert keeper.handle(elsewhere) == [SendTo(0, m.EventFilesWanted(limit_bytes=event_files.LIMIT_BYTES))]
 
 
@@ -122,6 +122,6 @@ def test_a_folder_that_cannot_be_written_ends_it(keeper, tmp_path, caplog):
     (tmp_path / "home").write_text("a file")
     keeper.handle(FOUND)
     keeper.handle(piece("a.tfevents", b"x"))
-    keeper.handle(m.EventFilesSent(seat=0))
+    keeper.handle(m.EventFilesSent(rank=0))
     assert "cannot be kept in" in caplog.text
     assert keeper.folder == str(tmp_path / "there")

@@ -13,9 +13,9 @@ import urllib.request
 
 import pytest
 
-from tests.support.hostile_board import PAGE, Node, hostile_board
-from tfos_lab.engine.tensorboard.link import BoardLink
-from tfos_lab.transport.unix_server import Door
+from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
+from tfos_lab.engine.tensorboard.link import TensorBoardLink
+from tfos_lab.transport.unix_server import UnixServer
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -31,15 +31,15 @@ def loop():
     async def serve(_reader, _writer):
         pass
 
-    door = Door(serve)
-    yield door.loop
-    door.close()
+    unix_server = UnixServer(serve)
+    yield unix_server.loop
+    unix_server.close()
 
 
 @pytest.fixture
 def url(loop, short_path):
-    with hostile_board(short_path("board")) as path:
-        link = BoardLink(loop, path)
+    with hostile_tensorboard(short_path("tensorboard")) as path:
+        link = TensorBoardLink(loop, path)
         Node.heard.clear()
         yield link.url
         link.close()
@@ -112,7 +112,7 @@ def test_requests_leave_no_lines_that_hold_the_token(url, caplog):
 
 
 def test_a_board_that_is_not_there_is_told_in_a_sentence(loop, short_path):
-    link = BoardLink(loop, short_path("nobody"))
+    link = TensorBoardLink(loop, short_path("nobody"))
     status, _, body = ask(link.url)
     assert (status, b"TensorBoard does not answer" in body) == (502, True)
     link.close()
@@ -121,8 +121,8 @@ def test_a_board_that_is_not_there_is_told_in_a_sentence(loop, short_path):
 
 def test_a_port_that_somebody_else_answers_at_gives_no_link(loop, short_path, monkeypatch):
     monkeypatch.setattr("tfos_lab.engine.tensorboard.sandbox.SAFE_HEADERS", {})
-    with hostile_board(short_path("board")) as path, pytest.raises(OSError, match="somebody else answers"):
-        BoardLink(loop, path)
+    with hostile_tensorboard(short_path("tensorboard")) as path, pytest.raises(OSError, match="somebody else answers"):
+        TensorBoardLink(loop, path)
 
 
 PROGRAM = """
@@ -152,7 +152,7 @@ def ask_until(url, wanted):
 cluster = tfos_lab.run(train, cluster_size=2, tensorboard=True, env=QUICK_ENV, local="processes")
 url = cluster.tensorboard_url
 running = ask_until(url, "<title>TensorBoard</title>"), ask_until(url + "data/plugin/scalars/tags", "loss")
-tunnelled = cluster.attempt.tunnel.ready
+tunnelled = cluster.generation.tunnel.ready
 stranger = ask("/".join(url.split("/")[:3]) + "/data/plugin/scalars/tags")[0]
 cluster.stop(grace_s=0.0)
 ended = ask_until(url + "data/plugin/scalars/tags", "loss")

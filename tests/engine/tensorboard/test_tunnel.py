@@ -9,7 +9,7 @@ import pytest
 from tfos_lab import messages as m
 from tfos_lab.engine.tensorboard.tunnel import WINDOW_BYTES, Tunnel
 
-SEAT = 1
+RANK = 1
 
 
 @pytest.fixture
@@ -19,13 +19,13 @@ def said():
 
 @pytest.fixture
 def tunnel(said):
-    tunnel = Tunnel(SEAT, lambda change: said.extend(send.message for send in change(0.0)))
-    tunnel.handle(m.BoardReady(seat=SEAT))
+    tunnel = Tunnel(RANK, lambda change: said.extend(send.message for send in change(0.0)))
+    tunnel.handle(m.TensorBoardReady(rank=RANK))
     return tunnel
 
 
-def data(text, offset=0, seat=SEAT):
-    return m.TunnelData(seat=seat, stream=1, offset=offset, data=text)
+def data(text, offset=0, rank=RANK):
+    return m.TunnelData(rank=rank, stream=1, offset=offset, data=text)
 
 
 async def settle():
@@ -38,14 +38,14 @@ def test_what_arrives_is_read_in_order_and_gives_credit(tunnel, said):
         stream = tunnel.open()
         tunnel.handle(data(b"abc"))
         tunnel.handle(data(b"de", offset=3))
-        tunnel.handle(m.TunnelClosed(seat=SEAT, stream=1))
+        tunnel.handle(m.TunnelClosed(rank=RANK, stream=1))
         return [await stream.read() for _ in range(4)]
 
     assert asyncio.run(visit()) == [b"abc", b"de", b"", b""]
     assert said == [
         m.TunnelOpen(stream=1, window=WINDOW_BYTES),
-        m.TunnelCredit(seat=SEAT, stream=1, size=3),
-        m.TunnelCredit(seat=SEAT, stream=1, size=2),
+        m.TunnelCredit(rank=RANK, stream=1, size=3),
+        m.TunnelCredit(rank=RANK, stream=1, size=2),
     ]
 
 
@@ -55,7 +55,7 @@ def test_a_writer_waits_for_credit(tunnel, said):
         writing = asyncio.ensure_future(stream.write(b"x" * (WINDOW_BYTES + 10)))
         await settle()
         waited = not writing.done()
-        tunnel.handle(m.TunnelCredit(seat=SEAT, stream=1, size=WINDOW_BYTES))
+        tunnel.handle(m.TunnelCredit(rank=RANK, stream=1, size=WINDOW_BYTES))
         await asyncio.wait_for(writing, 10)
         return waited
 
@@ -75,13 +75,13 @@ def test_a_stream_that_lost_something_or_says_too_much_is_closed(tunnel, said, m
         return await stream.read()
 
     assert asyncio.run(visit()) == b""
-    assert said[-1] == m.TunnelClosed(seat=SEAT, stream=1)
+    assert said[-1] == m.TunnelClosed(rank=RANK, stream=1)
 
 
 def test_only_the_chief_s_agent_is_listened_to(tunnel, said):
     async def visit():
         stream = tunnel.open()
-        tunnel.handle(data(b"forged", seat=SEAT + 1))
+        tunnel.handle(data(b"forged", rank=RANK + 1))
         tunnel.handle(data(b"real"))
         return await stream.read()
 
@@ -89,7 +89,9 @@ def test_only_the_chief_s_agent_is_listened_to(tunnel, said):
 
 
 @pytest.mark.parametrize(
-    "message", [m.BoardGone(seat=SEAT, reason="no disk"), m.Reserve(SEAT, "h", "h:1", 1, "0", [])], ids=["gone", "new"]
+    "message",
+    [m.TensorBoardGone(rank=RANK, reason="no disk"), m.Reserve(RANK, "h", "h:1", 1, "0", [])],
+    ids=["gone", "new"],
 )
 def test_streams_end_with_the_tensorboard_that_they_lead_to(tunnel, said, message):
     async def visit():

@@ -14,12 +14,12 @@ import pytest
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.jupyter.display import choose
 from tfos_lab.jupyter.display.dashboard import Dashboard
-from tfos_lab.jupyter.display.text import PlainDisplay
+from tfos_lab.jupyter.display.text import TextDisplay
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WATCHING = """
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.jupyter.display import open_display
+from tfos_lab.jupyter.display.choose import open_display
 cluster = FakeCluster(scenario="fail", steps=10, speed=20).start()
 with open_display(cluster) as display:
     while not cluster.wait(0.02):
@@ -37,7 +37,7 @@ def test_a_script_gets_plain_lines() -> None:
     assert choose.current_kernel() is None
     assert not choose.has_front_end()
     with choose.open_display(FakeCluster()) as opened:
-        assert isinstance(opened, PlainDisplay)
+        assert isinstance(opened, TextDisplay)
 
 
 def test_a_front_end_that_takes_input_has_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,14 +64,14 @@ def test_who_asks_for_one_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
     with choose.open_display(FakeCluster(), interactive=True) as opened:
         assert isinstance(opened, Dashboard)
     with choose.open_display(FakeCluster(), interactive=False) as opened:
-        assert isinstance(opened, PlainDisplay)
+        assert isinstance(opened, TextDisplay)
     assert "mnist: launching" in capsys.readouterr().out
 
 
 def test_what_a_first_cell_needs_is_loaded_beside_the_notebook() -> None:
     code = """
 import sys, threading
-from tfos_lab.jupyter import display
+from tfos_lab.jupyter.display import choose as display
 needed = {"tfos_lab.engine.start", "tfos_lab.jupyter.display.dashboard"}
 display.load_in_background()
 assert not needed & set(sys.modules), "nobody shows anything in a script"

@@ -120,7 +120,7 @@ def test_the_view_comes_with_the_widget_and_then_as_it_changes(
     assert view["headline"] == "1/2 nodes reserved"
     assert [column["title"] for column in view["columns"]] == ["Node", "State", "loss", "Host"]
     assert view["rows"][0]["cells"] == {"node": "chief:0", "state": "reserved", "metric loss": "nan", "host": "h1"}
-    assert view["rows"][1]["beat_s"] is None
+    assert view["rows"][1]["heartbeat_s"] is None
 
 
 def test_nothing_is_sent_while_nothing_changes(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:

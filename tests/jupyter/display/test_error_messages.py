@@ -39,7 +39,7 @@ def test_a_node_that_ended_without_a_word_shows_its_last_lines() -> None:
     )
 
 
-def test_what_can_be_mended_is_one_sentence() -> None:
+def test_what_can_be_patched_is_one_sentence() -> None:
     assert text_of(NotEnoughSlots(wanted=4, free=2, total=2)).startswith(
         "NotEnoughSlots: cluster_size=4, but Spark has 2"
     )

@@ -9,7 +9,7 @@ import pytest
 
 from tfos_lab.engine.discovery import publisher
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.display.tensorboard import BoardView, view_folder
+from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_folder
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def runtime(tmp_path, monkeypatch):
 
 
 def test_without_a_script_the_output_is_a_sentence():
-    bundle = BoardView("mnist-1", "mnist", "/runs/mnist-1/events")._repr_mimebundle_()
+    bundle = TensorBoardView("mnist-1", "mnist", "/runs/mnist-1/events")._repr_mimebundle_()
     assert bundle["text/plain"] == (
         "TensorBoard of mnist: %tfos tensorboard /runs/mnist-1/events shows it in a notebook, "
         "tensorboard --logdir /runs/mnist-1/events in a browser of its own"
@@ -32,7 +32,7 @@ def test_without_a_script_the_output_is_a_sentence():
 
 def test_where_no_jupyter_server_shows_it_there_is_a_link():
     link = "http://127.0.0.1:41231/00ff/"
-    bundle = BoardView("mnist-1", "mnist", "/runs/mnist-1/events", link)._repr_mimebundle_()
+    bundle = TensorBoardView("mnist-1", "mnist", "/runs/mnist-1/events", link)._repr_mimebundle_()
     assert bundle["text/plain"] == (
         f"TensorBoard of mnist: {link} on this machine, while this program lives; "
         "then tensorboard --logdir /runs/mnist-1/events"
@@ -45,7 +45,7 @@ def test_where_no_jupyter_server_shows_it_there_is_a_link():
 
 def test_names_are_text_in_page_and_script():
     name = "</script><script>alert(1)</script>"
-    page = BoardView("mnist-1", name, "/runs/<b>")._repr_mimebundle_()["text/html"]
+    page = TensorBoardView("mnist-1", name, "/runs/<b>")._repr_mimebundle_()["text/html"]
     assert page.count("<script>") == page.count("</script>") == 1
     assert "<b>" not in page.split("<script>")[0].replace("<b>&lt;", "")
     options = json.loads(re.search(r"\)\((\{.*\})\)</script>$", page)[1])
@@ -53,7 +53,7 @@ def test_names_are_text_in_page_and_script():
 
 
 def test_two_outputs_do_not_share_an_element():
-    pages = [BoardView("mnist-1", "mnist", "/runs")._repr_mimebundle_()["text/html"] for _ in range(2)]
+    pages = [TensorBoardView("mnist-1", "mnist", "/runs")._repr_mimebundle_()["text/html"] for _ in range(2)]
     assert len({re.search(r'id="([^"]+)"', page)[1] for page in pages}) == 2
 
 
@@ -62,7 +62,7 @@ def test_a_folder_is_found_by_the_jupyter_server(tmp_path):
     view = view_folder(str(tmp_path / "old"))
     try:
         assert view.link.startswith("http://127.0.0.1:"), "this test belongs to no Jupyter server"
-        found = publisher.beacons.find(view.run_id)
+        found = publisher.cluster_records.find(view.run_id)
         assert (found.run_dir, found.lives) == (str(tmp_path / "old"), False)
         assert view_folder(str(tmp_path / "old")).run_id == view.run_id
     finally:

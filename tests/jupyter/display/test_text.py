@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import MetricsReported
-from tfos_lab.jupyter.display.text import BURST_LINES, LINES_PER_S, METRICS_EVERY_S, PlainDisplay
+from tfos_lab.jupyter.display.text import BURST_LINES, LINES_PER_S, METRICS_EVERY_S, TextDisplay
 
 
 class Clock:
@@ -38,8 +38,8 @@ def cluster() -> FakeCluster:
 
 
 @pytest.fixture
-def plain(cluster: FakeCluster, out: io.StringIO, clock: Clock) -> PlainDisplay:
-    return PlainDisplay(cluster, stream=out, clock=clock)
+def plain(cluster: FakeCluster, out: io.StringIO, clock: Clock) -> TextDisplay:
+    return TextDisplay(cluster, stream=out, clock=clock)
 
 
 def written(out: io.StringIO) -> list[str]:
@@ -49,7 +49,7 @@ def written(out: io.StringIO) -> list[str]:
     return text.splitlines()
 
 
-def test_each_line_says_who_wrote_it(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+def test_each_line_says_who_wrote_it(cluster: FakeCluster, plain: TextDisplay, out: io.StringIO) -> None:
     cluster.write("chief:0", "one\n\x1b[31mtwo\x1b[0m\nunfinish")
     cluster.write("worker:0", "three\n")
     plain.poll()
@@ -59,7 +59,7 @@ def test_each_line_says_who_wrote_it(cluster: FakeCluster, plain: PlainDisplay, 
     assert written(out) == ["[chief:0] unfinished", "[chief:0] 100%"]
 
 
-def test_nothing_is_written_between_polls(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+def test_nothing_is_written_between_polls(cluster: FakeCluster, plain: TextDisplay, out: io.StringIO) -> None:
     before = threading.active_count()
     cluster.write("chief:0", "one\n")
     assert out.getvalue() == ""
@@ -69,7 +69,7 @@ def test_nothing_is_written_between_polls(cluster: FakeCluster, plain: PlainDisp
     assert out.getvalue() == "[chief:0] one\n"
 
 
-def test_states_are_told_with_the_number_of_nodes(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+def test_states_are_told_with_the_number_of_nodes(cluster: FakeCluster, plain: TextDisplay, out: io.StringIO) -> None:
     cluster.set_state("reserving")
     plain.poll()
     cluster.change("chief:0", state="reserved")
@@ -84,7 +84,7 @@ def test_states_are_told_with_the_number_of_nodes(cluster: FakeCluster, plain: P
 
 
 def test_a_flood_is_throttled_and_counted(
-    cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO, clock: Clock
+    cluster: FakeCluster, plain: TextDisplay, out: io.StringIO, clock: Clock
 ) -> None:
     cluster.write("chief:0", "".join(f"{number}\n" for number in range(1000)))
     cluster.write("worker:0", "quiet\n")
@@ -101,7 +101,7 @@ def test_a_flood_is_throttled_and_counted(
 
 
 def test_the_last_lines_are_shown_whatever_came_before(
-    cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO
+    cluster: FakeCluster, plain: TextDisplay, out: io.StringIO
 ) -> None:
     cluster.write("chief:0", "".join(f"{number}\n" for number in range(1000)) + "the end")
     plain.close()
@@ -116,7 +116,7 @@ def test_the_last_lines_are_shown_whatever_came_before(
     ]
 
 
-def test_events_that_the_bus_dropped_are_said(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+def test_events_that_the_bus_dropped_are_said(cluster: FakeCluster, plain: TextDisplay, out: io.StringIO) -> None:
     for _ in range(10_005):
         cluster.write("chief:0", "x")
     plain.poll()
@@ -124,7 +124,7 @@ def test_events_that_the_bus_dropped_are_said(cluster: FakeCluster, plain: Plain
 
 
 def test_metrics_are_told_now_and_then(
-    cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO, clock: Clock
+    cluster: FakeCluster, plain: TextDisplay, out: io.StringIO, clock: Clock
 ) -> None:
     for step in range(1, 4):
         metrics = {"accuracy": 0.5, "loss": 1.5}
@@ -137,7 +137,7 @@ def test_metrics_are_told_now_and_then(
     ]
 
 
-def test_the_summary_comes_once_at_the_end(cluster: FakeCluster, plain: PlainDisplay, out: io.StringIO) -> None:
+def test_the_summary_comes_once_at_the_end(cluster: FakeCluster, plain: TextDisplay, out: io.StringIO) -> None:
     cluster.set_state("done")
     plain.close()
     plain.close()
@@ -148,7 +148,7 @@ def test_the_summary_comes_once_at_the_end(cluster: FakeCluster, plain: PlainDis
 
 
 def test_in_the_background_only_the_beginning_and_the_end_are_told(cluster: FakeCluster, out: io.StringIO) -> None:
-    plain = PlainDisplay(cluster, blocking=False, stream=out)
+    plain = TextDisplay(cluster, blocking=False, stream=out)
     assert written(out) == ["[mnist] runs in the background; %tfos shows how it is"]
     cluster.write("chief:0", "one\n")
     plain.poll()

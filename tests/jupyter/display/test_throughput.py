@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import FeedView
-from tfos_lab.jupyter.display.throughput import WINDOW_S, Meter, Pace
+from tfos_lab.jupyter.display.throughput import WINDOW_S, Meter, Throughput
 
 
 def test_a_rate_is_that_of_the_last_seconds() -> None:
@@ -40,12 +40,12 @@ def test_samples_do_not_pile_up() -> None:
 
 
 def test_nodes_and_the_feed_have_their_pace() -> None:
-    cluster, pace = FakeCluster(nodes=2), Pace()
+    cluster, throughput = FakeCluster(nodes=2), Throughput()
     for second in range(3):
         cluster.change("chief:0", rows=second * 64)
         feed = FeedView(rows={"chief:0": second * 500}, partitions=1, size_bytes=second * 1000)
         cluster.alter(feeds=(feed,))
-        pace.note(cluster.view(), float(second))
-    assert pace.rows_per_s("chief:0") == 64
-    assert pace.rows_per_s("worker:0") is None
-    assert (pace.fed_rows_per_s, pace.fed_bytes_per_s) == (500, 1000)
+        throughput.note(cluster.view(), float(second))
+    assert throughput.rows_per_s("chief:0") == 64
+    assert throughput.rows_per_s("worker:0") is None
+    assert (throughput.fed_rows_per_s, throughput.fed_bytes_per_s) == (500, 1000)

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfos_lab import messages as m
-from tfos_lab.engine.state.feed_state import FeedLedger
+from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import SendTo
 from tfos_lab.node.feed import epoch as epoch_module
 from tfos_lab.node.feed import reader as reader_module
@@ -31,29 +31,29 @@ class Nodes:
 
     def __init__(self, count, folder, patch):
         self.folder = folder
-        self.ledger = FeedLedger({seat: f"worker:{seat}" for seat in range(count)}, lock_step=True)
-        self.readers = [FeedReader(seat, self.hear) for seat in range(count)]
-        self.lanes = []
+        self.feed_state = FeedState({rank: f"worker:{rank}" for rank in range(count)}, lock_step=True)
+        self.readers = [FeedReader(rank, self.hear) for rank in range(count)]
+        self.writers = []
         # Readers that wait say so at once.
         patch.setattr(reader_module, "IDLE_S", 0.0)
         patch.setattr(epoch_module, "IDLE_S", 0.0)
         patch.setattr(task, "connect", lambda *_: SimpleNamespace(client=self))
-        patch.setattr(task, "Lane", self.lane)
+        patch.setattr(task, "NodeWriter", self.writer)
 
-    def lane(self, connection, ticket, schema):
+    def writer(self, connection, ticket, schema):
         return LaneToFile(self, ticket.partition, schema)
 
     def hear(self, message):
-        self.obey(self.ledger.handle(message, 0.0))
+        self.handle(self.feed_state.handle(message, 0.0))
 
-    def obey(self, instructions):
+    def handle(self, instructions):
         for instruction in instructions:
             if isinstance(instruction, SendTo):
-                self.tell(instruction.seat, instruction.message)
+                self.tell(instruction.rank, instruction.message)
 
-    def tell(self, seat, message):
+    def tell(self, rank, message):
         if isinstance(message, m.Commit):
-            path = self.folder / f"{message.partition}-{seat}.arrow"
+            path = self.folder / f"{message.partition}-{rank}.arrow"
             message = m.SegmentReady(
                 feed=message.feed,
                 path=str(path) if message.rows + message.leftover else "",
@@ -62,16 +62,16 @@ class Nodes:
                 leftover=message.leftover,
                 shapes=message.shapes,
             )
-        self.readers[seat].take(message)
+        self.readers[rank].take(message)
 
     def open(self, epochs, remainder):
-        opening = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema=SCHEMA, token="")
-        self.obey(self.ledger.open(opening))
+        dataset_id = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema=SCHEMA, token="")
+        self.handle(self.feed_state.open(dataset_id))
 
     def send(self, partition, batches):
         """Run a feed task."""
-        self.lanes = []
-        plan = FeedPlan(0, "", {seat: [str(seat)] for seat in range(len(self.readers))}, SCHEMA, b"")
+        self.writers = []
+        plan = FeedPlan(0, "", {rank: [str(rank)] for rank in range(len(self.readers))}, SCHEMA, b"")
         sender = task.PartitionSender(plan, partition, "a")
         for numbers in batches:
             sender.send(pa.RecordBatch.from_pydict({"x": pa.array(numbers, pa.int64())}))
@@ -81,16 +81,16 @@ class Nodes:
     def do_action(self, action):
         ticket = task.msgspec.msgpack.decode(action.body.to_pybytes(), type=task.CommitTicket)
         fields = {name: getattr(ticket, name) for name in ("feed", "partition", "attempt", "rows", "size_bytes")}
-        self.hear(m.AttemptStored(seat=0, **fields, shapes=ticket.shapes, leftover=ticket.leftover))
+        self.hear(m.AttemptStored(rank=0, **fields, shapes=ticket.shapes, leftover=ticket.leftover))
         return []
 
 
 class LaneToFile:
-    """One node's file of a partition; lanes are made in the order of the seats."""
+    """One node's file of a partition; lanes are made in the order of the ranks."""
 
     def __init__(self, nodes, partition, schema):
-        self._segment = SegmentWriter(nodes.folder / f"{partition}-{len(nodes.lanes)}.arrow")
-        nodes.lanes.append(self)
+        self._segment = SegmentWriter(nodes.folder / f"{partition}-{len(nodes.writers)}.arrow")
+        nodes.writers.append(self)
 
     def write(self, rows):
         self._segment.write(rows)
@@ -144,7 +144,7 @@ def test_every_row_is_in_one_step_of_one_node_and_no_node_lacks_one(
                 next(epoch, None)  # whoever asks early must not take what others will lack
         for epoch in first:
             epoch.close()
-        stand.obey(stand.ledger.job_done(0, count, len(partitions), 0.0))
+        stand.handle(stand.feed_state.job_done(0, count, len(partitions), 0.0))
         readings = readings or [r.open(batch_size, remainder, shuffle=shuffle, seed=1) for r in stand.readers]
         epochs = [batches_of(reader, reading) for reader, reading in zip(stand.readers, readings, strict=True)]
     check_epoch(epochs, count, nodes, batch_size, remainder)

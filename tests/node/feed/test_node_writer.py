@@ -9,7 +9,7 @@ import pytest
 from tfos_lab import messages as m
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.flight_endpoint import PutTicket
-from tfos_lab.node.feed.node_writer import Lane
+from tfos_lab.node.feed.node_writer import NodeWriter
 from tfos_lab.node.feed.plan import Connection, connect
 from tfos_lab.node.feed.store import FeedStore
 
@@ -21,7 +21,7 @@ ROWS = pa.RecordBatch.from_pydict({"x": [1, 2, 3]})
 @pytest.fixture
 def store(short_folder):
     store = FeedStore(5, "127.0.0.1", short_folder, lambda _message: None, lambda _message: None)
-    store.obey(OPEN)
+    store.handle(OPEN)
     yield store
     store.close()
 
@@ -33,10 +33,10 @@ def connection(store, short_folder):
     connection.client.close()
 
 
-def write_all(lane, batches):
+def write_all(writer, batches):
     for batch in batches:
-        lane.write(batch)
-    lane.close()
+        writer.write(batch)
+    writer.close()
 
 
 def spooled(folder):
@@ -51,8 +51,8 @@ def test_on_the_nodes_host_a_task_is_told_where_the_spool_is(connection, short_f
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_both_ways_lead_to_the_same_file(store, connection, short_folder, beside):
-    lane = Lane(connection if beside else Connection(connection.client, None), TICKET, ROWS.schema)
-    write_all(lane, [ROWS, ROWS.slice(1, 1)])
+    writer = NodeWriter(connection if beside else Connection(connection.client, None), TICKET, ROWS.schema)
+    write_all(writer, [ROWS, ROWS.slice(1, 1)])
     store.pump()
     assert spooled(short_folder) == ("0-3-a.arrow", {"x": [1, 2, 3, 2]})
     assert store._stored == {(0, 3, "a"): short_folder / "spool" / "0-3-a.arrow"}
@@ -60,14 +60,14 @@ def test_both_ways_lead_to_the_same_file(store, connection, short_folder, beside
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_rows_that_do_not_fit_are_refused_in_the_nodes_words(store, connection, short_folder, beside):
-    store.obey(msgspec.structs.replace(OPEN, feed=1, spool_bytes=30))
-    lane = Lane(connection if beside else Connection(connection.client, None), TICKET, ROWS.schema)
+    store.handle(msgspec.structs.replace(OPEN, feed=1, spool_bytes=30))
+    writer = NodeWriter(connection if beside else Connection(connection.client, None), TICKET, ROWS.schema)
     with pytest.raises(Exception, match="do not fit into the node's spool"):
-        write_all(lane, [ROWS] * 10)
+        write_all(writer, [ROWS] * 10)
     assert not list((short_folder / "spool").iterdir())
 
 
 def test_a_spool_that_the_task_cannot_write_is_named(connection, short_folder):
     (short_folder / "spool").rmdir()
     with pytest.raises(FeedError, match=r"the node's spool in .*/spool cannot be written: .*No such file"):
-        Lane(connection, TICKET, ROWS.schema)
+        NodeWriter(connection, TICKET, ROWS.schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfos_lab.node.feed.plan import words_of_node
+from tfos_lab.node.feed.plan import node_error_text
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from tfos_lab.node.feed.plan import words_of_node
     ],
 )
 def test_a_node_s_own_words_are_found_in_what_flight_and_grpc_say(text, words):
-    assert words_of_node(RuntimeError(text)) == words
+    assert node_error_text(RuntimeError(text)) == words

@@ -29,8 +29,8 @@ class Node:
         self._segments = 0
 
     def open_feed(self, feed=0, *, epochs=1, remainder="pad", stream=False):
-        opening = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token="", stream=stream)
-        self.reader.take(opening)
+        dataset_id = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token="", stream=stream)
+        self.reader.take(dataset_id)
         return self
 
     def segment(self, numbers, *, feed=0, batches=1, shared=(), partition=0):
@@ -58,10 +58,10 @@ class Node:
         self.rows_fed = rows
         return self
 
-    def plan(self, steps, *, feed=0, opening=0, peers=(), batch_size=4):
+    def plan(self, steps, *, feed=0, dataset_id=0, peers=(), batch_size=4):
         """Agree on the steps with nodes that have so many rows, and the same batch size."""
         shares = [(rows, batch_size, 1) for rows in (self.rows_fed, *peers)]
-        self.reader.take(m.EpochPlan(feed=feed, opening=opening, steps=steps, shares=shares))
+        self.reader.take(m.EpochPlan(feed=feed, dataset_id=dataset_id, steps=steps, shares=shares))
         return self
 
     def end(self):
@@ -236,11 +236,11 @@ def test_a_file_whose_last_batch_waits_may_go_all_the_same(node):
 def test_batches_that_differ_in_size_wait_until_the_rows_of_all_nodes_are_known(node):
     node.open_feed(remainder="exact").segment([0, 1, 2, 3, 4, 5])
     reading = node.open(2)
-    node.reader.take(m.PlanLater(feed=0, opening=0, alike=False))
+    node.reader.take(m.PlanLater(feed=0, dataset_id=0, alike=False))
     epoch = node.reader.epoch(reading)
     assert next(epoch) is None
     node.complete(6)
-    node.reader.take(m.EpochPlan(feed=0, opening=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
+    node.reader.take(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
     pieces = [piece for piece in epoch if piece is not None]
     assert [piece.rows for piece in pieces] == [1] * 6
     assert {piece.factor for piece in pieces} == {1.0}
@@ -251,7 +251,7 @@ def test_batches_that_were_read_too_early_and_do_not_fit_together_are_refused(no
     epoch = node.reader.epoch(node.open(2))
     assert next(epoch).rows == 4
     node.complete(6)
-    node.reader.take(m.EpochPlan(feed=0, opening=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
+    node.reader.take(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
     with pytest.raises(FeedError, match=r"of 1, 2 rows\) do not fit together: give all nodes the same batch_size"):
         list(epoch)
 
@@ -384,14 +384,14 @@ def test_a_seed_makes_the_order_repeatable(node):
 
 
 def test_the_driver_hears_of_datasets_and_of_rows_taken(node):
-    node.open_feed(epochs=2).segment([1, 2, 3, 4]).complete(4).plan(2, batch_size=2).plan(1, opening=1)
+    node.open_feed(epochs=2).segment([1, 2, 3, 4]).complete(4).plan(2, batch_size=2).plan(1, dataset_id=1)
     first, second = node.open(2), node.open(4, "drop")
     assert node.told(m.DatasetOpened) == [
-        m.DatasetOpened(seat=2, opening=0, batch_size=2, remainder=None),
-        m.DatasetOpened(seat=2, opening=1, batch_size=4, remainder="drop"),
+        m.DatasetOpened(rank=2, dataset_id=0, batch_size=2, remainder=None),
+        m.DatasetOpened(rank=2, dataset_id=1, batch_size=4, remainder="drop"),
     ]
     node.rows(first)
-    assert node.told(m.RowsTaken)[-1] == m.RowsTaken(seat=2, rows=4, epoch=1, feeds={0: (1, 4)})
+    assert node.told(m.RowsTaken)[-1] == m.RowsTaken(rank=2, rows=4, epoch=1, feeds={0: (1, 4)})
     node.rows(second)
     assert node.told(m.RowsTaken)[-1].epoch == 2
 
@@ -400,7 +400,7 @@ def test_the_driver_hears_once_that_this_node_asks_for_rows_even_before_there_ar
     said = queue.SimpleQueue()
     reader = FeedReader(2, said.put)
     thread, _ = in_thread(reader.specs)
-    assert said.get(timeout=PATIENCE_S) == m.RowsWanted(seat=2)
+    assert said.get(timeout=PATIENCE_S) == m.RowsWanted(rank=2)
     reader.take(m.FeedsEnded())
     thread.join(PATIENCE_S)
     with pytest.raises(FeedError, match="fed no rows"):
@@ -419,7 +419,7 @@ def test_columns_are_known_when_the_first_rows_have_come(node):
 def test_what_was_unknown_to_others_stays_unknown_here(node):
     node.open_feed().segment([1])
     reading = node.open(1)
-    node.reader.take(m.PlanLater(feed=0, opening=0))
+    node.reader.take(m.PlanLater(feed=0, dataset_id=0))
     node.complete(1).plan(1)
     assert node.reader.known_schedule(reading, PATIENCE_S) is None
     assert node.reader.known_schedule(node.open(1)) is None

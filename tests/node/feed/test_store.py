@@ -27,7 +27,7 @@ class Stand:
         self.to_driver = []
         self.to_child = []
         self.store = FeedStore(5, "127.0.0.1", scratch, self.to_driver.append, self.to_child.append)
-        self.store.obey(OPEN)
+        self.store.handle(OPEN)
 
     def client(self):
         return flight.connect(self.to_driver[0].locations[0])
@@ -66,13 +66,13 @@ def commit(attempt="a", rows=3, partition=3):
 
 def test_an_endpoint_opens_with_the_first_feed_and_both_sides_hear_of_it(stand):
     (ready,) = stand.to_driver
-    assert (ready.seat, ready.feed) == (5, 0)
+    assert (ready.rank, ready.feed) == (5, 0)
     assert ready.locations == [f"grpc+unix://{stand.scratch}/feed"]
     assert stand.to_child == [OPEN]
 
 
 def test_the_endpoint_stays_for_the_next_feed_under_its_token(stand):
-    stand.store.obey(msgspec.structs.replace(OPEN, feed=1, token="another"))
+    stand.store.handle(msgspec.structs.replace(OPEN, feed=1, token="another"))
     assert stand.to_driver[1].locations == stand.to_driver[0].locations
     with pytest.raises(flight.FlightUnauthenticatedError):
         stand.put(0, "a")
@@ -94,14 +94,14 @@ def test_stored_rows_do_not_count_before_the_driver_says_so(stand):
     stand.pump()
     stored = stand.to_driver[-1]
     assert stored == m.AttemptStored(
-        seat=5, feed=0, partition=3, attempt="a", rows={5: 3}, size_bytes=24, shapes={"x": []}
+        rank=5, feed=0, partition=3, attempt="a", rows={5: 3}, size_bytes=24, shapes={"x": []}
     )
     assert stand.to_child == [OPEN]
 
 
 def test_committed_rows_are_shown_to_the_child_as_a_file_that_holds_them(stand):
     stand.put(3, "a")
-    stand.store.obey(commit())
+    stand.store.handle(commit())
     ready = stand.to_child[-1]
     assert (ready.feed, ready.rows, ready.shapes) == (0, 3, {"x": []})
     with pa.memory_map(ready.path) as file:
@@ -111,7 +111,7 @@ def test_committed_rows_are_shown_to_the_child_as_a_file_that_holds_them(stand):
 def test_a_commit_that_overtakes_the_news_of_the_rows_still_finds_them(stand):
     stand.put(3, "a")
     assert stand.store._stored == {}
-    stand.store.obey(commit())
+    stand.store.handle(commit())
     assert stand.to_child[-1].path.endswith("0-3-a.arrow")
 
 
@@ -119,12 +119,12 @@ def test_the_attempt_that_was_not_chosen_is_dropped(stand):
     for attempt in ("a", "b"):
         stand.put(3, attempt)
     stand.put(4, "c")
-    stand.store.obey(commit("b"))
+    stand.store.handle(commit("b"))
     assert stand.files() == ["0-3-b.arrow", "0-4-c.arrow"]
 
 
 def test_a_node_without_rows_of_the_partition_hears_of_shapes_only(stand):
-    stand.store.obey(commit("elsewhere", rows=0))
+    stand.store.handle(commit("elsewhere", rows=0))
     assert stand.to_child[-1] == m.SegmentReady(feed=0, path="", rows=0, partition=3, shapes={"x": []})
 
 
@@ -132,18 +132,18 @@ def test_a_node_without_rows_of_the_partition_hears_of_shapes_only(stand):
 def test_at_the_end_what_was_not_committed_is_dropped(stand, end):
     stand.put(3, "a")
     stand.put(4, "straggler")
-    stand.store.obey(commit())
-    stand.store.obey(end)
+    stand.store.handle(commit())
+    stand.store.handle(end)
     assert stand.files() == ["0-3-a.arrow"]
     assert stand.to_child[-1] == end
 
 
 @pytest.mark.parametrize(
     "message",
-    [m.EpochPlan(feed=0, opening=0, steps=3, shares=[(9, 3, 2)]), m.PlanLater(feed=0, opening=0), m.FeedsEnded()],
+    [m.EpochPlan(feed=0, dataset_id=0, steps=3, shares=[(9, 3, 2)]), m.PlanLater(feed=0, dataset_id=0), m.FeedsEnded()],
 )
 def test_what_concerns_the_child_is_passed_on(stand, message):
-    stand.store.obey(message)
+    stand.store.handle(message)
     assert stand.to_child[-1] == message
 
 

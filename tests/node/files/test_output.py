@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.node.conftest import release_for
+from tests.node.conftest import start_for
 from tfos_lab import messages as m
 from tfos_lab.node.files import output
 from tfos_lab.node.files.output import OutputFiles, plan_round
@@ -84,15 +84,15 @@ class Stand:
         scratch = folder / "root" / "c-0-1"
         scratch.mkdir(parents=True)
         self.files = OutputFiles(3, "chief:0", scratch, self.said.append)
-        self.release = self.files.prepare(
-            release_for(
+        self.start_message = self.files.prepare(
+            start_for(
                 lambda: 0,
                 output_dir=str(self.run / "output") if wanted else "",
                 output_probe=str(self.run / ("probe" if sees else "nothing")),
                 output_limit_bytes=limit_bytes,
             )
         )
-        self.folder = Path(self.release.output_dir)
+        self.folder = Path(self.start_message.output_dir)
         self.place = folder / "root" / "output" / "c-0-1-chief-0"
 
     def write(self, name, data=b"x", age_s=0.0):
@@ -107,9 +107,9 @@ class Stand:
         said, self.said[:] = list(self.said), []
         for piece in said:
             if isinstance(piece, m.FilePiece):
-                self.files.obey(m.FileCredit("output", len(piece.data) + PIECE_COST))
+                self.files.handle(m.FileCredit("output", len(piece.data) + PIECE_COST))
                 if piece.checksum:
-                    self.files.obey(m.FileKept("output", piece.transfer, **kept))
+                    self.files.handle(m.FileKept("output", piece.transfer, **kept))
         return [piece.name for piece in said if isinstance(piece, m.FilePiece) and piece.checksum]
 
     def settle(self, **kept):
@@ -128,7 +128,7 @@ def test_a_node_that_sees_the_run_s_folder_writes_there_and_sends_nothing(tmp_pa
     stand.files.work()
     assert stand.files.settle()
     stand.files.close()
-    assert stand.said == [m.OutputOpened(seat=3)]
+    assert stand.said == [m.OutputOpened(rank=3)]
     assert (stand.folder / "m").exists()
 
 
@@ -152,17 +152,17 @@ def test_a_function_that_writes_nothing_has_nothing_to_bring(tmp_path):
 def test_what_is_finished_comes_while_the_function_works_and_the_rest_at_its_end(tmp_path, monkeypatch):
     stand = Stand(tmp_path)
     stand.files.open()
-    assert stand.said == [m.OutputOpened(seat=3, place=str(stand.place))]
+    assert stand.said == [m.OutputOpened(rank=3, place=str(stand.place))]
     stand.write("done.keras", age_s=10)
     stand.write("deep/er/done.txt", b"text", age_s=10)
     stand.write("growing.log")
     stand.files.work()
-    assert stand.said[1] == m.OutputComes(seat=3, files=2, size_bytes=5)
+    assert stand.said[1] == m.OutputComes(rank=3, files=2, size_bytes=5)
     assert sorted(stand.answer()) == ["deep/er/done.txt", "done.keras"]
     stand.files.work()
     assert stand.said == []
     sent, last = stand.settle()
-    assert (sent, last) == (["growing.log"], m.OutputSent(seat=3))
+    assert (sent, last) == (["growing.log"], m.OutputSent(rank=3))
     stand.files.close()
     assert not stand.place.exists()
 
@@ -180,7 +180,7 @@ def test_what_is_written_anew_comes_anew_and_what_is_removed_goes(tmp_path, monk
     stand.write("best.keras", b"better", age_s=20)
     (stand.folder / "old.keras").unlink()
     stand.files.work()
-    assert m.OutputGone(seat=3, names=["old.keras"]) in stand.said
+    assert m.OutputGone(rank=3, names=["old.keras"]) in stand.said
     assert stand.answer() == ["best.keras"]
 
 
@@ -189,7 +189,7 @@ def test_files_of_our_own_that_are_being_written_stay(tmp_path):
     stand.files.open()
     stand.write(".tfos-partial-model.keras", age_s=10)
     stand.write(".tfos-partial-model/variables", age_s=10)
-    assert stand.settle() == ([], m.OutputSent(seat=3))
+    assert stand.settle() == ([], m.OutputSent(rank=3))
 
 
 def test_links_are_counted_and_not_followed(tmp_path):
@@ -198,7 +198,7 @@ def test_links_are_counted_and_not_followed(tmp_path):
     stand.write("m")
     (stand.folder / "link").symlink_to("/etc/hostname")
     (stand.folder / "folder").symlink_to("/etc")
-    assert stand.settle() == (["m"], m.OutputSent(seat=3, links=2))
+    assert stand.settle() == (["m"], m.OutputSent(rank=3, links=2))
 
 
 def test_what_is_too_much_is_kept_on_its_host(tmp_path):
@@ -208,7 +208,7 @@ def test_what_is_too_much_is_kept_on_its_host(tmp_path):
     stand.write("new.keras", b"y" * 9, age_s=50)
     sent, last = stand.settle()
     assert sent == ["new.keras"]
-    assert last == m.OutputSent(seat=3, left_out=1, left_out_bytes=8, place=str(stand.place))
+    assert last == m.OutputSent(rank=3, left_out=1, left_out_bytes=8, place=str(stand.place))
     assert sorted(path.name for path in stand.place.iterdir()) == ["new.keras", "old.keras"]
     assert not stand.folder.exists()
 

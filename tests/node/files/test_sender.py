@@ -28,9 +28,9 @@ class Stand:
         """Answer all that was said since the last answer."""
         said, self.said[:] = list(self.said), []
         for piece in said:
-            self.sender.obey(m.FileCredit("output", len(piece.data) + PIECE_COST))
+            self.sender.handle(m.FileCredit("output", len(piece.data) + PIECE_COST))
             if piece.checksum:
-                self.sender.obey(m.FileKept("output", piece.transfer, **kept))
+                self.sender.handle(m.FileKept("output", piece.transfer, **kept))
         return said
 
 

@@ -1,4 +1,4 @@
-"""The nursery: one warm process for all who ask alike, which forks, tells of ends, and leaves with its guardian."""
+"""The fork server: one warm process for equal requests; forks, reports exits, ends with the process it watches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pytest
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.forkserver import client as fork_server
-from tfos_lab.node.forkserver.client import NurseryUnavailable
+from tfos_lab.node.forkserver.client import ForkServerUnavailable
 from tfos_lab.node.forkserver.requests import (
     ChildSpec,
     ExitedReply,
@@ -36,34 +36,34 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def guardian():
-    """A process without which the test's nurseries have no reason to live."""
+def watched_pid():
+    """A process without which the test's fork servers have no reason to live."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
 
 class Nurseries:
-    """What one owner asks of its nurseries."""
+    """What one owner asks of its fork servers."""
 
-    def __init__(self, owner, guardian):
+    def __init__(self, owner, watched_pid):
         self.owner = owner
-        self.guardian = guardian
+        self.watched_pid = watched_pid
         self._open = ExitStack()
 
-    def flavour(self, **extra):
-        return fork_server.flavour_of({}, {**QUICK_ENV, **extra})
+    def import_environ(self, **extra):
+        return fork_server.import_environ_of({}, {**QUICK_ENV, **extra})
 
     def connect(self, **extra):
-        which = (self.owner, "tensorflow", self.flavour(**extra), dict(os.environ))
-        fork_server.warm(*which, self.guardian.pid)  # it leaves with the test
+        which = (self.owner, "tensorflow", self.import_environ(**extra), dict(os.environ))
+        fork_server.warm(*which, self.watched_pid.pid)  # it leaves with the test
         frames = fork_server.connect(*which)
         frames._sock.settimeout(PATIENCE_S)
         return self._open.enter_context(frames)
 
     def warm(self, **extra):
         fork_server.wait_until_warm(
-            self.owner, "tensorflow", self.flavour(**extra), dict(os.environ), self.guardian.pid
+            self.owner, "tensorflow", self.import_environ(**extra), dict(os.environ), self.watched_pid.pid
         )
 
     def spawn(self, frames=None, **extra):
@@ -73,7 +73,7 @@ class Nurseries:
         self._open.enter_context(ours)
         null = os.open(os.devnull, os.O_RDWR)
         spec = ChildSpec(node="worker:0", environ=dict(os.environ), cwd="/", sys_path=[])
-        request = SpawnRequest("child", msgspec.msgpack.encode(spec), self.guardian.pid)
+        request = SpawnRequest("child", msgspec.msgpack.encode(spec), self.watched_pid.pid)
         frames.send(msgspec.msgpack.encode(request), [theirs.fileno(), null, null])
         theirs.close()
         os.close(null)
@@ -82,7 +82,7 @@ class Nurseries:
         return frames, psutil.Process(reply.pid), ours
 
     def path(self, **extra):
-        return fork_server.socket_path(self.owner, "tensorflow", self.flavour(**extra))
+        return fork_server.socket_path(self.owner, "tensorflow", self.import_environ(**extra))
 
     def close(self):
         self._open.close()
@@ -93,7 +93,7 @@ def replies(frames):
 
 
 def whose(frames):
-    """Return the pid that began to listen, which tells one nursery from another."""
+    """Return the pid that began to listen, which tells one fork server from another."""
     credentials = frames._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return struct.unpack("3i", credentials)[0]
 
@@ -107,23 +107,23 @@ def gone(process):
 
 
 @pytest.fixture
-def nurseries(guardian, request):
-    nurseries = Nurseries(f"{request.node.name}-{os.getpid()}", guardian)
-    yield nurseries
-    nurseries.close()
+def fork_servers(watched_pid, request):
+    fork_servers = Nurseries(f"{request.node.name}-{os.getpid()}", watched_pid)
+    yield fork_servers
+    fork_servers.close()
 
 
-def test_whoever_asks_alike_gets_the_same_nursery(nurseries):
-    assert whose(nurseries.connect()) == whose(nurseries.connect())
+def test_whoever_asks_alike_gets_the_same_fork_server(fork_servers):
+    assert whose(fork_servers.connect()) == whose(fork_servers.connect())
 
 
-def test_another_environment_is_another_nursery(nurseries):
-    assert whose(nurseries.connect()) != whose(nurseries.connect(TF_USE_LEGACY_KERAS="1"))
+def test_another_environment_is_another_fork_server(fork_servers):
+    assert whose(fork_servers.connect()) != whose(fork_servers.connect(TF_USE_LEGACY_KERAS="1"))
 
 
-def test_many_who_come_at_once_start_one_nursery(nurseries):
+def test_many_who_come_at_once_start_one_fork_server(fork_servers):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(whose(nurseries.connect()))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(whose(fork_servers.connect()))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -132,29 +132,29 @@ def test_many_who_come_at_once_start_one_nursery(nurseries):
     assert len(set(found)) == 1
 
 
-def test_a_forked_process_ends_with_the_connection_that_asked_for_it(nurseries):
-    frames, child, _ = nurseries.spawn()
+def test_a_forked_process_ends_with_the_connection_that_asked_for_it(fork_servers):
+    frames, child, _ = fork_servers.spawn()
     assert os.getpgid(child.pid) == child.pid
     frames.close()
     assert gone(child)
 
 
-def test_who_asks_and_goes_at_once_leaves_nothing_behind(nurseries):
+def test_who_asks_and_goes_at_once_leaves_nothing_behind(fork_servers):
     """The signal reaches processes that have hardly been forked."""
-    nurseries.warm()
+    fork_servers.warm()
     children = []
     for _ in range(20):
-        frames, child, _ = nurseries.spawn()
+        frames, child, _ = fork_servers.spawn()
         frames.close()
         children.append(child)
     assert all(gone(child) for child in children)
 
 
-def test_a_kept_process_outlives_the_connection_that_asked_for_it(nurseries):
-    frames, child, control = nurseries.spawn()
+def test_a_kept_process_outlives_the_connection_that_asked_for_it(fork_servers):
+    frames, child, control = fork_servers.spawn()
     frames.send(msgspec.msgpack.encode(KeepRequest()))
     frames.close()
-    again = nurseries.connect()
+    again = fork_servers.connect()
     again.send(msgspec.msgpack.encode(SpawnRequest("")))
     assert replies(again) == [SpawnedReply(pid=0)]
     assert child.is_running()
@@ -162,80 +162,82 @@ def test_a_kept_process_outlives_the_connection_that_asked_for_it(nurseries):
     assert gone(child)
 
 
-def test_the_end_of_a_process_is_told_with_its_exit_code_or_signal(nurseries):
-    frames, _, control = nurseries.spawn()
+def test_the_end_of_a_process_is_told_with_its_exit_code_or_signal(fork_servers):
+    frames, _, control = fork_servers.spawn()
     control.close()
     assert replies(frames) == [ExitedReply(code=1)]
-    frames, child, _ = nurseries.spawn()
+    frames, child, _ = fork_servers.spawn()
     child.send_signal(signal.SIGKILL)
     assert replies(frames) == [ExitedReply(code=-9)]
 
 
-def test_a_process_dies_with_its_nursery(nurseries):
-    _, child, _ = nurseries.spawn()
-    nursery = child.parent()
-    nursery.kill()
+def test_a_process_dies_with_its_fork_server(fork_servers):
+    _, child, _ = fork_servers.spawn()
+    fork_server = child.parent()
+    fork_server.kill()
     assert gone(child)
 
 
-def test_a_nursery_that_was_killed_is_replaced_by_the_next_who_asks(nurseries):
-    _, child, _ = nurseries.spawn()
+def test_a_fork_server_that_was_killed_is_replaced_by_the_next_who_asks(fork_servers):
+    _, child, _ = fork_servers.spawn()
     child.parent().kill()
     assert gone(child)
-    _, other, _ = nurseries.spawn()
+    _, other, _ = fork_servers.spawn()
     assert other.ppid() != child.pid
     assert other.is_running()
 
 
-def test_a_nursery_leaves_with_its_guardian_and_ends_what_it_has_forked(nurseries, guardian):
-    _, child, _ = nurseries.spawn()
-    nursery = child.parent()
-    guardian.kill()
-    assert gone(nursery)
+def test_a_fork_server_leaves_with_its_watched_process_and_ends_what_it_has_forked(fork_servers, watched_pid):
+    _, child, _ = fork_servers.spawn()
+    fork_server = child.parent()
+    watched_pid.kill()
+    assert gone(fork_server)
     assert gone(child)
-    assert not nurseries.path().exists()
+    assert not fork_servers.path().exists()
 
 
-def test_a_nursery_with_two_guardians_stays_until_both_have_gone(nurseries, guardian):
-    _, child, _ = nurseries.spawn()
-    nursery = child.parent()
+def test_a_fork_server_with_two_watched_processes_stays_until_both_have_gone(fork_servers, watched_pid):
+    _, child, _ = fork_servers.spawn()
+    fork_server = child.parent()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        fork_server.wait_until_warm(nurseries.owner, "tensorflow", nurseries.flavour(), dict(os.environ), other.pid)
-        guardian.kill()
-        guardian.wait()
-        frames = nurseries.connect()
+        fork_server.wait_until_warm(
+            fork_servers.owner, "tensorflow", fork_servers.import_environ(), dict(os.environ), other.pid
+        )
+        watched_pid.kill()
+        watched_pid.wait()
+        frames = fork_servers.connect()
         frames.send(msgspec.msgpack.encode(SpawnRequest("")))
         assert replies(frames) == [SpawnedReply(pid=0)]
         other.kill()
-    assert gone(nursery)
+    assert gone(fork_server)
 
 
-def test_an_import_that_fails_is_told_to_whoever_asks(nurseries, tmp_path):
+def test_an_import_that_fails_is_told_to_whoever_asks(fork_servers, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('libcudart.so.99: cannot open shared object file')\n")
     broken = {"PYTHONPATH": str(tmp_path)}
-    with pytest.raises(NurseryUnavailable, match=r"ImportError: libcudart.so.99: cannot open"):
-        nurseries.warm(**broken)
-    frames = nurseries.connect(**broken)
+    with pytest.raises(ForkServerUnavailable, match=r"ImportError: libcudart.so.99: cannot open"):
+        fork_servers.warm(**broken)
+    frames = fork_servers.connect(**broken)
     frames.send(msgspec.msgpack.encode(SpawnRequest("child", b"")))
     (reply,) = replies(frames)
     assert isinstance(reply, FailedReply)
-    assert "libcudart" in nurseries.path(**broken).with_suffix(".log").read_text()
+    assert "libcudart" in fork_servers.path(**broken).with_suffix(".log").read_text()
 
 
-def test_a_python_that_cannot_start_is_told_with_its_last_words(nurseries):
-    with pytest.raises(NurseryUnavailable, match=r"(?s)ended with status 1; its log .* ends: .*encodings"):
-        nurseries.connect(PYTHONHOME="/no/such/folder")
+def test_a_python_that_cannot_start_is_told_with_its_last_words(fork_servers):
+    with pytest.raises(ForkServerUnavailable, match=r"(?s)ended with status 1; its log .* ends: .*encodings"):
+        fork_servers.connect(PYTHONHOME="/no/such/folder")
 
 
-def test_who_talks_rubbish_is_dropped_and_others_are_served(nurseries):
-    frames = nurseries.connect()
+def test_who_talks_rubbish_is_dropped_and_others_are_served(fork_servers):
+    frames = fork_servers.connect()
     frames.send(b"\xc1 rubbish")
     with pytest.raises(ConnectionClosed):
         frames.receive()
-    nurseries.warm()
+    fork_servers.warm()
 
 
-def test_a_nursery_retires_when_nobody_needs_it(tmp_path, guardian):
+def test_a_fork_server_retires_when_nobody_needs_it(tmp_path, watched_pid):
     path = tmp_path / "idle.sock"
     code = "from tfos_lab.node.forkserver.server import main; main()"
     options = ["--kind", "plain", "--socket", str(path), "--idle-s", "0.1"]
@@ -246,9 +248,9 @@ def test_a_nursery_retires_when_nobody_needs_it(tmp_path, guardian):
     assert not path.exists()
 
 
-def test_what_must_stand_before_the_import_chooses_the_nursery():
+def test_what_must_stand_before_the_import_chooses_the_fork_server():
     environ = {"TF_X": "1", "KERAS_BACKEND": "jax", "LD_LIBRARY_PATH": "/x", "HOME": "/h", "TF_CONFIG": "{}"}
-    assert fork_server.flavour_of(environ, {"ANY": "2"}) == {
+    assert fork_server.import_environ_of(environ, {"ANY": "2"}) == {
         "ANY": "2",
         "KERAS_BACKEND": "jax",
         "LD_LIBRARY_PATH": "/x",
@@ -262,7 +264,7 @@ def test_sockets_lie_in_a_folder_that_nobody_else_can_open(monkeypatch, short_fo
     assert root.parent == short_folder
     assert root.stat().st_mode & 0o777 == 0o700
     root.chmod(0o755)
-    with pytest.raises(NurseryUnavailable, match="can be opened by others; remove it, or set TMPDIR"):
+    with pytest.raises(ForkServerUnavailable, match="can be opened by others; remove it, or set TMPDIR"):
         scratch_root()
 
 
@@ -272,13 +274,13 @@ def test_a_deep_temporary_folder_does_not_break_unix_sockets(monkeypatch, tmp_pa
 
 
 def test_who_was_dropped_in_a_round_is_not_read_in_the_same_one():
-    from tfos_lab.node.forkserver.server import Nursery, _Client
+    from tfos_lab.node.forkserver.server import ForkServer, _Client
     from tfos_lab.transport.frames import FrameSocket
 
     ours, theirs = socket.socketpair()
     with theirs:
-        nursery = Nursery.__new__(Nursery)  # its signal handlers are not for this process
-        nursery._clients = set()
+        fork_server = ForkServer.__new__(ForkServer)  # its signal handlers are not for this process
+        fork_server._clients = set()
         client = _Client(FrameSocket(ours))
         client.frames.close()
-        nursery._read(client)
+        fork_server._read(client)

@@ -126,19 +126,19 @@ def train_on_batch(scope: Callable[[], Any], mine: slice, found: Found) -> None:
 
 def worker(rank: int, folder: Path, found: Found) -> None:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    with noted(found, "unmended_error"):
+    with noted(found, "unpatched_error"):
         train_on_shared_rows(strategy.scope, {})
-    found["mended"] = workers.mend_keras()
+    found["patched"] = workers.patch_keras()
     train_on_shared_rows(strategy.scope, found)
     train_on_batch(strategy.scope, slice(rank * BATCH, (rank + 1) * BATCH), found)
-    train_on_own_rows(strategy, rank, found)
+    train_on_presharded(strategy, rank, found)
     leave_foreign_rows_to_tensorflow(strategy, found)
     finish_in_step(strategy, rank, found)
     use_callbacks(strategy, folder / f"of-worker-{rank}", found)
     use_tf_keras(strategy, rank, found)
 
 
-def train_on_own_rows(strategy: Any, rank: int, found: Found) -> None:
+def train_on_presharded(strategy: Any, rank: int, found: Found) -> None:
     """Fed and padded rows: what is learned, which rows `fit` draws, and what it knows of the length."""
     drawn: list[int] = []
 
@@ -151,7 +151,7 @@ def train_on_own_rows(strategy: Any, rank: int, found: Found) -> None:
             return tuple(tf.identity(column) for column in rows)
 
     ids = tf.data.Dataset.range(1000 * rank, 1000 * rank + STEPS * BATCH).batch(BATCH, drop_remainder=True)
-    own_ids = workers.mark_as_own_rows(ids)
+    own_ids = workers.mark_as_presharded(ids)
     own = tf.data.Dataset.zip(own_ids, batches(*fed_rows(rank))).map(noting).prefetch(2)
     steps: list[int] = []
     count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
@@ -180,7 +180,7 @@ def leave_foreign_rows_to_tensorflow(strategy: Any, found: Found) -> None:
 
 def finish_in_step(strategy: Any, rank: int, found: Found) -> None:
     """Workers whose datasets differ in length: refused where that is known, and no wait for ever where it is not."""
-    own = workers.mark_as_own_rows(batches(*some_rows(STEPS * BATCH, seed=20 + rank)))
+    own = workers.mark_as_presharded(batches(*some_rows(STEPS * BATCH, seed=20 + rank)))
     with strategy.scope():
         model = small_model()
     model.fit(own, verbose=0, shuffle=False)  # now there is a step that asks nobody
@@ -206,7 +206,7 @@ def fit_generated(scope: Callable[[], Any], rank: int, *, knows_length: bool) ->
     dataset = tf.data.Dataset.from_generator(generate, output_signature=specs)
     if knows_length:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(STEPS))
-    own = workers.mark_as_own_rows(dataset.prefetch(2))
+    own = workers.mark_as_presharded(dataset.prefetch(2))
     with scope():
         model = small_model(build=False)
     history = model.fit(own, epochs=2, verbose=0, shuffle=False).history
@@ -222,7 +222,7 @@ def fit_with_many_steps_at_once(strategy: Any, own: tf.data.Dataset) -> Found:
 
 
 def use_callbacks(strategy: Any, folder: Path, found: Found) -> None:
-    own = workers.mark_as_own_rows(batches(*some_rows(2 * BATCH, seed=30)))
+    own = workers.mark_as_presharded(batches(*some_rows(2 * BATCH, seed=30)))
 
     def fit(epochs: int) -> keras.Model:
         with strategy.scope():
@@ -256,7 +256,7 @@ def use_tf_keras(strategy: Any, rank: int, found: Found) -> None:
     import tf_keras
 
     steps: list[int] = []
-    own = workers.mark_as_own_rows(batches(*some_rows(STEPS * BATCH, seed=40 + rank)))
+    own = workers.mark_as_presharded(batches(*some_rows(STEPS * BATCH, seed=40 + rank)))
     with strategy.scope():
         model = tf_keras.Sequential([tf_keras.layers.Flatten(), tf_keras.layers.Dense(10)])
         model.compile("adam", tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -269,7 +269,7 @@ def use_tf_keras(strategy: Any, rank: int, found: Found) -> None:
 
 
 def alone(folder: Path, found: Found) -> None:
-    found.update(mended_safely())
+    found.update(patched_safely())
     train_on_shared_rows(tf.distribute.get_strategy().scope, found)
     train_on_batch(tf.distribute.get_strategy().scope, slice(None), found)
     for name, knows in {"one_knows": True, "none_knows": False}.items():
@@ -317,25 +317,25 @@ def fit_with_parameter_servers() -> str | None:
     return noted_here["error"]
 
 
-def mended_safely() -> Found:
-    """What `mend_keras` says and leaves alone, in a process where nothing of TensorFlow has run yet."""
+def patched_safely() -> Found:
+    """What `patch_keras` says and leaves alone, in a process where nothing of TensorFlow has run yet."""
     from tensorflow.python.eager import context
 
-    unmended = keras.src.backend.tensorflow.trainer.reduce_per_replica
+    unpatched = keras.src.backend.tensorflow.trainer.reduce_per_replica
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    legacy = workers.mend_keras()
+    legacy = workers.patch_keras()
     del os.environ["TF_USE_LEGACY_KERAS"]
     version, keras.__version__ = keras.__version__, "3.16.0"
-    later = workers.mend_keras()
+    later = workers.patch_keras()
     keras.__version__ = version
-    untouched = keras.src.backend.tensorflow.trainer.reduce_per_replica is unmended
-    first = workers.mend_keras()
-    mended = keras.src.backend.tensorflow.trainer.reduce_per_replica
-    second = workers.mend_keras()
+    untouched = keras.src.backend.tensorflow.trainer.reduce_per_replica is unpatched
+    first = workers.patch_keras()
+    patched = keras.src.backend.tensorflow.trainer.reduce_per_replica
+    second = workers.patch_keras()
     return {
         "answers": {"legacy": legacy, "later": later, "first": first, "second": second},
         "untouched_until_needed": untouched,
-        "replaced_once": mended is keras.src.backend.tensorflow.trainer.reduce_per_replica is not unmended,
+        "replaced_once": patched is keras.src.backend.tensorflow.trainer.reduce_per_replica is not unpatched,
         "devices_untouched": context.context()._context_handle is None,
         "threads": threading.active_count(),
     }

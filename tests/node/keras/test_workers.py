@@ -83,24 +83,24 @@ def assert_same_weights(one: list[Any], other: list[Any], tolerance: float = TOL
 
 
 @pytest.mark.tensorflow
-def test_this_keras_cannot_train_on_workers_without_the_mending(workers: list[Found]) -> None:
+def test_this_keras_cannot_train_on_workers_without_the_patching(workers: list[Found]) -> None:
     for worker in workers:
-        assert worker["unmended_error"], (
-            f"Keras {worker['keras']} no longer needs the mending: narrow the version range "
-            f"(KERAS_TO_MEND in {keras_workers.__file__})"
+        assert worker["unpatched_error"], (
+            f"Keras {worker['keras']} no longer needs the patch: narrow the version range "
+            f"(KERAS_TO_PATCH in {keras_workers.__file__})"
         )
-        assert worker["mended"]
+        assert worker["patched"]
 
 
 @pytest.mark.tensorflow
-def test_mending_happens_once_and_only_where_it_is_needed(alone: Found) -> None:
+def test_patching_happens_once_and_only_where_it_is_needed(alone: Found) -> None:
     assert alone["answers"] == {"legacy": False, "later": False, "first": True, "second": True}
     assert alone["untouched_until_needed"]
     assert alone["replaced_once"]
 
 
 @pytest.mark.tensorflow
-def test_mending_before_a_fork_touches_no_device_and_starts_no_thread(alone: Found) -> None:
+def test_patching_before_a_fork_touches_no_device_and_starts_no_thread(alone: Found) -> None:
     assert alone["devices_untouched"]
     assert alone["threads"] == 1
 
@@ -146,7 +146,7 @@ def test_train_on_batch_takes_each_workers_half(workers: list[Found], alone: Fou
 
 
 @pytest.mark.tensorflow
-def test_fit_draws_exactly_the_workers_own_rows_each_epoch(workers: list[Found]) -> None:
+def test_fit_draws_exactly_the_workers_presharded_rows_each_epoch(workers: list[Found]) -> None:
     for rank, worker in enumerate(workers):
         rows = list(range(1000 * rank, 1000 * rank + STEPS * BATCH))
         assert worker["fit_drew"] == rows * EPOCHS
@@ -154,7 +154,7 @@ def test_fit_draws_exactly_the_workers_own_rows_each_epoch(workers: list[Found])
 
 
 @pytest.mark.tensorflow
-def test_fit_announces_the_steps_of_own_rows_and_keeps_their_shape(workers: list[Found]) -> None:
+def test_fit_announces_the_steps_of_presharded_rows_and_keeps_their_shape(workers: list[Found]) -> None:
     for worker in workers:
         assert worker["fit_steps"] == {"run": STEPS * EPOCHS, "announced": STEPS}
         assert worker["cardinality"] == STEPS
@@ -162,7 +162,7 @@ def test_fit_announces_the_steps_of_own_rows_and_keeps_their_shape(workers: list
 
 
 @pytest.mark.tensorflow
-def test_tf_keras_takes_own_rows_too(workers: list[Found]) -> None:
+def test_tf_keras_takes_presharded_rows_too(workers: list[Found]) -> None:
     for worker in workers:
         assert worker["tf_keras_steps"] == 2 * STEPS
 

@@ -33,9 +33,9 @@ class Stand:
             assert pieces, "it waits for nothing"
             sent.append(len(pieces))
             for piece in pieces:
-                self.files.obey(m.FileCredit("events", len(piece.data) + sender.PIECE_COST))
+                self.files.handle(m.FileCredit("events", len(piece.data) + sender.PIECE_COST))
                 if piece.checksum:
-                    self.files.obey(m.FileKept("events", piece.transfer))
+                    self.files.handle(m.FileKept("events", piece.transfer))
         return sent
 
 
@@ -70,7 +70,7 @@ def test_a_driver_that_sees_the_folder_gets_nothing_and_the_probe_is_gone(stand,
     assert not stand.files.settle()
     [found] = stand.said
     assert (tmp_path / found.probe).exists()
-    stand.files.obey(m.EventFilesWanted(limit_bytes=0))
+    stand.files.handle(m.EventFilesWanted(limit_bytes=0))
     assert stand.files.settle()
     assert stand.said == [found]
     assert not (tmp_path / found.probe).exists()
@@ -81,24 +81,24 @@ def test_files_are_sent_in_pieces_as_fast_as_they_are_kept(stand, tmp_path):
     write(tmp_path, "train/events.out.tfevents.1", data)
     write(tmp_path, "b.tfevents", b"x" * sender.PIECE_BYTES)
     stand.files.settle()
-    stand.files.obey(m.EventFilesWanted(limit_bytes=len(data) * 2))
+    stand.files.handle(m.EventFilesWanted(limit_bytes=len(data) * 2))
     sent = stand.settle()
     assert max(sent) * sender.PIECE_BYTES <= sender.WINDOW_BYTES + sender.PIECE_BYTES
     assert len(sent) >= 2
     assert stand.whole("train/events.out.tfevents.1") == data
     assert len(stand.whole("b.tfevents")) == sender.PIECE_BYTES
     assert [piece.name for piece in stand.pieces() if piece.checksum] == ["b.tfevents", "train/events.out.tfevents.1"]
-    assert stand.said[-1] == m.EventFilesSent(seat=3)
+    assert stand.said[-1] == m.EventFilesSent(rank=3)
 
 
 def test_what_is_too_much_stays(stand, tmp_path):
     write(tmp_path, "large.tfevents", b"x" * 100)
     write(tmp_path, "small.tfevents", b"x" * 10)
     stand.files.settle()
-    stand.files.obey(m.EventFilesWanted(limit_bytes=50))
+    stand.files.handle(m.EventFilesWanted(limit_bytes=50))
     stand.settle()
     assert [piece.name for piece in stand.pieces()] == ["small.tfevents"]
-    assert stand.said[-1] == m.EventFilesSent(seat=3, left_out=1, left_out_bytes=100)
+    assert stand.said[-1] == m.EventFilesSent(rank=3, left_out=1, left_out_bytes=100)
 
 
 def test_files_of_nodes_before_a_restart_come_after_those_of_the_last(tmp_path):
@@ -109,15 +109,15 @@ def test_files_of_nodes_before_a_restart_come_after_those_of_the_last(tmp_path):
         written_s = time.time() - age_s
         os.utime(write(tmp_path, name, b"x" * 10), (written_s, written_s))
     stand.files.settle()
-    stand.files.obey(m.EventFilesWanted(limit_bytes=100))
+    stand.files.handle(m.EventFilesWanted(limit_bytes=100))
     stand.settle()
     assert [piece.name for piece in stand.pieces()] == ["chief-0-restart-1/b.tfevents", "chief-0/a.tfevents"]
-    assert stand.said[-1] == m.EventFilesSent(seat=3, left_out=1, left_out_bytes=300)
+    assert stand.said[-1] == m.EventFilesSent(rank=3, left_out=1, left_out_bytes=300)
 
 
 def test_a_driver_that_does_not_answer_is_not_waited_for(stand, tmp_path, monkeypatch):
     monkeypatch.setattr(event_files, "PATIENCE_S", 0.0)
     write(tmp_path, "one.tfevents", b"x")
     assert stand.files.settle()
-    assert stand.said[-1] == m.EventFilesSent(seat=3, left_out=1, left_out_bytes=1)
+    assert stand.said[-1] == m.EventFilesSent(rank=3, left_out=1, left_out_bytes=1)
     assert [path.name for path in tmp_path.iterdir()] == ["one.tfevents"]

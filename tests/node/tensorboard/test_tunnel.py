@@ -10,7 +10,7 @@ from tests.node.conftest import PATIENCE_S
 from tfos_lab import messages as m
 from tfos_lab.node.tensorboard.tunnel import MAX_STREAMS, Tunnel
 
-SEAT = 2
+RANK = 2
 
 
 class Loop:
@@ -37,15 +37,15 @@ class Rig:
         self.said = []
         self.loop = Loop()
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(folder / "board"))
+        self.listener.bind(str(folder / "tensorboard"))
         self.listener.listen()
         self.listener.settimeout(PATIENCE_S)
-        self.tunnel = Tunnel(SEAT, self.said.append, self.loop)
-        self.tunnel._path = str(folder / "board")
-        self.tunnel._board = _NoBoard()
+        self.tunnel = Tunnel(RANK, self.said.append, self.loop)
+        self.tunnel._path = str(folder / "tensorboard")
+        self.tunnel._tensorboard = _NoTensorBoard()
 
     def open(self, number=1, window=100):
-        self.tunnel.obey(m.TunnelOpen(stream=number, window=window))
+        self.tunnel.handle(m.TunnelOpen(stream=number, window=window))
         connection, _ = self.listener.accept()
         connection.settimeout(PATIENCE_S)
         return connection
@@ -54,8 +54,8 @@ class Rig:
         return b"".join(message.data for message in self.said if isinstance(message, m.TunnelData))
 
 
-class _NoBoard:
-    words = nursery = type("Nothing", (), {"fileno": lambda self: -1})()
+class _NoTensorBoard:
+    words = fork_server = type("Nothing", (), {"fileno": lambda self: -1})()
 
     def close(self):
         pass
@@ -72,58 +72,58 @@ def rig(short_folder):
 
 def test_a_page_comes_in_windows_as_credit_is_given(rig):
     page = bytes(range(250))
-    board = rig.open(window=100)
-    board.sendall(page)
+    tensorboard = rig.open(window=100)
+    tensorboard.sendall(page)
     rig.loop.turn()
     rig.loop.turn()
     assert rig.sent() == page[:100]
     assert rig.loop.callbacks == {}, "without credit nothing is read"
-    rig.tunnel.obey(m.TunnelCredit(seat=SEAT, stream=1, size=100))
+    rig.tunnel.handle(m.TunnelCredit(rank=RANK, stream=1, size=100))
     rig.loop.turn()
-    rig.tunnel.obey(m.TunnelCredit(seat=SEAT, stream=1, size=100))
+    rig.tunnel.handle(m.TunnelCredit(rank=RANK, stream=1, size=100))
     rig.loop.turn()
     assert rig.sent() == page
-    board.close()
+    tensorboard.close()
     rig.loop.turn()
-    assert rig.said[-1] == m.TunnelClosed(seat=SEAT, stream=1)
+    assert rig.said[-1] == m.TunnelClosed(rank=RANK, stream=1)
 
 
 def test_a_request_reaches_tensorboard_and_is_acknowledged(rig):
-    board = rig.open()
-    rig.tunnel.obey(m.TunnelData(seat=SEAT, stream=1, offset=0, data=b"GET / "))
-    rig.tunnel.obey(m.TunnelData(seat=SEAT, stream=1, offset=6, data=b"HTTP/1.1"))
-    assert board.recv(100) == b"GET / HTTP/1.1"
+    tensorboard = rig.open()
+    rig.tunnel.handle(m.TunnelData(rank=RANK, stream=1, offset=0, data=b"GET / "))
+    rig.tunnel.handle(m.TunnelData(rank=RANK, stream=1, offset=6, data=b"HTTP/1.1"))
+    assert tensorboard.recv(100) == b"GET / HTTP/1.1"
     assert [message.size for message in rig.said if isinstance(message, m.TunnelCredit)] == [6, 8]
 
 
 def test_a_request_with_a_gap_closes_the_stream(rig):
-    board = rig.open()
-    rig.tunnel.obey(m.TunnelData(seat=SEAT, stream=1, offset=6, data=b"HTTP/1.1"))
-    assert board.recv(100) == b""
-    assert rig.said == [m.TunnelClosed(seat=SEAT, stream=1)]
+    tensorboard = rig.open()
+    rig.tunnel.handle(m.TunnelData(rank=RANK, stream=1, offset=6, data=b"HTTP/1.1"))
+    assert tensorboard.recv(100) == b""
+    assert rig.said == [m.TunnelClosed(rank=RANK, stream=1)]
 
 
 def test_who_does_not_read_is_not_waited_for(rig):
-    board = rig.open()
+    tensorboard = rig.open()
     size = 4 << 20
-    rig.tunnel.obey(m.TunnelData(seat=SEAT, stream=1, offset=0, data=b"x" * size))
+    rig.tunnel.handle(m.TunnelData(rank=RANK, stream=1, offset=0, data=b"x" * size))
     assert sum(message.size for message in rig.said if isinstance(message, m.TunnelCredit)) < size
     taken = 0
     while taken < size:
-        taken += len(board.recv(1 << 20))
+        taken += len(tensorboard.recv(1 << 20))
         rig.tunnel.flush()
     assert sum(message.size for message in rig.said if isinstance(message, m.TunnelCredit)) == size
 
 
 def test_too_many_streams_are_refused(rig):
-    boards = [rig.open(number) for number in range(MAX_STREAMS)]
-    rig.tunnel.obey(m.TunnelOpen(stream=MAX_STREAMS, window=100))
-    assert rig.said == [m.TunnelClosed(seat=SEAT, stream=MAX_STREAMS)]
-    for board in boards:
-        board.close()
+    tensorboards = [rig.open(number) for number in range(MAX_STREAMS)]
+    rig.tunnel.handle(m.TunnelOpen(stream=MAX_STREAMS, window=100))
+    assert rig.said == [m.TunnelClosed(rank=RANK, stream=MAX_STREAMS)]
+    for tensorboard in tensorboards:
+        tensorboard.close()
 
 
 def test_without_a_tensorboard_a_stream_ends_at_once(rig):
-    rig.tunnel._board = None
-    rig.tunnel.obey(m.TunnelOpen(stream=1, window=100))
-    assert rig.said == [m.TunnelClosed(seat=SEAT, stream=1)]
+    rig.tunnel._tensorboard = None
+    rig.tunnel.handle(m.TunnelOpen(stream=1, window=100))
+    assert rig.said == [m.TunnelClosed(rank=RANK, stream=1)]

@@ -4,7 +4,7 @@ __version__ = "0"
 
 
 class distribute:  # noqa: N801 - TensorFlow's own name
-    """What a nursery looks for."""
+    """What a fork server looks for."""
 
     class MultiWorkerMirroredStrategy:
         """A strategy that nobody uses."""

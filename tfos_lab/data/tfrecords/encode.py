@@ -46,10 +46,10 @@ def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         sizes += np.where(present, header_sizes + np.diff(offsets_of(content)), 0)
         # Where a row has no value, the header is left out as well.
         pieces += [header if content.null_count == 0 else compute.if_else(pa.array(present), header, _EMPTY), content]
-    openings, _ = by_length(sizes, lambda size: _FIRST + varint(size))
-    if not batch.num_columns or isinstance(openings, pa.Scalar):
-        openings = pa.array([openings.as_py()] * batch.num_rows, pa.large_binary())
-    return compute.binary_join_element_wise(openings, *pieces, _EMPTY, null_handling="replace", null_replacement="")
+    dataset_ids, _ = by_length(sizes, lambda size: _FIRST + varint(size))
+    if not batch.num_columns or isinstance(dataset_ids, pa.Scalar):
+        dataset_ids = pa.array([dataset_ids.as_py()] * batch.num_rows, pa.large_binary())
+    return compute.binary_join_element_wise(dataset_ids, *pieces, _EMPTY, null_handling="replace", null_replacement="")
 
 
 def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scalar, Array, pa.LargeBinaryArray]:
@@ -70,12 +70,12 @@ def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scal
 @functools.lru_cache(maxsize=4096)
 def _header(key: bytes, kind: Kind, size: int, *, tagged: bool) -> bytes:
     """Write all that stands before a feature's values: map entry, key, feature, list, and the list's own opening."""
-    opening = _FIRST + varint(size) if tagged and (size or kind is Kind.BYTES) else b""
-    size += len(opening)
+    dataset_id = _FIRST + varint(size) if tagged and (size or kind is Kind.BYTES) else b""
+    size += len(dataset_id)
     feature = bytes([kind << 3 | 2]) + varint(size)
     size += len(feature)
-    entry = _FIRST + varint(len(key)) + key + _SECOND + varint(size) + feature + opening
-    size += len(entry) - len(feature) - len(opening)
+    entry = _FIRST + varint(len(key)) + key + _SECOND + varint(size) + feature + dataset_id
+    size += len(entry) - len(feature) - len(dataset_id)
     return _FIRST + varint(size) + entry
 
 
@@ -114,8 +114,8 @@ def _content(leaves: pa.Array, row_offsets: Array, kind: Kind, *, tagged: bool) 
         case _:
             strings = _strings(leaves)
             if not tagged:
-                openings, _ = by_length(np.diff(offsets_of(strings)), lambda size: _FIRST + varint(size))
-                strings = compute.binary_join_element_wise(openings, strings, _EMPTY)
+                dataset_ids, _ = by_length(np.diff(offsets_of(strings)), lambda size: _FIRST + varint(size))
+                strings = compute.binary_join_element_wise(dataset_ids, strings, _EMPTY)
             return strings.buffers()[2] or b"", offsets_of(strings)[row_offsets]
 
 

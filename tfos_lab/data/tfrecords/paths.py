@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from pyarrow import fs
 
-from tfos_lab.data.file_systems import in_words, open_place
+from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.tfrecords.framing import starts_with_frame
 from tfos_lab.errors import ConfigError
 
@@ -51,12 +51,12 @@ def find_files(path: str) -> tuple[fs.FileSystem, list[Found]]:
 
     Names that begin with ``_`` or ``.`` are left out, as Spark does.
     """
-    with in_words(path):
+    with readable_errors(path):
         return _find(path)
 
 
 def _find(path: str) -> tuple[fs.FileSystem, list[Found]]:
-    system, plain = open_place(path)
+    system, plain = open_path(path)
     base = plain.rstrip("/") or "/"
     pattern = None
     if _WILD.search(base) and system.get_file_info(base).type == fs.FileType.NotFound:

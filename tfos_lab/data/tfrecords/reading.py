@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import fs
 
-from tfos_lab.data.file_systems import open_place
+from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.tfrecords.decode import count_values, decode
 from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, Kind, check_columns
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
@@ -146,7 +146,7 @@ def read_group(schema: StructType, group: Group | None) -> Iterator[pa.RecordBat
     """Read the files of one task."""
     target = _arrow_schema(schema)
     for path, plain, partition in group or []:
-        system, _ = open_place(path)
+        system, _ = open_path(path)
         stored = pa.schema([field for field in target if field.name not in partition])
         with _open_seen(system, plain) as stream:
             for frames in read_frames(stream, plain):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tfos_lab.data.frames import active_session, path_in_full
-from tfos_lab.data.spark_errors import our_own_words
+from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
 from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
 from tfos_lab.errors import ConfigError
@@ -69,7 +69,7 @@ def write_tfrecords(
         raise ConfigError(problems)
     ensure_registered(df.sparkSession)
     writer = df.write.format(FORMAT).option("mode", mode).option("compression", compression or "none")
-    with our_own_words(df.sparkSession):
+    with raises_own_errors(df.sparkSession):
         writer.option("partitionBy", json.dumps(columns)).mode("overwrite" if mode == "overwrite" else "append").save(
             path_in_full(path, df.sparkSession)
         )
@@ -129,7 +129,7 @@ def read_tfrecords(
         reader = reader.option("sample", sample)
     if str(session.conf.get("spark.sql.python.filterPushdown.enabled", "false")).lower() == "true":
         reader = reader.option("pushFilters", value=True)
-    with our_own_words(session):
+    with raises_own_errors(session):
         df = reader.load(paths[0] if len(paths) == 1 else paths)
         df.schema  # noqa: B018 - a Spark Connect session infers it now, and not within the user's next call
     return df

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyarrow import compute, fs
 
 from tfos_lab.core.paths import absolute
-from tfos_lab.data.file_systems import in_words, open_place
+from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.tfrecords.encode import encode
 from tfos_lab.data.tfrecords.feature_types import check_columns, check_folders
@@ -75,7 +75,7 @@ def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool)
     if not kept:
         raise ConfigError([f"partition_by={', '.join(write.partition_by)}: leaves no column to write"])
     check_columns({"fields": kept})
-    with in_words(write.path):
+    with readable_errors(write.path):
         system, base = _open(write.path)
         info = system.get_file_info(base)
     if info.type == fs.FileType.File:
@@ -91,7 +91,7 @@ def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool)
         existed=info.type != fs.FileType.NotFound,
     )
     # Made here and not by tasks: one that Spark is still to stop cannot write again after `abort`.
-    with in_words(write.path, "write to"):
+    with readable_errors(write.path, "write to"):
         system.create_dir(f"{base}/{job.staging}", recursive=True)
         _touch(system, f"{base}/{job.staging}/{_IS_ON}")
     return job
@@ -119,7 +119,7 @@ def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, atte
 
 def commit(job: WriteJob, written: Sequence[Written]) -> None:
     """Move all files into place; ``_SUCCESS`` says that all are there."""
-    with in_words(job.path, "write to"):
+    with readable_errors(job.path, "write to"):
         system, base = _open(job.path)
         old = _entries(system, base) if job.overwrite else []
         for folder in sorted({final.rpartition("/")[0] for _, final in written}):
@@ -145,7 +145,7 @@ def abort(job: WriteJob, written: Sequence[Written]) -> None:
 
 
 def _open(path: str) -> tuple[fs.FileSystem, str]:
-    system, base = open_place(path)
+    system, base = open_path(path)
     return system, base.rstrip("/") or "/"
 
 

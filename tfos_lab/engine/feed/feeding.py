@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tfos_lab.engine.feed.request import FeedRequest
-    from tfos_lab.engine.generation import Attempt
+    from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.messages import TlsIdentity
 
@@ -55,63 +55,63 @@ class Feeding:
 
     def feed(self, request: FeedRequest) -> None:
         """Feed rows to all training nodes; returns when all are stored with them."""
-        from tfos_lab.engine.feed.job import AttemptLost
+        from tfos_lab.engine.feed.job import GenerationLost
 
         known = False
         while True:
             self._cluster.wait_until_running()
-            attempt = self._cluster.attempt
+            generation = self._cluster.generation
             try:
-                self.catch_up(attempt)
+                self.catch_up(generation)
                 with self.lock:
                     if not known:
                         self._requests.append(request)
                         known = True
-                self.catch_up(attempt)
+                self.catch_up(generation)
                 return
-            except AttemptLost:
-                self._cluster.wait_for_attempt(attempt.number + 1)
+            except GenerationLost:
+                self._cluster.wait_for_generation(generation.number + 1)
 
-    def catch_up(self, attempt: Attempt) -> None:
-        """Give the nodes of an attempt all feeds that they have not had.
+    def catch_up(self, generation: Generation) -> None:
+        """Give the nodes of a generation all feeds that they have not had.
 
         Raises
         ------
-        AttemptLost
-            If a node is lost meanwhile, and another attempt follows.
+        GenerationLost
+            If a node is lost meanwhile, and another generation follows.
         """
         from tfos_lab.engine.feed.job import FeedJob
 
         with self.lock:
-            while attempt.feeds < len(self._requests):
-                request = self._requests[attempt.feeds]
-                FeedJob(self._cluster, attempt, request, self.tls_identity(attempt)).run()
-                attempt.feeds += 1
-            attempt.caught_up = True
-            self.pass_on_end(attempt)
+            while generation.feeds < len(self._requests):
+                request = self._requests[generation.feeds]
+                FeedJob(self._cluster, generation, request, self.tls_identity(generation)).run()
+                generation.feeds += 1
+            generation.caught_up = True
+            self.pass_on_end(generation)
 
     def end(self) -> None:
         """Tell the nodes that no further rows will come; what was fed can be read to its end."""
         self._ended = True
-        self.pass_on_end(self._cluster.attempt)
+        self.pass_on_end(self._cluster.generation)
 
-    def pass_on_end(self, attempt: Attempt) -> None:
-        """Tell the nodes of an attempt, once they have been fed all there is."""
-        if self._ended and attempt.caught_up and all(stream.is_over for stream in self.streams):
+    def pass_on_end(self, generation: Generation) -> None:
+        """Tell the nodes of a generation, once they have been fed all there is."""
+        if self._ended and generation.caught_up and all(stream.is_over for stream in self.streams):
             with contextlib.suppress(OSError):
-                attempt.server.request(lambda _now_s: attempt.ledger.end())
+                generation.server.request(lambda _now_s: generation.feed_state.end())
 
     def settle(self) -> None:
         """Wait until the streams have ended, which they do when the cluster has."""
         for stream in self.streams:
             stream.join(_SETTLE_S)
 
-    def tls_identity(self, attempt: Attempt) -> TlsIdentity | None:
+    def tls_identity(self, generation: Generation) -> TlsIdentity | None:
         """Return the certificate and key of the nodes' endpoints for rows, made when first asked for.
 
         None where the nodes are on this machine: they are reached by unix sockets.
         """
-        if attempt.launcher.name != "spark":
+        if generation.launcher.name != "spark":
             return None
         if self._tls is None:
             from tfos_lab.engine.feed.certificates import make_identity

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tfos_lab.engine.feed.feeding import Feeding
-    from tfos_lab.engine.generation import Attempt
+    from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.lifecycle import Lifecycle
 
 _OPEN_TIMEOUT_S = 30.0
@@ -61,7 +61,7 @@ class Inference:
 
     def _frame(self, df: DataFrame, columns: list[str] | None, schema: Any) -> tuple[DataFrame, list[str]]:
         cluster = self._cluster
-        if cluster.attempt.launcher.name == "inline":
+        if cluster.generation.launcher.name == "inline":
             raise ConfigError(
                 ["inference: inline answers on the very thread that computes the results; use local='processes'"]
             )
@@ -72,7 +72,7 @@ class Inference:
             raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="answer rows")
         with self._lock:
             plan, wide = self._plan(df, columns, asked)
-            cluster.attempt.launcher.free_slots()
+            cluster.generation.launcher.free_slots()
             wanted = self._wanted(wide, plan, schema)
             plan = msgspec.structs.replace(plan, inference=next(self._numbers))
         return _results(df, wide, plan, wanted), list(wanted.names)
@@ -87,7 +87,7 @@ class Inference:
             raise ConfigError([f"columns: {first}; choose with columns=[...], or start another cluster for them"])
         self._columns = described
         schema = asked.schema.json()
-        tls = self._feeding.tls_identity(self._cluster.attempt)
+        tls = self._feeding.tls_identity(self._cluster.generation)
         wide, positions = widen(df, columns)
         plan = InferencePlan(
             cluster=self._cluster.name,
@@ -102,23 +102,23 @@ class Inference:
         return plan, wide
 
     def _open(self, schema: str, tls: Any) -> dict[int, list[str]]:
-        attempt = self._cluster.attempt
-        ledger = attempt.ledger
-        self._wait_for_readers(attempt)
-        attempt.server.request(lambda _now_s: ledger.open_inference(schema, self._token, tls))
+        generation = self._cluster.generation
+        feed_state = generation.feed_state
+        self._wait_for_readers(generation)
+        generation.server.request(lambda _now_s: feed_state.open_inference(schema, self._token, tls))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
-            if len(ledger.answering) == len(ledger.seats):
-                return dict(ledger.answering)
+            if len(feed_state.answering) == len(feed_state.ranks):
+                return dict(feed_state.answering)
             if self._cluster.state == "failed":
                 raise self._cluster.failure()
             time.sleep(_STEP_S)
         raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
 
-    def _wait_for_readers(self, attempt: Attempt) -> None:
+    def _wait_for_readers(self, generation: Generation) -> None:
         """Wait until it is known which nodes answer: beside parameter servers, workers may serve the chief instead."""
         deadline = time.monotonic() + _DECIDE_TIMEOUT_S
-        while undecided := attempt.ledger.undecided:
+        while undecided := generation.feed_state.undecided:
             if self._cluster.state == "failed":
                 raise self._cluster.failure()
             if self._cluster.ended:
@@ -126,7 +126,7 @@ class Inference:
             if time.monotonic() > deadline:
                 raise FeedTimeout(reason=never_asked(undecided, _DECIDE_TIMEOUT_S))
             time.sleep(_STEP_S)
-        if not attempt.ledger.seats:
+        if not generation.feed_state.ranks:
             raise FeedError(reason=NOBODY_READS)
 
     # ---- what results are like --------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class Inference:
         except Exception as error:
             if self._cluster.state == "failed":
                 raise self._cluster.failure() from error
-            reason = spark_session.own_words_in(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
+            reason = spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
             raise FeedError(reason=reason) from error
         finally:
             note.cancel()

@@ -20,11 +20,11 @@ from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
     from tfos_lab.engine.feed.request import FeedRequest
-    from tfos_lab.engine.generation import Attempt
+    from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.engine.state.feed_state import Feed
 
-_SCHEMA = "partition long, attempt string, rows long"
+_SCHEMA = "partition long, generation string, rows long"
 _STEP_S = 0.1
 _ASK_SPARK_S = 0.5
 _OPEN_TIMEOUT_S = 30.0
@@ -34,17 +34,19 @@ _CANCEL_TIMEOUT_S = 5.0
 _CAUSE_PATIENCE_S = 2.0
 
 
-class AttemptLost(Exception):
+class GenerationLost(Exception):
     """A node was lost in the middle of a feed, and the nodes are started again."""
 
 
 class FeedJob:
-    """One feed to the nodes of one attempt, from its opening to its end."""
+    """One feed to the nodes of one generation, from its opening to its end."""
 
-    def __init__(self, cluster: Lifecycle, attempt: Attempt, request: FeedRequest, tls: m.TlsIdentity | None) -> None:
+    def __init__(
+        self, cluster: Lifecycle, generation: Generation, request: FeedRequest, tls: m.TlsIdentity | None
+    ) -> None:
         self._cluster = cluster
-        self._attempt = attempt
-        self._ledger = attempt.ledger
+        self._generation = generation
+        self._feed_state = generation.feed_state
         self._request = request
         self._frame = request.frame
         self._timeout_s = request.timeout_s
@@ -59,18 +61,18 @@ class FeedJob:
 
     def run(self) -> Feed:
         """Feed, wait until every row that Spark produced has been committed, and return the feed's books."""
-        server = self._attempt.server
+        server = self._generation.server
         feed = self._open()
         try:
-            self._attempt.launcher.free_slots()
+            self._generation.launcher.free_slots()
             self._run_job(feed)
             self._wait_until_complete(feed)
             return feed
         except BaseException as error:
             reason = _reason_to_read_no_further(error)
-            server.request(lambda _now_s: self._ledger.abort(feed.number, reason))
+            server.request(lambda _now_s: self._feed_state.abort(feed.number, reason))
             if isinstance(error, FeedError):
-                self._attempt.fail(Failure("feed", type(error).__name__, reason))
+                self._generation.fail(Failure("feed", type(error).__name__, reason))
                 self._settle()
             raise
 
@@ -82,9 +84,9 @@ class FeedJob:
 
     def _open(self) -> Feed:
         """Open every node's endpoint and wait for all of them."""
-        ledger, asked = self._ledger, self._request
-        before = ledger.current
-        opening = m.FeedOpen(
+        feed_state, asked = self._feed_state, self._request
+        before = feed_state.current
+        dataset_id = m.FeedOpen(
             feed=-1,
             epochs=asked.epochs,
             remainder=asked.remainder,
@@ -95,11 +97,11 @@ class FeedJob:
             spool_bytes=asked.spool_bytes,
         )
         self._wait_for_readers()
-        self._attempt.server.request(lambda _now_s: ledger.open(opening, asked.source))
+        self._generation.server.request(lambda _now_s: feed_state.open(dataset_id, asked.source))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
-            feed = ledger.current
-            if feed is not None and feed is not before and len(feed.locations) == len(feed.seats):
+            feed = feed_state.current
+            if feed is not None and feed is not before and len(feed.locations) == len(feed.ranks):
                 return feed
             self._check_cluster()
             self._refuse_if_nobody_reads()
@@ -112,27 +114,27 @@ class FeedJob:
         while True:
             self._check_cluster()
             self._refuse_if_nobody_reads()
-            undecided = self._ledger.undecided
+            undecided = self._feed_state.undecided
             if not undecided:
                 break
             if time.monotonic() > deadline:
                 raise FeedTimeout(reason=never_asked(undecided, self._timeout_s))
             time.sleep(_OPEN_STEP_S)
-        if not self._ledger.seats:
+        if not self._feed_state.ranks:
             raise FeedError(reason=NOBODY_READS)
 
     def _refuse_if_nobody_reads(self) -> None:
         """Begin no feed whose rows would partly be read by nobody. What is under way ends early instead (`_watch`)."""
-        if returned := self._ledger.returned:
-            state = "done" if self._attempt.state == "done" else f"half done ({', '.join(returned)} returned)"
+        if returned := self._feed_state.returned:
+            state = "done" if self._generation.state == "done" else f"half done ({', '.join(returned)} returned)"
             raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
 
     def _run_job(self, feed: Feed) -> None:
         """Run Spark's job on a thread of its own, so that an interrupt or a failing node can cancel it."""
         thread = threading.Thread(target=self._collect, args=(feed,), name=f"tfos-feed-{self._cluster.id}", daemon=True)
         thread.start()
-        ledger, server = self._ledger, self._attempt.server
-        server.request(lambda now_s: ledger.foresee(feed.number, None, now_s))
+        feed_state, server = self._feed_state, self._generation.server
+        server.request(lambda now_s: feed_state.foresee(feed.number, None, now_s))
         try:
             stopped = self._watch(thread, feed)
         except BaseException:
@@ -140,27 +142,27 @@ class FeedJob:
             raise
         if stopped:
             self._cancel(thread)
-            server.request(lambda now_s: ledger.cut(feed.number, now_s))
-            self._note_early_end(feed)
+            server.request(lambda now_s: feed_state.cut(feed.number, now_s))
+            self._record_early_end(feed)
             return
         if self._error is not None:
             self._look_for_a_cause()
             raise FeedError(reason=_reason(self._error)) from self._error
         rows = self._rows or []
         total, partitions = sum(row["rows"] for row in rows), len(rows)
-        server.request(lambda now_s: ledger.job_done(feed.number, total, partitions, now_s))
+        server.request(lambda now_s: feed_state.job_done(feed.number, total, partitions, now_s))
 
-    def _note_early_end(self, feed: Feed) -> None:
-        if self._ledger.stopped_by is None and not self._request.stream:
-            done, names = len(feed.committed), ", ".join(self._ledger.returned)
+    def _record_early_end(self, feed: Feed) -> None:
+        if self._feed_state.stopped_by is None and not self._request.stream:
+            done, names = len(feed.committed), ", ".join(self._feed_state.returned)
             self._cluster.note(f"the feed ended early, after {done} of its partitions, as {names} returned")
 
     def _is_unwanted(self) -> bool:
         """Whether a node wants no more rows: it has said so, or its function has returned."""
-        return self._ledger.stopped_by is not None or bool(self._ledger.returned)
+        return self._feed_state.stopped_by is not None or bool(self._feed_state.returned)
 
     def _look_for_a_cause(self) -> None:
-        """A node that is gone makes Spark's job fail, too, and the roster hears of it a moment later."""
+        """A node that is gone makes Spark's job fail, too, and the cluster state hears of it a moment later."""
         deadline = time.monotonic() + _CAUSE_PATIENCE_S
         while "Flight" in str(self._error) and time.monotonic() < deadline:
             self._check_cluster()
@@ -175,7 +177,7 @@ class FeedJob:
             if self._is_unwanted():
                 return True
             self._ask_spark(feed)
-            now = (self._ledger.moves, self._ended_tasks)
+            now = (self._feed_state.moves, self._ended_tasks)
             if now != moves:
                 moves, moved_s = now, time.monotonic()
             self._check_patience(time.monotonic() - moved_s)
@@ -192,7 +194,7 @@ class FeedJob:
             return
         partitions, self._ended_tasks = told
         if partitions != feed.foreseen_partitions:
-            self._attempt.server.request(lambda now_s: self._ledger.foresee(feed.number, partitions, now_s))
+            self._generation.server.request(lambda now_s: self._feed_state.foresee(feed.number, partitions, now_s))
 
     def _cancel(self, thread: threading.Thread) -> None:
         spark_session.cancel_tagged(self._frame.sparkSession, self._tag)
@@ -223,7 +225,7 @@ class FeedJob:
 
     def _wait_until_complete(self, feed: Feed) -> None:
         deadline = time.monotonic() + self._timeout_s
-        while feed.state == "open" and self._attempt.state != "done":
+        while feed.state == "open" and self._generation.state != "done":
             self._check_cluster()
             if time.monotonic() > deadline:
                 raise FeedTimeout(reason=f"rows were stored but not committed within {self._timeout_s:g} s")
@@ -236,9 +238,9 @@ class FeedJob:
 
     def _check_cluster(self) -> None:
         """A node that has failed, or a cluster that has been stopped, ends the feed."""
-        state = self._attempt.state
+        state = self._generation.state
         if state == "restarting":
-            raise AttemptLost(self._attempt.roster.reason)
+            raise GenerationLost(self._generation.cluster_state.reason)
         if state == "failed":
             raise self._cluster.failure()
         if state in ("stopped", "stopping"):
@@ -255,4 +257,4 @@ def _reason_to_read_no_further(error: BaseException) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, TfosError):
         return str(error)
-    return spark_session.own_words_in(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
+    return spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"

@@ -25,7 +25,7 @@ _DSTREAM = (
 
 @dataclass(frozen=True)
 class FeedRequest:
-    """What the nodes are to be fed; kept, so that those of another attempt can be given it too.
+    """What the nodes are to be fed; kept, so that those of another generation can be given it too.
 
     ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its micro-batches.
     """

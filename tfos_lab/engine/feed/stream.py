@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
-from tfos_lab.engine.feed.job import AttemptLost, FeedJob
+from tfos_lab.engine.feed.job import FeedJob, GenerationLost
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.cluster_state import OVER
 from tfos_lab.engine.state.instructions import Failure
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.feed.request import FeedRequest
-    from tfos_lab.engine.generation import Attempt
+    from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.engine.state.feed_state import Feed
 
@@ -122,29 +122,29 @@ class StreamFeed:
     def _feed_rows(self, request: FeedRequest) -> None:
         while True:
             self._cluster.wait_until_running()
-            attempt = self._cluster.attempt
+            generation = self._cluster.generation
             try:
                 with self._feeding.lock:
-                    feed = FeedJob(self._cluster, attempt, request, self._feeding.tls_identity(attempt)).run()
+                    feed = FeedJob(self._cluster, generation, request, self._feeding.tls_identity(generation)).run()
                     self._has_fed = True
-                self._wait_until_read(attempt, feed)
+                self._wait_until_read(generation, feed)
                 return
-            except AttemptLost:
-                self._cluster.wait_for_attempt(attempt.number + 1)
+            except GenerationLost:
+                self._cluster.wait_for_generation(generation.number + 1)
 
-    def _wait_until_read(self, attempt: Attempt, feed: Feed) -> None:
-        while feed.total_rows and len(feed.read_by) < len(feed.seats):
-            if attempt.state == "restarting":
-                raise AttemptLost
-            if self._is_unwanted(attempt):
+    def _wait_until_read(self, generation: Generation, feed: Feed) -> None:
+        while feed.total_rows and len(feed.read_by) < len(feed.ranks):
+            if generation.state == "restarting":
+                raise GenerationLost
+            if self._is_unwanted(generation):
                 raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
             time.sleep(_STEP_S)
 
-    def _is_unwanted(self, attempt: Attempt) -> bool:
+    def _is_unwanted(self, generation: Generation) -> bool:
         """Whether the nodes want no more rows, or there are none that could."""
-        with attempt.server.lock:
-            nodes = [attempt.roster.views[seat].state for seat in attempt.ledger.seats]
-            stopped = attempt.ledger.stopped_by is not None
+        with generation.server.lock:
+            nodes = [generation.cluster_state.views[rank].state for rank in generation.feed_state.ranks]
+            stopped = generation.feed_state.stopped_by is not None
         return stopped or self._cluster.ended or any(state in OVER for state in nodes)
 
     # ---- the watcher ------------------------------------------------------------------------------------------------
@@ -153,19 +153,19 @@ class StreamFeed:
         """End the query when nobody wants its rows; fail the cluster when the query fails."""
         try:
             while self.is_active:
-                attempt = self._cluster.attempt
-                if attempt.state != "restarting" and self._is_unwanted(attempt):
+                generation = self._cluster.generation
+                if generation.state != "restarting" and self._is_unwanted(generation):
                     self._ending.set()
                     self.query.stop()
                 time.sleep(_STEP_S * 2)
             self._feed_columns()
         finally:
             self._over.set()
-        self._feeding.pass_on_end(self._cluster.attempt)
+        self._feeding.pass_on_end(self._cluster.generation)
         error = self.query.exception()
         if error is not None and not self._ending.is_set():
-            reason = spark_session.own_words_in(error) or f"the stream failed: {spark_session.cause_of(error)}"
-            self._cluster.attempt.fail(Failure("feed", "FeedError", reason))
+            reason = spark_session.own_error_text(error) or f"the stream failed: {spark_session.cause_of(error)}"
+            self._cluster.generation.fail(Failure("feed", "FeedError", reason))
 
     def _feed_columns(self) -> None:
         """Let the nodes see the columns of a stream that has ended before its first row, as of an empty table."""

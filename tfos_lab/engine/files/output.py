@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import OWN_MARK
-from tfos_lab.engine.files.receiver import FileKeeper
+from tfos_lab.engine.files.receiver import FileReceiver
 from tfos_lab.engine.state.events import Event, NodeView, OutputProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
 
@@ -27,7 +27,7 @@ _EVENT_S = 0.25
 class _Bringing:
     """What one node brings."""
 
-    def __init__(self, node: NodeView, files: FileKeeper, place: str) -> None:
+    def __init__(self, node: NodeView, files: FileReceiver, place: str) -> None:
         self.node = node
         self.files = files
         self.place = place
@@ -45,7 +45,7 @@ class _Bringing:
         )
 
 
-class OutputKeeper:
+class OutputReceiver:
     """The output of one cluster.
 
     Parameters
@@ -81,7 +81,7 @@ class OutputKeeper:
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """The seats of nodes on other hosts that have not brought all of their output yet."""
+        """The ranks of nodes on other hosts that have not brought all of their output yet."""
         return tuple(self._coming)
 
     def folder_of(self, node: str, *, is_chief: bool) -> Path | None:
@@ -93,31 +93,31 @@ class OutputKeeper:
     def handle(self, message: m.FromAgent, node: NodeView, now_s: float) -> list[Instruction]:
         """Take in what an agent says; return what to do."""
         match message:
-            case m.OutputOpened(seat=seat, place=place):
-                self._open(seat, node, place)
-            case m.OutputComes(seat=seat, size_bytes=size_bytes) if seat in self._coming:
-                self._coming[seat].total_bytes += size_bytes
-            case m.FilePiece(seat=seat, folder="output"):
-                return self._keep(message, now_s) if seat in self._coming else []
-            case m.OutputGone(seat=seat, names=names) if seat in self._coming:
-                self._coming[seat].files.remove(names)
-            case m.OutputSent(seat=seat) if seat in self._coming:
+            case m.OutputOpened(rank=rank, place=place):
+                self._open(rank, node, place)
+            case m.OutputComes(rank=rank, size_bytes=size_bytes) if rank in self._coming:
+                self._coming[rank].total_bytes += size_bytes
+            case m.FilePiece(rank=rank, folder="output"):
+                return self._keep(message, now_s) if rank in self._coming else []
+            case m.OutputGone(rank=rank, names=names) if rank in self._coming:
+                self._coming[rank].files.remove(names)
+            case m.OutputSent(rank=rank) if rank in self._coming:
                 return self._finish(message, now_s)
         return []
 
-    def _open(self, seat: int, node: NodeView, place: str) -> None:
+    def _open(self, rank: int, node: NodeView, place: str) -> None:
         home = self.folder_of(node.node, is_chief=node.is_chief)
         if home is None:
             return
         self._is_used = True
-        if place and seat not in self._coming:
-            part = self.home.with_name(f".{self.home.name}-{seat}.part")
-            self._coming[seat] = _Bringing(node, FileKeeper(home, part, self.limit_bytes), place)
+        if place and rank not in self._coming:
+            part = self.home.with_name(f".{self.home.name}-{rank}.part")
+            self._coming[rank] = _Bringing(node, FileReceiver(home, part, self.limit_bytes), place)
 
     def _keep(self, piece: m.FilePiece, now_s: float) -> list[Instruction]:
         self.moved_at = time.monotonic()
-        bringing = self._coming[piece.seat]
-        answers: list[Instruction] = [SendTo(piece.seat, answer) for answer in bringing.files.take(piece)]
+        bringing = self._coming[piece.rank]
+        answers: list[Instruction] = [SendTo(piece.rank, answer) for answer in bringing.files.take(piece)]
         bringing.size_bytes += len(piece.data)
         bringing.total_bytes = max(bringing.total_bytes, bringing.size_bytes)
         self._show()
@@ -125,7 +125,7 @@ class OutputKeeper:
         return [*answers, Publish(bringing.progress(now_s))] if is_due else answers
 
     def _finish(self, sent: m.OutputSent, now_s: float) -> list[Instruction]:
-        bringing = self._coming.pop(sent.seat)
+        bringing = self._coming.pop(sent.rank)
         bringing.files.drop()
         name, host = bringing.node.node, bringing.node.host
         if sent.left_out:

@@ -23,7 +23,7 @@ _MAX_DEPTH = 32
 _MAX_NAME = 255
 
 
-class FileKeeper:
+class FileReceiver:
     """Who writes the files of one node and one of its folders.
 
     Parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import Seat
+from tfos_lab.core.roles import NodeSpec
 from tfos_lab.errors import TfosError
 from tfos_lab.messages import DriverAddress
 
@@ -17,14 +17,14 @@ class LaunchPlan:
     """What a launcher is given.
 
     ``shared_dir`` is a folder that nodes on several hosts must all see, or "".
-    ``fail(error, reason)``, ``lose(seat, why)`` and ``lose_executor(executor, why)`` are how it tells the cluster that
+    ``fail(error, reason)``, ``lose(rank, why)`` and ``lose_executor(executor, why)`` are how it tells the cluster that
     nodes cannot come, or have gone; ``executors()`` names the executors that nodes live on; ``free_slots()`` has all
     agents give their Spark task slots back.
     """
 
     cluster_id: str
     config: ClusterConfig
-    seats: list[Seat]
+    node_specs: list[NodeSpec]
     driver: DriverAddress
     shared_dir: str
     fail: Callable[[TfosError | None, str], None]
@@ -43,7 +43,7 @@ class Launcher(Protocol):
         ...
 
     def launch(self) -> None:
-        """Start one agent for each seat; returns when all are on their way, or `cancel` was called meanwhile."""
+        """Start one agent for each rank; returns when all are on their way, or `cancel` was called meanwhile."""
         ...
 
     def run_here(self) -> None:
@@ -54,7 +54,7 @@ class Launcher(Protocol):
         """Make sure that a feed job finds task slots, although nodes run; does nothing where there are no slots."""
         ...
 
-    def hear_of_end(self, executor: str) -> None:
+    def on_executor_end(self, executor: str) -> None:
         """A node has seen its executor end; does nothing where there are no executors."""
         ...
 

@@ -21,33 +21,33 @@ from tfos_lab.errors import TfosError
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
 from tfos_lab.node.scratch import Scratch
-from tfos_lab.node.session import Station
+from tfos_lab.node.session import NodeSession
 from tfos_lab.payload.packing import unpack
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.transport.link import Link
 
-_RELEASE_TIMEOUT_S = 10.0
+_START_TIMEOUT_S = 10.0
 
 
 class InlineLauncher:
-    """One seat, taken by this process itself."""
+    """One rank, taken by this process itself."""
 
     name = "inline"
 
     def __init__(self, plan: LaunchPlan, call: tuple[Any, Any] | None = None) -> None:
         self._plan = plan
         self._call = call
-        self._released = threading.Event()
-        self._release: m.Release | None = None
-        self._station: Station | None = None
+        self._started = threading.Event()
+        self._start: m.Start | None = None
+        self._session: NodeSession | None = None
         self._has_run = False
         self._cancelled = False
-        self._agent = _InlineAgent(plan, self._on_release)
+        self._agent = _InlineAgent(plan, self._on_start)
 
-    def _on_release(self, release: m.Release, station_end: FrameSocket) -> None:
-        self._release = release
-        self._station = Station(station_end, release, leave_when_alone=False)
-        self._released.set()
+    def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
+        self._start = start
+        self._session = NodeSession(session_end, start, leave_when_alone=False)
+        self._started.set()
 
     def launch(self) -> None:
         """Start the agent thread."""
@@ -55,37 +55,37 @@ class InlineLauncher:
 
     def run_here(self) -> None:
         """Run the function now, on this thread; what it raises is raised here, unwrapped."""
-        if self._has_run or not self._released.wait(_RELEASE_TIMEOUT_S) or self._cancelled:
+        if self._has_run or not self._started.wait(_START_TIMEOUT_S) or self._cancelled:
             return
         self._has_run = True
-        assert self._release is not None
-        assert self._station is not None
-        map_fun, args = self._call or unpack(self._release.payload)
-        station = self._station
-        station.context.args = args
-        station.say_running()
+        assert self._start is not None
+        assert self._session is not None
+        map_fun, args = self._call or unpack(self._start.payload)
+        session = self._session
+        session.context.args = args
+        session.send_running()
         try:
-            value = call_map_fun(map_fun, args, station.context)
+            value = call_map_fun(map_fun, args, session.context)
         except NodeServed:
             value = None
         except BaseException as error:
-            station.say_ended(m.Outcome(kind="raised", error=type(error).__name__, message=str(error)))
+            session.send_ended(m.Outcome(kind="raised", error=type(error).__name__, message=str(error)))
             raise
         outcome = returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
-        station.say_ended(outcome)
+        session.send_ended(outcome)
         if outcome.kind == "raised":
             raise TfosError(reason=outcome.message)
 
     def free_slots(self) -> None:
         """This process takes no Spark slot."""
 
-    def hear_of_end(self, executor: str) -> None:
+    def on_executor_end(self, executor: str) -> None:
         """There are no executors."""
 
     def cancel(self) -> None:
         """See that a function that has not begun never does."""
         self._cancelled = True
-        self._released.set()
+        self._started.set()
 
     def hint(self) -> str:
         """Nothing can be missing."""
@@ -94,20 +94,20 @@ class InlineLauncher:
     def close(self) -> None:
         """End the agent thread; may be called twice."""
         self._agent.close()
-        if self._station is not None:
-            self._station.close()
+        if self._session is not None:
+            self._session.close()
 
 
 class _InlineAgent:
     """What `tfos_lab.node.agent` is to a child, for the kernel itself: no process, no log, the same words."""
 
-    def __init__(self, plan: LaunchPlan, on_release: Any) -> None:
-        self._on_release = on_release
+    def __init__(self, plan: LaunchPlan, on_start: Any) -> None:
+        self._on_start = on_start
         self._link = Link(plan.driver, f"inline/{plan.cluster_id}".encode())
         self._scratch = Scratch(scratch_root(), plan.cluster_id, 0)
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
-        self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_station)
+        self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
 
@@ -119,47 +119,47 @@ class _InlineAgent:
         poller = zmq.Poller()
         for source in (self._link.socket, self._control.fileno(), self._feeds.fileno()):
             poller.register(source, zmq.POLLIN)
-        self._send(m.Reserve(seat=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
+        self._send(m.Reserve(rank=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
                              executor="this kernel", gpus=[]))  # fmt: skip
-        beat_s = 0.0
+        heartbeat_s = 0.0
         while not self._leaving.is_set():
             ready = {source for source, _ in poller.poll(200)}
             if self._link.socket in ready:
                 for data in self._link.receive():
-                    self._obey(m.decode_to_agent(data))
+                    self._handle(m.decode_to_agent(data))
             if self._control.fileno() in ready and not self._relay():
                 poller.unregister(self._control.fileno())
             if self._feeds.fileno() in ready:
                 self._feeds.pump()
-            if time.monotonic() - beat_s > 1.0:
-                beat_s = time.monotonic()
-                self._send(m.Beat(seat=0, spooled_bytes=self._feeds.spooled_bytes))
+            if time.monotonic() - heartbeat_s > 1.0:
+                heartbeat_s = time.monotonic()
+                self._send(m.Heartbeat(rank=0, spooled_bytes=self._feeds.spooled_bytes))
         self._feeds.close()
         self._control.close()
         self._link.close()
         self._scratch.remove()
 
-    def _obey(self, message: m.ToAgent) -> None:
+    def _handle(self, message: m.ToAgent) -> None:
         match message:
-            case m.Release():
-                self._on_release(message, FrameSocket(self._theirs))
+            case m.Start():
+                self._on_start(message, FrameSocket(self._theirs))
             case m.Stop():
-                self._send(m.Ended(seat=0, outcome=m.Outcome(kind="stopped")))
-                self._send(m.Drained(seat=0))
+                self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
+                self._send(m.Drained(rank=0))
             case m.Finish():
-                self._send_to_station(message)
-                self._send(m.Drained(seat=0))
-            case m.Goodbye():
+                self._send_to_session(message)
+                self._send(m.Drained(rank=0))
+            case m.Shutdown():
                 self._leaving.set()
-            case m.Alive() | m.LogCredit() | m.FreeSlot():
+            case m.HeartbeatAck() | m.LogCredit() | m.FreeSlot():
                 pass
             case _:
-                self._feeds.obey(message)
+                self._feeds.handle(message)
 
     def _relay(self) -> bool:
         try:
             for data, _ in self._control.available():
-                if self._feeds.hear_child(m.decode_from_agent(data)):
+                if self._feeds.on_child_message(m.decode_from_agent(data)):
                     self._link.send(data)
         except (ConnectionClosed, OSError):
             return False
@@ -168,7 +168,7 @@ class _InlineAgent:
     def _send(self, message: m.FromAgent) -> None:
         self._link.send(m.encode(message))
 
-    def _send_to_station(self, message: m.ToAgent) -> None:
+    def _send_to_session(self, message: m.ToAgent) -> None:
         try:
             self._control.send(m.encode(message))
         except (ConnectionClosed, OSError):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.roles import Seat
+from tfos_lab.core.roles import NodeSpec
 from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.engine.launchers.gpus import share_out_gpus
 from tfos_lab.errors import LaunchFailed
@@ -24,7 +24,7 @@ _KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
 
 
 def kernel_owner() -> str:
-    """Return whose the nurseries of this process are."""
+    """Return whose the fork servers of this process are."""
     return f"kernel-{os.getpid()}"
 
 
@@ -34,42 +34,42 @@ def kernel_environ() -> dict[str, str]:
 
 
 class LocalLauncher:
-    """Forks an agent per seat from this machine's plain nursery, and holds each one's life by a connection."""
+    """Forks an agent per rank from this machine's plain fork server, and holds each one's life by a connection."""
 
     name = "local"
 
     def __init__(self, plan: LaunchPlan) -> None:
         self._plan = plan
-        self._seats: dict[int, FrameSocket] = {}
+        self._connections: dict[int, FrameSocket] = {}
         self._selector = selectors.DefaultSelector()
         self._closing = threading.Event()
         self._cancelled = False
-        self._thread = threading.Thread(target=self._watch, name=f"tfos-seats-{plan.cluster_id}", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"tfos-ranks-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
-        """Fork the agents; TensorFlow's nursery is warmed beside them."""
-        gpus = share_out_gpus(self._plan.config.gpus, len(self._plan.seats))
+        """Fork the agents; TensorFlow's fork server is warmed beside them."""
+        gpus = share_out_gpus(self._plan.config.gpus, len(self._plan.node_specs))
         environ = kernel_environ()
         try:
             warm_local(environ, dict(self._plan.config.env))
-            for seat in self._plan.seats:
+            for spec in self._plan.node_specs:
                 if self._cancelled:
                     break
-                self._fork_agent(seat, gpus[seat.index], environ)
+                self._fork_agent(spec, gpus[spec.rank], environ)
         except OSError as error:
-            begun = f"{len(self._seats)} of {len(self._plan.seats)} nodes were on their way"
+            begun = f"{len(self._connections)} of {len(self._plan.node_specs)} nodes were on their way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
         finally:
             self._thread.start()  # who also lets go of those that were forked
 
-    def _fork_agent(self, seat: Seat, gpus: list[str] | None, environ: dict[str, str]) -> None:
-        spec = LaunchSpec(
+    def _fork_agent(self, spec: NodeSpec, gpus: list[str] | None, environ: dict[str, str]) -> None:
+        launch = LaunchSpec(
             cluster_id=self._plan.cluster_id,
-            seat=seat.index,
-            node=seat.node,
+            rank=spec.rank,
+            node=spec.node,
             driver=self._plan.driver,
             owner=kernel_owner(),
-            guardian=os.getpid(),
+            watched_pid=os.getpid(),
             executor="this machine",
             gpus=gpus,
             extra_env=dict(self._plan.config.env),
@@ -77,27 +77,27 @@ class LocalLauncher:
             cwd=str(Path.cwd()),
             sys_path=[path or str(Path.cwd()) for path in sys.path],
         )
-        request = SpawnRequest("agent", msgspec.msgpack.encode(spec), os.getpid())
+        request = SpawnRequest("agent", msgspec.msgpack.encode(launch), os.getpid())
         frames = fork_server.connect(kernel_owner(), "plain", {}, environ)
         frames.send(msgspec.msgpack.encode(request))
-        self._seats[seat.index] = frames
-        self._selector.register(frames, selectors.EVENT_READ, seat.index)
+        self._connections[spec.rank] = frames
+        self._selector.register(frames, selectors.EVENT_READ, spec.rank)
 
     def _watch(self) -> None:
-        """Notice agents that end without having said goodbye."""
+        """Notice agents that end without having said shutdown."""
         while not self._closing.is_set() and self._selector.get_map():
             for key, _ in self._selector.select(timeout=0.2):
-                self._hear(key.data, self._seats[key.data])
-        for frames in self._seats.values():
+                self._hear(key.data, self._connections[key.data])
+        for frames in self._connections.values():
             frames.close()
         self._selector.close()
 
-    def _hear(self, seat: int, frames: FrameSocket) -> None:
+    def _hear(self, rank: int, frames: FrameSocket) -> None:
         try:
             replies = [fork_server.reply_decoder.decode(data) for data, _ in frames.available()]
         except (ConnectionClosed, OSError):
             self._selector.unregister(frames)
-            self._plan.lose(seat, "the process that its agent was forked from has ended")
+            self._plan.lose(rank, "the process that its agent was forked from has ended")
             return
         for reply in replies:
             match reply:
@@ -105,7 +105,7 @@ class LocalLauncher:
                     self._plan.fail(None, f"no agent could be started on this machine: {reason}")
                 case ExitedReply(code=code):
                     self._selector.unregister(frames)
-                    self._plan.lose(seat, f"its agent ended with code {code}")
+                    self._plan.lose(rank, f"its agent ended with code {code}")
                 case _:
                     pass
 
@@ -115,7 +115,7 @@ class LocalLauncher:
     def free_slots(self) -> None:
         """Nodes on this machine take no Spark slots."""
 
-    def hear_of_end(self, executor: str) -> None:
+    def on_executor_end(self, executor: str) -> None:
         """There are no executors."""
 
     def cancel(self) -> None:
@@ -135,7 +135,7 @@ class LocalLauncher:
 
 
 def warm_local(environ: dict[str, str], extra_env: dict[str, str]) -> None:
-    """Start this machine's two nurseries, without waiting for their imports."""
-    flavour = fork_server.flavour_of(environ, extra_env)
-    fork_server.warm(kernel_owner(), "tensorflow", flavour, environ, os.getpid())
+    """Start this machine's two fork servers, without waiting for their imports."""
+    import_environ = fork_server.import_environ_of(environ, extra_env)
+    fork_server.warm(kernel_owner(), "tensorflow", import_environ, environ, os.getpid())
     fork_server.warm(kernel_owner(), "plain", {}, environ, os.getpid())

@@ -1,6 +1,6 @@
 """The `spark` launcher: one task per node on the session's executors, through the DataFrame API.
 
-Classic sessions and Spark Connect share this one path. Each task starts its node's agent and holds the seat. When a
+Classic sessions and Spark Connect share this one path. Each task starts its node's agent and holds the rank. When a
 feed needs the slots, the tasks hand over to the agents and return, and the agents then live and die with their
 executor's JVM and the driver's heartbeat. Where Spark takes idle executors back, the tasks' results stay cached on
 them until the cluster ends: Spark leaves executors alone that hold cached data.
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _HAND_OVER_TIMEOUT_S = 20.0
 # A Connect server that does not answer is asked again and again, for minutes.
 _UNPERSIST_TIMEOUT_S = 5.0
-_SCHEMA = "seat long, ended string"
+_SCHEMA = "rank long, ended string"
 _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason: (.*)")
 _LOST_AGENT = re.compile(re.escape(LOST_AGENT_MARK) + r"(\d+): (.*)")
 
 
 class SparkLauncher:
-    """One Spark job whose tasks are the nodes' seats."""
+    """One Spark job whose tasks are the nodes' ranks."""
 
     name = "spark"
 
@@ -52,7 +52,7 @@ class SparkLauncher:
 
     def launch(self) -> None:
         """Check slots and executors, then start the job on a thread of its own."""
-        wanted = len(self._plan.seats)
+        wanted = len(self._plan.node_specs)
         slots = spark_session.await_slots(self._spark, wanted)
         if slots is not None and slots.free < wanted:
             raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total)
@@ -64,22 +64,22 @@ class SparkLauncher:
 
     def _run_job(self) -> None:
         plan, spark = self._plan, self._spark
-        wanted = len(plan.seats)
+        wanted = len(plan.node_specs)
         template = LaunchSpec(
             cluster_id=plan.cluster_id,
-            seat=-1,
+            rank=-1,
             node="",
             driver=plan.driver,
             owner=spark_session.owner_of(spark),
-            guardian=0,
+            watched_pid=0,
             extra_env=dict(plan.config.env),
             shared_dir=plan.shared_dir,
         )
         task = make_task(
             "tfos_lab.node.spark_task",
-            "seat_task",
+            "node_task",
             msgspec.msgpack.encode(template),
-            [seat.node for seat in plan.seats],
+            [spec.node for spec in plan.node_specs],
             plan.config.gpus,
         )
         dynamic = spark_session.allocates_dynamically(spark)
@@ -106,10 +106,12 @@ class SparkLauncher:
             plan.lose(int(lost_agent[1]), lost_agent[2])
         else:
             mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
-            cause = spark_session.own_words_in(error) or f"Spark ended the nodes' job: {spark_session.cause_of(error)}"
+            cause = (
+                spark_session.own_error_text(error) or f"Spark ended the nodes' job: {spark_session.cause_of(error)}"
+            )
             plan.fail(mismatch, str(mismatch or cause))
-        for seat in plan.seats:
-            plan.lose(seat.index, "Spark has ended its task")
+        for spec in plan.node_specs:
+            plan.lose(spec.rank, "Spark has ended its task")
 
     def run_here(self) -> None:
         """Nothing runs in the kernel."""
@@ -127,9 +129,9 @@ class SparkLauncher:
                 f"{_HAND_OVER_TIMEOUT_S:g} s"
             )
 
-    def hear_of_end(self, executor: str) -> None:
+    def on_executor_end(self, executor: str) -> None:
         """A node has seen its executor end: ask Spark why."""
-        self._watch.hear_of_end(executor)
+        self._watch.on_executor_end(executor)
 
     def cancel(self) -> None:
         """Take back what Spark has not begun, and a look at the executors; nodes that run end with their agents."""

@@ -16,7 +16,7 @@ from tfos_lab.engine.state.events import LogText
 from tfos_lab.messages import LogRecord
 
 
-class LogKeeper:
+class LogWriter:
     """One file per node; bytes are kept as they came, events carry them as text.
 
     Parameters
@@ -64,14 +64,14 @@ class LogKeeper:
             kept, reason = -len(gap), error.strerror or str(error)
         if kept < len(data):
             self._missing[node] = len(data) - kept if kept >= 0 else missing + len(data)
-            self._tell_once(node, reason)
+            self._notify_once(node, reason)
 
     def _file_of(self, node: str) -> io.FileIO:
         if node not in self._files:
             self._files[node] = self.path(node).open("ab", buffering=0)
         return self._files[node]
 
-    def _tell_once(self, node: str, reason: str) -> None:
+    def _notify_once(self, node: str, reason: str) -> None:
         if not self._told:
             self._told = True
             self._tell(

@@ -64,7 +64,7 @@ class ExecutorWatch(threading.Thread):
         self._seen: set[str] = set()
         self._told: set[str] = set()
 
-    def hear_of_end(self, executor: str) -> None:
+    def on_executor_end(self, executor: str) -> None:
         """A node has seen its executor end; safe from any thread."""
         self._heard.append(executor)
         self._woken.set()
@@ -107,7 +107,7 @@ class ExecutorWatch(threading.Thread):
         if reason is None:
             return "its executor has ended, and Spark does not say why"
         timeout = spark_session.conf(self._spark, _IDLE_TIMEOUT)
-        return words_for_removal(reason, timeout if spark_session.allocates_dynamically(self._spark) else "")
+        return removal_text(reason, timeout if spark_session.allocates_dynamically(self._spark) else "")
 
 
 def executors_of(spark: SparkSession) -> set[str] | None:
@@ -150,7 +150,7 @@ def removal_of(spark: SparkSession, executor: str) -> str | None:
     return None
 
 
-def words_for_removal(reason: str, idle_timeout: str) -> str:
+def removal_text(reason: str, idle_timeout: str) -> str:
     """Say why Spark has removed an executor.
 
     Parameters

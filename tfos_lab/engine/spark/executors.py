@@ -22,7 +22,7 @@ _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MIS
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _MISSING = re.compile(re.escape(MISSING_MARK) + r"(.+?) \(host ([^,]+),")
 
-# Applications whose executors were looked at, with the flavours that were warmed there.
+# Applications whose executors were looked at, with the modes that were warmed there.
 _checked: set[tuple[str, str]] = set()
 
 

@@ -81,7 +81,7 @@ def is_local(spark: SparkSession) -> bool:
 
 
 def owner_of(spark: SparkSession) -> str:
-    """Return whose the executors' nurseries are: the Spark application."""
+    """Return whose the executors' fork servers are: the Spark application."""
     return conf(spark, "spark.app.id") or str(getattr(spark, "session_id", "spark"))
 
 
@@ -103,7 +103,7 @@ _SETTLED_S = 2.0
 _LEAVING_S = 3.0
 _POLL_S = 0.05
 # What a task of ours says, and words of lines that tell a cause.
-_OWN_WORDS = ("FeedError: ", "tfos_lab: ")
+_OWN_ERROR = ("FeedError: ", "tfos_lab: ")
 # How a line of a traceback begins that shows our source, not our words.
 _SOURCE = "raise "
 _TELLING = ("Error", "Exception", "Failure")
@@ -235,10 +235,10 @@ def cancel_tagged(spark: SparkSession, tag: str) -> None:
             spark.sparkContext.cancelJobsWithTag(tag)
 
 
-def own_words_in(error: Exception) -> str | None:
+def own_error_text(error: Exception) -> str | None:
     """Return what a task of ours said in Spark's error, if anything."""
     for line in _lines_of(error):
-        for mark in _OWN_WORDS:
+        for mark in _OWN_ERROR:
             if mark in line and not line.startswith(_SOURCE):
                 return line[line.index(mark) + len(mark) :]
     return None

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfos_lab import messages as m
-from tfos_lab.core.roles import Seat, chief_of, cluster_spec
+from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeView, StateChanged
-from tfos_lab.engine.state.instructions import Failure, Instruction, Over, Publish, ReleaseAll, SendTo
+from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 
 LOST_AFTER_S = 15.0
 # Ticks come five times a second; a longer pause is the driver's own.
@@ -31,11 +31,11 @@ ENDING = (*OVER, "stopping", "restarting")
 
 
 class _Node:
-    """What the roster knows of one seat; ``brings`` says that its output is to come from another host."""
+    """What the cluster state knows of one rank; ``brings`` says that its output is to come from another host."""
 
-    def __init__(self, seat: Seat, *, is_chief: bool) -> None:
-        self.seat = seat
-        self.view = NodeView(node=seat.node, job_name=seat.job_name, task_index=seat.task_index, is_chief=is_chief)
+    def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
+        self.spec = spec
+        self.view = NodeView(node=spec.node, job_name=spec.job_name, task_index=spec.task_index, is_chief=is_chief)
         self.heard_s: float | None = None
         self.outcome: m.Outcome | None = None
         self.drained = False
@@ -45,25 +45,25 @@ class _Node:
     @property
     def awaited(self) -> bool:
         """Whether the run goes on until this node's function has ended."""
-        return self.seat.trains and self.view.state != "serving"
+        return self.spec.trains and self.view.state != "serving"
 
 
-class Roster:
+class ClusterState:
     """The life of one cluster, decided in one place.
 
     Parameters
     ----------
-    seats : list of Seat
+    node_specs : list of NodeSpec
         Who takes part.
     grace_s : float
         Seconds between SIGTERM and SIGKILL when nodes are ended.
     may_restart : bool
-        Whether another attempt follows if a node is lost.
+        Whether another generation follows if a node is lost.
     """
 
-    def __init__(self, seats: list[Seat], *, grace_s: float, may_restart: bool = False) -> None:
-        chief = chief_of(seats)
-        self._nodes = [_Node(seat, is_chief=seat == chief) for seat in seats]
+    def __init__(self, node_specs: list[NodeSpec], *, grace_s: float, may_restart: bool = False) -> None:
+        chief = chief_of(node_specs)
+        self._nodes = [_Node(spec, is_chief=spec == chief) for spec in node_specs]
         self._grace_s = grace_s
         self._may_restart = may_restart
         self._state = "launching"
@@ -92,31 +92,31 @@ class Roster:
 
     @property
     def views(self) -> tuple[NodeView, ...]:
-        """All nodes, in seat order."""
+        """All nodes, in rank order."""
         return tuple(node.view for node in self._nodes)
 
     @property
     def outcomes(self) -> dict[str, m.Outcome]:
         """How each node that has ended, ended."""
-        return {node.seat.node: node.outcome for node in self._nodes if node.outcome is not None}
+        return {node.spec.node: node.outcome for node in self._nodes if node.outcome is not None}
 
     @property
     def missing(self) -> list[str]:
         """Nodes that have not reserved."""
-        return [node.seat.node for node in self._nodes if node.view.state == "waiting"]
+        return [node.spec.node for node in self._nodes if node.view.state == "waiting"]
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
         """Take one agent's message in; return what must now be done."""
-        node = self._nodes[message.seat] if 0 <= message.seat < len(self._nodes) else None
+        node = self._nodes[message.rank] if 0 <= message.rank < len(self._nodes) else None
         if node is None:
             return []
         node.heard_s = now_s
         node.view = replace(node.view, last_beat_s=now_s)
         match message:
-            case m.Beat():
-                return [SendTo(message.seat, m.Alive())]
+            case m.Heartbeat():
+                return [SendTo(message.rank, m.HeartbeatAck())]
             case m.Reserve():
                 return self._reserve(node, message, now_s)
             case m.Progressed(state=state, pid=pid):
@@ -129,16 +129,16 @@ class Roster:
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
             case m.OutputOpened() | m.FilePiece() | m.OutputSent():
-                return self._note_output(node, message, now_s)
+                return self._record_output(node, message, now_s)
             case m.Drained():
                 node.drained = True
-                return [SendTo(message.seat, m.Goodbye()), *self._when_drained(now_s)]
+                return [SendTo(message.rank, m.Shutdown()), *self._when_drained(now_s)]
         return []
 
     def _reserve(self, node: _Node, message: m.Reserve, now_s: float) -> list[Instruction]:
         if node.view.state not in ("waiting", "reserved"):
-            # Spark retried a task whose node had already begun: two processes cannot share a seat.
-            return [SendTo(message.seat, m.Stop(grace_s=0.0)), SendTo(message.seat, m.Goodbye())]
+            # Spark retried a task whose node had already begun: two processes cannot share a rank.
+            return [SendTo(message.rank, m.Stop(grace_s=0.0)), SendTo(message.rank, m.Shutdown())]
         # Spark may retry a task: the newer address replaces the lost one.
         node.view = replace(
             node.view,
@@ -149,18 +149,18 @@ class Roster:
         )
         instructions = self._node_state(node, "reserved", now_s)
         if self._state in ENDING:
-            return [*instructions, SendTo(message.seat, m.Stop(grace_s=0.0))]
+            return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
         instructions += self._cluster_state("reserving", now_s)
         if not self.missing:
-            spec = cluster_spec([n.seat for n in self._nodes], {n.seat.index: n.view.address for n in self._nodes})
-            instructions += [ReleaseAll(spec), *self._cluster_state("starting", now_s)]
+            spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
+            instructions += [StartAll(spec), *self._cluster_state("starting", now_s)]
         return instructions
 
     def _progress(self, node: _Node, state: str, pid: int, now_s: float) -> list[Instruction]:
         if node.view.state in OVER:
             return []
         node.view = replace(node.view, pid=pid or node.view.pid)
-        # The nursery's word that a child has been forked may come after the child's own first word.
+        # The fork server's word that a child has been forked may come after the child's own first word.
         is_late = PROGRESS.index(state) < PROGRESS.index(node.view.state)
         instructions = [] if is_late else self._node_state(node, state, now_s)
         begun = ("running", "serving", *OVER)
@@ -174,14 +174,14 @@ class Roster:
         node.view = replace(node.view, step=message.step, total_steps=total, metrics=metrics)
         event = MetricsReported(
             time_s=message.time_s,
-            node=node.seat.node,
+            node=node.spec.node,
             step=message.step,
             total_steps=message.total_steps,
             metrics=message.metrics,
         )
         return [Publish(event)]
 
-    def _note_output(
+    def _record_output(
         self, node: _Node, message: m.OutputOpened | m.FilePiece | m.OutputSent, now_s: float
     ) -> list[Instruction]:
         match message:
@@ -191,8 +191,8 @@ class Roster:
                 self._brought_s = now_s
             case m.OutputSent():
                 node.brings = False
-                goodbye = [SendTo(node.seat.index, m.Goodbye())] if node.view.state == "lost" else []
-                return [*goodbye, *self._when_drained(now_s)]
+                shutdown = [SendTo(node.spec.rank, m.Shutdown())] if node.view.state == "lost" else []
+                return [*shutdown, *self._when_drained(now_s)]
         return []
 
     # ---- endings ----------------------------------------------------------------------------------------------------
@@ -207,13 +207,13 @@ class Roster:
             return begun + self._node_state(node, "done", now_s) + self._when_all_returned(now_s)
         if outcome.kind == "stopped" or self._state == "stopping" or self._finishing:
             return self._node_state(node, "done" if self._finishing else "stopped", now_s)
-        failure = _failure_of(node.seat.node, outcome)
+        failure = _failure_of(node.spec.node, outcome)
         instructions = self._node_state(node, "failed", now_s, detail=f"{failure.kind}: {_first_line(failure.message)}")
         return instructions + self._fail(failure, now_s, consequence=outcome.consequence)
 
     def _fail(self, failure: Failure, now_s: float, *, consequence: bool) -> list[Instruction]:
         if self.failure is not None:
-            self._note_another(failure, consequence=consequence)
+            self._record_another(failure, consequence=consequence)
             return []
         if consequence and self._others_alive():
             if self._suspect is None:
@@ -239,7 +239,7 @@ class Roster:
         reason = self._reason if state == "failed" else ""
         return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
 
-    def _note_another(self, failure: Failure, *, consequence: bool) -> None:
+    def _record_another(self, failure: Failure, *, consequence: bool) -> None:
         assert self.failure is not None
         same = (failure.kind, failure.message) == (self.failure.kind, self.failure.message)
         if same and not consequence:
@@ -256,7 +256,7 @@ class Roster:
             return []
         self._ended_s = now_s
         self._finishing = True
-        return [SendTo(node.seat.index, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
+        return [SendTo(node.spec.rank, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
 
     def _when_drained(self, now_s: float) -> list[Instruction]:
         if self._over or not all(self._is_gone(node, now_s) for node in self._nodes):
@@ -276,8 +276,8 @@ class Roster:
         self._over = True
         never_came = [node for node in self._nodes if node.view.state == "waiting"]
         gone = [change for node in never_came for change in self._node_state(node, "stopped", now_s)]
-        late = [SendTo(node.seat.index, m.Goodbye()) for node in self._nodes if node.brings]
-        return [*gone, *late, *self._cluster_state(state, now_s), Over()]
+        late = [SendTo(node.spec.rank, m.Shutdown()) for node in self._nodes if node.brings]
+        return [*gone, *late, *self._cluster_state(state, now_s), Finished()]
 
     # ---- requests and time ------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class Roster:
         return instructions + self._when_drained(now_s)
 
     def abandon(self, now_s: float) -> list[Instruction]:
-        """No other attempt follows after all: the user has stopped the cluster between two of them."""
+        """No other generation follows after all: the user has stopped the cluster between two of them."""
         return self._cluster_state("stopped", now_s) if self._state == "restarting" else []
 
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
@@ -310,7 +310,7 @@ class Roster:
         for node in self._nodes:
             silent_s = now_s - node.heard_s if node.heard_s is not None else 0.0
             if silent_s > LOST_AFTER_S and not node.drained and node.view.state != "lost":
-                instructions += self.lose(node.seat.index, f"not heard of for {silent_s:.0f} s", now_s)
+                instructions += self.lose(node.spec.rank, f"not heard of for {silent_s:.0f} s", now_s)
         if self._suspect is not None and now_s - self._suspect[1] > CONSEQUENCE_PATIENCE_S:
             instructions += self._convict(self._suspect[0], now_s)
         if any(node.view.state == "lost" and node.brings for node in self._nodes):
@@ -335,22 +335,22 @@ class Roster:
                 if node.heard_s is not None:
                     node.heard_s += away_s
 
-    def lose(self, seat: int, why: str, now_s: float) -> list[Instruction]:
+    def lose(self, rank: int, why: str, now_s: float) -> list[Instruction]:
         """A node has gone without a word: its agent, its executor or its host."""
-        node = self._nodes[seat]
+        node = self._nodes[rank]
         if node.drained or node.view.state == "lost":
             return []
         was_over = node.view.state in OVER
         instructions = self._node_state(node, "lost", now_s, detail=why)
         # Its agent may be alive and merely out of sight: then it is to leave.
         node.lost_s = now_s
-        instructions.append(SendTo(seat, m.Stop(grace_s=0.0)))
+        instructions.append(SendTo(rank, m.Stop(grace_s=0.0)))
         if not node.brings:
-            instructions.append(SendTo(seat, m.Goodbye()))
+            instructions.append(SendTo(rank, m.Shutdown()))
         if not was_over and self._state not in ENDING and not self._finishing:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
-            failure = Failure(node.seat.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
+            failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
             instructions += self._fail(failure, now_s, consequence=False)
         return instructions + self._when_drained(now_s)
 
@@ -358,13 +358,13 @@ class Roster:
 
     def _stop_nodes(self, grace_s: float, reason: str = "") -> list[Instruction]:
         stop = m.Stop(grace_s=grace_s, reason=reason)
-        return [SendTo(node.seat.index, stop) for node in self._nodes if not node.drained]
+        return [SendTo(node.spec.rank, stop) for node in self._nodes if not node.drained]
 
     def _node_state(self, node: _Node, state: str, now_s: float, detail: str = "") -> list[Instruction]:
         if node.view.state == state:
             return []
         node.view = replace(node.view, state=state, detail=detail)
-        return [Publish(NodeChanged(time_s=now_s, node=node.seat.node, state=state, detail=detail))]
+        return [Publish(NodeChanged(time_s=now_s, node=node.spec.node, state=state, detail=detail))]
 
     def _cluster_state(self, state: str, now_s: float) -> list[Instruction]:
         if self._state == state:

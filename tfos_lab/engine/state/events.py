@@ -159,7 +159,7 @@ class NodeView:
 
 
 @dataclass(frozen=True)
-class BoardStatus:
+class TensorBoardStatus:
     """How a run's TensorBoard is.
 
     ``state`` is ``starting`` (beside the chief), ``ready``, or ``gone`` (from beside the chief, ``reason`` says why:
@@ -177,7 +177,7 @@ class ClusterView:
     ``state`` is one of ``launching``, ``reserving``, ``starting``, ``running``, ``restarting``, ``stopping``, ``done``,
     ``failed``, ``stopped``. ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to
     start again, and when all of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the
-    address of Spark's own pages, where there are any; ``board`` tells of TensorBoard where the run has one.
+    address of Spark's own pages, where there are any; ``tensorboard`` tells of TensorBoard where the run has one.
     """
 
     cluster_id: str
@@ -193,4 +193,4 @@ class ClusterView:
     reason: str = ""
     notes: tuple[str, ...] = ()
     spark_ui: str = ""
-    board: BoardStatus | None = None
+    tensorboard: TensorBoardStatus | None = None

@@ -1,8 +1,8 @@
 """The rules of feeding: which rows count, when a feed is complete, and how many steps all nodes take.
 
-A pure state machine beside the roster, called by the server's thread. Each partition is committed once, by the first
-attempt that has stored all its rows; when Spark's job is over, what was committed must add up to what Spark produced.
-Once the rows of each node and their batch sizes are known, one number of steps is agreed on for all of them.
+A pure state machine beside the cluster state, called by the server's thread. Each partition is committed once, by the
+first attempt that has stored all its rows; when Spark's job is over, what was committed must add up to what Spark
+produced. Once the rows of each node and their batch sizes are known, one number of steps is agreed on for all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Feed:
     """One feed's books."""
 
     number: int
-    seats: list[int]
+    ranks: list[int]
     remainder: str
     epochs: int
     source: int = 0
@@ -60,13 +60,13 @@ class Answered:
     partitions: int = 0
 
 
-class FeedLedger:
+class FeedState:
     """All feeds of one cluster, one open at a time.
 
     Parameters
     ----------
     names : dict of int to str
-        The nodes that train, by seat: those that are fed, unless they say that they only serve others.
+        The nodes that train, by rank: those that are fed, unless they say that they only serve others.
     lock_step : bool
         Whether they must all take the same number of steps (not under parameter servers).
     resumes : bool
@@ -78,21 +78,21 @@ class FeedLedger:
         self._lock_step = lock_step
         self._resumes = resumes
         self._readers = Readers(names, all_read=lock_step)
-        self._openings: dict[int, dict[int, m.DatasetOpened]] = {}
+        self._opened: dict[int, dict[int, m.DatasetOpened]] = {}
         self._feeds: list[Feed] = []
         self._answered: dict[int, Answered] = {}
         self._ended = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._returned: set[int] = set()
-        self._told_unread = False
+        self._unread_published = False
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
 
     @property
-    def seats(self) -> list[int]:
+    def ranks(self) -> list[int]:
         """The nodes that are fed."""
-        return self._readers.seats
+        return self._readers.ranks
 
     @property
     def undecided(self) -> list[str]:
@@ -109,7 +109,7 @@ class FeedLedger:
     @property
     def returned(self) -> list[str]:
         """The nodes whose function has returned: nobody reads their rows any more."""
-        return [name for seat, name in self._names.items() if seat in self._returned]
+        return [name for rank, name in self._names.items() if rank in self._returned]
 
     @property
     def current(self) -> Feed | None:
@@ -118,13 +118,13 @@ class FeedLedger:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def open(self, opening: m.FeedOpen, source: int = 0) -> list[Instruction]:
-        """Begin a feed: every training node opens an endpoint. The ledger gives the feed its number."""
+    def open(self, dataset_id: m.FeedOpen, source: int = 0) -> list[Instruction]:
+        """Begin a feed: every training node opens an endpoint. The feed state gives the feed its number."""
         number = len(self._feeds)
-        feed = Feed(number, self.seats, opening.remainder, opening.epochs, source, opening.stream)
+        feed = Feed(number, self.ranks, dataset_id.remainder, dataset_id.epochs, source, dataset_id.stream)
         self._feeds.append(feed)
-        message = msgspec.structs.replace(opening, feed=number)
-        return [SendTo(seat, message) for seat in feed.seats]
+        message = msgspec.structs.replace(dataset_id, feed=number)
+        return [SendTo(rank, message) for rank in feed.ranks]
 
     def foresee(self, number: int, partitions: int | None, now_s: float) -> list[Instruction]:
         """Spark's job has begun; it will produce so many partitions, if Spark says so. Only to be shown."""
@@ -152,19 +152,19 @@ class FeedLedger:
         if feed.state != "open":
             return []
         feed.state = "aborted"
-        return [SendTo(seat, m.FeedAborted(feed=number, reason=reason)) for seat in feed.seats]
+        return [SendTo(rank, m.FeedAborted(feed=number, reason=reason)) for rank in feed.ranks]
 
     def open_inference(self, schema: str, token: str, tls: m.TlsIdentity | None) -> list[Instruction]:
         """Rows will come that are to be answered; ``answering`` then tells where each node takes them."""
-        opening = m.InferenceOpen(schema=schema, token=token, tls=tls)
-        return [SendTo(seat, opening) for seat in self.seats if seat not in self.answering]
+        dataset_id = m.InferenceOpen(schema=schema, token=token, tls=tls)
+        return [SendTo(rank, dataset_id) for rank in self.ranks if rank not in self.answering]
 
     def end(self) -> list[Instruction]:
         """No further feed will come."""
         if self._ended:
             return []
         self._ended = True
-        return [SendTo(seat, m.FeedsEnded()) for seat in self._names]
+        return [SendTo(rank, m.FeedsEnded()) for rank in self._names]
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -172,49 +172,49 @@ class FeedLedger:
         """Take one agent's message in; return what must now be done."""
         self._readers.handle(message)
         match message:
-            case m.FeedReady(seat=seat, feed=number, locations=locations):
-                self._feeds[number].locations[seat] = locations
-            case m.FeedRead(seat=seat, feed=number):
-                self._feeds[number].read_by.add(seat)
-            case m.InferenceReady(seat=seat, locations=locations):
-                self.answering[seat] = locations
-            case m.RowsAnswered(seat=seat) if seat in self._names:
-                return [self._note_answers(message, now_s)]
-            case m.Beat(seat=seat, spooled_bytes=amount) | m.RowsTaken(seat=seat, rows=amount):
-                self._note_move((type(message), seat), amount)
+            case m.FeedReady(rank=rank, feed=number, locations=locations):
+                self._feeds[number].locations[rank] = locations
+            case m.FeedRead(rank=rank, feed=number):
+                self._feeds[number].read_by.add(rank)
+            case m.InferenceReady(rank=rank, locations=locations):
+                self.answering[rank] = locations
+            case m.RowsAnswered(rank=rank) if rank in self._names:
+                return [self._record_answers(message, now_s)]
+            case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
+                self._record_move((type(message), rank), amount)
             case m.AttemptStored():
                 return self._store(message, now_s)
             case m.DatasetOpened():
-                self._openings.setdefault(message.opening, {})[message.seat] = message
-                return [i for feed in self._feeds for i in self._answer(feed, message.opening, message.seat, now_s)]
-            case m.FeedStopped(seat=seat):
-                self.stopped_by = self._names.get(seat, str(seat))
+                self._opened.setdefault(message.dataset_id, {})[message.rank] = message
+                return [i for feed in self._feeds for i in self._answer(feed, message.dataset_id, message.rank, now_s)]
+            case m.FeedStopped(rank=rank):
+                self.stopped_by = self._names.get(rank, str(rank))
             case m.Ended(outcome=m.Outcome(kind="returned")) | m.Progressed(state="serving"):
-                return self._leave(message, now_s) if message.seat in self._names else []
+                return self._leave(message, now_s) if message.rank in self._names else []
         return []
 
-    def _note_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
+    def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
         """Count in ``moves`` that rows have come to a node, or that it has taken some."""
         self.moves += amount != self._amounts.get(what, 0)
         self._amounts[what] = amount
 
     def _leave(self, message: m.Ended | m.Progressed, now_s: float) -> list[Instruction]:
         """A node reads nothing more: the others agree without it on what they were waiting to agree on."""
-        seat = message.seat
+        rank = message.rank
         if isinstance(message, m.Ended):
-            self._returned.add(seat)
+            self._returned.add(rank)
         instructions: list[Instruction] = []
         if self._lock_step:
             for feed in self._feeds:
-                for opening in self._openings:
-                    instructions += self._answer(feed, opening, seat, now_s)
-        return [*instructions, *self._tell_unread(now_s)]
+                for dataset_id in self._opened:
+                    instructions += self._answer(feed, dataset_id, rank, now_s)
+        return [*instructions, *self._publish_unread(now_s)]
 
-    def _tell_unread(self, now_s: float) -> list[Instruction]:
+    def _publish_unread(self, now_s: float) -> list[Instruction]:
         """Once the functions of all nodes that read have returned, say what they have left."""
-        if not self._returned.issuperset(self.seats) or self._told_unread:
+        if not self._returned.issuperset(self.ranks) or self._unread_published:
             return []
-        self._told_unread = True
+        self._unread_published = True
         if self.stopped_by is not None or self._resumes:
             return []
         # Of a feed that was cut short it is said elsewhere; a stream has no end to read to.
@@ -222,9 +222,9 @@ class FeedLedger:
         events = [self._readers.unread(feed.number, feed.epochs, feed.rows, now_s) for feed in whole]
         return [Publish(event) for event in events if event is not None]
 
-    def _note_answers(self, message: m.RowsAnswered, now_s: float) -> Publish:
+    def _record_answers(self, message: m.RowsAnswered, now_s: float) -> Publish:
         answered = self._answered.setdefault(message.inference, Answered())
-        node = self._names[message.seat]
+        node = self._names[message.rank]
         answered.rows[node] = answered.rows.get(node, 0) + message.rows
         answered.partitions += message.last
         rows = {name: answered.rows.get(name, 0) for name in self._names.values()}
@@ -241,12 +241,12 @@ class FeedLedger:
         feed.size_bytes += message.size_bytes
         feed.leftover += message.leftover
         instructions: list[Instruction] = []
-        for seat in feed.seats:
-            rows = message.rows.get(seat, 0)
-            feed.rows[seat] = feed.rows.get(seat, 0) + rows
+        for rank in feed.ranks:
+            rows = message.rows.get(rank, 0)
+            feed.rows[rank] = feed.rows.get(rank, 0) + rows
             instructions.append(
                 SendTo(
-                    seat,
+                    rank,
                     m.Commit(
                         feed=feed.number,
                         partition=message.partition,
@@ -271,10 +271,10 @@ class FeedLedger:
     def _deal_leftover(self, feed: Feed) -> list[Instruction]:
         """Give each node its part of the rows that lie on all of them, and tell it how many it has in all."""
         instructions: list[Instruction] = []
-        for index, seat in enumerate(feed.seats):
-            leftovers = share_of(feed.leftover, len(feed.seats), index)
-            rows = feed.rows[seat] = feed.rows.get(seat, 0) + leftovers[1] - leftovers[0]
-            instructions.append(SendTo(seat, m.FeedComplete(feed=feed.number, rows=rows, leftovers=leftovers)))
+        for index, rank in enumerate(feed.ranks):
+            leftovers = share_of(feed.leftover, len(feed.ranks), index)
+            rows = feed.rows[rank] = feed.rows.get(rank, 0) + leftovers[1] - leftovers[0]
+            instructions.append(SendTo(rank, m.FeedComplete(feed=feed.number, rows=rows, leftovers=leftovers)))
         feed.leftover = 0
         return instructions
 
@@ -283,42 +283,42 @@ class FeedLedger:
     def _plan(self, feed: Feed, now_s: float) -> list[Instruction]:
         """Agree on the steps of an epoch, for each dataset whose batch sizes all nodes have told."""
         instructions: list[Instruction] = []
-        for opening, opened in self._openings.items():
+        for dataset_id, opened in self._opened.items():
             if not self._lock_step:
                 instructions += self._plan_alone(feed, opened)
-            elif opening not in feed.steps and self._is_open_everywhere(opening):
-                plan = _plan_of(feed, [told for seat, told in opened.items() if seat not in self._returned])
-                feed.steps[opening] = plan.steps
-                instructions += [*(SendTo(seat, plan) for seat in feed.seats), self._progress(feed, now_s)]
+            elif dataset_id not in feed.steps and self._is_open_everywhere(dataset_id):
+                plan = _plan_of(feed, [told for rank, told in opened.items() if rank not in self._returned])
+                feed.steps[dataset_id] = plan.steps
+                instructions += [*(SendTo(rank, plan) for rank in feed.ranks), self._progress(feed, now_s)]
         return instructions
 
-    def _is_open_everywhere(self, opening: int) -> bool:
+    def _is_open_everywhere(self, dataset_id: int) -> bool:
         """Whether all nodes that still read have opened this dataset."""
-        reading = set(self.seats) - self._returned
-        return bool(reading) and reading <= self._openings[opening].keys()
+        reading = set(self.ranks) - self._returned
+        return bool(reading) and reading <= self._opened[dataset_id].keys()
 
-    def _answer(self, feed: Feed, opening: int, seat: int, now_s: float) -> list[Instruction]:
+    def _answer(self, feed: Feed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
         """Tell whether the length of a dataset is known: the same to all nodes that wait for one another."""
         if feed.state == "complete":
             return self._plan(feed, now_s)
         if feed.state != "open":
             return []
-        sizes = {told.batch_size for told in self._openings[opening].values()}
-        later = m.PlanLater(feed=feed.number, opening=opening, alike=len(sizes) == 1 or not self._lock_step)
+        sizes = {told.batch_size for told in self._opened[dataset_id].values()}
+        later = m.PlanLater(feed=feed.number, dataset_id=dataset_id, alike=len(sizes) == 1 or not self._lock_step)
         if not self._lock_step:
-            return [SendTo(seat, later)]
-        return [SendTo(each, later) for each in feed.seats] if self._is_open_everywhere(opening) else []
+            return [SendTo(rank, later)]
+        return [SendTo(each, later) for each in feed.ranks] if self._is_open_everywhere(dataset_id) else []
 
     def _plan_alone(self, feed: Feed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
         """Nodes that do not wait for one another each read their own rows to the end."""
-        return [SendTo(seat, _plan_of(feed, [message])) for seat, message in opened.items() if seat in feed.seats]
+        return [SendTo(rank, _plan_of(feed, [message])) for rank, message in opened.items() if rank in feed.ranks]
 
     def _progress(self, feed: Feed, now_s: float) -> Publish:
         return Publish(
             FeedProgressed(
                 time_s=now_s,
                 feed=feed.number,
-                rows={self._names[seat]: feed.rows.get(seat, 0) for seat in feed.seats},
+                rows={self._names[rank]: feed.rows.get(rank, 0) for rank in feed.ranks},
                 partitions=len(feed.committed),
                 size_bytes=feed.size_bytes,
                 complete=feed.state == "complete",
@@ -337,6 +337,6 @@ def _remainder(feed: Feed, opened: m.DatasetOpened) -> str:
 
 def _plan_of(feed: Feed, opened: list[m.DatasetOpened]) -> m.EpochPlan:
     """Return the plan of nodes that read together: those that have opened the same dataset."""
-    shares = [(feed.rows.get(told.seat, 0), told.batch_size) for told in opened]
+    shares = [(feed.rows.get(told.rank, 0), told.batch_size) for told in opened]
     steps = count_steps(shares, drop=any(_remainder(feed, told) == "drop" for told in opened))
-    return m.EpochPlan(feed=feed.number, opening=opened[0].opening, steps=steps, shares=grouped(shares))
+    return m.EpochPlan(feed=feed.number, dataset_id=opened[0].dataset_id, steps=steps, shares=grouped(shares))

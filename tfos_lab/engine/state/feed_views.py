@@ -53,7 +53,7 @@ class FeedViews:
             view = replace(before, rows=event.rows, partitions=event.partitions, ended_s=at_s)
             self._views["inference", event.inference] = view
         elif event.stream:
-            self._note_micro_batch(event, at_s)
+            self._record_micro_batch(event, at_s)
         else:
             before = self._begun("table", event.source, at_s)
             self._views["table", event.source] = _progressed(before, event, at_s)
@@ -62,7 +62,7 @@ class FeedViews:
         number = sum(known == kind for known, _ in self._views)
         return self._views.get((kind, source)) or FeedView(kind=kind, number=number, started_s=at_s)
 
-    def _note_micro_batch(self, event: FeedProgressed, at_s: float) -> None:
+    def _record_micro_batch(self, event: FeedProgressed, at_s: float) -> None:
         before = self._begun("stream", event.source, at_s)
         # A micro-batch that did not become complete is fed once more; its rows do not count twice.
         if before.complete and not event.complete:

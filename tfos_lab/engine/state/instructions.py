@@ -1,6 +1,6 @@
 """What the rules decide is to be done: the server carries it out.
 
-The roster and the feed ledger change nothing outside themselves; they return these.
+The cluster state and the feed state change nothing outside themselves; they return these.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tfos_lab.engine.state.events import Event
 
 @dataclass(frozen=True)
 class SendTo:
-    """Send ``message`` to the agent in ``seat``."""
+    """Send ``message`` to the agent in ``rank``."""
 
-    seat: int
+    rank: int
     message: m.ToAgent
 
 
 @dataclass(frozen=True)
-class ReleaseAll:
+class StartAll:
     """Everybody has reserved: release them with this cluster spec."""
 
     spec: dict[str, list[str]]
@@ -37,7 +37,7 @@ class Publish:
 class Failure:
     """Why a cluster failed, as far as the nodes said it.
 
-    ``gone`` says that a node was taken away, rather than that its function failed: another attempt may go well.
+    ``gone`` says that a node was taken away, rather than that its function failed: another generation may go well.
     """
 
     node: str
@@ -48,8 +48,8 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Over:
+class Finished:
     """Nothing more will come: the cluster has ended."""
 
 
-Instruction = SendTo | ReleaseAll | Publish | Over
+Instruction = SendTo | StartAll | Publish | Finished

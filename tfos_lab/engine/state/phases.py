@@ -32,7 +32,7 @@ class Span:
     start_s: float
     end_s: float
     open: bool = False
-    lane: int = 0
+    writer: int = 0
 
 
 def spans_of(view: ClusterView, now_s: float | None = None) -> list[Span]:
@@ -74,7 +74,7 @@ def _feed_spans(view: ClusterView, until_s: float) -> list[Span]:
     earlier, shown = recent_feeds(view.feeds)
     spans = [_sum_span([_feed_span(feed, view, until_s) for feed in earlier])] if earlier else []
     spans += [_feed_span(feed, view, until_s) for feed in shown]
-    return [replace(span, lane=lane) for lane, span in enumerate(spans, 1)]
+    return [replace(span, writer=writer) for writer, span in enumerate(spans, 1)]
 
 
 def _feed_span(feed: FeedView, view: ClusterView, until_s: float) -> Span:

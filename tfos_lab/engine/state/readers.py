@@ -1,6 +1,6 @@
 """Who reads the rows of a cluster, and how far each node has read.
 
-Pure state beside the feed ledger. Under parameter servers it is up to the function who reads: with
+Pure state beside the feed state. Under parameter servers it is up to the function who reads: with
 ParameterServerStrategy the chief alone does, and workers serve it from within ``ctx.strategy()``; where each worker
 trains by itself, all do. A node says which of them it is when it first asks for rows, or begins to serve.
 """
@@ -42,7 +42,7 @@ class Readers:
     Parameters
     ----------
     names : dict of int to str
-        The nodes that train, by seat.
+        The nodes that train, by rank.
     all_read : bool
         Whether they all read, as far as nobody says otherwise: not under parameter servers.
     """
@@ -58,25 +58,25 @@ class Readers:
     def handle(self, message: m.FromAgent) -> None:
         """Take one agent's message in."""
         match message:
-            case m.RowsWanted(seat=seat) | m.DatasetOpened(seat=seat):
-                self._asking.add(seat)
-            case m.Progressed(seat=seat, state="serving") if seat in self._names:
-                self._serving.add(seat)
-            case m.RowsTaken(seat=seat, rows=rows, feeds=feeds):
-                self._taken[seat] = rows
-                self._progress[seat] = feeds
+            case m.RowsWanted(rank=rank) | m.DatasetOpened(rank=rank):
+                self._asking.add(rank)
+            case m.Progressed(rank=rank, state="serving") if rank in self._names:
+                self._serving.add(rank)
+            case m.RowsTaken(rank=rank, rows=rows, feeds=feeds):
+                self._taken[rank] = rows
+                self._progress[rank] = feeds
 
     @property
-    def seats(self) -> list[int]:
+    def ranks(self) -> list[int]:
         """The nodes that read, or may do so."""
-        return [seat for seat in self._names if seat not in self._serving]
+        return [rank for rank in self._names if rank not in self._serving]
 
     def undecided(self, returned: Iterable[int]) -> list[str]:
         """Return the nodes of which nobody knows yet whether they read; those that have returned never will."""
         if self._all_read:
             return []
         decided = self._asking | self._serving | set(returned)
-        return [name for seat, name in self._names.items() if seat not in decided]
+        return [name for rank, name in self._names.items() if rank not in decided]
 
     @property
     def has_read(self) -> bool:
@@ -86,11 +86,11 @@ class Readers:
     def unread(self, feed: int, epochs: int, rows: Mapping[int, int], now_s: float) -> RowsUnread | None:
         """Return what nodes have left of a feed of which they hold ``rows``, all to be read ``epochs`` times."""
         left = {}
-        for seat, held in rows.items():
-            epochs_read, taken = self._progress.get(seat, {}).get(feed, (0, 0))
+        for rank, held in rows.items():
+            epochs_read, taken = self._progress.get(rank, {}).get(feed, (0, 0))
             # The last step may have been taken, and left, before anybody knew that it was the last.
             if epochs_read < epochs and taken < held * epochs:
-                left[self._names[seat]] = epochs_read, taken, held
+                left[self._names[rank]] = epochs_read, taken, held
         if not left:
             return None
         return RowsUnread(
@@ -103,7 +103,7 @@ class Readers:
         )
 
 
-def unread_words(event: RowsUnread) -> str:
+def unread_text(event: RowsUnread) -> str:
     """Say what nodes have left unread, and what to do about it."""
     nodes: dict[str, list[str]] = {}
     for node in event.rows:

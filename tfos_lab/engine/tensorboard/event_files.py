@@ -13,13 +13,13 @@ from pathlib import Path, PurePosixPath
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import split_scheme
-from tfos_lab.engine.files.receiver import FileKeeper
+from tfos_lab.engine.files.receiver import FileReceiver
 from tfos_lab.engine.state.instructions import Instruction, SendTo
 
 LIMIT_BYTES = 64 << 20
 
 
-class EventFileKeeper:
+class EventFileReceiver:
     """The event files of one cluster; the server's thread calls `handle`.
 
     Parameters
@@ -48,22 +48,22 @@ class EventFileKeeper:
     def handle(self, message: m.FromAgent) -> list[Instruction]:
         """Take in what the chief's agent says; return what to answer."""
         match message:
-            case m.EventFilesFound(seat=seat, probe=probe):
+            case m.EventFilesFound(rank=rank, probe=probe):
                 seen = _sees(Path(split_scheme(self._log_dir)[2]) / PurePosixPath(probe).name)
                 limit_bytes = 0 if seen else LIMIT_BYTES
                 self._files = self._keeper(limit_bytes)
                 if seen:
                     self._show_near()
-                return [SendTo(seat, m.EventFilesWanted(limit_bytes=limit_bytes))]
-            case m.FilePiece(seat=seat, folder="events"):
-                return [SendTo(seat, answer) for answer in self._files.take(message)]
+                return [SendTo(rank, m.EventFilesWanted(limit_bytes=limit_bytes))]
+            case m.FilePiece(rank=rank, folder="events"):
+                return [SendTo(rank, answer) for answer in self._files.take(message)]
             case m.EventFilesSent():
                 self._finish(message)
         return []
 
-    def _keeper(self, limit_bytes: int) -> FileKeeper:
+    def _keeper(self, limit_bytes: int) -> FileReceiver:
         part = self._home.with_name(f".{self._home.name}.part")
-        return FileKeeper(self._home, part, limit_bytes, lambda name: "tfevents" in name.rpartition("/")[2])
+        return FileReceiver(self._home, part, limit_bytes, lambda name: "tfevents" in name.rpartition("/")[2])
 
     def _show_near(self) -> None:
         """The folder of the nodes is seen from here."""

@@ -1,8 +1,9 @@
 """A link to a run's TensorBoard for a browser on this machine, where no Jupyter server shows it.
 
-An HTTP server on 127.0.0.1, at a port that the system chooses, which leads on to the board's unix socket. All users of
-the machine can reach a port: the first part of the link's path is a random token, and who does not know it is told
-nothing. Pages are sandboxed as they are in the Jupyter server, and nothing that a browser knows of the user goes on.
+An HTTP server on 127.0.0.1, at a port that the system chooses, which leads on to the TensorBoard's unix socket. All
+users of the machine can reach a port: the first part of the link's path is a random token, and who does not know it is
+told nothing. Pages are sandboxed as they are in the Jupyter server, and nothing that a browser knows of the user goes
+on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TEST_TIMEOUT_S = 60.0
 _MOST_BYTES = 1 << 20
 
 
-class BoardLink:
+class TensorBoardLink:
     """The link, good from when it is made until it is closed.
 
     Parameters
@@ -35,7 +36,7 @@ class BoardLink:
     loop : asyncio.AbstractEventLoop
         Of another thread: it serves.
     socket_path : str
-        Where the board is reached.
+        Where the TensorBoard is reached.
 
     Raises
     ------
@@ -87,7 +88,7 @@ class BoardLink:
 
 
 class _Handler(web.RequestHandler):
-    """Passes requests that hold the token on to the board."""
+    """Passes requests that hold the token on to the TensorBoard."""
 
     def initialize(self, token: str, socket_path: str) -> None:
         """Take what the link gives."""

@@ -29,7 +29,7 @@ _AGAIN_S = 2
 
 
 async def show(handler: web.RequestHandler, socket_path: str, path: str) -> None:
-    """Answer with what the board at ``socket_path`` says to the handler's request, asked for as ``path``.
+    """Answer with what the TensorBoard at ``socket_path`` says to the handler's request, asked for as ``path``.
 
     Its first page is kept back until it has something to show: a TensorBoard that was opened before would say for long
     that no dashboards are active.
@@ -60,7 +60,7 @@ def permit(handler: web.RequestHandler) -> None:
 
 
 def _is_empty(listing: Answer) -> bool:
-    """Whether a board says that none of its dashboards has anything to show."""
+    """Whether a TensorBoard says that none of its dashboards has anything to show."""
     if listing.status != 200:
         return False
     try:

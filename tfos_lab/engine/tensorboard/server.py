@@ -1,4 +1,4 @@
-"""TensorBoard of one run, behind one door for as long as this process lives.
+"""TensorBoard of one run, behind one socket for as long as this process lives.
 
 While the cluster runs, visitors are led through the tunnel to the TensorBoard beside the chief. When it has ended, or
 where the chief has none, they are led to one on this machine, which is started when the first of them comes and shows
@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.launchers.local import kernel_environ, kernel_owner
-from tfos_lab.engine.state.events import BoardStatus
+from tfos_lab.engine.state.events import TensorBoardStatus
 from tfos_lab.engine.tensorboard.tunnel import CHUNK_BYTES, MAX_STREAMS, Tunnel
-from tfos_lab.node.tensorboard.process import BoardProcess
-from tfos_lab.transport.unix_server import Door
+from tfos_lab.node.tensorboard.process import TensorBoardProcess
+from tfos_lab.transport.unix_server import UnixServer
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.tensorboard.link import BoardLink
+    from tfos_lab.engine.tensorboard.link import TensorBoardLink
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +38,13 @@ IDLE_S = 900.0
 _END_OF_REQUEST = b"\r\n\r\n"
 
 
-class LocalBoard:
+class LocalTensorBoard:
     """A TensorBoard on this machine, started when it is first asked for, and again should it have died."""
 
     def __init__(self) -> None:
         self._log_dir = ""
         self._lock = threading.Lock()
-        self._process: BoardProcess | None = None
+        self._process: TensorBoardProcess | None = None
         self._path = ""
         self._count = 0
 
@@ -60,9 +60,9 @@ class LocalBoard:
 
     def _start(self) -> None:
         self._count += 1
-        path = str(scratch_root() / f"board-{os.getpid()}-{id(self):x}-{self._count}.sock")
-        nursery = (kernel_owner(), "plain", dict[str, str](), kernel_environ(), os.getpid())
-        process = BoardProcess(nursery, self._log_dir, path, str(Path.cwd()))
+        path = str(scratch_root() / f"tensorboard-{os.getpid()}-{id(self):x}-{self._count}.sock")
+        fork_server = (kernel_owner(), "plain", dict[str, str](), kernel_environ(), os.getpid())
+        process = TensorBoardProcess(fork_server, self._log_dir, path, str(Path.cwd()))
         reason = process.word()
         if reason:
             process.close()
@@ -80,8 +80,8 @@ class LocalBoard:
             self._end()
 
 
-class Board:
-    """The door to a run's TensorBoard.
+class TensorBoardServer:
+    """The socket to a run's TensorBoard.
 
     Parameters
     ----------
@@ -102,49 +102,49 @@ class Board:
         self._find_log_dir = find_log_dir
         self._find_tunnel = find_tunnel
         self._cluster_ended = cluster_ended
-        self._local = LocalBoard()
+        self._local = LocalTensorBoard()
         self._guests = 0
         self._visits = 0
-        self._door = Door(self._serve, at_most=MAX_STREAMS)
-        self._link: BoardLink | None = None
+        self._unix_server = UnixServer(self._serve, at_most=MAX_STREAMS)
+        self._link: TensorBoardLink | None = None
         self._linking = threading.Lock()
 
     @property
     def socket(self) -> str:
         """The unix socket that it is reached by."""
-        return str(self._door.path)
+        return str(self._unix_server.path)
 
     def link(self) -> str | None:
         """Return an address for browsers on this machine, which opens a port when it is first asked for.
 
         It has been tried when it is returned. None, and a warning, where there can be none.
         """
-        from tfos_lab.engine.tensorboard.link import BoardLink
+        from tfos_lab.engine.tensorboard.link import TensorBoardLink
 
         with self._linking:
             if self._link is None:
                 try:
-                    self._link = BoardLink(self._door.loop, self.socket)
+                    self._link = TensorBoardLink(self._unix_server.loop, self.socket)
                 except OSError as error:
                     logger.warning("there is no link to TensorBoard: %s", error)
                     return None
             return self._link.url
 
     @property
-    def status(self) -> BoardStatus:
+    def status(self) -> TensorBoardStatus:
         """How it is; asks no file system, so that it may be asked often."""
         tunnel = self._find_tunnel()
         if tunnel is not None and tunnel.trouble:
-            return BoardStatus("gone", tunnel.trouble)
-        return BoardStatus("starting" if self._coming() else "ready")
+            return TensorBoardStatus("gone", tunnel.trouble)
+        return TensorBoardStatus("starting" if self._coming() else "ready")
 
     def close(self) -> None:
-        """Close the door and the link, and end the TensorBoard on this machine; may be called twice."""
+        """Close the socket and the link, and end the TensorBoard on this machine; may be called twice."""
         with self._linking:
             if self._link is not None:
                 self._link.close()
                 self._link = None
-        self._door.close()
+        self._unix_server.close()
         self._local.close()
 
     # ---- one visitor ------------------------------------------------------------------------------------------------

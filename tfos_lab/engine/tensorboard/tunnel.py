@@ -1,6 +1,6 @@
 """The driver's end of the tunnel: streams to the TensorBoard beside the chief, carried by the control channel.
 
-The server's thread hands in what the agent says (`handle`); the doors' loop opens streams, reads and writes. Each
+The server's thread hands in what the agent says (`handle`); the sockets' loop opens streams, reads and writes. Each
 stream may have one window of bytes under way in each direction, so that logs and beats never wait behind a page.
 """
 
@@ -23,7 +23,7 @@ Request = Callable[[Callable[[float], list[Instruction]]], None]
 
 
 class TunnelStream:
-    """One stream to TensorBoard; used within the doors' loop only."""
+    """One stream to TensorBoard; used within the sockets' loop only."""
 
     def __init__(self, tunnel: Tunnel, number: int) -> None:
         self._tunnel = tunnel
@@ -43,8 +43,8 @@ class TunnelStream:
         data = await self._arrived.get()
         if data:
             self._allowed += len(data)
-            seat = self._tunnel.seat
-            self._tunnel.say(m.TunnelCredit(seat=seat, stream=self._number, size=len(data)))
+            rank = self._tunnel.rank
+            self._tunnel.say(m.TunnelCredit(rank=rank, stream=self._number, size=len(data)))
         return data
 
     async def write(self, data: bytes) -> None:
@@ -54,15 +54,15 @@ class TunnelStream:
                 self._room.clear()
                 await self._room.wait()
             piece, data = data[: min(self._credit, CHUNK_BYTES)], data[min(self._credit, CHUNK_BYTES) :]
-            seat = self._tunnel.seat
-            self._tunnel.say(m.TunnelData(seat=seat, stream=self._number, offset=self._sent, data=piece))
+            rank = self._tunnel.rank
+            self._tunnel.say(m.TunnelData(rank=rank, stream=self._number, offset=self._sent, data=piece))
             self._sent += len(piece)
             self._credit -= len(piece)
 
     def close(self) -> None:
         """End the stream on both sides; may be called twice."""
         if not self.closed:
-            self._tunnel.say(m.TunnelClosed(seat=self._tunnel.seat, stream=self._number))
+            self._tunnel.say(m.TunnelClosed(rank=self._tunnel.rank, stream=self._number))
         self.end()
 
     def take(self, message: m.FromAgent) -> None:
@@ -98,14 +98,14 @@ class Tunnel:
 
     Parameters
     ----------
-    seat : int
+    rank : int
         The chief's.
     request : callable
         The server's `request`.
     """
 
-    def __init__(self, seat: int, request: Request) -> None:
-        self.seat = seat
+    def __init__(self, rank: int, request: Request) -> None:
+        self.rank = rank
         self.ready = False
         self.trouble = ""
         self._request = request
@@ -118,13 +118,13 @@ class Tunnel:
     def handle(self, message: m.FromAgent) -> None:
         """Take in what the chief's agent says, if it is about TensorBoard."""
         match message:
-            case m.Reserve(seat=seat) if seat == self.seat:
-                self._lose("")  # a new agent has taken the seat
-            case m.BoardReady(seat=seat) if seat == self.seat:
+            case m.Reserve(rank=rank) if rank == self.rank:
+                self._lose("")  # a new agent has taken the rank
+            case m.TensorBoardReady(rank=rank) if rank == self.rank:
                 self.ready, self.trouble = True, ""
-            case m.BoardGone(seat=seat, reason=reason) if seat == self.seat:
+            case m.TensorBoardGone(rank=rank, reason=reason) if rank == self.rank:
                 self._lose(reason)
-            case m.TunnelData() | m.TunnelCredit() | m.TunnelClosed() if message.seat == self.seat:
+            case m.TunnelData() | m.TunnelCredit() | m.TunnelClosed() if message.rank == self.rank:
                 self._in_loop(lambda: self._pass_on(message))
             case _:
                 pass
@@ -142,7 +142,7 @@ class Tunnel:
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(act)
 
-    # ---- the doors' loop --------------------------------------------------------------------------------------------
+    # ---- the sockets' loop ------------------------------------------------------------------------------------------
 
     def open(self) -> TunnelStream:
         """Open a stream; it ends at once where nobody answers."""
@@ -157,7 +157,7 @@ class Tunnel:
 
     def say(self, message: m.ToAgent) -> None:
         """Say something to the chief's agent."""
-        self._request(lambda _now_s: [SendTo(self.seat, message)])
+        self._request(lambda _now_s: [SendTo(self.rank, message)])
 
     def forget(self, number: int) -> None:
         """Hear no more of a stream."""

@@ -51,9 +51,9 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
             return Dashboard(cluster, blocking=blocking)
         except ImportError as error:
             logger.warning("no live dashboard (%s); plain lines instead", error)
-    from tfos_lab.jupyter.display.text import PlainDisplay
+    from tfos_lab.jupyter.display.text import TextDisplay
 
-    return PlainDisplay(cluster, blocking=blocking)
+    return TextDisplay(cluster, blocking=blocking)
 
 
 def load_in_background() -> None:

@@ -50,7 +50,7 @@ from tfos_lab.jupyter.display.log_files import read_piece
 from tfos_lab.jupyter.display.log_links import link_to
 from tfos_lab.jupyter.display.series import SeriesBook
 from tfos_lab.jupyter.display.static_bundle import make_bundle, style_sheet
-from tfos_lab.jupyter.display.throughput import Pace
+from tfos_lab.jupyter.display.throughput import Throughput
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ MODULES = (
     "stop.js",
     "picture.js",
     "kernel_watch.js",
-    "board.js",
+    "tensorboard.js",
     "header.js",
     "timeline.js",
     "table.js",
@@ -157,7 +157,7 @@ class Dashboard(Display):
         self._id = f"tfos-{cluster.id}-{next(_display_numbers)}"
         self._subscription = cluster.bus.subscribe()
         self._feed = LogFeed()
-        self._pace = Pace()
+        self._throughput = Throughput()
         self._metrics = SeriesBook(cluster.view().started_s)
         self._reports_seen = 0
         self._sending = threading.Lock()
@@ -210,7 +210,7 @@ class Dashboard(Display):
         )
         widget.fallback = self._bundle()
         widget.on_msg(self._take_message)
-        _hear_while_busy(widget)
+        _receive_while_busy(widget)
         display(widget, display_id=self._id, metadata=self._metadata())  # type: ignore[no-untyped-call]
         return widget
 
@@ -220,8 +220,8 @@ class Dashboard(Display):
 
     def _encode(self, view: ClusterView) -> dict[str, Any]:
         now_s = time.time()
-        self._pace.note(view, now_s)
-        return encode_view(view, str(self._cluster.run_dir), now_s, self._pace)
+        self._throughput.note(view, now_s)
+        return encode_view(view, str(self._cluster.run_dir), now_s, self._throughput)
 
     def _bundle(self) -> dict[str, str]:
         reports, _ = self._cluster.reports_after(0)
@@ -344,10 +344,10 @@ class Dashboard(Display):
             logger.exception("cluster %s could not be stopped", self._cluster.id)
 
 
-def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None = None) -> dict[str, Any]:
+def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throughput | None = None) -> dict[str, Any]:
     """Return the view as the front end takes it: words and numbers are made here, times are the kernel's clock."""
     view = summary.with_endings(view)
-    columns = summary.node_columns(view, pace)
+    columns = summary.node_columns(view, throughput)
     broken = dict(summary.broken_nodes(view))
     return {
         "id": view.cluster_id,
@@ -357,9 +357,11 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None
         "notes": list(view.notes),
         "headline": summary.headline(view),
         "spans": [_encode_span(span) for span in spans_of(view, now_s)],
-        "feed": _encode_feeds(view, pace),
+        "feed": _encode_feeds(view, throughput),
         "spark_ui": view.spark_ui,
-        "board": {"state": view.board.state, "reason": view.board.reason} if view.board is not None else None,
+        "tensorboard": {"state": view.tensorboard.state, "reason": view.tensorboard.reason}
+        if view.tensorboard is not None
+        else None,
         "started_s": view.started_s,
         "ended_s": view.ended_s,
         "now_s": now_s,
@@ -375,15 +377,15 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, pace: Pace | None
 
 def _encode_span(span: Span) -> dict[str, Any]:
     end_s = None if span.open else span.end_s
-    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "lane": span.lane}
+    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "writer": span.writer}
 
 
-def _encode_feeds(view: ClusterView, pace: Pace | None) -> dict[str, Any] | None:
+def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str, Any] | None:
     """Return the last feed, and a line for each one before it."""
     if not view.feeds:
         return None
     last = view.feeds[-1]
-    *older, line = summary.feed_lines(view, pace)
+    *older, line = summary.feed_lines(view, throughput)
     return {
         "older": older,
         "line": line,
@@ -400,7 +402,7 @@ def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column
         "detail": node.detail,
         "cells": {column.key: column.text(node) for column in columns},
         "progress": summary.progress(node, view.feeds),
-        "beat_s": node.last_beat_s,
+        "heartbeat_s": node.last_beat_s,
     }
 
 
@@ -415,7 +417,7 @@ def _retire(widget: DashboardWidget) -> None:
         _retired.popleft().close_with_layout()
 
 
-def _hear_while_busy(widget: DashboardWidget) -> None:
+def _receive_while_busy(widget: DashboardWidget) -> None:
     """Let the front end's messages reach us while a cell blocks.
 
     ipykernel 7.4 sends what comes in on a comm to the shell that last published on it, which is the busy one; without

@@ -22,7 +22,7 @@ MAX_LINES = 32
 _MAX_POINTS = 5_000
 _LINE_POINTS = (16, 160)
 
-Places = list[tuple[float, float | None]]
+Positions = list[tuple[float, float | None]]
 
 
 def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str]) -> str:
@@ -53,7 +53,7 @@ def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str]) -> str:
 
 def _render_chart(name: str, series: Sequence[SeriesPoints], nodes: Sequence[str], budget: int) -> str:
     by_step = all(steps_go_on(step for _, step, _ in _all_points(one)) for one in series)
-    lines = {one["node"]: _thin(_places(_all_points(one), by_step=by_step), budget) for one in series}
+    lines = {one["node"]: _thin(_positions(_all_points(one), by_step=by_step), budget) for one in series}
     across = _Scale([x for line in lines.values() for x, _ in line], LEFT, WIDTH - RIGHT)
     up = _Scale([y for line in lines.values() for _, y in line if y is not None], HEIGHT - BOTTOM, TOP)
     last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in lines.items()}
@@ -73,16 +73,16 @@ def _all_points(one: SeriesPoints) -> list[Point]:
     return one["points"] if one["last"] is None else [*one["points"], one["last"]]
 
 
-def _places(points: Iterable[Point], *, by_step: bool) -> Places:
+def _positions(points: Iterable[Point], *, by_step: bool) -> Positions:
     return [(float(step) if by_step and step is not None else time_s, value) for time_s, step, value in points]
 
 
-def _thin(places: Places, at_most: int) -> Places:
+def _thin(places: Positions, at_most: int) -> Positions:
     """Return about ``at_most`` of the points: of each stretch the lowest and the highest, so that no peak is lost."""
     if len(places) <= at_most:
         return places
     stretch = math.ceil(len(places) / (at_most / 2))
-    kept: Places = []
+    kept: Positions = []
     for start in range(0, len(places) - 1, stretch):
         part = places[start : start + stretch]
         finite = [place for place in part if place[1] is not None]
@@ -143,7 +143,7 @@ def _render_axes(across: _Scale, up: _Scale, *, by_step: bool) -> str:
     return "".join(parts)
 
 
-def _render_line(line: Places, across: _Scale, up: _Scale, hue: int) -> str:
+def _render_line(line: Positions, across: _Scale, up: _Scale, hue: int) -> str:
     path, pen = [], "M"
     for x, y in line:
         if y is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tfos_lab.engine.metrics import by_weight
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
 from tfos_lab.engine.state.feed_views import feed_name, recent_feeds
-from tfos_lab.jupyter.display.throughput import Pace
+from tfos_lab.jupyter.display.throughput import Throughput
 
 ENDED_STATES = frozenset({"done", "failed", "stopped"})
 BROKEN_STATES = frozenset({"failed", "lost"})
@@ -28,7 +28,7 @@ STATE_SIGNS = {
 # States of a node whose function has begun.
 _UP = {"running", "serving", "done"}
 # States of a node that is there.
-_ALIVE = {"reserved", "importing", "starting", "running", "serving"}
+_HEARTBEAT_ACK = {"reserved", "importing", "starting", "running", "serving"}
 
 _MAX_METRICS = 3
 # More nodes than this are summed up.
@@ -53,14 +53,14 @@ def with_endings(view: ClusterView) -> ClusterView:
     """
     if view.state not in ("failed", "stopping", "stopped"):
         return view
-    nodes = tuple(replace(node, state="stopping") if node.state in _ALIVE else node for node in view.nodes)
+    nodes = tuple(replace(node, state="stopping") if node.state in _HEARTBEAT_ACK else node for node in view.nodes)
     return replace(view, nodes=nodes)
 
 
-def node_columns(view: ClusterView, pace: Pace | None = None) -> list[Column]:
+def node_columns(view: ClusterView, throughput: Throughput | None = None) -> list[Column]:
     """Return the columns that have something to say about this cluster; node and state always do."""
     metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
-    rates = [_rate_column(pace)] if pace is not None else []
+    rates = [_rate_column(throughput)] if throughput is not None else []
     columns = [*_FIRST_COLUMNS, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
     always = ("node", "state")
     return [column for column in columns if column.key in always or any(column.text(node) for node in view.nodes)]
@@ -148,7 +148,7 @@ def feed_progress(feed: FeedView) -> float | None:
     return min(1.0, feed.partitions / feed.total_partitions) if feed.total_partitions else None
 
 
-def feed_lines(view: ClusterView, pace: Pace | None = None) -> list[str]:
+def feed_lines(view: ClusterView, throughput: Throughput | None = None) -> list[str]:
     """Return a line for each feed, stream and inference: short ones for what was before, the whole story of the last.
 
     ``["feed 1: 1,797 rows in 0.31 s", "feed 2: 900 rows fed · 2/4 partitions · 0.2 MB"]``; of very many, the first ones
@@ -158,10 +158,10 @@ def feed_lines(view: ClusterView, pace: Pace | None = None) -> list[str]:
         return []
     earlier, (*older, last) = recent_feeds(view.feeds)
     sum_line = [f"{len(earlier)} earlier ones: {_counted(sum(map(_rows_of, earlier)), 'row')}"] if earlier else []
-    return [*sum_line, *map(_short_feed_line, older), feed_line(last, pace, alone=len(view.feeds) == 1)]
+    return [*sum_line, *map(_short_feed_line, older), feed_line(last, throughput, alone=len(view.feeds) == 1)]
 
 
-def feed_line(feed: FeedView, pace: Pace | None = None, *, alone: bool = True) -> str:
+def feed_line(feed: FeedView, throughput: Throughput | None = None, *, alone: bool = True) -> str:
     """Return what was fed as one line: ``"1,797 rows fed · 4/4 partitions · 0.5 MB in 0.31 s (5,800 rows/s)"``."""
     which = "" if alone and feed.kind == "table" else f"{feed_name(feed)}: "
     parts = [f"{which}{_counted(_rows_of(feed), 'row')} {'answered' if feed.kind == 'inference' else 'fed'}"]
@@ -170,7 +170,7 @@ def feed_line(feed: FeedView, pace: Pace | None = None, *, alone: bool = True) -
     else:
         parts.append(_partitions_text(feed))
     if feed.kind != "inference":
-        parts += _amounts(feed, pace)
+        parts += _amounts(feed, throughput)
     if feed.epochs > 1:
         parts.append(f"{feed.epochs} epochs")
     return " · ".join(parts)
@@ -198,15 +198,18 @@ def _partitions_text(feed: FeedView) -> str:
     return _counted(feed.partitions, "partition")
 
 
-def _amounts(feed: FeedView, pace: Pace | None) -> list[str]:
+def _amounts(feed: FeedView, throughput: Throughput | None) -> list[str]:
     """Return bytes and rates: on the whole when all is fed, of the last seconds before."""
     seconds = feed.ended_s - feed.started_s if feed.kind == "table" and feed.ended_s is not None else 0.0
     if seconds:
         rates = f"{format_rate(_rows_of(feed) / seconds)} rows/s, {format_bytes(feed.size_bytes / seconds)}/s"
         return [f"{format_bytes(feed.size_bytes)} in {format_seconds(seconds)} ({rates})"]
     parts = [format_bytes(feed.size_bytes)]
-    if pace is not None and not feed.complete and pace.fed_rows_per_s is not None:
-        parts += [f"{format_rate(pace.fed_rows_per_s)} rows/s", f"{format_bytes(pace.fed_bytes_per_s or 0)}/s"]
+    if throughput is not None and not feed.complete and throughput.fed_rows_per_s is not None:
+        parts += [
+            f"{format_rate(throughput.fed_rows_per_s)} rows/s",
+            f"{format_bytes(throughput.fed_bytes_per_s or 0)}/s",
+        ]
     return parts
 
 
@@ -289,9 +292,9 @@ def _rows_column(feeds: Sequence[FeedView]) -> Column:
     return Column("rows", "Rows", text, numeric=True, rank=1)
 
 
-def _rate_column(pace: Pace) -> Column:
+def _rate_column(throughput: Throughput) -> Column:
     def text(node: NodeView) -> str:
-        rate = pace.rows_per_s(node.node) if node.state == "running" else None
+        rate = throughput.rows_per_s(node.node) if node.state == "running" else None
         return "" if rate is None else format_rate(rate)
 
     return Column("rate", "Rows/s", text, numeric=True, rank=2)

@@ -22,7 +22,7 @@ from tfos_lab.jupyter.display.outputs import script
 _numbers = itertools.count(1)
 
 
-class BoardView:
+class TensorBoardView:
     """What a cell shows of TensorBoard.
 
     Parameters
@@ -59,7 +59,7 @@ class BoardView:
         return {"text/html": self._html(), "text/plain": repr(self)}
 
     def _html(self) -> str:
-        element = f"tfos-board-{os.getpid()}-{next(_numbers)}"
+        element = f"tfos-tensorboard-{os.getpid()}-{next(_numbers)}"
         here, elsewhere = map(html.escape, self._commands())
         options = json.dumps({"element": element, "run": self.run_id, "name": self.name}).replace("<", "\\u003c")
         title = f"TensorBoard of <b>{html.escape(self.name)}</b>"
@@ -68,13 +68,13 @@ class BoardView:
             link = f'<a href="{html.escape(self.link)}" target="_blank" rel="noopener noreferrer">{title}</a>'
             beginning = f"{link} opens in browsers on this machine while this kernel lives; later"
         return (
-            f'<div id="{element}" class="tfos-board">{beginning} '
+            f'<div id="{element}" class="tfos-TensorBoard">{beginning} '
             f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
-            f"<script>({script('board_frame.js')})({options})</script>"
+            f"<script>({script('tensorboard_frame.js')})({options})</script>"
         )
 
 
-def show_board(cluster: Any) -> None:
+def show_tensorboard(cluster: Any) -> None:
     """Show a cluster's TensorBoard in the output of the cell that runs, or say why it cannot be shown."""
     from IPython.display import display
 
@@ -86,17 +86,17 @@ def show_board(cluster: Any) -> None:
     display(view)  # type: ignore[no-untyped-call]
 
 
-def view_cluster(cluster: Any) -> BoardView:
+def view_cluster(cluster: Any) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
-    presence = cluster.presence
-    if presence is None:
+    publisher = cluster.publisher
+    if publisher is None:
         raise ConfigError([f"the cluster '{cluster.name}' cannot be shown: no socket could be made for it"])
-    if presence.tensorboard_socket is None:
-        return view_folder(presence.log_dir, cluster.name)
-    return BoardView(cluster.id, cluster.name, presence.log_dir, presence.link)
+    if publisher.tensorboard_socket is None:
+        return view_folder(publisher.log_dir, cluster.name)
+    return TensorBoardView(cluster.id, cluster.name, publisher.log_dir, publisher.link)
 
 
-def view_folder(folder: str, name: str = "") -> BoardView:
+def view_folder(folder: str, name: str = "") -> TensorBoardView:
     """Return the TensorBoard of a folder.
 
     Raises
@@ -110,7 +110,7 @@ def view_folder(folder: str, name: str = "") -> BoardView:
             raise ConfigError([f"{folder}: there is no such cluster, and no such folder on this machine"])
         folder = str(path)
     try:
-        presence = show_folder(folder)
+        publisher = show_folder(folder)
     except OSError as error:
         raise ConfigError([f"TensorBoard cannot be shown: {error}"]) from error
-    return BoardView(presence.id, name or folder, folder, presence.link)
+    return TensorBoardView(publisher.id, name or folder, folder, publisher.link)

@@ -1,6 +1,6 @@
 """The output of a cell where nobody looks on: throttled ``[worker:1] …`` lines, then the summary.
 
-For nbclient and papermill, scripts and terminals. Everything is written by the main thread, in `PlainDisplay.poll`.
+For nbclient and papermill, scripts and terminals. Everything is written by the main thread, in `TextDisplay.poll`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ METRICS_EVERY_S = 10.0
 LAST_LINES = 5
 
 
-class PlainDisplay(Display):
+class TextDisplay(Display):
     """Writes lines while the cell waits, and the summary at the end.
 
     Parameters
@@ -50,7 +50,7 @@ class PlainDisplay(Display):
     ) -> None:
         self._cluster = cluster
         self._stream = stream
-        self._lines = PlainLines(clock)
+        self._lines = TextLines(clock)
         self._closed = False
         self._subscription = cluster.bus.subscribe() if blocking else None
         if not blocking:
@@ -99,7 +99,7 @@ class PlainDisplay(Display):
             stream.flush()
 
 
-class PlainLines:
+class TextLines:
     """Decides what is written: events in, lines out. No I/O; the clock is given."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -118,7 +118,7 @@ class PlainLines:
             case MetricsReported(node=node):
                 self._add_metrics(event)
             case StateChanged() | NodeChanged():
-                self._tell_state(cluster.view())
+                self._print_state(cluster.view())
 
     def lost_events(self, count: int) -> None:
         """Say that the bus had to drop events."""
@@ -150,7 +150,7 @@ class PlainLines:
         step = f"step {event.step}{total} · " if event.step is not None else ""
         self._out.append(f"[{event.node}] {step}{summary.format_metrics(event.metrics)}")
 
-    def _tell_state(self, view: ClusterView) -> None:
+    def _print_state(self, view: ClusterView) -> None:
         reason = f": {view.reason}" if view.reason else ""
         told = f"[{view.name}] {view.state}, {summary.headline(view)}{reason}"
         if told != self._told:
@@ -186,7 +186,7 @@ class _NodeLines:
             self._add_line(line)
         if self._skipped_count:
             last = list(self._skipped)
-            self._tell_skipped(self._skipped_count - len(last))
+            self._print_skipped(self._skipped_count - len(last))
             self._out += [f"[{self._node}] {line}" for line in last]
         return self.take_out()
 
@@ -198,10 +198,10 @@ class _NodeLines:
             self._skipped_count += 1
             return
         self._allowed -= 1
-        self._tell_skipped(self._skipped_count)
+        self._print_skipped(self._skipped_count)
         self._out.append(f"[{self._node}] {line}")
 
-    def _tell_skipped(self, count: int) -> None:
+    def _print_skipped(self, count: int) -> None:
         if count > 0:
             self._out.append(f"[{self._node}] … {count:,} lines not shown here; the file is whole")
         self._skipped_count = 0

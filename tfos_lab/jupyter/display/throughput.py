@@ -33,7 +33,7 @@ class Meter:
         return (last - first) / (last_s - first_s) if last_s - first_s >= _MIN_SPAN_S else None
 
 
-class Pace:
+class Throughput:
     """The rates of one cluster: rows that nodes take, rows and bytes that are fed."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from tfos_lab.jupyter.options.values import Wrong
 
 _CELL_LINE = re.compile(r"\s*%%tfos\s(?P<rest>.*)", re.DOTALL)
 _COMMAND_LINE = re.compile(r"\s*%tfos\s+(?P<rest>.*)", re.DOTALL)
-_LAST_WORD = re.compile(r"(?:(?P<dashes>--)?(?P<key>[\w-]+)\s*=\s*)?(?P<word>\S*)$")
+_LAST_MESSAGE = re.compile(r"(?:(?P<dashes>--)?(?P<key>[\w-]+)\s*=\s*)?(?P<word>\S*)$")
 
 
 def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[str]]) -> Any:
@@ -51,7 +51,7 @@ def complete_options(text: str, names: Mapping[str, Any]) -> tuple[str, list[Sim
     items, problems = split_line(text, takes_value)
     if problems and "not closed" in problems[-1]:
         return "", []  # within brackets or quotes: Python's own completion knows better
-    last = _LAST_WORD.search(text)
+    last = _LAST_MESSAGE.search(text)
     assert last is not None
     word = last["word"]
     option = BY_NAME.get((last["key"] or "").replace("-", "_")) or _option_before(text[: last.start()])

@@ -115,7 +115,7 @@ OPTIONS = (
 BY_NAME = {option.name: option for option in OPTIONS}
 
 # What people who know other tools write first.
-_OTHER_WORDS = {
+_OTHER_TEXT = {
     "num_executors": "cluster_size",
     "num_workers": "cluster_size",
     "workers": "cluster_size",
@@ -187,7 +187,7 @@ def _read(item: Item, names: Mapping[str, Any], values: dict[str, Any]) -> str |
 
 
 def _unknown(item: Item) -> str:
-    close = _OTHER_WORDS.get(item.key.lower()) or nearest(item.key, BY_NAME)
+    close = _OTHER_TEXT.get(item.key.lower()) or nearest(item.key, BY_NAME)
     hint = f"did you mean {close}?" if close else "%%tfos? lists all options"
     return f"unknown option {item.key!r}; {hint}"
 

@@ -69,11 +69,11 @@ class _Unanswered:
 
 
 class Answers:
-    """All exchanges of this node. The station's thread calls `take`; tf.data's threads `pieces`; the user `put`."""
+    """All exchanges of this node. The session's thread calls `take`; tf.data's threads `pieces`; the user `put`."""
 
-    def __init__(self, seat: int, say: Callable[[m.FromAgent], None], changed: threading.Condition) -> None:
-        self._seat = seat
-        self._say = say
+    def __init__(self, rank: int, send: Callable[[m.FromAgent], None], changed: threading.Condition) -> None:
+        self._rank = rank
+        self._send = send
         self._changed = changed
         self._exchanges: dict[int, _Exchange] = {}
         self._dropped: set[int] = set()
@@ -152,7 +152,7 @@ class Answers:
             exchange.rows.append(part)
             exchange.count += count_rows(part)
         Path(file.path).unlink(missing_ok=True)
-        self._say(m.ExchangeTaken(seat=self._seat, exchange=number))
+        self._send(m.ExchangeTaken(rank=self._rank, exchange=number))
 
     def put(self, values: Any) -> None:
         """Give results for the oldest batch that has none; see `NodeContext.put_results`."""
@@ -172,12 +172,12 @@ class Answers:
             self._unanswered.popleft()
         results = to_arrow(slice_rows(columns, 0, batch.rows))
         if self._given and results.schema != self._given[0].schema:
-            self._send(batch.exchange)
+            self._send_results(batch.exchange)
         self._given.append(results)
         if batch.last or time.monotonic() - self._sent_s > _SEND_S:
-            self._send(batch.exchange)
+            self._send_results(batch.exchange)
 
-    def _send(self, exchange: int) -> None:
+    def _send_results(self, exchange: int) -> None:
         """Give back the results that are held."""
         table = pa.Table.from_batches(self._given).combine_chunks()
         self._given = []
@@ -185,8 +185,8 @@ class Answers:
         with self._changed:
             dropped = exchange in self._dropped
         if not dropped:
-            message = m.ExchangeResults(seat=self._seat, exchange=exchange, rows=table.num_rows, data=_encode(table))
-            self._say(message)
+            message = m.ExchangeResults(rank=self._rank, exchange=exchange, rows=table.num_rows, data=_encode(table))
+            self._send(message)
 
 
 def _as_columns(values: Any) -> Columns:

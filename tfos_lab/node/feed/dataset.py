@@ -59,9 +59,9 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     """Return the dataset; see `NodeContext.dataset`."""
     import tensorflow as tf
 
-    from tfos_lab.node.keras.workers import OwnRows, mark_as_own_rows, mend_keras
+    from tfos_lab.node.keras.workers import Presharded, mark_as_presharded, patch_keras
 
-    mend_keras()  # a Keras that the function itself has imported
+    patch_keras()  # a Keras that the function itself has imported
 
     layout = _Layout(feed.specs(), request)
     remainder = request.remainder or feed.remainder
@@ -85,8 +85,8 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     if request.prefetch and not feed.is_stream:
         dataset = dataset.prefetch(request.prefetch)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    rows = OwnRows(weighted=request.weight is not None, padded=remainder == "pad")
-    return mark_as_own_rows(dataset.with_options(options), rows)
+    rows = Presharded(weighted=request.weight is not None, padded=remainder == "pad")
+    return mark_as_presharded(dataset.with_options(options), rows)
 
 
 def _cut_from_pieces(

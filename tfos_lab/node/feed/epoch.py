@@ -95,7 +95,7 @@ class Epoch:
 
     def pieces(self) -> Iterator[Piece | None]:
         """Yield its batches, and None now and then while there is nothing."""
-        if self._remainder == "drop" or self._reading.shuffle or self._reading.opening in self._feed.unlike:
+        if self._remainder == "drop" or self._reading.shuffle or self._reading.dataset_id in self._feed.unlike:
             yield from self._scheduled()
         waiting = yield from self._full_batches()
         schedule = yield from self._scheduled()

@@ -54,7 +54,7 @@ class Exchanges:
         Has a function called by the agent's loop.
     send_to_child, send : callable
         For the agent's loop only; the latter says something to the driver.
-    seat : int
+    rank : int
         The node's.
     """
 
@@ -64,13 +64,13 @@ class Exchanges:
         post: Callable[[Callable[[], None]], None],
         send_to_child: Callable[[m.ToAgent], None],
         send: Callable[[m.FromAgent], None],
-        seat: int,
+        rank: int,
     ) -> None:
         self._spool = spool
         self._post = post
         self._send_to_child = send_to_child
         self._send = send
-        self._seat = seat
+        self._rank = rank
         self._numbers = itertools.count()
         self._open: dict[int, Exchange] = {}
         self._closed = False
@@ -122,7 +122,7 @@ class Exchanges:
     def _answer(self, exchange: Exchange, writer: Any) -> None:
         answered, schema = 0, None
         told, told_s = 0, time.monotonic()
-        self._tell_of(exchange, 0)
+        self._send_rows(exchange, 0)
         while not (exchange.all_in and answered == exchange.rows_in):
             try:
                 message = exchange.heard.get(timeout=_WAIT_STEP_S)
@@ -145,18 +145,18 @@ class Exchanges:
                 _require_same(schema, batch.schema)
                 writer.write_batch(batch)
             if time.monotonic() - told_s > _TELL_S:
-                self._tell_of(exchange, answered - told)
+                self._send_rows(exchange, answered - told)
                 told, told_s = answered, time.monotonic()
-        self._tell_of(exchange, answered - told, last=True)
+        self._send_rows(exchange, answered - told, last=True)
 
-    def _tell_of(self, exchange: Exchange, rows: int, *, last: bool = False) -> None:
+    def _send_rows(self, exchange: Exchange, rows: int, *, last: bool = False) -> None:
         if exchange.inference >= 0:
-            message = m.RowsAnswered(seat=self._seat, inference=exchange.inference, rows=rows, last=last)
+            message = m.RowsAnswered(rank=self._rank, inference=exchange.inference, rows=rows, last=last)
             self._post(lambda: self._send(message))
 
     # ---- the agent's loop -------------------------------------------------------------------------------------------
 
-    def hear_child(self, message: m.ExchangeTaken | m.ExchangeResults) -> None:
+    def on_child_message(self, message: m.ExchangeTaken | m.ExchangeResults) -> None:
         """Pass on what the child has done."""
         exchange = self._open.get(message.exchange)
         if exchange is not None:

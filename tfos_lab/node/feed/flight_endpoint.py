@@ -42,7 +42,7 @@ def segment_path(spool: Path, ticket: PutTicket) -> Path:
 
 
 class CommitTicket(msgspec.Struct, frozen=True):
-    """A feed task's word that all its rows are stored; ``rows`` maps seats to rows, ``leftover`` ones lie on all."""
+    """A feed task's word that all its rows are stored; ``rows`` maps ranks to rows, ``leftover`` ones lie on all."""
 
     token: str
     feed: int

@@ -16,7 +16,7 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
-from tfos_lab.node.feed.plan import connect, words_of_node
+from tfos_lab.node.feed.plan import connect, node_error_text
 from tfos_lab.node.feed.spool import not_written
 
 # Batches of rows that wait for the node's function.
@@ -120,7 +120,7 @@ class _Conversation:
 
     def _nearest(self) -> list[str]:
         """Return the locations of one of the nodes on this host, or of any node where there is none."""
-        everywhere = [self._plan.locations[seat] for seat in sorted(self._plan.locations)]
+        everywhere = [self._plan.locations[rank] for rank in sorted(self._plan.locations)]
         here = [locations for locations in everywhere if Path(locations[0].removeprefix(_UNIX)).exists()]
         chosen = here or everywhere
         return chosen[self._partition % len(chosen)]
@@ -194,12 +194,12 @@ class _Conversation:
 
     def _explained(self, error: Exception) -> Exception:
         """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
-        reason = words_of_node(error)
+        reason = node_error_text(error)
         if reason and not isinstance(error, ConnectionError):
             return FeedError(reason=reason)
         if isinstance(error, FeedError):
             return error
-        if words := self._last_words():
+        if words := self._failure_note():
             return FeedError(reason=failure_note.sentence(words))
         return FeedError(
             reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(df) are computed "
@@ -207,7 +207,7 @@ class _Conversation:
             f"cluster.wait() says why ({type(error).__name__})"
         )
 
-    def _last_words(self) -> str | None:
+    def _failure_note(self) -> str | None:
         """Return what a node that was on this host has left to be known."""
         sockets = (Path(locations[0].removeprefix(_UNIX)) for locations in self._plan.locations.values())
         return next((words for socket in sockets if (words := failure_note.recall(socket.parent))), None)

@@ -20,7 +20,7 @@ from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.spool import not_written
 
 
-class Lane:
+class NodeWriter:
     """Takes the rows of one attempt for one node.
 
     Parameters

@@ -29,7 +29,7 @@ _END_OF_OURS = re.compile(r"\. Detail: |\n")
 
 
 class FeedPlan(msgspec.Struct, frozen=True):
-    """Where the rows go: ``locations`` maps seats to Flight locations, the nearest first."""
+    """Where the rows go: ``locations`` maps ranks to Flight locations, the nearest first."""
 
     feed: int
     token: str
@@ -69,7 +69,7 @@ def connect(locations: list[str], certificate: bytes) -> Connection:
     raise ConnectionError(f"tfos_lab: no way to the node from this host; it listens at {', '.join(locations)}")
 
 
-def words_of_node(error: BaseException) -> str | None:
+def node_error_text(error: BaseException) -> str | None:
     """Return what a node has said of an error, without what its way here has added; None if it has said nothing."""
     _, found, words = str(error).partition(_OURS)
     return _END_OF_OURS.split(words)[0] if found else None

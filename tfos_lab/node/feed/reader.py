@@ -30,18 +30,18 @@ _WAIT_STEP_S = 1.0
 
 
 class FeedReader:
-    """All feeds of this node. The station's thread calls `take`; tf.data's threads iterate over `epoch`."""
+    """All feeds of this node. The session's thread calls `take`; tf.data's threads iterate over `epoch`."""
 
-    def __init__(self, seat: int, say: Callable[[m.FromAgent], None]) -> None:
-        self._seat = seat
-        self._say = say
+    def __init__(self, rank: int, say: Callable[[m.FromAgent], None]) -> None:
+        self._rank = rank
+        self._send = say
         self._changed = threading.Condition()
         self._feeds: list[Feed] = []
         self._segments = Segments()
         self._serving: Feed | None = None
         self._ended = False
-        self.answers = Answers(seat, say, self._changed)
-        self._openings = 0
+        self.answers = Answers(rank, say, self._changed)
+        self._opened = 0
         self._promised: dict[int, int] = {}
         self._rows_taken = 0
         self._asked = False
@@ -62,7 +62,7 @@ class FeedReader:
                 case m.FeedsEnded():
                     self._ended = True
                 case m.EpochPlan(feed=number):
-                    self._feeds[number].plans.setdefault(message.opening, message)
+                    self._feeds[number].plans.setdefault(message.dataset_id, message)
                 case _:
                     self._take_feed(message)
             self._changed.notify_all()
@@ -77,10 +77,10 @@ class FeedReader:
                 self._add_segment(self._feeds[message.feed], message)
             case m.FeedComplete(feed=number, rows=rows, leftovers=leftovers):
                 self._feeds[number].rows, self._feeds[number].leftovers = rows, leftovers
-            case m.PlanLater(feed=number, opening=opening, alike=alike):
-                self._feeds[number].unknown.add(opening)
+            case m.PlanLater(feed=number, dataset_id=dataset_id, alike=alike):
+                self._feeds[number].unknown.add(dataset_id)
                 if not alike:
-                    self._feeds[number].unlike.add(opening)
+                    self._feeds[number].unlike.add(dataset_id)
             case m.FeedAborted(feed=number, reason=reason):
                 self._feeds[number].aborted = reason
 
@@ -114,13 +114,13 @@ class FeedReader:
     def open(self, batch_size: int, remainder: str | None, *, shuffle: bool, seed: int | None) -> Reading:
         """Tell the driver that a dataset is read with this batch size."""
         with self._changed:
-            opening, self._openings = self._openings, self._openings + 1
-        self._say(
+            dataset_id, self._opened = self._opened, self._opened + 1
+        self._send(
             m.DatasetOpened(
-                seat=self._seat, opening=opening, batch_size=batch_size, remainder=remainder, shuffle=shuffle
+                rank=self._rank, dataset_id=dataset_id, batch_size=batch_size, remainder=remainder, shuffle=shuffle
             )
         )
-        return Reading(opening, batch_size, remainder, shuffle, seed)
+        return Reading(dataset_id, batch_size, remainder, shuffle, seed)
 
     def specs(self) -> tuple[ColumnSpec, ...]:
         """Return what the columns become, with their shapes; waits for the first rows."""
@@ -133,16 +133,16 @@ class FeedReader:
 
         The driver answers once all of them have opened their dataset; ``patience_s`` is for those that never do.
         """
-        feed, opening = self._next_feed(), reading.opening
+        feed, dataset_id = self._next_feed(), reading.dataset_id
         if feed.serving or feed.stream:
             return None
         with self._changed:
             self._changed.wait_for(
-                lambda: opening in feed.plans or opening in feed.unknown or feed.aborted is not None, patience_s
+                lambda: dataset_id in feed.plans or dataset_id in feed.unknown or feed.aborted is not None, patience_s
             )
-            schedule = None if opening in feed.unknown else feed.schedule(reading)
+            schedule = None if dataset_id in feed.unknown else feed.schedule(reading)
         if schedule is not None:
-            self._promised[opening] = schedule.steps
+            self._promised[dataset_id] = schedule.steps
         return schedule
 
     def _next_feed(self) -> Feed:
@@ -156,7 +156,7 @@ class FeedReader:
         """Tell the driver, once, that this node reads: it may not open a feed before it knows of each node."""
         if not self._asked:
             self._asked = True
-            self._say(m.RowsWanted(seat=self._seat))
+            self._send(m.RowsWanted(rank=self._rank))
 
     def _find_feed(self, timeout_s: float) -> Feed | None:
         """Return the feed that the next epoch reads, or None if there is none within this time.
@@ -205,26 +205,26 @@ class FeedReader:
         Whoever iterates may have lost interest while this waits: None is the occasion to notice.
         """
         while (feed := self._find_feed(IDLE_S)) is None:
-            self._tell_of_stream()
+            self._send_stream_read()
             yield None
         if feed.serving:
             yield from self._serve(feed, reading)
             return
         yield from self._read(feed, reading)
         while feed.stream:
-            self._tell_of_stream()
+            self._send_stream_read()
             following = yield from self._next_of_stream()
             if following is None:
                 return
             feed = following
             yield from self._read(feed, reading)
 
-    def _tell_of_stream(self) -> None:
+    def _send_stream_read(self) -> None:
         """Tell the driver what has been read of a stream: who asks for what follows is done with what came before."""
         for feed in self._feeds:
             if feed.stream and feed.epochs_read and not feed.told:
                 feed.told = True
-                self._say(m.FeedRead(seat=self._seat, feed=feed.number))
+                self._send(m.FeedRead(rank=self._rank, feed=feed.number))
 
     def _next_of_stream(self) -> Generator[None, None, Feed | None]:
         """Wait for the next feed of a stream; None if there is none."""
@@ -249,8 +249,8 @@ class FeedReader:
             yield Piece(fill_to(piece, math.ceil(rows / reading.batch_size) * reading.batch_size), rows)
 
     def _read(self, feed: Feed, reading: Reading) -> Iterator[Piece | None]:
-        seed = None if reading.seed is None else [reading.seed, self._seat, feed.epochs_read]
-        epoch = Epoch(feed, reading, self._segments, self._holds, self._tell_segment_read, seed=seed)
+        seed = None if reading.seed is None else [reading.seed, self._rank, feed.epochs_read]
+        epoch = Epoch(feed, reading, self._segments, self._holds, self._send_segment_read, seed=seed)
         for piece in epoch.pieces():
             if piece is not None:
                 self._keep_promise(reading, piece.step, more=True)
@@ -262,7 +262,7 @@ class FeedReader:
 
     def _keep_promise(self, reading: Reading, steps: int, *, more: bool) -> None:
         """Raise if an epoch has, or will have, another number of steps than Keras and TensorFlow were told."""
-        promised = self._promised.get(reading.opening, steps)
+        promised = self._promised.get(reading.dataset_id, steps)
         if steps > promised or (steps < promised and not more):
             raise FeedError(
                 reason=f"this dataset was made when its epochs had {promised} steps, and now one has "
@@ -276,8 +276,8 @@ class FeedReader:
             feed.rows_taken += piece.rows
         self._count(piece.rows, report=is_read)
 
-    def _tell_segment_read(self, path: str) -> None:
-        self._say(m.SegmentRead(seat=self._seat, path=path))
+    def _send_segment_read(self, path: str) -> None:
+        self._send(m.SegmentRead(rank=self._rank, path=path))
 
     def _count(self, rows: int, *, report: bool = False) -> None:
         with self._changed:
@@ -291,8 +291,8 @@ class FeedReader:
             self._reported_s = time.monotonic()
             epoch = max((feed.epochs_read for feed in self._feeds), default=0)
             feeds = {feed.number: (feed.epochs_read, feed.rows_taken) for feed in self._feeds if not feed.stream}
-            self._say(m.RowsTaken(seat=self._seat, rows=self._rows_taken, epoch=epoch, feeds=feeds))
+            self._send(m.RowsTaken(rank=self._rank, rows=self._rows_taken, epoch=epoch, feeds=feeds))
 
     def stop(self) -> None:
         """Want no more rows."""
-        self._say(m.FeedStopped(seat=self._seat))
+        self._send(m.FeedStopped(rank=self._rank))

@@ -53,12 +53,12 @@ class Feed:
 
     def steps(self, reading: Reading) -> int | None:
         """Return how many steps an epoch has, if that is known by now."""
-        plan = self.plans.get(reading.opening)
+        plan = self.plans.get(reading.dataset_id)
         return None if plan is None else plan.steps
 
     def schedule(self, reading: Reading) -> Schedule | None:
         """Return how the rows become steps, if that is known by now."""
-        plan = self.plans.get(reading.opening)
+        plan = self.plans.get(reading.dataset_id)
         if plan is None or self.rows is None:
             return None
         return Schedule(plan.steps, self.rows, reading.batch_size, plan.shares)
@@ -82,7 +82,7 @@ class Feed:
 class Reading:
     """How one dataset reads: its number, and what was asked of ``ctx.dataset``."""
 
-    opening: int
+    dataset_id: int
     batch_size: int
     remainder: str | None
     shuffle: bool

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 
 
-_MAX_WORDS = 500
+_MAX_TEXT = 500
 
 
 class FeedStore:
@@ -31,13 +31,13 @@ class FeedStore:
 
     def __init__(
         self,
-        seat: int,
+        rank: int,
         host: str,
         scratch: Path,
         send: Callable[[m.FromAgent], None],
         send_to_child: Callable[[m.ToAgent], None],
     ) -> None:
-        self._seat = seat
+        self._rank = rank
         self._scratch = scratch
         self._send = send
         self._send_to_child = send_to_child
@@ -72,7 +72,7 @@ class FeedStore:
 
     # ---- the driver's words -----------------------------------------------------------------------------------------
 
-    def obey(self, message: m.ToAgent) -> None:
+    def handle(self, message: m.ToAgent) -> None:
         """Take in what the driver says about rows; the child hears what concerns it."""
         match message:
             case m.FeedOpen():
@@ -80,13 +80,13 @@ class FeedStore:
                 locations = self._endpoints.open(message.token, message.tls)
                 if message.stream:
                     self._streamed[message.feed] = []
-                self._send(m.FeedReady(seat=self._seat, feed=message.feed, locations=locations))
+                self._send(m.FeedReady(rank=self._rank, feed=message.feed, locations=locations))
                 self._send_to_child(message)
             case m.InferenceOpen():
                 self._spool.folder.mkdir(mode=0o700, exist_ok=True)
                 # A lazy DataFrame may be computed at any time.
                 locations = self._endpoints.open(message.token, message.tls, lasting=True)
-                self._send(m.InferenceReady(seat=self._seat, locations=locations))
+                self._send(m.InferenceReady(rank=self._rank, locations=locations))
                 self._send_to_child(message)
             case m.Commit():
                 self._commit(message)
@@ -97,12 +97,12 @@ class FeedStore:
                 self._send_to_child(message)
 
     def _make_endpoint(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
-        # Imported here: an agent whose nursery has not preloaded it pays only when rows come.
+        # Imported here: an agent whose fork server has not preloaded it pays only when rows come.
         from tfos_lab.node.feed.exchanges import Exchanges
         from tfos_lab.node.feed.flight_endpoint import FlightEndpoint
 
         if self._exchanges is None:
-            self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send, self._seat)
+            self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send, self._rank)
         return FlightEndpoint(
             location,
             tls,
@@ -118,7 +118,7 @@ class FeedStore:
     def _ask_to_commit(self, ticket: CommitTicket) -> None:
         self._send(
             m.AttemptStored(
-                seat=self._seat,
+                rank=self._rank,
                 feed=ticket.feed,
                 partition=ticket.partition,
                 attempt=ticket.attempt,
@@ -162,7 +162,7 @@ class FeedStore:
 
     # ---- the child's words ------------------------------------------------------------------------------------------
 
-    def hear_child(self, message: m.FromAgent) -> bool:
+    def on_child_message(self, message: m.FromAgent) -> bool:
         """Take in what the child says about rows; returns whether the driver needs to hear it, too."""
         match message:
             case m.SegmentRead(path=path):
@@ -170,7 +170,7 @@ class FeedStore:
                 return False
             case m.ExchangeTaken() | m.ExchangeResults():
                 if self._exchanges is not None:
-                    self._exchanges.hear_child(message)
+                    self._exchanges.on_child_message(message)
                 return False
             case m.DatasetOpened(shuffle=True):
                 self._spool.shuffles()
@@ -182,7 +182,7 @@ class FeedStore:
     def fail(self, reason: str) -> None:
         """Let those who wait for answers know why none will come: who asks now, and who comes when nobody is here."""
         if reason and self._exchanges is not None:
-            words = reason.strip().partition("\n")[0][:_MAX_WORDS]
+            words = reason.strip().partition("\n")[0][:_MAX_TEXT]
             self._exchanges.fail(words)
             failure_note.leave(self._scratch, words)
 

@@ -18,8 +18,8 @@ from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
-from tfos_lab.node.feed.node_writer import Lane
-from tfos_lab.node.feed.plan import FeedPlan, connect, words_of_node
+from tfos_lab.node.feed.node_writer import NodeWriter
+from tfos_lab.node.feed.plan import FeedPlan, connect, node_error_text
 
 # Rows are held back until each node gets so many at once: small pieces cost more than their rows.
 _HELD_BACK = 64
@@ -49,10 +49,10 @@ class PartitionSender:
         self._plan = plan
         self._partition = partition
         self._attempt = attempt
-        self._seats = sorted(plan.locations)
-        self._connections = {seat: connect(plan.locations[seat], plan.certificate) for seat in self._seats}
-        self._lanes: dict[int, Lane] = {}
-        self._rows = dict.fromkeys(self._seats, 0)
+        self._ranks = sorted(plan.locations)
+        self._connections = {rank: connect(plan.locations[rank], plan.certificate) for rank in self._ranks}
+        self._writers: dict[int, NodeWriter] = {}
+        self._rows = dict.fromkeys(self._ranks, 0)
         self._size_bytes = 0
         self._specs = column_specs(plan.schema)
         self._held: list[Any] = []
@@ -68,25 +68,25 @@ class PartitionSender:
         if not batch.num_rows:
             return
         self._specs = measure(batch, self._specs)
-        if not self._lanes:
+        if not self._writers:
             ticket = PutTicket(self._plan.token, self._plan.feed, self._partition, self._attempt)
-            for seat in self._seats:
-                self._lanes[seat] = Lane(self._connections[seat], ticket, batch.schema)
+            for rank in self._ranks:
+                self._writers[rank] = NodeWriter(self._connections[rank], ticket, batch.schema)
         self._size_bytes += batch.nbytes
-        each, left = divmod(batch.num_rows, len(self._seats))
+        each, left = divmod(batch.num_rows, len(self._ranks))
         self._deal(batch, each)
         if left:
             self._hold(batch.slice(batch.num_rows - left))
-        if sum(rows.num_rows for rows in self._held) >= _HELD_BACK * len(self._seats):
+        if sum(rows.num_rows for rows in self._held) >= _HELD_BACK * len(self._ranks):
             self._deal_held()
 
     def _deal(self, rows: Any, each: int) -> None:
         """Send so many of the first rows to each node."""
         if not each:
             return
-        for index, seat in enumerate(self._seats):
-            self._lanes[seat].write(rows.slice(index * each, each))
-            self._rows[seat] += each
+        for index, rank in enumerate(self._ranks):
+            self._writers[rank].write(rows.slice(index * each, each))
+            self._rows[rank] += each
 
     def _hold(self, rows: Any) -> None:
         import pyarrow as pa
@@ -99,7 +99,7 @@ class PartitionSender:
         import pyarrow as pa
 
         rows = pa.concat_batches(self._held)
-        each, left = divmod(rows.num_rows, len(self._seats))
+        each, left = divmod(rows.num_rows, len(self._ranks))
         self._deal(rows, each)
         rest = rows.slice(rows.num_rows - left)
         self._held = [rest] if left else []
@@ -111,8 +111,8 @@ class PartitionSender:
             return
         rest = self._deal_held()
         if rest.num_rows:
-            for lane in self._lanes.values():
-                lane.write(rest)
+            for writer in self._writers.values():
+                writer.write(rest)
         self._leftover = rest.num_rows
 
     def commit(self) -> None:
@@ -120,9 +120,9 @@ class PartitionSender:
         from pyarrow import flight
 
         self._send_leftover()
-        while self._lanes:
-            _, lane = self._lanes.popitem()
-            lane.close()
+        while self._writers:
+            _, writer = self._writers.popitem()
+            writer.close()
         ticket = CommitTicket(
             token=self._plan.token,
             feed=self._plan.feed,
@@ -133,7 +133,7 @@ class PartitionSender:
             leftover=self._leftover,
             shapes={spec.name: [size or 0 for size in spec.shape] for spec in self._specs} if self.total_rows else {},
         )
-        connection = self._connections[self._seats[self._partition % len(self._seats)]]
+        connection = self._connections[self._ranks[self._partition % len(self._ranks)]]
         list(connection.client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
 
     def __enter__(self) -> Self:
@@ -142,10 +142,10 @@ class PartitionSender:
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        for lane in self._lanes.values():
+        for writer in self._writers.values():
             with contextlib.suppress(Exception):  # the first error is the one that counts
-                lane.close()
+                writer.close()
         for connection in self._connections.values():
             connection.client.close()
-        if error is not None and not isinstance(error, FeedError) and (reason := words_of_node(error)):
+        if error is not None and not isinstance(error, FeedError) and (reason := node_error_text(error)):
             raise FeedError(reason=reason) from error

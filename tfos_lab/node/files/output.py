@@ -80,7 +80,7 @@ class OutputFiles:
 
     Parameters
     ----------
-    seat, node : int, str
+    rank, node : int, str
         Whose.
     scratch : pathlib.Path
         The agent's own folder, which goes with it.
@@ -88,12 +88,12 @@ class OutputFiles:
         Says something to the driver.
     """
 
-    def __init__(self, seat: int, node: str, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
-        self._seat = seat
+    def __init__(self, rank: int, node: str, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
+        self._rank = rank
         self._folder = scratch / "output"
         self._place = scratch.parent / "output" / f"{scratch.name}-{node.replace(':', '-')}"
         self._send = send
-        self._sender = FileSender(seat, "output", send)
+        self._sender = FileSender(rank, "output", send)
         self._limit_bytes = 0
         self._is_home = False
         self._is_wanted = False
@@ -113,24 +113,24 @@ class OutputFiles:
         """When the driver last took something, by `time.monotonic`."""
         return self._sender.heard_at
 
-    def prepare(self, release: m.Release) -> m.Release:
-        """Choose the folder, and return the release that tells the function of it."""
-        self._limit_bytes = release.output_limit_bytes
-        self._is_home = bool(release.output_dir) and _is_ours(release.output_probe)
-        self._is_wanted = bool(release.output_dir) and not self._is_home
+    def prepare(self, start: m.Start) -> m.Start:
+        """Choose the folder, and return the start that tells the function of it."""
+        self._limit_bytes = start.output_limit_bytes
+        self._is_home = bool(start.output_dir) and _is_ours(start.output_probe)
+        self._is_wanted = bool(start.output_dir) and not self._is_home
         if self._is_home:
-            self._folder = Path(release.output_dir)
-        return msgspec.structs.replace(release, output_dir=str(self._folder))
+            self._folder = Path(start.output_dir)
+        return msgspec.structs.replace(start, output_dir=str(self._folder))
 
     def open(self) -> None:
         """The function has asked for its folder."""
         if self._is_home or self._is_wanted:
             self._is_open = self._is_wanted
-            self._send(m.OutputOpened(seat=self._seat, place=str(self._place) if self._is_wanted else ""))
+            self._send(m.OutputOpened(rank=self._rank, place=str(self._place) if self._is_wanted else ""))
 
-    def obey(self, message: m.ToAgent) -> None:
+    def handle(self, message: m.ToAgent) -> None:
         """Take in what the driver says about the files."""
-        self._sender.obey(message)
+        self._sender.handle(message)
 
     def work(self) -> None:
         """Bring what the function has finished; called often while it works."""
@@ -171,10 +171,10 @@ class OutputFiles:
         for name in plan.gone:
             del self._sender.kept[name]
         if plan.gone:
-            self._send(m.OutputGone(seat=self._seat, names=plan.gone))
+            self._send(m.OutputGone(rank=self._rank, names=plan.gone))
         if wanted:
             sizes = [file.size for file in wanted]
-            self._send(m.OutputComes(seat=self._seat, files=len(sizes), size_bytes=sum(sizes)))
+            self._send(m.OutputComes(rank=self._rank, files=len(sizes), size_bytes=sum(sizes)))
             self._sender.add(wanted)
             self._sender.go_on()
 
@@ -186,7 +186,7 @@ class OutputFiles:
         problems = [why for file, why in self._sender.refused.items() if file not in self._left_out]
         self._send(
             m.OutputSent(
-                seat=self._seat,
+                rank=self._rank,
                 left_out=len(left),
                 left_out_bytes=sum(left),
                 place=self._keep() if left else "",

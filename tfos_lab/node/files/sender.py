@@ -39,8 +39,8 @@ class FileSender:
 
     Parameters
     ----------
-    seat : int
-        The node's seat, which its messages bear.
+    rank : int
+        The node's rank, which its messages bear.
     folder : str
         Which folder they are of, as messages call it.
     send : callable
@@ -56,8 +56,8 @@ class FileSender:
         When the driver last answered, by `time.monotonic`.
     """
 
-    def __init__(self, seat: int, folder: str, send: Callable[[m.FromAgent], None]) -> None:
-        self._seat = seat
+    def __init__(self, rank: int, folder: str, send: Callable[[m.FromAgent], None]) -> None:
+        self._rank = rank
         self._folder = folder
         self._send = send
         self._queue: deque[FoundFile] = deque()
@@ -92,7 +92,7 @@ class FileSender:
             self._credit -= len(piece.data) + PIECE_COST
             self._send(piece)
 
-    def obey(self, message: m.ToAgent) -> None:
+    def handle(self, message: m.ToAgent) -> None:
         """Take in what the driver says about them."""
         match message:
             case m.FileCredit(folder=self._folder, size=size):
@@ -153,7 +153,7 @@ class FileSender:
                 if has_changed:
                     raise OSError(0, "it changed while it was read")
                 checksum = digest.digest() if after == file.size else b""
-                yield m.FilePiece(self._seat, self._folder, transfer, file.name, offset, data, checksum)
+                yield m.FilePiece(self._rank, self._folder, transfer, file.name, offset, data, checksum)
                 if checksum:
                     return
                 offset = after

@@ -1,6 +1,6 @@
-"""How to reach a nursery, starting it where it is not there yet.
+"""How to reach a fork server, starting it where it is not there yet.
 
-Sockets lie in a folder that only the user can open: ``<tmp>/tfos_lab-<uid>/<owner>/<kind>-<flavour>.sock``.
+Sockets lie in a folder that only the user can open: ``<tmp>/tfos_lab-<uid>/<owner>/<kind>-<import_environ>.sock``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core.runtime_files import package_root, scratch_root
-from tfos_lab.node.forkserver.requests import FailedReply, NurseryReply, SpawnRequest
+from tfos_lab.node.forkserver.requests import FailedReply, ForkServerReply, SpawnRequest
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
-# Variables that TensorFlow, Keras or the dynamic loader read while they are imported: another value, another nursery.
+# Variables that TensorFlow, Keras or the dynamic loader read while they are imported: another value, another fork
+# server.
 _IMPORT_TIME = (
     "TF_",
     "KERAS_",
@@ -42,34 +43,34 @@ _IMPORT_TIME = (
 _NEVER = ("TF_CONFIG",)
 _START_TIMEOUT_S = 20.0
 
-reply_decoder = msgspec.msgpack.Decoder(NurseryReply)
+reply_decoder = msgspec.msgpack.Decoder(ForkServerReply)
 
 
-class NurseryUnavailable(OSError):
-    """The nursery could not be started, or could not import what it must."""
+class ForkServerUnavailable(OSError):
+    """The fork server could not be started, or could not import what it must."""
 
 
-def flavour_of(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+def import_environ_of(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that must stand before TensorFlow is imported; ``extra`` ones all count."""
     chosen = {key: value for key, value in environ.items() if key.startswith(_IMPORT_TIME) and key not in _NEVER}
     return dict(sorted({**chosen, **extra}.items()))
 
 
-def socket_path(owner: str, kind: str, flavour: Mapping[str, str]) -> Path:
-    """Return where the nursery of this owner, kind and flavour listens."""
-    text = msgspec.json.encode([sys.executable, str(package_root()), sorted(flavour.items())])
+def socket_path(owner: str, kind: str, import_environ: Mapping[str, str]) -> Path:
+    """Return where the fork server of this owner, kind and mode listens."""
+    text = msgspec.json.encode([sys.executable, str(package_root()), sorted(import_environ.items())])
     folder = scratch_root() / hashlib.sha256(owner.encode()).hexdigest()[:12]
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder / f"{kind}-{hashlib.sha256(text).hexdigest()[:12]}.sock"
 
 
-def connect(owner: str, kind: str, flavour: Mapping[str, str], environ: Mapping[str, str]) -> FrameSocket:
-    """Return a connection to the nursery, which may still be importing; start it if it is not there."""
-    path = socket_path(owner, kind, flavour)
+def connect(owner: str, kind: str, import_environ: Mapping[str, str], environ: Mapping[str, str]) -> FrameSocket:
+    """Return a connection to the fork server, which may still be importing; start it if it is not there."""
+    path = socket_path(owner, kind, import_environ)
     frames = _try_connect(path)
     if frames is not None:
         return frames
-    status = _start(path, kind, {**environ, **flavour})
+    status = _start(path, kind, {**environ, **import_environ})
     deadline = time.monotonic() + _START_TIMEOUT_S
     while status == 0 and time.monotonic() < deadline:
         frames = _try_connect(path)
@@ -79,30 +80,32 @@ def connect(owner: str, kind: str, flavour: Mapping[str, str], environ: Mapping[
     log = path.with_suffix(".log")
     tail = log.read_text(errors="replace")[-600:] if log.exists() else ""
     how = f"ended with status {status}" if status else f"did not start within {_START_TIMEOUT_S:g} s"
-    raise NurseryUnavailable(f"the nursery {how}; its log {log} ends: {tail}")
+    raise ForkServerUnavailable(f"the fork server {how}; its log {log} ends: {tail}")
 
 
-def warm(owner: str, kind: str, flavour: Mapping[str, str], environ: Mapping[str, str], guardian: int) -> None:
-    """Start the nursery and give it its guardian, without waiting for its imports."""
-    with connect(owner, kind, flavour, environ) as frames, contextlib.suppress(ConnectionClosed):
-        frames.send(msgspec.msgpack.encode(SpawnRequest(target="", guardian=guardian)))
+def warm(
+    owner: str, kind: str, import_environ: Mapping[str, str], environ: Mapping[str, str], watched_pid: int
+) -> None:
+    """Start the fork server and give it its watched process, without waiting for its imports."""
+    with connect(owner, kind, import_environ, environ) as frames, contextlib.suppress(ConnectionClosed):
+        frames.send(msgspec.msgpack.encode(SpawnRequest(target="", watched_pid=watched_pid)))
 
 
 def wait_until_warm(
-    owner: str, kind: str, flavour: Mapping[str, str], environ: Mapping[str, str], guardian: int
+    owner: str, kind: str, import_environ: Mapping[str, str], environ: Mapping[str, str], watched_pid: int
 ) -> None:
-    """Start the nursery if needed and wait until it has imported everything.
+    """Start the fork server if needed and wait until it has imported everything.
 
     Raises
     ------
-    NurseryUnavailable
+    ForkServerUnavailable
         If an import failed; says which.
     """
-    with connect(owner, kind, flavour, environ) as frames:
-        frames.send(msgspec.msgpack.encode(SpawnRequest(target="", guardian=guardian)))
+    with connect(owner, kind, import_environ, environ) as frames:
+        frames.send(msgspec.msgpack.encode(SpawnRequest(target="", watched_pid=watched_pid)))
         reply = reply_decoder.decode(frames.receive()[0])
     if isinstance(reply, FailedReply):
-        raise NurseryUnavailable(reply.reason)
+        raise ForkServerUnavailable(reply.reason)
 
 
 def _try_connect(path: Path) -> FrameSocket | None:
@@ -116,7 +119,7 @@ def _try_connect(path: Path) -> FrameSocket | None:
 
 
 def _start(path: Path, kind: str, environ: Mapping[str, str]) -> int:
-    """Start a nursery; returns the exit status once it listens (0), or has found another one that does (0)."""
+    """Start a fork server; returns the exit status once it listens (0), or has found another one that does (0)."""
     server = "from tfos_lab.node.forkserver.server import main; main()"
     code = f"import sys; sys.path.insert(0, {str(package_root())!r}); {server}"
     environ = {key: value for key, value in environ.items() if key not in _NEVER}

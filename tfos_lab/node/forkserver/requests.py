@@ -1,4 +1,4 @@
-"""What is said to a nursery, and what it answers."""
+"""What is said to a fork server, and what it answers."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import msgspec
 
 
 class SpawnRequest(msgspec.Struct, tag=True, frozen=True):
-    """Fork a process that runs ``target``: ``"agent"``, ``"child"`` or ``"board"``; "" only warms the nursery.
+    """Fork a process that runs ``target``: ``"agent"``, ``"child"`` or ``"tensorboard"``; "" only warms the server.
 
-    The process is ended when the asking connection closes. ``guardian`` is a pid without which the nursery has no
-    reason to live.
+    The process is ended when the asking connection closes. ``watched_pid`` is a pid without which the fork server has
+    no reason to live.
     """
 
     target: str
     body: bytes = b""
-    guardian: int = 0
+    watched_pid: int = 0
 
 
 class KeepRequest(msgspec.Struct, tag=True, frozen=True):
     """From now on the forked process outlives this connection."""
 
 
-NurseryRequest = SpawnRequest | KeepRequest
+ForkServerRequest = SpawnRequest | KeepRequest
 
 
 class SpawnedReply(msgspec.Struct, tag=True, frozen=True):
@@ -31,7 +31,7 @@ class SpawnedReply(msgspec.Struct, tag=True, frozen=True):
 
 
 class FailedReply(msgspec.Struct, tag=True, frozen=True):
-    """Nothing was forked: the nursery could not import what it must."""
+    """Nothing was forked: the fork server could not import what it must."""
 
     reason: str
 
@@ -42,13 +42,13 @@ class ExitedReply(msgspec.Struct, tag=True, frozen=True):
     code: int
 
 
-NurseryReply = SpawnedReply | FailedReply | ExitedReply
+ForkServerReply = SpawnedReply | FailedReply | ExitedReply
 
 
 class ChildSpec(msgspec.Struct, frozen=True):
     """What a child must know before it hears from its agent.
 
-    ``environ`` replaces the whole environment; ``sys_path`` goes in front of the nursery's own.
+    ``environ`` replaces the whole environment; ``sys_path`` goes in front of the fork server's own.
     """
 
     node: str
@@ -57,7 +57,7 @@ class ChildSpec(msgspec.Struct, frozen=True):
     sys_path: list[str]
 
 
-class BoardSpec(msgspec.Struct, frozen=True):
+class TensorBoardSpec(msgspec.Struct, frozen=True):
     """What a TensorBoard process must know: whose event files it shows, and the unix socket that it is to listen on."""
 
     log_dir: str

@@ -1,12 +1,12 @@
-"""The nursery: a small warm process from which agents or children are forked, so that a cell starts in a blink.
+"""The fork server: a small warm process from which agents or children are forked, so that a cell starts in a blink.
 
-Two kinds run on a host. The *plain* nursery has only tfos_lab imported; agents are forked from it. A *tensorflow*
-nursery has also imported TensorFlow and Keras and initialised nothing (no devices, no gRPC, no threads of ours);
+Two kinds run on a host. The *plain* fork server has only tfos_lab imported; agents are forked from it. A *tensorflow*
+fork server has also imported TensorFlow and Keras and initialised nothing (no devices, no gRPC, no threads of ours);
 children are forked from it. `import tensorflow` costs seconds, a fork some milliseconds.
 
-A nursery serves one user, one owner (a notebook kernel or a Spark application) and one *flavour* (the Python and the
-environment that TensorFlow is imported with). It retires when idle, and leaves with its guardians (the kernel, or the
-executors' JVMs), ending what it has forked. Who talks to it: `nursery_client`.
+A fork server serves one user, one owner (a notebook kernel or a Spark application) and one *mode* (the Python and the
+environment that TensorFlow is imported with). It retires when idle, and leaves with its watched processes (the kernel,
+or the executors' JVMs), ending what it has forked. Who talks to it: `fork_server_client`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tfos_lab.core.processes import die_with_parent, open_pidfd, reset_signals, 
 from tfos_lab.node.forkserver.requests import (
     ExitedReply,
     FailedReply,
+    ForkServerRequest,
     KeepRequest,
-    NurseryRequest,
     SpawnedReply,
     SpawnRequest,
 )
@@ -45,9 +45,9 @@ _PRELOAD = "tfos_lab.node.preload"
 _TARGETS = {
     "agent": "tfos_lab.node.agent",
     "child": "tfos_lab.node.child",
-    "board": "tfos_lab.node.tensorboard.process",
+    "tensorboard": "tfos_lab.node.tensorboard.process",
 }
-_decoder = msgspec.msgpack.Decoder(NurseryRequest)
+_decoder = msgspec.msgpack.Decoder(ForkServerRequest)
 
 # What a forked process runs: (body of the request, the descriptors that came with it) → exit code.
 Target = Callable[[bytes, list[int]], int]
@@ -65,13 +65,13 @@ class _Client:
 class _Forked(Exception):
     """Raised in the forked process, so that it leaves the parent's stack before it works."""
 
-    def __init__(self, request: SpawnRequest, fds: list[int], nursery: int) -> None:
+    def __init__(self, request: SpawnRequest, fds: list[int], fork_server: int) -> None:
         self.request = request
         self.fds = fds
-        self.nursery = nursery
+        self.fork_server = fork_server
 
 
-class Nursery:
+class ForkServer:
     """Forks processes on request and tells when they end; single-threaded, so that forking is safe."""
 
     def __init__(self, listener: socket.socket, lock: int, *, failure: str = "", idle_s: float = IDLE_S) -> None:
@@ -80,8 +80,8 @@ class Nursery:
         self._failure = failure
         self._idle_s = idle_s
         self._clients: set[_Client] = set()
-        self._guardians: dict[int, int] = {}
-        self._had_guardian = False
+        self._watched_pids: dict[int, int] = {}
+        self._had_watched_pid = False
         self._last_use = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
@@ -92,7 +92,7 @@ class Nursery:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Serve until idle for too long, or until the last guardian has gone; raises `_Forked` in forked processes."""
+        """Serve until idle for too long, or until the last watched process has exited; raises `_Forked` in forks."""
         try:
             while not self._is_over():
                 for key, _ in self._selector.select(timeout=1.0):
@@ -102,7 +102,7 @@ class Nursery:
         self._end_all()
 
     def _is_over(self) -> bool:
-        if self._had_guardian and not self._guardians:
+        if self._had_watched_pid and not self._watched_pids:
             return True
         busy = any(client.pid for client in self._clients)
         return not busy and time.monotonic() - self._last_use > self._idle_s
@@ -128,12 +128,12 @@ class Nursery:
         except (ConnectionClosed, msgspec.DecodeError):
             self._drop(client)
 
-    def _answer(self, client: _Client, request: NurseryRequest, fds: list[int]) -> None:
+    def _answer(self, client: _Client, request: ForkServerRequest, fds: list[int]) -> None:
         match request:
             case KeepRequest():
                 client.kept = True
             case SpawnRequest():
-                self._watch(request.guardian)
+                self._watch(request.watched_pid)
                 if self._failure:
                     _close_all(fds)
                     self._send(client, FailedReply(reason=self._failure))
@@ -145,8 +145,8 @@ class Nursery:
     def _fork(self, client: _Client, request: SpawnRequest, fds: list[int]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        # What is sent to the child before it has signal handlers of its own waits: the nursery's would swallow it.
-        nursery = os.getpid()
+        # What is sent to the child before it has signal handlers of its own waits: the fork server's would swallow it.
+        fork_server = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
             pid = os.fork()
@@ -156,7 +156,7 @@ class Nursery:
             self._send(client, FailedReply(reason=f"no process could be forked: {error.strerror}"))
             return
         if pid == 0:
-            raise _Forked(request, fds, nursery)
+            raise _Forked(request, fds, fork_server)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Both sides ask for the process group, so that neither can be too early with a signal.
         with contextlib.suppress(OSError):
@@ -197,16 +197,16 @@ class Nursery:
                 client.pid = 0
                 self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
 
-    def _watch(self, guardian: int) -> None:
-        if guardian and guardian not in self._guardians:
-            self._had_guardian = True
-            pidfd = open_pidfd(guardian)
+    def _watch(self, watched_pid: int) -> None:
+        if watched_pid and watched_pid not in self._watched_pids:
+            self._had_watched_pid = True
+            pidfd = open_pidfd(watched_pid)
             if pidfd is not None:
-                self._guardians[guardian] = pidfd
-                self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._guardian_gone(guardian))
+                self._watched_pids[watched_pid] = pidfd
+                self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._on_watched_exit(watched_pid))
 
-    def _guardian_gone(self, guardian: int) -> None:
-        pidfd = self._guardians.pop(guardian)
+    def _on_watched_exit(self, watched_pid: int) -> None:
+        pidfd = self._watched_pids.pop(watched_pid)
         self._selector.unregister(pidfd)
         os.close(pidfd)
 
@@ -214,11 +214,11 @@ class Nursery:
         """Let go of all that belongs to the parent, in a forked process."""
         self._selector.close()
         self._listener.close()
-        # Or else no other nursery could take this one's place while the forked process lives.
+        # Or else no other fork server could take this one's place while the forked process lives.
         os.close(self._lock)
         for client in self._clients:
             client.frames.close()
-        for pidfd in self._guardians.values():
+        for pidfd in self._watched_pids.values():
             os.close(pidfd)
         reset_signals()
         os.close(self._wake_read)
@@ -247,7 +247,7 @@ def preload(kind: str) -> str:
 
 
 def _listen(path: Path) -> tuple[socket.socket, int] | None:
-    """Bind the socket and hold its lock, or return None where another nursery of this flavour already serves."""
+    """Bind the socket and hold its lock, or return None where another fork server of this mode already serves."""
     lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -262,7 +262,7 @@ def _listen(path: Path) -> tuple[socket.socket, int] | None:
 
 
 def main() -> None:
-    """Entry point of a nursery process: listen first, then import, then serve; runs the target in forked processes."""
+    """Entry point of a fork server: listen first, then import, then serve; forked processes run their target."""
     parser = argparse.ArgumentParser(description="internal: a warm process that nodes are forked from")
     parser.add_argument("--kind", choices=["plain", "tensorflow"], required=True)
     parser.add_argument("--socket", type=Path, required=True)
@@ -271,20 +271,20 @@ def main() -> None:
     place = _listen(options.socket)
     if place is None or os.fork():
         os._exit(0)  # whoever started us may now connect; the imports go on in a process of nobody's
-    nursery = Nursery(*place, failure=preload(options.kind), idle_s=options.idle_s)
+    fork_server = ForkServer(*place, failure=preload(options.kind), idle_s=options.idle_s)
     try:
-        nursery.serve()
+        fork_server.serve()
         options.socket.unlink(missing_ok=True)
         return
     except _Forked as forked:
-        request, fds, parent = forked.request, forked.fds, forked.nursery
-    nursery.close_in_child()
-    del nursery, place
+        request, fds, parent = forked.request, forked.fds, forked.fork_server
+    fork_server.close_in_child()
+    del fork_server, place
     os._exit(_run_target(request, fds, parent))
 
 
 def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
-    if request.target in ("child", "board"):
+    if request.target in ("child", "tensorboard"):
         die_with_parent(parent)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)

@@ -2,8 +2,8 @@
 
 TensorFlow takes every dataset for the whole of the data: under a `MultiWorkerMirroredStrategy` each worker gets a part
 of the rows and a part of each batch. What a feed brings to a worker is that worker's part already, in batches of its
-own size, and all workers have the same number of batches. `mark_as_own_rows` says so of a dataset; the strategy, once
-taught by `teach_own_rows`, then takes each element as one batch of this worker.
+own size, and all workers have the same number of batches. `mark_as_presharded` says so of a dataset; the strategy, once
+taught by `patch_presharded`, then takes each element as one batch of this worker.
 
 Who talks to it: `keras_workers`, which teaches the strategy, and the dataset of a feed.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-_OWN_ROWS = "_tfos_lab_own_rows"
+_PRESHARDED = "_tfos_lab_presharded"
 _LENGTH = "_tfos_lab_length"
 _REFUSAL = "_tfos_lab_refusal"
 _TAUGHT = "_tfos_lab_taught"
@@ -41,7 +41,7 @@ _KEEPING_WEIGHTS = _KEEPING_STEP - {"_MapDataset", "_ParallelMapDataset"}
 
 
 @dataclass(frozen=True)
-class OwnRows:
+class Presharded:
     """What is known of a marked dataset.
 
     Attributes
@@ -59,10 +59,10 @@ class OwnRows:
     weights_are_ours: bool = True
 
 
-_UNKNOWN = OwnRows(weighted=True)
+_UNKNOWN = Presharded(weighted=True)
 
 
-def mark_as_own_rows(dataset: Any, rows: OwnRows | None = None) -> Any:
+def mark_as_presharded(dataset: Any, rows: Presharded | None = None) -> Any:
     """Say that a dataset holds this worker's rows only, batched for this worker.
 
     Every strategy then takes each element as one batch of this worker; nothing is left out and nothing is split. What
@@ -73,7 +73,7 @@ def mark_as_own_rows(dataset: Any, rows: OwnRows | None = None) -> Any:
     ----------
     dataset : tf.data.Dataset
         Batches of this worker; as many as every other worker has, since they train in lock-step.
-    rows : OwnRows, optional
+    rows : Presharded, optional
         What `ctx.dataset` knows of them; its weights then make the numbers of all workers those of one process.
 
     Returns
@@ -87,15 +87,15 @@ def mark_as_own_rows(dataset: Any, rows: OwnRows | None = None) -> Any:
     # All rows stay also where the strategy has not been taught, as in a process that tfos_lab did not start.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     marked = dataset.with_options(options)
-    setattr(marked, _OWN_ROWS, rows or _UNKNOWN)
+    setattr(marked, _PRESHARDED, rows or _UNKNOWN)
     return marked
 
 
-def own_rows_of(dataset: Any) -> OwnRows | None:
-    """Return what `mark_as_own_rows` was told of a dataset, or of the one that it derives from; None for any other."""
+def presharded_of(dataset: Any) -> Presharded | None:
+    """Return the mark of a dataset, or of the one that it derives from; None for any other."""
     untouched = True
     for source in _sources(dataset):
-        rows = getattr(source, _OWN_ROWS, None)
+        rows = getattr(source, _PRESHARDED, None)
         if rows is not None:
             return None if rows is _UNKNOWN else replace(rows, weights_are_ours=rows.weights_are_ours and untouched)
         untouched = untouched and (type(source).__name__ in _KEEPING_WEIGHTS or _passes_weights(source))
@@ -114,22 +114,22 @@ def _passes_weights(mapped: Any) -> bool:
     weights = graph.outputs[-1]
     while weights.op.type == "Identity":
         weights = weights.op.inputs[0]
-    inputs = len(graph.inputs) - len(graph.captures)
+    inputs = len(graph.inputs) - len(graph.closure_of)
     return weights is graph.inputs[inputs - 1]
 
 
-def has_own_rows(dataset: Any) -> bool:
-    """Whether a dataset is marked by `mark_as_own_rows`, or derives from one that is."""
-    return any(getattr(source, _OWN_ROWS, None) is not None for source in _sources(dataset))
+def is_presharded(dataset: Any) -> bool:
+    """Whether a dataset is marked by `mark_as_presharded`, or derives from one that is."""
+    return any(getattr(source, _PRESHARDED, None) is not None for source in _sources(dataset))
 
 
-def teach_own_rows() -> None:
+def patch_presharded() -> None:
     """Teach `MultiWorkerMirroredStrategy` to take marked datasets as they are; may be called twice."""
     import tensorflow as tf
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy
     if not hasattr(strategy.experimental_distribute_dataset, _TAUGHT):
-        strategy.experimental_distribute_dataset = _or_own_rows(strategy.experimental_distribute_dataset)
+        strategy.experimental_distribute_dataset = _or_presharded(strategy.experimental_distribute_dataset)
 
 
 def is_across_workers(strategy: Any) -> bool:
@@ -151,7 +151,7 @@ def is_statically_shaped(dataset: Any) -> bool:
 
 def ends_together(dataset: Any) -> bool:
     """Whether workers take their last step over a dataset together, as those of a feed do, and need not ask."""
-    return own_rows_of(dataset) is not None and _keeps_step(dataset)
+    return presharded_of(dataset) is not None and _keeps_step(dataset)
 
 
 def length_of_epoch(distributed: Any) -> int | None:
@@ -169,47 +169,47 @@ def why_fit_would_hang(distributed: Any) -> str | None:
 # --- distributing ---------------------------------------------------------------------------------------------------
 
 
-def _or_own_rows(distribute: Callable[..., Any]) -> Callable[..., Any]:
+def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(distribute)
     def experimental_distribute_dataset(strategy: Any, dataset: Any, options: Any = None) -> Any:
-        if not has_own_rows(dataset):
+        if not is_presharded(dataset):
             return distribute(strategy, dataset, options)
-        return _distribute_own_rows(strategy, dataset, options)
+        return _distribute_presharded(strategy, dataset, options)
 
     setattr(experimental_distribute_dataset, _TAUGHT, True)
     return experimental_distribute_dataset
 
 
-def _distribute_own_rows(strategy: Any, dataset: Any, options: Any) -> Any:
+def _distribute_presharded(strategy: Any, dataset: Any, options: Any) -> Any:
     import tensorflow as tf
 
     replicas_here = len(strategy.extended.worker_devices)
     batches = dataset if replicas_here == 1 else _divide_batches(dataset, replicas_here)
     pipelines = []
 
-    def own_rows(pipeline: Any) -> Any:
+    def presharded(pipeline: Any) -> Any:
         pipelines.append(pipeline)
         return batches
 
-    distributed = strategy.distribute_datasets_from_function(own_rows, options)
+    distributed = strategy.distribute_datasets_from_function(presharded, options)
     if not is_across_workers(strategy) or not tf.executing_eagerly():
         return distributed
     mine = tf.stack([dataset.cardinality(), int(_keeps_step(dataset)), int(is_statically_shaped(batches))])
     steps, keep_step, static = _ask_all_workers(strategy, mine, pipelines[0])
     together = _end_together(steps, promised=all(keep_step))
-    if together and (all(static) or own_rows_of(dataset) is not None):
+    if together and (all(static) or presharded_of(dataset) is not None):
         # Otherwise the workers ask each other before every step whether anyone has rows left, which takes as long as
         # the step of a small model, and the batches lose their static shape.
         distributed._enable_get_next_as_optional = False
     else:
         # A tf.function compares shapes only: with static ones it would go on with a step traced without asking.
         batches = batches.map(forget_count_of_rows)
-        distributed = strategy.distribute_datasets_from_function(own_rows, options)
-    _note_lengths(distributed, steps, together=together)
+        distributed = strategy.distribute_datasets_from_function(presharded, options)
+    _record_lengths(distributed, steps, together=together)
     return distributed
 
 
-def _note_lengths(distributed: Any, steps: list[int], *, together: bool) -> None:
+def _record_lengths(distributed: Any, steps: list[int], *, together: bool) -> None:
     longest = max(steps)
     if together:
         setattr(distributed, _LENGTH, longest if longest >= 0 else None)
@@ -223,8 +223,8 @@ def _ask_all_workers(strategy: Any, mine: Any, pipeline: Any) -> Any:
     """The numbers of all workers: a list for each of mine, in the order of the workers' rank. All must ask together."""
     import tensorflow as tf
 
-    seats = tf.one_hot(pipeline.input_pipeline_id, pipeline.num_input_pipelines, dtype=mine.dtype)
-    return strategy.reduce("SUM", mine[:, tf.newaxis] * seats, axis=None).numpy().tolist()
+    ranks = tf.one_hot(pipeline.input_pipeline_id, pipeline.num_input_pipelines, dtype=mine.dtype)
+    return strategy.reduce("SUM", mine[:, tf.newaxis] * ranks, axis=None).numpy().tolist()
 
 
 def _end_together(steps: list[int], *, promised: bool) -> bool:
@@ -301,7 +301,7 @@ def _sources(dataset: Any) -> Iterator[Any]:
 def _keeps_step(dataset: Any) -> bool:
     """Whether nothing was done to the marked dataset after which workers might no longer end together."""
     for source in _sources(dataset):
-        if getattr(source, _OWN_ROWS, None) is not None:
+        if getattr(source, _PRESHARDED, None) is not None:
             return True
         if type(source).__name__ not in _KEEPING_STEP:
             return False

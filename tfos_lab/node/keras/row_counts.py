@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tfos_lab.node.keras.presharded import ends_together, is_across_workers, own_rows_of
+from tfos_lab.node.keras.presharded import ends_together, is_across_workers, presharded_of
 
 PATCHED = "_tfos_lab_rows"
 
@@ -36,7 +36,7 @@ class RowMode:
 
 def mode_of(dataset: Any, strategy: Any) -> RowMode | None:
     """Return how to take the rows of a dataset; None if Keras' own ways are right for them."""
-    rows = own_rows_of(dataset)
+    rows = presharded_of(dataset)
     if rows is None or not (rows.padded or is_across_workers(strategy)):
         return None
     return RowMode(asks=rows.weighted or not rows.weights_are_ours, end_together=ends_together(dataset))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tfos_lab.node.keras.presharded import has_own_rows, is_across_workers
+from tfos_lab.node.keras.presharded import is_across_workers, is_presharded
 from tfos_lab.node.keras.row_counts import (
     PATCHED,
     RowMode,
@@ -64,7 +64,7 @@ def _begun_with_its_epoch(enumerate_epochs: Callable[..., Any]) -> Callable[...,
     @functools.wraps(enumerate_epochs)
     def enumerate_with_rows(handler: Any) -> Iterator[Any]:
         adapter, dataset = handler._adapter, handler._dataset
-        if not has_own_rows(getattr(adapter, "_dataset", None)) or not adapter.should_recreate_iterator():
+        if not is_presharded(getattr(adapter, "_dataset", None)) or not adapter.should_recreate_iterator():
             yield from enumerate_epochs(handler)
             return
         handler._dataset = _BegunWithItsEpoch(dataset)

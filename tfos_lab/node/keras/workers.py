@@ -2,13 +2,13 @@
 
 Keras 3 cannot `fit` under `tf.distribute.MultiWorkerMirroredStrategy`. Before the first step it averages a whole batch
 over the workers, to learn its shapes; after each step it averages the metrics along an axis that scalars do not have.
-`mend_keras()` puts two small functions in their place, and the user writes nothing.
+`patch_keras()` puts two small functions in their place, and the user writes nothing.
 
 The first of them also sees to the end of an epoch of fed rows whose number is not known yet: the batch is drawn before
 the step (`keras_drawn`). What N nodes show is made what one process would show by
 `keras_rows` and `tf_keras_rows`.
 
-Who talks to it: the nursery, which mends once, before it forks; and a child that imports for itself.
+Who talks to it: the fork server, which mends once, before it forks; and a child that imports for itself.
 """
 # ruff: noqa: SLF001 - what has to be mended is private
 
@@ -26,63 +26,63 @@ from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.keras.drawn import Drawn
 from tfos_lab.node.keras.keras_3 import patch_keras_3, results_on_all, take_rows
 from tfos_lab.node.keras.presharded import (
-    OwnRows,
-    has_own_rows,
+    Presharded,
     is_across_workers,
+    is_presharded,
     is_statically_shaped,
     length_of_epoch,
-    mark_as_own_rows,
-    own_rows_of,
-    teach_own_rows,
+    mark_as_presharded,
+    patch_presharded,
+    presharded_of,
     why_fit_would_hang,
 )
 from tfos_lab.node.keras.row_counts import mode_of
 from tfos_lab.node.keras.tf_keras import patch_tf_keras
 
-__all__ = ["KERAS_TO_MEND", "OwnRows", "mark_as_own_rows", "mend_keras"]
+__all__ = ["KERAS_TO_PATCH", "Presharded", "mark_as_presharded", "patch_keras"]
 
 logger = logging.getLogger(__name__)
 
-# The first version that needs the mending, and the first that it has not been tried on. A test fails when the version
+# The first version that needs the patch, and the first that it has not been tried on. A test fails when the version
 # that is installed no longer needs it.
-KERAS_TO_MEND = ((3, 12), (3, 16))
+KERAS_TO_PATCH = ((3, 12), (3, 16))
 
-_MENDED = "_tfos_lab_mended"
+_PATCHED = "_tfos_lab_patched"
 
 
-def mend_keras() -> bool:
+def patch_keras() -> bool:
     """Make the loaded Keras 3 train on many workers; safe to call twice, and before a fork.
 
     Nothing runs here: no TensorFlow op, no device, no thread. Call it after the imports of `tensorflow` and `keras`.
-    It also teaches the strategy about the rows of a feed (`mark_as_own_rows`), for every Keras and for custom loops.
+    It also teaches the strategy about the rows of a feed (`mark_as_presharded`), for every Keras and for custom loops.
 
     Returns
     -------
     bool
-        Whether Keras is mended now. False where it needs no mending: with `TF_USE_LEGACY_KERAS`, without Keras 3, with
-        another backend than TensorFlow, or with a version outside `KERAS_TO_MEND`.
+        Whether Keras is mended now. False where it needs no patch: with `TF_USE_LEGACY_KERAS`, without Keras 3, with
+        another backend than TensorFlow, or with a version outside `KERAS_TO_PATCH`.
     """
-    teach_own_rows()
+    patch_presharded()
     patch_tf_keras()
-    trainer = _trainer_to_mend()
+    trainer = _trainer_to_patch()
     if trainer is None:
         return False
     model = trainer.TensorFlowTrainer
-    if not hasattr(model._maybe_symbolic_build, _MENDED):
+    if not hasattr(model._maybe_symbolic_build, _PATCHED):
         model._maybe_symbolic_build = _build_from_specs(model._maybe_symbolic_build)
         trainer.reduce_per_replica = _reduce_across_workers(trainer.reduce_per_replica)
         patch_keras_3(trainer)
     return True
 
 
-def _trainer_to_mend() -> Any:
+def _trainer_to_patch() -> Any:
     """Return the module of Keras 3 that holds what must be mended, or None."""
     if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
         return None
     trainer = sys.modules.get("keras.src.backend.tensorflow.trainer")
     if trainer is None:
         return None
-    first, last = KERAS_TO_MEND
+    first, last = KERAS_TO_PATCH
     return trainer if first <= _version(sys.modules["keras"].__version__) < last else None
 
 
@@ -102,17 +102,17 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         if iterator is not None and across:
             _take_single_steps(model, iterator)
         dataset = None if iterator is None else getattr(iterator.data_adapter, "_dataset", None)
-        has_own = dataset is not None and has_own_rows(dataset)
+        has_own = dataset is not None and is_presharded(dataset)
         if iterator is not None:
             take_rows(model, mode_of(dataset, strategy) if has_own else None)
         if has_own:
             _settle_length(iterator)
-            _pace(iterator)
+            _throughput(iterator)
         if strategy is None or iterator is None or not (has_own or across):
             return build(model, iterator=iterator, data_batch=data_batch)
         return build(model, data_batch=_example_of(iterator, strategy))
 
-    setattr(_maybe_symbolic_build, _MENDED, True)
+    setattr(_maybe_symbolic_build, _PATCHED, True)
     return _maybe_symbolic_build
 
 
@@ -187,10 +187,10 @@ def _describes_rows(spec: Any) -> bool:
 # --- the end of an epoch --------------------------------------------------------------------------------------------
 
 
-def _pace(iterator: Any) -> None:
+def _throughput(iterator: Any) -> None:
     if iterator.steps_per_execution == 1 and iterator.data_adapter.num_batches is None:
         dataset = iterator._distributed_dataset
-        if is_statically_shaped(dataset) or own_rows_of(iterator.data_adapter._dataset) is not None:
+        if is_statically_shaped(dataset) or presharded_of(iterator.data_adapter._dataset) is not None:
             iterator._get_iterator = lambda: Drawn(dataset)
 
 

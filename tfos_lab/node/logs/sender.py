@@ -19,16 +19,16 @@ class LogSender:
 
     Parameters
     ----------
-    seat : int
-        The node's seat, which its messages bear.
+    rank : int
+        The node's rank, which its messages bear.
     spool : LogSpool
         What was written.
     send : callable
         Says something to the driver.
     """
 
-    def __init__(self, seat: int, spool: LogSpool, send: Callable[[m.FromAgent], None]) -> None:
-        self._seat = seat
+    def __init__(self, rank: int, spool: LogSpool, send: Callable[[m.FromAgent], None]) -> None:
+        self._rank = rank
         self._spool = spool
         self._send = send
         self._sequence = 0
@@ -53,5 +53,5 @@ class LogSender:
     def send_all(self) -> None:
         """Send what is there, as far as the driver is ready for it."""
         while self.can_send:
-            self._send(m.Logs(seat=self._seat, sequence=self._sequence, records=self._spool.read()))
+            self._send(m.Logs(rank=self._rank, sequence=self._sequence, records=self._spool.read()))
             self._sequence += 1

@@ -31,19 +31,19 @@ class EventFiles:
 
     Parameters
     ----------
-    seat : int
-        The node's seat, which its messages bear.
+    rank : int
+        The node's rank, which its messages bear.
     send : callable
         Says something to the driver.
     """
 
-    def __init__(self, seat: int, send: Callable[[m.FromAgent], None]) -> None:
-        self._seat = seat
+    def __init__(self, rank: int, send: Callable[[m.FromAgent], None]) -> None:
+        self._rank = rank
         self._send = send
         self._folder: Path | None = None
         self._since_s = self._began_s = 0.0
         self._found: list[FoundFile] = []
-        self._sender = FileSender(seat, "events", send)
+        self._sender = FileSender(rank, "events", send)
         self._probe: Path | None = None
         self._until = 0.0
         self._under_way = False
@@ -71,7 +71,7 @@ class EventFiles:
             self._end()
         return self._over
 
-    def obey(self, message: m.ToAgent) -> None:
+    def handle(self, message: m.ToAgent) -> None:
         """Take in what the driver says about them."""
         match message:
             case m.EventFilesWanted(limit_bytes=limit) if not self._over:
@@ -82,7 +82,7 @@ class EventFiles:
                 else:
                     self._over = True
             case m.FileCredit() | m.FileKept():
-                self._sender.obey(message)
+                self._sender.handle(message)
 
     def _offer(self) -> None:
         if self._folder is not None:
@@ -94,7 +94,7 @@ class EventFiles:
         with contextlib.suppress(OSError):  # the driver will not see it, and takes what is brought
             probe.touch(mode=0o600, exist_ok=False)
         self._until = time.monotonic() + PATIENCE_S
-        self._send(m.EventFilesFound(seat=self._seat, probe=probe.name))
+        self._send(m.EventFilesFound(rank=self._rank, probe=probe.name))
 
     def _place_in_row(self, file: FoundFile) -> tuple[bool, int]:
         """This function's own files go first, and of them the smallest: the scalars of a run are small."""
@@ -116,7 +116,7 @@ class EventFiles:
         self._remove_probe()
         self._over, self._under_way = True, False
         left_out = [file.size for file in self._found if file.name not in self._sender.kept]
-        self._send(m.EventFilesSent(seat=self._seat, left_out=len(left_out), left_out_bytes=sum(left_out)))
+        self._send(m.EventFilesSent(rank=self._rank, left_out=len(left_out), left_out_bytes=sum(left_out)))
 
     def _remove_probe(self) -> None:
         probe, self._probe = self._probe, None

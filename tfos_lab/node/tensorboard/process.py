@@ -1,4 +1,4 @@
-"""The board: a TensorBoard process beside a log folder, forked from a plain nursery and ended with its connection.
+"""A TensorBoard process beside a log folder, forked from a plain fork server and ended with its connection.
 
 It listens on a unix socket in the user's own folder and on no port, so that nobody else on the host can reach it, and
 it needs no TensorFlow. Who asked for it hears one frame: nothing when it serves, or else why it cannot.
@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from tfos_lab.core.processes import set_process_name
-from tfos_lab.node.forkserver import client as fork_server
-from tfos_lab.node.forkserver.requests import BoardSpec, ExitedReply, FailedReply, SpawnRequest
+from tfos_lab.node.forkserver import client
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnRequest, TensorBoardSpec
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
 # New event files are looked for so often.
@@ -29,26 +29,32 @@ _NICENESS = 5
 _REASON_S = 5.0
 
 
-class BoardProcess:
+class TensorBoardProcess:
     """The hold that an agent, or the kernel, has on a TensorBoard process.
 
     Parameters
     ----------
-    nursery : tuple
-        Owner, kind, flavour, environment and guardian of the nursery to fork it from.
+    fork server : tuple
+        Owner, kind, mode, environment and watched process of the fork server to fork it from.
     log_dir, socket_path, cwd : str
-        See `BoardSpec`.
+        See `TensorBoardSpec`.
     """
 
     def __init__(
-        self, nursery: tuple[str, str, dict[str, str], dict[str, str], int], log_dir: str, socket_path: str, cwd: str
+        self,
+        fork_server: tuple[str, str, dict[str, str], dict[str, str], int],
+        log_dir: str,
+        socket_path: str,
+        cwd: str,
     ) -> None:
         self._path = socket_path
-        self.nursery = fork_server.connect(*nursery[:4])
+        self.fork_server = client.connect(*fork_server[:4])
         self.words, theirs = frame_pair()
-        body = msgspec.msgpack.encode(BoardSpec(log_dir=log_dir, socket=socket_path, cwd=cwd))
+        body = msgspec.msgpack.encode(TensorBoardSpec(log_dir=log_dir, socket=socket_path, cwd=cwd))
         try:
-            self.nursery.send(msgspec.msgpack.encode(SpawnRequest("board", body, nursery[4])), [theirs.fileno()])
+            self.fork_server.send(
+                msgspec.msgpack.encode(SpawnRequest("tensorboard", body, fork_server[4])), [theirs.fileno()]
+            )
         finally:
             theirs.close()
 
@@ -60,7 +66,7 @@ class BoardProcess:
             return self._why_it_ended()
 
     def _why_it_ended(self) -> str:
-        """Wait for its nursery, which says so a moment after the end."""
+        """Wait for its fork server, which says so a moment after the end."""
         until = time.monotonic() + _REASON_S
         while (left := until - time.monotonic()) > 0:
             if reason := self.end(left):
@@ -68,9 +74,9 @@ class BoardProcess:
         return "it ended before it served"
 
     def end(self, wait_s: float = 0.0) -> str | None:
-        """Take in what its nursery says, or will say within ``wait_s``; return why the process is gone, if it is."""
+        """Read the fork server's replies, waiting up to ``wait_s``; return why the process is gone, if it is."""
         try:
-            replies = [fork_server.reply_decoder.decode(data) for data, _ in self.nursery.available(wait_s)]
+            replies = [client.reply_decoder.decode(data) for data, _ in self.fork_server.available(wait_s)]
         except (ConnectionClosed, OSError):
             return "the process that it was forked from has ended"
         for reply in replies:
@@ -85,16 +91,16 @@ class BoardProcess:
 
     def close(self) -> None:
         """End the process; may be called twice."""
-        self.nursery.close()
+        self.fork_server.close()
         self.words.close()
         Path(self._path).unlink(missing_ok=True)
 
 
 def run(body: bytes, fds: list[int]) -> int:
-    """Entry point in the forked process: ``body`` is a `BoardSpec`, ``fds`` the socket for its one word."""
-    spec = msgspec.msgpack.decode(body, type=BoardSpec)
+    """Entry point in the forked process: ``body`` is a `TensorBoardSpec`, ``fds`` the socket for its one word."""
+    spec = msgspec.msgpack.decode(body, type=TensorBoardSpec)
     set_process_name("tfos tensorboard")
-    # The nursery has a session of its own, so ■ does not come here; whoever signals the whole family may.
+    # The fork server has a session of its own, so ■ does not come here; whoever signals the whole family may.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
     words = FrameSocket(socket.socket(fileno=fds[0]))
@@ -115,7 +121,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _make_server(spec: BoardSpec) -> Any:
+def _make_server(spec: TensorBoardSpec) -> Any:
     """Return TensorBoard's own application, served on the unix socket."""
     # TensorBoard asks for this module to learn that it is to do without TensorFlow, whose import takes seconds.
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
@@ -140,6 +146,6 @@ def _make_server(spec: BoardSpec) -> Any:
 
     # Its quicker loader is a process with an open port, which every user of the host could read.
     options = ("--logdir", spec.log_dir, "--load_fast", "false", "--reload_interval", str(RELOAD_S))
-    board = program.TensorBoard(plugins=default.get_plugins(), server_class=UnixServer)
-    board.configure(("tensorboard", *options))
-    return board._make_server()  # noqa: SLF001 - `main` would also leave a note for other TensorBoards in /tmp
+    tensorboard = program.TensorBoard(plugins=default.get_plugins(), server_class=UnixServer)
+    tensorboard.configure(("tensorboard", *options))
+    return tensorboard._make_server()  # noqa: SLF001 - `main` would also leave a note for other TensorBoards in /tmp

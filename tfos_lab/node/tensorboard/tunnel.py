@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tfos_lab import messages as m
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.node.tensorboard.process import BoardProcess
+from tfos_lab.node.tensorboard.process import TensorBoardProcess
 from tfos_lab.transport.poll_loop import PollLoop
 
 CHUNK_BYTES = 1 << 16
@@ -37,65 +37,65 @@ class Tunnel:
 
     Parameters
     ----------
-    seat : int
-        The node's seat, which its messages bear.
+    rank : int
+        The node's rank, which its messages bear.
     send : callable
         Says something to the driver.
     loop : PollLoop
         The agent's poll loop.
     """
 
-    def __init__(self, seat: int, send: Callable[[m.FromAgent], None], loop: PollLoop) -> None:
-        self._seat = seat
+    def __init__(self, rank: int, send: Callable[[m.FromAgent], None], loop: PollLoop) -> None:
+        self._rank = rank
         self._send = send
         self._loop = loop
         self._path = ""
-        self._board: BoardProcess | None = None
+        self._tensorboard: TensorBoardProcess | None = None
         self._streams: dict[int, _Stream] = {}
 
     # ---- TensorBoard ------------------------------------------------------------------------------------------------
 
-    def start(self, nursery: tuple[str, str, dict[str, str], dict[str, str], int], log_dir: str, cwd: str) -> None:
+    def start(self, fork_server: tuple[str, str, dict[str, str], dict[str, str], int], log_dir: str, cwd: str) -> None:
         """Start TensorBoard for ``log_dir``; the driver hears when it serves, or why it does not."""
         try:
-            self._path = str(scratch_root() / f"board-{os.getpid()}-{self._seat}.sock")
-            self._board = BoardProcess(nursery, log_dir, self._path, cwd)
+            self._path = str(scratch_root() / f"tensorboard-{os.getpid()}-{self._rank}.sock")
+            self._tensorboard = TensorBoardProcess(fork_server, log_dir, self._path, cwd)
         except OSError as error:
-            self._send(m.BoardGone(seat=self._seat, reason=str(error)))
+            self._send(m.TensorBoardGone(rank=self._rank, reason=str(error)))
             return
-        self._loop.watch(self._board.words.fileno(), self._hear_board)
-        self._loop.watch(self._board.nursery.fileno(), self._hear_nursery)
+        self._loop.watch(self._tensorboard.words.fileno(), self._on_tensorboard)
+        self._loop.watch(self._tensorboard.fork_server.fileno(), self._on_fork_server)
 
-    def _hear_board(self) -> None:
-        assert self._board is not None
-        self._loop.unwatch(self._board.words.fileno())
-        reason = self._board.word()
+    def _on_tensorboard(self) -> None:
+        assert self._tensorboard is not None
+        self._loop.unwatch(self._tensorboard.words.fileno())
+        reason = self._tensorboard.word()
         if reason:
-            self._lose_board(reason)
+            self._lose_tensorboard(reason)
         else:
-            self._send(m.BoardReady(seat=self._seat))
+            self._send(m.TensorBoardReady(rank=self._rank))
 
-    def _hear_nursery(self) -> None:
-        assert self._board is not None
-        reason = self._board.end()
+    def _on_fork_server(self) -> None:
+        assert self._tensorboard is not None
+        reason = self._tensorboard.end()
         if reason is not None:
-            self._lose_board(reason)
+            self._lose_tensorboard(reason)
 
-    def _lose_board(self, reason: str) -> None:
-        if self._board is not None:
-            self._drop_board()
-            self._send(m.BoardGone(seat=self._seat, reason=reason))
+    def _lose_tensorboard(self, reason: str) -> None:
+        if self._tensorboard is not None:
+            self._drop_tensorboard()
+            self._send(m.TensorBoardGone(rank=self._rank, reason=reason))
 
-    def _drop_board(self) -> None:
-        if self._board is not None:
-            self._loop.unwatch(self._board.words.fileno())
-            self._loop.unwatch(self._board.nursery.fileno())
-            self._board.close()
-            self._board = None
+    def _drop_tensorboard(self) -> None:
+        if self._tensorboard is not None:
+            self._loop.unwatch(self._tensorboard.words.fileno())
+            self._loop.unwatch(self._tensorboard.fork_server.fileno())
+            self._tensorboard.close()
+            self._tensorboard = None
 
     # ---- streams ----------------------------------------------------------------------------------------------------
 
-    def obey(self, message: m.ToAgent) -> None:
+    def handle(self, message: m.ToAgent) -> None:
         """Carry out what the driver says about a stream; those that are gone are not missed."""
         match message:
             case m.TunnelOpen(stream=number, window=window):
@@ -114,12 +114,12 @@ class Tunnel:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(0.0)  # a TensorBoard that accepts nobody is not waited for
         try:
-            if self._board is None or len(self._streams) >= MAX_STREAMS or number in self._streams:
+            if self._tensorboard is None or len(self._streams) >= MAX_STREAMS or number in self._streams:
                 raise ConnectionRefusedError
             sock.connect(self._path)
         except OSError:
             sock.close()
-            self._send(m.TunnelClosed(seat=self._seat, stream=number))
+            self._send(m.TunnelClosed(rank=self._rank, stream=number))
             return
         self._streams[number] = _Stream(sock, window)
         self._see_to(number)
@@ -146,9 +146,9 @@ class Tunnel:
             data = b""
         if not data:
             self._close_stream(number)
-            self._send(m.TunnelClosed(seat=self._seat, stream=number))
+            self._send(m.TunnelClosed(rank=self._rank, stream=number))
             return
-        self._send(m.TunnelData(seat=self._seat, stream=number, offset=stream.sent, data=data))
+        self._send(m.TunnelData(rank=self._rank, stream=number, offset=stream.sent, data=data))
         stream.sent += len(data)
         stream.credit -= len(data)
         self._see_to(number)
@@ -177,11 +177,11 @@ class Tunnel:
             self._fail_stream(number)
             return
         del stream.unwritten[:written]
-        self._send(m.TunnelCredit(seat=self._seat, stream=number, size=written))
+        self._send(m.TunnelCredit(rank=self._rank, stream=number, size=written))
 
     def _fail_stream(self, number: int) -> None:
         self._close_stream(number)
-        self._send(m.TunnelClosed(seat=self._seat, stream=number))
+        self._send(m.TunnelClosed(rank=self._rank, stream=number))
 
     def _close_stream(self, number: int) -> None:
         stream = self._streams.pop(number)
@@ -193,4 +193,4 @@ class Tunnel:
         """Close all streams and end TensorBoard; may be called twice."""
         for number in list(self._streams):
             self._close_stream(number)
-        self._drop_board()
+        self._drop_tensorboard()

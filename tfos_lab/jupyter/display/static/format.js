@@ -4,7 +4,7 @@
 export const ENDED = new Set(["done", "failed", "stopped", "lost"]);
 
 /** States of a node in which it sends heartbeats. */
-export const BEATING = new Set(["reserved", "importing", "starting", "running", "serving"]);
+export const HEARTBEATING = new Set(["reserved", "importing", "starting", "running", "serving"]);
 
 /** A kernel that says nothing for so long is silent: it says something every few seconds. */
 export const SILENT_S = 20;

@@ -1,6 +1,6 @@
 // The line that says how the cluster is: state, name, nodes, time, links, Stop; below it reason, notes, phases and feeds.
 
-import { BoardLink } from "./board.js";
+import { TensorBoardLink } from "./tensorboard.js";
 import { element, icon, setAttribute, setText } from "./dom.js";
 import { ENDED, SILENT_S, formatClock, formatElapsed } from "./format.js";
 import { requestStop } from "./stop.js";
@@ -46,7 +46,7 @@ export class Header {
       icon("away"),
       "Spark UI",
     );
-    this.board = new BoardLink(store);
+    this.tensorboard = new TensorBoardLink(store);
     this.timeline = new Timeline(store);
     this.feedBar = element("div", { class: "tfos-bar", role: "progressbar", "aria-label": "Progress of the feed" });
     this.feedBar.append(element("div"));
@@ -67,12 +67,12 @@ export class Header {
         this.state,
         this.name,
         this.facts,
-        element("div", { class: "tfos-actions" }, this.board.el, this.sparkUi, this.stop),
+        element("div", { class: "tfos-actions" }, this.tensorboard.el, this.sparkUi, this.stop),
       ),
       this.reason,
       this.silence,
       this.notes,
-      this.board.note,
+      this.tensorboard.note,
       this.timeline.el,
       this.olderFeeds,
       this.feed,
@@ -86,7 +86,7 @@ export class Header {
     setText(this.reason, view.reason);
     this.reason.hidden = !view.reason;
     this.updateSparkUi(view.spark_ui);
-    this.board.update();
+    this.tensorboard.update();
     this.updateFeed(view.feed);
     if (this.notes.childElementCount !== view.notes.length) {
       this.notes.replaceChildren(...view.notes.map((note) => element("div", { class: "tfos-note" }, note)));

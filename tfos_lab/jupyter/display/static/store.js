@@ -1,18 +1,18 @@
 // What the front end knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history
 // of log text.
 
-import { BEATING, ENDED } from "./format.js";
+import { HEARTBEATING, ENDED } from "./format.js";
 
 /**
  * @typedef {[text: string, classes: string]} Run
  * @typedef {{node: string, runs: Run[], lines: number, note: string, gone?: boolean}} Chunk
  * @typedef {{node: string, state: string, detail: string, broken: string, cells: Record<string, string>,
- *   progress: number | null, beat_s: number | null}} Row
+ *   progress: number | null, heartbeat_s: number | null}} Row
  * @typedef {{key: string, title: string, numeric: boolean, rank: number}} Column
  * @typedef {{name: string, kind: string, start_s: number, end_s: number | null, lane: number}} Span
  * @typedef {{older: string[], line: string, shares: string, progress: number | null, complete: boolean}} Feed
  * @typedef {{id: string, name: string, state: string, reason: string, notes: string[], headline: string,
- *   spans: Span[], feed: Feed | null, spark_ui: string, board: {state: string, reason: string} | null,
+ *   spans: Span[], feed: Feed | null, spark_ui: string, tensorboard: {state: string, reason: string} | null,
  *   started_s: number, ended_s: number | null, now_s: number, run_dir: string, bar: string, columns: Column[],
  *   rows: Row[]}} View
  * @typedef {{metric: string, node: string, fresh: boolean, points: Point[], last: Point | null}} SeriesPoints
@@ -96,7 +96,7 @@ export class Store {
       headline: `last seen with ${view.headline}`,
       ended_s,
       spans: view.spans.map((span) => ({ ...span, end_s: span.end_s ?? ended_s - view.started_s })),
-      rows: view.rows.map((row) => (BEATING.has(row.state) || row.state === "waiting" ? lostRow(row) : row)),
+      rows: view.rows.map((row) => (HEARTBEATING.has(row.state) || row.state === "waiting" ? lostRow(row) : row)),
     });
     return true;
   }

@@ -1,7 +1,7 @@
 // The node table: one row per node, changed cell by cell, so that a large cluster costs what has changed.
 
 import { element, icon, setAttribute, setText } from "./dom.js";
-import { BEATING, ENDED, LATE_S, formatElapsed } from "./format.js";
+import { HEARTBEATING, ENDED, LATE_S, formatElapsed } from "./format.js";
 
 /** @type {Record<string, string>} */
 const NODE_SHAPES = {
@@ -59,10 +59,10 @@ export class NodeTable {
   tick() {
     const now = this.store.nowS();
     const ended = ENDED.has(this.store.view.state);
-    for (const { node, state, beat_s } of this.store.view.rows) {
+    for (const { node, state, heartbeat_s } of this.store.view.rows) {
       const cell = this.rows.get(node)?.beat;
       if (!cell) continue;
-      const age = beat_s === null || ended || !BEATING.has(state) ? null : Math.max(0, now - beat_s);
+      const age = heartbeat_s === null || ended || !HEARTBEATING.has(state) ? null : Math.max(0, now - heartbeat_s);
       setText(cell, age === null ? "" : age < LATE_S ? "now" : `${formatElapsed(age)} ago`);
       cell.classList.toggle("tfos-late", age !== null && age >= LATE_S);
     }
@@ -95,7 +95,7 @@ export class NodeTable {
     const link = element("button", { class: "tfos-node-link", type: "button", title: `Show the log of ${node}` }, node);
     link.addEventListener("click", () => this.openLog(node));
     cells.get("node").append(element("span", { class: "tfos-mark", "aria-hidden": "true" }), link);
-    const beat = element("td", { class: "tfos-rank1 tfos-beat" });
+    const beat = element("td", { class: "tfos-rank1 tfos-heartbeat" });
     row.append(beat);
     return { row, cells, beat, bar: null, detail: null, state: "" };
   }

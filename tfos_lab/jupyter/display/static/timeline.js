@@ -21,11 +21,11 @@ export class Timeline {
       this.bar.replaceChildren(
         ...spans.map(({ name, kind, lane }) => {
           const bar = element("span", { class: "tfos-span", "data-span": kind, title: name });
-          if (lane) bar.style.setProperty("--tfos-lane", String(lane));
+          if (lane) bar.style.setProperty("--tfos-track", String(lane));
           return bar;
         }),
       );
-      this.bar.style.setProperty("--tfos-lanes", String(Math.max(0, ...spans.map(({ lane }) => lane))));
+      this.bar.style.setProperty("--tfos-tracks", String(Math.max(0, ...spans.map(({ lane }) => lane))));
       this.legend.replaceChildren(...spans.map(({ kind }) => element("span", { "data-span": kind })));
     }
     this.el.hidden = !spans.length;

@@ -1,7 +1,7 @@
 // Replaces the sentence of a TensorBoard output by a frame, once TensorBoard has something to show in it.
 
 /** @param {{element: string, run: string, name: string, waited?: number}} options */
-function showBoard({ element, run, name, waited = 0 }) {
+function showTensorBoard({ element, run, name, waited = 0 }) {
   const AGAIN_MS = 1500;
   const SLOWEST_MS = 5000;
   const PATIENCE_MS = 600_000;
@@ -10,7 +10,7 @@ function showBoard({ element, run, name, waited = 0 }) {
   if (!config) return;
   if (!box) {
     // The output is not part of the page yet.
-    if (waited < PATIENCE_MS) setTimeout(() => showBoard({ element, run, name, waited: waited + 200 }), 200);
+    if (waited < PATIENCE_MS) setTimeout(() => showTensorBoard({ element, run, name, waited: waited + 200 }), 200);
     return;
   }
   const base = new URL(JSON.parse(config).baseUrl ?? "/", document.location.href);

@@ -44,7 +44,7 @@ class Node(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def hostile_board(path: str) -> Iterator[str]:
+def hostile_tensorboard(path: str) -> Iterator[str]:
     """Serve it at ``path``, and forget what it has heard before."""
     Node.heard.clear()
     Node.bodies.clear()

@@ -4,13 +4,13 @@ import { element, icon, setAttribute, setText } from "./dom.js";
 import { isDark, serverUrl } from "./page.js";
 
 /** JupyterLab's extension takes this event and opens a tab of its own; elsewhere the link opens the browser's. */
-const OPEN_BOARD = "tfos-lab:open-board";
+const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
 const STARTING = "TensorBoard is starting beside the chief";
 const NO_EXTENSION =
   "TensorBoard cannot be opened here: this Jupyter server runs without tfos_lab's extension. Restart it; if that does " +
   "not help: jupyter server extension enable tfos_lab.jupyter_server. The link below works on the kernel's machine.";
 
-export class BoardLink {
+export class TensorBoardLink {
   /** @param {Store} store */
   constructor(store) {
     this.store = store;
@@ -25,18 +25,18 @@ export class BoardLink {
   }
 
   update() {
-    const { board } = this.store.view;
-    const address = board && this.address();
+    const { tensorboard } = this.store.view;
+    const address = tensorboard && this.address();
     this.el.hidden = !address;
     this.note.hidden = true;
-    if (!board || !address) return;
-    if (board.state !== "starting") this.askServer(address);
-    const opens = board.state !== "starting" && this.served !== false;
+    if (!tensorboard || !address) return;
+    if (tensorboard.state !== "starting") this.askServer(address);
+    const opens = tensorboard.state !== "starting" && this.served !== false;
     if (opens) setAttribute(this.el, "href", address.href);
     else this.el.removeAttribute("href");
     setAttribute(this.el, "aria-disabled", String(!opens));
-    setAttribute(this.el, "title", board.state === "starting" ? STARTING : "");
-    this.tell(this.served === false ? NO_EXTENSION : board.state === "gone" ? whyGone(board.reason) : "");
+    setAttribute(this.el, "title", tensorboard.state === "starting" ? STARTING : "");
+    this.tell(this.served === false ? NO_EXTENSION : tensorboard.state === "gone" ? whyGone(tensorboard.reason) : "");
   }
 
   /** @param {string} sentence */
@@ -71,7 +71,7 @@ export class BoardLink {
   open(event) {
     if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || !this.el.hasAttribute("href")) return;
     const { id, name } = this.store.view;
-    const asked = new CustomEvent(OPEN_BOARD, { detail: { id, name }, cancelable: true });
+    const asked = new CustomEvent(OPEN_TENSORBOARD, { detail: { id, name }, cancelable: true });
     if (!document.dispatchEvent(asked)) event.preventDefault();
   }
 }

@@ -6,53 +6,53 @@ import { UUID } from "@lumino/coreutils";
 
 import type { ServerApi } from "./api";
 
-export const OPEN_BOARD = "tfos-lab:open-tensorboard";
-/** `tfos_lab/jupyter/static/board.js` says so. */
-const ASKED_TO_OPEN = "tfos-lab:open-board";
+export const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
+/** `tfos_lab/jupyter/display/static/tensorboard.js` says so. */
+const ASKED_TO_OPEN = "tfos-lab:open-tensorboard";
 
-interface BoardArgs {
+interface TensorBoardArgs {
   readonly id: string;
   readonly name: string;
 }
 
-class BoardWidget extends MainAreaWidget<IFrame> {
+class TensorBoardWidget extends MainAreaWidget<IFrame> {
   constructor(
-    readonly run: BoardArgs,
+    readonly run: TensorBoardArgs,
     url: string,
   ) {
     // Its pages come from a node: they get an origin of their own. The server insists on it, too.
     const content = new IFrame({ sandbox: ["allow-scripts", "allow-downloads", "allow-modals"] });
     content.url = url;
     super({ content });
-    this.id = `tfos-board-${UUID.uuid4()}`;
+    this.id = `tfos-tensorboard-${UUID.uuid4()}`;
     this.title.label = `TensorBoard: ${run.name}`;
     this.title.caption = `TensorBoard of ${run.name}`;
     this.title.closable = true;
   }
 }
 
-export function addBoardCommand(
+export function addTensorBoardCommand(
   app: JupyterFrontEnd,
   api: ServerApi,
   labShell: ILabShell | null,
   restorer: ILayoutRestorer | null,
   themes: IThemeManager | null,
 ): void {
-  const tracker = new WidgetTracker<BoardWidget>({ namespace: "tfos-lab-boards" });
-  app.commands.addCommand(OPEN_BOARD, {
+  const tracker = new WidgetTracker<TensorBoardWidget>({ namespace: "tfos-lab-tensorboards" });
+  app.commands.addCommand(OPEN_TENSORBOARD, {
     label: "Open TensorBoard of a Cluster",
     isVisible: () => false, // it is no use without knowing which
     execute: async (args) => {
-      const run: BoardArgs = { id: String(args["id"]), name: String(args["name"] ?? args["id"]) };
+      const run: TensorBoardArgs = { id: String(args["id"]), name: String(args["name"] ?? args["id"]) };
       const dark = themes?.theme ? !themes.isLight(themes.theme) : false;
-      const url = api.boardUrl(run.id, dark);
+      const url = api.tensorBoardUrl(run.id, dark);
       if (!labShell) {
         window.open(url, "_blank", "noopener");
         return;
       }
       let widget = tracker.find((known) => known.run.id === run.id);
       if (!widget) {
-        widget = new BoardWidget(run, url);
+        widget = new TensorBoardWidget(run, url);
         labShell.add(widget, "main");
         await tracker.add(widget);
       }
@@ -62,14 +62,14 @@ export function addBoardCommand(
   if (labShell) {
     // The dashboard of a cell asks so; where nobody answers, its link opens a tab of the browser.
     document.addEventListener(ASKED_TO_OPEN, (event) => {
-      const { id, name } = (event as CustomEvent<Partial<BoardArgs>>).detail;
+      const { id, name } = (event as CustomEvent<Partial<TensorBoardArgs>>).detail;
       event.preventDefault();
-      void app.commands.execute(OPEN_BOARD, { id: String(id), name: String(name) });
+      void app.commands.execute(OPEN_TENSORBOARD, { id: String(id), name: String(name) });
     });
   }
   if (restorer) {
     void restorer.restore(tracker, {
-      command: OPEN_BOARD,
+      command: OPEN_TENSORBOARD,
       args: (widget) => ({ ...widget.run }),
       name: (widget) => widget.run.id,
     });
