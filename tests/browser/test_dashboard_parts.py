@@ -212,7 +212,7 @@ def test_jupyterlab_may_open_tensorboard_in_a_tab_of_its_own(stage: Stage) -> No
     link = stage.page.get_by_role("link", name="TensorBoard")
     expect(link).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
     stage.page.evaluate(
-        """() => document.addEventListener("tfos-lab:open-TensorBoard", (event) => {
+        """() => document.addEventListener("tfos-lab:open-tensorboard", (event) => {
           event.preventDefault();
           window.opened = event.detail;
         }, { once: true })"""
