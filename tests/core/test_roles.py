@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import NodeSpec, assign_roles, chief_of, cluster_spec
+from tfos_lab.core.roles import (
+    NodeSpec,
+    Role,
+    assign_roles,
+    chief_of,
+    cluster_spec,
+    count_training,
+    role_of,
+    tf_cluster_spec,
+)
 
 
 def nodes(**options):
@@ -57,3 +66,23 @@ def test_the_run_waits_for_training_nodes_only():
 def test_the_cluster_spec_lists_addresses_in_task_order():
     node_specs = assign_roles(ClusterConfig(cluster_size=3))
     assert cluster_spec(node_specs, {0: "a:1", 2: "c:3", 1: "b:2"}) == {"chief": ["a:1"], "worker": ["b:2", "c:3"]}
+
+
+def test_roles_have_these_traits():
+    def named(trait):
+        return [str(role) for role in Role if getattr(role, trait)]
+
+    assert named("trains") == named("is_fed") == ["chief", "master", "worker"]
+    assert named("leads") == ["chief", "master"]
+    assert named("serves") == ["ps"]
+    assert named("in_tf_cluster") == ["ps", "chief", "master", "worker"]
+
+
+def test_tensorflow_s_cluster_spec_lacks_the_evaluator_and_parameter_servers_do_not_train():
+    spec = {"ps": ["a:1"], "chief": ["b:1"], "evaluator": ["c:1"], "worker": ["d:1", "e:1"]}
+    assert list(tf_cluster_spec(spec)) == ["ps", "chief", "worker"]
+    assert count_training(spec) == 3
+
+
+def test_a_node_s_name_tells_its_role():
+    assert role_of("worker:12") is Role.WORKER

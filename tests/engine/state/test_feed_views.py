@@ -23,7 +23,7 @@ def fed(rows, at_s, *, feed=0, source=0, stream=False, complete=False, **fields)
 def views(*events):
     made = FeedViews(100.0)
     for event in events:
-        made.note(event)
+        made.record(event)
     return made.views
 
 
