@@ -33,7 +33,7 @@ def nodes(**options):
         ({"cluster_size": 3, "master_node": None, "eval_node": True}, ["evaluator:0", "worker:0", "worker:1"]),
     ],
 )
-def test_ranks_are_taken_by_ps_chief_evaluator_and_workers_in_this_order(options, expected):
+def test_ranks_go_to_ps_chief_evaluator_and_workers_in_this_order(options, expected):
     assert nodes(**options) == expected
 
 
@@ -53,7 +53,7 @@ def test_the_leader_is_the_chief_the_master_or_the_first_worker(options, leader)
     assert chief_of(assign_roles(ClusterConfig(**options))).node == leader
 
 
-def test_without_a_training_node_nobody_leads():
+def test_a_cluster_without_training_nodes_has_no_chief():
     with pytest.raises(LookupError, match="no chief"):
         chief_of([NodeSpec(0, "ps", 0)])
 

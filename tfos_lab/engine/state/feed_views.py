@@ -15,7 +15,7 @@ _MOST_SHOWN = 6
 
 
 def recent_feeds(feeds: tuple[FeedView, ...]) -> tuple[tuple[FeedView, ...], tuple[FeedView, ...]]:
-    """Return the earlier feeds, of which only a sum is shown (none, or several), and those that are shown one by one."""
+    """Return the earlier feeds, of which only a sum is shown, and those that are shown one by one."""
     if len(feeds) <= _MOST_SHOWN:
         return (), feeds
     return feeds[: 1 - _MOST_SHOWN], feeds[1 - _MOST_SHOWN :]
