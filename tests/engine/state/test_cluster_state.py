@@ -122,7 +122,7 @@ def test_a_reservation_tells_where_the_node_is():
     play.receive(m.Reserve(rank=0, host="h", address="h:1", pid=7, executor="3", gpus=["0", "1"]))
     (view,) = play.cluster_state.views
     assert (view.host, view.executor, view.address, view.gpus, view.state) == ("h", "3", "h:1", ("0", "1"), "reserved")
-    assert view.last_beat_s == play.now_s
+    assert view.last_heartbeat_s == play.now_s
 
 
 def test_a_retried_task_replaces_the_address_of_the_lost_one():

@@ -158,7 +158,7 @@ class NodeView:
     total_steps: int | None = None
     rows: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    last_beat_s: float | None = None
+    last_heartbeat_s: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", NodeState(self.state))

@@ -409,7 +409,7 @@ def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column
         "detail": node.detail,
         "cells": {column.key: column.text(node) for column in columns},
         "progress": summary.progress(node, view.feeds),
-        "heartbeat_s": node.last_beat_s,
+        "heartbeat_s": node.last_heartbeat_s,
     }
 
 
