@@ -148,10 +148,10 @@ def make_cluster(
 
 def _node_specs(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
     """Return the nodes that the launcher takes of those that were asked for."""
-    if launcher.max_nodes is None:
+    if launcher.max_nodes is None or (config.cluster_size <= launcher.max_nodes and not launcher.runs_inline):
         return assign_roles(config)
-    size = min(config.cluster_size, launcher.max_nodes)
-    return assign_roles(ClusterConfig(name=config.name, cluster_size=size))
+    # Too few nodes for the roles that were asked for: a chief and workers.
+    return assign_roles(ClusterConfig(name=config.name, cluster_size=min(config.cluster_size, launcher.max_nodes)))
 
 
 def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[SparkSession | None, LauncherTraits]:
