@@ -5,6 +5,7 @@ import { Notification } from "@jupyterlab/apputils";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
 import type { ClusterInfo, ServerApi } from "./api";
+import { NODE_STATES } from "./states";
 
 export interface NoteActions {
   showClusters(): void;
@@ -20,7 +21,7 @@ async function tell(panel: NotebookPanel, api: ServerApi, actions: NoteActions):
   if (!kernel || panel.isDisposed) return;
   for (const cluster of await runningIn(kernel, api)) {
     if (isShown(panel, cluster)) continue;
-    const up = cluster.nodes.filter(({ state }) => state === "running" || state === "serving").length;
+    const up = cluster.nodes.filter(({ state }) => NODE_STATES[state]?.up && !NODE_STATES[state]?.ended).length;
     Notification.info(
       `The cluster ${cluster.name} runs on in the kernel of ${panel.title.label}: ${cluster.state}, ` +
         `${up}/${cluster.nodes.length} nodes running. This notebook was not saved since, and does not show it.`,

@@ -1,4 +1,4 @@
-"""Where the seconds went."""
+"""The timeline of a cluster."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_each_mark_ends_the_span_of_its_name() -> None:
     ]
 
 
-def test_what_goes_on_is_open() -> None:
+def test_a_span_that_goes_on_is_open() -> None:
     view = seen("launching")
     assert rounded(spans_of(view, view.started_s + 2)) == [("launch", 0, 2, True)]
     view = seen("running", launched=0.1, reserved=0.2, running=1.0)
     assert rounded(spans_of(view, view.started_s + 2))[-1] == ("run", 1.0, 2, True)
 
 
-def test_a_cluster_that_failed_early_says_in_what() -> None:
+def test_a_cluster_that_failed_early_shows_the_phase_in_which_it_did() -> None:
     assert rounded(spans_of(seen("failed", 5.0, launched=0.1, done=5.0)))[-1] == ("reserve", 0.1, 5.0, False)
 
 
@@ -79,13 +79,13 @@ def feeds_of(view, after_s: float = 0.0) -> list[tuple]:
     return rounded(spans)
 
 
-def test_the_feed_has_a_lane_of_its_own() -> None:
+def test_a_feed_has_a_track_of_its_own() -> None:
     assert feeds_of(fed("running", FeedView(started_s=1.5)), 4) == [("feed", 1.5, 4, True)]
     assert feeds_of(fed("done", FeedView(started_s=1.5, ended_s=2.5), ended_after_s=9.0)) == [("feed", 1.5, 2.5, False)]
     assert feeds_of(fed("failed", FeedView(started_s=1.5), ended_after_s=9.0)) == [("feed", 1.5, 9, False)]
 
 
-def test_feeds_streams_and_inferences_that_overlap_are_told_apart() -> None:
+def test_overlapping_feeds_streams_and_inferences_have_names_and_tracks() -> None:
     first, second = FeedView(started_s=1.0, ended_s=2.0), FeedView(number=1, started_s=1.5)
     answers = FeedView(kind="inference", started_s=1.2, ended_s=1.8)
     stream = FeedView(kind="stream", started_s=1.4)
@@ -99,9 +99,9 @@ def test_feeds_streams_and_inferences_that_overlap_are_told_apart() -> None:
     assert [span.kind for span in spans_of(view, view.started_s + 3)][-4:] == ["feed", "inference", "stream", "feed"]
 
 
-def test_of_very_many_feeds_the_first_ones_share_a_lane() -> None:
+def test_of_very_many_feeds_the_first_ones_share_a_track() -> None:
     many = [FeedView(number=number, started_s=number, ended_s=number + 0.5) for number in range(20)]
     assert len(feeds_of(fed("running", *many[:6]), 30)) == 6
-    writers = feeds_of(fed("running", *many), 30)
-    assert len(writers) == 6
-    assert writers[:2] == [("15 earlier ones", 0, 14.5, False), ("feed 16", 15, 15.5, False)]
+    tracks = feeds_of(fed("running", *many), 30)
+    assert len(tracks) == 6
+    assert tracks[:2] == [("15 earlier ones", 0, 14.5, False), ("feed 16", 15, 15.5, False)]

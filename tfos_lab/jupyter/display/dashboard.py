@@ -39,6 +39,7 @@ import anywidget
 import traitlets
 from IPython.display import display, update_display
 
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
@@ -80,6 +81,7 @@ KEEP_RETIRED = 4
 
 MODULES = (
     "dom.js",
+    "states.js",
     "format.js",
     "store.js",
     "page.js",
@@ -167,7 +169,7 @@ class Dashboard(Display):
         self._ending: dict[str, str] | None = None
         self._shown: dict[str, Any] = {}
         self._shown_s = 0.0
-        self._pictured = ""
+        self._pictured: RunState | None = None
         self._changed = True
         self._picture_due_s = 0.0
         self._stopper: threading.Thread | None = None
@@ -227,7 +229,8 @@ class Dashboard(Display):
         reports, _ = self._cluster.reports_after(0)
         view = self._cluster.view()
         # A cell that waits raises the error itself.
-        error = "" if self._blocking or view.state != "failed" else "\n".join(render_error(self._cluster.failure()))
+        shows_error = view.state is RunState.FAILED and not self._blocking
+        error = "\n".join(render_error(self._cluster.failure())) if shows_error else ""
         return make_bundle(view, self._read_tail, self._cluster.run_dir, reports, error, link_of=self._link_to_log)
 
     def _read_tail(self, node: str, lines: int) -> str:
@@ -247,7 +250,7 @@ class Dashboard(Display):
                 self._busy.repeat()
             if beat == DEAF_AFTER and not self._greeted:
                 self._send_history("")
-            if not self._blocking and self._shown.get("state") in summary.ENDED_STATES:
+            if not self._blocking and self._shown_state.ended:
                 self.close()
 
     def _update(self, *, with_view: bool, with_metrics: bool) -> None:
@@ -279,6 +282,10 @@ class Dashboard(Display):
             self._shown, self._shown_s = encoded, now_s
             self._widget.view = {**encoded, "now_s": now_s}
 
+    @property
+    def _shown_state(self) -> RunState:
+        return RunState(self._shown.get("state", RunState.LAUNCHING))
+
     def _send_metrics(self) -> None:
         reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
         with self._sending:
@@ -288,14 +295,14 @@ class Dashboard(Display):
                 self._widget.send({"kind": "metrics", "series": series})
 
     def _picture_is_due(self) -> bool:
-        state = self._shown.get("state", "")
-        if self._closing.is_set() or state in summary.ENDED_STATES:
+        state = self._shown_state
+        if self._closing.is_set() or state.ended:
             return False
-        return state != self._pictured or (self._changed and time.monotonic() >= self._picture_due_s)
+        return state is not self._pictured or (self._changed and time.monotonic() >= self._picture_due_s)
 
     def _send_picture(self) -> None:
         began_s = time.monotonic()
-        self._pictured, self._changed = self._shown.get("state", ""), False
+        self._pictured, self._changed = self._shown_state, False
         self._widget.send({"kind": "picture", "model": self._widget.model_id, "bundle": self._bundle()})
         ended_s = time.monotonic()
         self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
@@ -352,7 +359,7 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
     return {
         "id": view.cluster_id,
         "name": view.name,
-        "state": view.state,
+        "state": view.state.value,
         "reason": view.reason,
         "notes": list(view.notes),
         "headline": summary.headline(view),
@@ -398,11 +405,11 @@ def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str,
 def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column]) -> dict[str, Any]:
     return {
         "node": node.node,
-        "state": node.state,
+        "state": node.state.value,
         "detail": node.detail,
         "cells": {column.key: column.text(node) for column in columns},
         "progress": summary.progress(node, view.feeds),
-        "heartbeat_s": node.last_beat_s,
+        "heartbeat_s": node.last_heartbeat_s,
     }
 
 

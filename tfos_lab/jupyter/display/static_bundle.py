@@ -19,6 +19,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
@@ -27,6 +28,7 @@ from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.outputs import script
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.series import all_series
+from tfos_lab.jupyter.display.states import fill_in_states, state_tables
 
 _MAX_LINE_CHARS = 1_000
 
@@ -108,7 +110,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
     lines = [
         _headline_text(view),
-        *([] if view.state in summary.ENDED_STATES else [_seen_text()]),
+        *([] if view.state.ended else [_seen_text()]),
         *([view.reason] if view.reason else []),
         *([summary.phase_line(view)] if view.timings else []),
         *summary.feed_lines(view),
@@ -125,15 +127,14 @@ def style_sheet(*names: str) -> str:
     """Return style sheets of ``static/`` as one, without comments and needless space."""
     folder = resources.files("tfos_lab.jupyter.display") / "static"
     text = "".join((folder / name).read_text("utf-8") for name in names)
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    text = fill_in_states(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
     text = re.sub(r"\s+", " ", text)
     return re.sub(r" ?([{};,]) ?", r"\1", text).strip()
 
 
 def _headline_text(view: ClusterView) -> str:
-    sign = summary.STATE_SIGNS.get(view.state, "·")
     seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
-    return f"{sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
+    return f"{view.state.look.sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
 
 
 def _header(view: ClusterView) -> str:
@@ -146,10 +147,13 @@ def _header(view: ClusterView) -> str:
 
 def _seen(view: ClusterView) -> str:
     """Say of a run that goes on when it was so; a script asks how it is by now, where a Jupyter server knows."""
-    if view.state in summary.ENDED_STATES:
+    if view.state.ended:
         return ""
     element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
-    options = json.dumps({"element": element, "run": view.cluster_id}).replace("<", "\\u003c")
+    nodes = state_tables()["nodes"]
+    ended, up = ([state for state, traits in nodes.items() if traits[trait]] for trait in ("ended", "up"))
+    values = {"element": element, "run": view.cluster_id, "ended": ended, "up": up}
+    options = json.dumps(values).replace("<", "\\u003c")
     return (
         f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>'
         f"<script>({script('seen_note.js')})({options})</script>"
@@ -160,10 +164,9 @@ def _seen_text() -> str:
     return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
 
 
-def _state(state: str) -> str:
-    sign = summary.STATE_SIGNS.get(state, "·")
-    word = _escape(state)
-    return f'<span class="tfos-state" data-state="{word}"><span aria-hidden="true">{sign}</span> {word}</span>'
+def _state(state: NodeState | RunState) -> str:
+    sign = f'<span aria-hidden="true">{state.look.sign}</span>'
+    return f'<span class="tfos-state" data-state="{state}">{sign} {state}</span>'
 
 
 def _timeline(view: ClusterView) -> str:
@@ -251,7 +254,7 @@ def _plain_error(text: str) -> str:
 
 def _cell_text(column: summary.Column, node: NodeView) -> str:
     text = column.text(node)
-    return f"{summary.STATE_SIGNS.get(text, '·')} {text}" if column.key == "state" else text
+    return f"{node.state.look.sign} {text}" if column.key == "state" else text
 
 
 def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:

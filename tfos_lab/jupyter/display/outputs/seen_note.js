@@ -1,16 +1,15 @@
 // Below the header of a picture that was taken while its run went on: says how it is now, when the page is loaded again.
 
-/** @param {{element: string, run: string, waited?: number}} options */
-function followRun({ element, run, waited = 0 }) {
+/** @param {{element: string, run: string, ended: string[], up: string[], waited?: number}} options */
+function followRun({ element, run, ended, up, waited = 0 }) {
   const AGAIN_MS = 3000;
   const PATIENCE_MS = 600_000;
-  const ENDED = new Set(["done", "failed", "lost", "stopped"]);
   const config = document.getElementById("jupyter-config-data")?.textContent;
   if (!config) return;
   const box = document.getElementById(element);
   if (!box) {
     // The output is not part of the page yet, or the live view has taken its place.
-    if (waited < 5000) setTimeout(() => followRun({ element, run, waited: waited + 200 }), 200);
+    if (waited < 5000) setTimeout(() => followRun({ element, run, ended, up, waited: waited + 200 }), 200);
     return;
   }
   const seen = box.textContent ?? "";
@@ -36,16 +35,16 @@ function followRun({ element, run, waited = 0 }) {
   };
   const tell = (/** @type {{state: string, nodes: {state: string}[]} | undefined} */ cluster) => {
     if (cluster) {
-      const up = cluster.nodes.filter(({ state }) => state === "running" || state === "serving").length;
+      const running = cluster.nodes.filter(({ state }) => up.includes(state) && !ended.includes(state)).length;
       box.textContent =
-        `It runs on (${cluster.state}, ${up}/${cluster.nodes.length} nodes running). This page was loaded meanwhile: ` +
+        `It runs on (${cluster.state}, ${running}/${cluster.nodes.length} nodes running). This page was loaded meanwhile: ` +
         `the live view comes back as soon as the kernel is free; ■ stops a cell that still runs. ${seen}`;
       later();
       return;
     }
     box.textContent = `It is not followed any more: the run has ended since, or its kernel has. ${seen}`;
     for (const state of box.closest(".tfos")?.querySelectorAll(".tfos-state") ?? []) {
-      if (ENDED.has(state.getAttribute("data-state") ?? "")) continue;
+      if (ended.includes(state.getAttribute("data-state") ?? "")) continue;
       state.setAttribute("data-state", "unknown");
       state.textContent = "○ unknown";
     }

@@ -1,10 +1,12 @@
 // Words and numbers of the live dashboard that change by themselves as time goes by.
 
+import { CLUSTER_STATES, NODE_STATES } from "./states.js";
+
 /** States that a cluster does not leave any more; a lost one is one whose kernel has gone. */
-export const ENDED = new Set(["done", "failed", "stopped", "lost"]);
+export const ENDED = new Set(Object.keys(CLUSTER_STATES).filter((state) => CLUSTER_STATES[state]?.ended));
 
 /** States of a node in which it sends heartbeats. */
-export const HEARTBEATING = new Set(["reserved", "importing", "starting", "running", "serving"]);
+export const HEARTBEATING = new Set(Object.keys(NODE_STATES).filter((state) => NODE_STATES[state]?.present));
 
 /** A kernel that says nothing for so long is silent: it says something every few seconds. */
 export const SILENT_S = 20;

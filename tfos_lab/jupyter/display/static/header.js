@@ -3,25 +3,12 @@
 import { TensorBoardLink } from "./tensorboard.js";
 import { element, icon, setAttribute, setText } from "./dom.js";
 import { ENDED, SILENT_S, formatClock, formatElapsed } from "./format.js";
+import { CLUSTER_STATES } from "./states.js";
 import { requestStop } from "./stop.js";
 import { Timeline } from "./timeline.js";
 
 /** After so long without an end, Stop may be pressed again: a second interrupt forces. */
 const FORCE_AFTER_MS = 4000;
-
-/** @type {Record<string, string>} */
-const STATE_SHAPES = {
-  launching: "busy",
-  reserving: "busy",
-  starting: "busy",
-  stopping: "busy",
-  restarting: "busy",
-  running: "running",
-  done: "done",
-  failed: "broken",
-  stopped: "stopped",
-  lost: "broken",
-};
 
 export class Header {
   /**
@@ -148,7 +135,7 @@ export class Header {
     const first = this.shownState === "";
     this.shownState = state;
     setAttribute(this.state, "data-state", state);
-    this.state.replaceChildren(icon(STATE_SHAPES[state] ?? "waiting"), state);
+    this.state.replaceChildren(icon(CLUSTER_STATES[state]?.shape ?? "waiting"), state);
     if (!first) this.announcer.textContent = `${this.store.view.name}: ${state}`;
   }
 

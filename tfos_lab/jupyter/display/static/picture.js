@@ -5,12 +5,17 @@
 // The kernel replaces its output at the end by its display id, but a page that was loaded again has lost that id: it
 // finds the output by its metadata.
 
+import { CLUSTER_STATES, NODE_STATES } from "./states.js";
+
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 /** The dashboard's own change of the document: the page goes on showing the dashboard. */
 const UNSEEN = "silent-change";
-const STATE =
-  /<span class="tfos-state" data-state="(?:waiting|launching|reserving|reserved|importing|starting|running|serving|stopping|restarting)"><span aria-hidden="true">[^<]*<\/span> [^<]*<\/span>/g;
-const LOST = '<span class="tfos-state" data-state="lost"><span aria-hidden="true">✗</span> lost</span>';
+const GOING_ON = Object.entries({ ...CLUSTER_STATES, ...NODE_STATES }).flatMap(([state, { ended }]) => (ended ? [] : [state]));
+const STATE = new RegExp(
+  `<span class="tfos-state" data-state="(?:${GOING_ON.join("|")})"><span aria-hidden="true">[^<]*</span> [^<]*</span>`,
+  "g",
+);
+const LOST = `<span class="tfos-state" data-state="lost"><span aria-hidden="true">${CLUSTER_STATES["lost"]?.sign}</span> lost</span>`;
 
 /**
  * @typedef {Record<string, string>} Bundle

@@ -1,7 +1,8 @@
 // What the front end knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history
 // of log text.
 
-import { HEARTBEATING, ENDED } from "./format.js";
+import { ENDED } from "./format.js";
+import { NODE_STATES } from "./states.js";
 
 /**
  * @typedef {[text: string, classes: string]} Run
@@ -96,7 +97,7 @@ export class Store {
       headline: `last seen with ${view.headline}`,
       ended_s,
       spans: view.spans.map((span) => ({ ...span, end_s: span.end_s ?? ended_s - view.started_s })),
-      rows: view.rows.map((row) => (HEARTBEATING.has(row.state) || row.state === "waiting" ? lostRow(row) : row)),
+      rows: view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row))),
     });
     return true;
   }

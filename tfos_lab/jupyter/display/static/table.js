@@ -2,20 +2,7 @@
 
 import { element, icon, setAttribute, setText } from "./dom.js";
 import { HEARTBEATING, ENDED, LATE_S, formatElapsed } from "./format.js";
-
-/** @type {Record<string, string>} */
-const NODE_SHAPES = {
-  waiting: "waiting",
-  reserved: "half",
-  importing: "half",
-  starting: "half",
-  running: "running",
-  serving: "running",
-  done: "done",
-  failed: "broken",
-  lost: "broken",
-  stopped: "stopped",
-};
+import { NODE_STATES } from "./states.js";
 
 /**
  * @typedef {{row: HTMLTableRowElement, cells: Map<string, HTMLTableCellElement>, beat: HTMLTableCellElement,
@@ -126,7 +113,7 @@ export class NodeTable {
     shown.state = row.state;
     setAttribute(shown.row, "data-state", row.state);
     const word = element("span", { class: "tfos-state", "data-state": row.state });
-    word.append(icon(NODE_SHAPES[row.state] ?? "waiting"), row.state);
+    word.append(icon(NODE_STATES[row.state]?.shape ?? "waiting"), row.state);
     cell.replaceChildren(word);
   }
 
