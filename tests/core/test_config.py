@@ -1,13 +1,17 @@
-"""What a user may ask for, and what is said to what they may not."""
+"""What a user may ask for, and how anything else is refused."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from tfos_lab.core.config import ClusterConfig
+import tfos_lab
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, FeedConfig, make_config
+from tfos_lab.core.options import options_of
 from tfos_lab.errors import ConfigError
 
 
@@ -28,7 +32,7 @@ def test_the_defaults_are_a_cluster_of_one_chief():
     assert (config.reservation_timeout_s, config.grace_s) == (600.0, 10.0)
 
 
-def test_whose_output_comes_home_and_how_much_is_checked():
+def test_the_output_options_are_checked():
     assert problem_of(output="workers") == "output='workers': use one of chief, all"
     assert problem_of(output_limit_bytes=-1) == "output_limit_bytes=-1: a whole number of bytes is needed"
     assert problem_of(output_limit_bytes="1 GB") == "output_limit_bytes='1 GB': a whole number of bytes is needed"
@@ -46,13 +50,13 @@ def test_all_problems_are_reported_together():
         "cluster_size",
         "master_node",
         "local",
-        "grace_s",
         "env",
+        "grace_s",
     ]
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
         ({"cluster_size": 0}, "cluster_size=0: at least one node is needed"),
         ({"cluster_size": 2.0}, "cluster_size=2.0: a whole number is needed"),
@@ -74,8 +78,8 @@ def test_all_problems_are_reported_together():
         ({"env": {"TF_CONFIG": "{}"}}, "env['TF_CONFIG']: is set by tfos_lab on every node"),
     ],
 )
-def test_a_problem_names_the_option_its_value_and_what_is_needed(options, words):
-    assert problem_of(**options) == words
+def test_a_problem_names_the_option_its_value_and_what_is_needed(options, text):
+    assert problem_of(**options) == text
 
 
 def test_parameter_servers_that_leave_no_worker_are_refused_with_the_size_that_would_do():
@@ -88,13 +92,13 @@ def test_parameter_servers_that_leave_no_worker_are_refused_with_the_size_that_w
 
 
 def test_a_wrong_leader_is_refused_with_those_that_can_lead():
-    words = problem_of(master_node="president")
-    assert words.startswith("master_node='president': not a job name that can lead")
-    assert "'chief' or 'master'" in words
-    assert "None" in words
+    text = problem_of(master_node="president")
+    assert text.startswith("master_node='president': not a job name that can lead")
+    assert "'chief' or 'master'" in text
+    assert "None" in text
 
 
-def test_a_wrong_place_is_refused_with_all_places():
+def test_a_wrong_choice_is_refused_with_all_choices():
     assert problem_of(local="cloud") == "local='cloud': use one of auto, processes, inline, false"
 
 
@@ -119,3 +123,74 @@ def test_a_relative_log_dir_lies_here(tmp_path, monkeypatch):
 def test_a_log_dir_that_is_no_folder_is_refused(folder):
     with pytest.raises(ConfigError, match=r"log_dir=.*: a folder is needed"):
         ClusterConfig(log_dir=folder)
+
+
+# ---- derived from the declarations ----------------------------------------------------------------------------------
+
+
+def test_type_checkers_know_the_keywords_of_run():
+    fields, keywords = get_type_hints(ClusterConfig), get_type_hints(ClusterOptions)
+    assert list(keywords) == [one.keyword for one in options_of(ClusterConfig)]
+    for one in options_of(ClusterConfig):
+        expected = fields[one.keyword] | None if one.none_is_default else fields[one.keyword]
+        assert keywords[one.keyword] == expected, one.keyword
+
+
+def test_the_signature_of_run_is_the_documented_one():
+    parameters = inspect.signature(tfos_lab.run).parameters
+    positional = [name for name, one in parameters.items() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert positional == ["map_fun", "args"]
+    keywords = {name: one.default for name, one in parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert keywords == {
+        "spark": None,
+        "cluster_size": 1,
+        "num_ps": 0,
+        "master_node": "chief",
+        "eval_node": False,
+        "tensorboard": False,
+        "log_dir": None,
+        "name": None,
+        "local": "auto",
+        "restarts": 0,
+        "gpus": None,
+        "env": None,
+        "output": "chief",
+        "output_limit_bytes": 8 << 30,
+        "reservation_timeout_s": 600.0,
+        "grace_s": 10.0,
+    }
+
+
+def test_the_help_of_run_describes_each_option():
+    for one in options_of(ClusterConfig):
+        assert f"\n    {one.keyword} : {one.annotation}, default " in tfos_lab.run.__doc__
+
+
+def test_train_has_the_options_of_a_feed_with_their_defaults():
+    parameters = inspect.signature(tfos_lab.Cluster.train).parameters
+    for one in options_of(FeedConfig):
+        assert parameters[one.keyword].default == one.default
+
+
+def test_name_and_env_may_be_none():
+    assert make_config(name=None, env=None) == ClusterConfig()
+
+
+def test_a_keyword_that_is_no_option_is_refused():
+    with pytest.raises(TypeError, match=r"run\(\) got an unexpected keyword argument 'clustersize'"):
+        tfos_lab.run(print, clustersize=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"epochs": 0}, "epochs=0: at least one is needed"),
+        ({"epochs": 1.5}, "epochs=1.5: a whole number is needed"),
+        ({"remainder": "wrap"}, "remainder='wrap': use one of exact, pad, drop"),
+        ({"timeout_s": 0}, "timeout_s=0: a number of seconds, more than 0, is needed"),
+    ],
+)
+def test_options_of_a_feed_are_checked(options, text):
+    with pytest.raises(ConfigError) as error:
+        FeedConfig(**options)
+    assert error.value.problems == [text]

@@ -17,7 +17,8 @@ from tfos_lab.jupyter.commands import Commands
 from tfos_lab.jupyter.display import error_messages, warning_messages
 from tfos_lab.jupyter.display.choose import load_in_background
 from tfos_lab.jupyter.options.completion import make_matcher
-from tfos_lab.jupyter.options.table import describe_options, parse_options
+from tfos_lab.jupyter.options.documents import describe_options
+from tfos_lab.jupyter.options.table import parse_options
 from tfos_lab.jupyter.run import run_cell
 from tfos_lab.payload import notebook_sources
 

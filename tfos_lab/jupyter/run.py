@@ -49,7 +49,7 @@ def run_cell(shell: Any, map_fun: Any, options: CellOptions) -> Any:
         raise
     except KeyboardInterrupt:
         # Before there was a cluster, or after its end; what is between stops the nodes first.
-        raise ClusterInterrupted(options.name) from None
+        raise ClusterInterrupted(options.cluster.name) from None
 
 
 def _run(shell: Any, map_fun: Any, options: CellOptions) -> Any:
@@ -57,15 +57,15 @@ def _run(shell: Any, map_fun: Any, options: CellOptions) -> Any:
     make_room(options)
     from tfos_lab.engine.start import make_cluster
 
-    cluster = make_cluster(map_fun, options.args, spark=find_session(shell, options), config=options.config())
-    shell.user_ns[options.name] = cluster
+    cluster = make_cluster(map_fun, options.args, spark=find_session(shell, options), config=options.cluster)
+    shell.user_ns[options.cluster.name] = cluster
     launch = _Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
     try:
         launch.start()
         launch.join(UNSEEN_S)
         launch.raise_error()
         display = open_display(cluster, blocking=not options.background)
-        if options.tensorboard:
+        if options.cluster.tensorboard:
             show_tensorboard(cluster)
         if options.background:
             launch.finish(display)
@@ -81,11 +81,11 @@ def _run(shell: Any, map_fun: Any, options: CellOptions) -> Any:
 def make_room(options: CellOptions) -> None:
     """See to it that no cluster of that name lives: refuse, or stop the old one if the user said so."""
     for cluster in clusters():
-        if cluster.name != options.name or cluster.ended:
+        if cluster.name != options.cluster.name or cluster.ended:
             continue
         if not options.replace:
             raise ConfigError([_still_there(cluster)])
-        cluster.stop(grace_s=min(options.grace, INTERRUPT_GRACE_S))
+        cluster.stop(grace_s=min(options.cluster.grace_s, INTERRUPT_GRACE_S))
 
 
 def _still_there(cluster: Any) -> str:
@@ -162,7 +162,7 @@ def _run_here(cluster: Any, map_fun: Any) -> Any:
 def _stop_at_once(cluster: Any, options: CellOptions) -> None:
     """Stop the nodes within a bounded time; a second interrupt leaves them no time at all."""
     try:
-        cluster.stop(grace_s=min(options.grace, INTERRUPT_GRACE_S))
+        cluster.stop(grace_s=min(options.cluster.grace_s, INTERRUPT_GRACE_S))
     except KeyboardInterrupt:
         cluster.stop(grace_s=0.0)
 
@@ -203,10 +203,10 @@ def feed(cluster: Any, options: CellOptions) -> None:
     if options.data is not None:
         cluster.train(
             options.data,
-            epochs=options.epochs,
-            columns=options.columns,
-            remainder=options.remainder,
-            timeout_s=options.feed_timeout,
+            epochs=options.feed.epochs,
+            columns=options.feed.columns,
+            remainder=options.feed.remainder,
+            timeout_s=options.feed.timeout_s,
         )
 
 

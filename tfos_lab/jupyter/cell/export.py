@@ -13,20 +13,18 @@ from typing import NamedTuple
 
 from IPython.core.displayhook import DisplayHook
 
+from tfos_lab.core.config import ClusterConfig, FeedConfig
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.symbols import own_nodes, stored_names
 from tfos_lab.jupyter.options.line import split_line
-from tfos_lab.jupyter.options.table import BY_NAME, CellOptions, takes_value
+from tfos_lab.jupyter.options.table import CellOptions, keywords_of, takes_value
 
 _MARK = "# Written by `%tfos export` from a notebook."
 _INDENT = "    "
 
 # Options that are expressions: in the script they are written as in the notebook, not as the value they had.
 _EXPRESSIONS = ("data", "args", "spark", "env", "columns")
-_TRAIN = {"epochs": "epochs", "columns": "columns", "remainder": "remainder", "feed_timeout": "timeout_s"}
-_RUN_NAMES = {"reservation_timeout": "reservation_timeout_s", "grace": "grace_s"}
-_NOT_IN_SCRIPTS = ("background", "replace", "args", "data", "spark", *_TRAIN)
 # Cell magics whose body is plain Python.
 _PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
 
@@ -206,15 +204,16 @@ def _indent(source: str) -> str:
 
 def _main(options: CellOptions, texts: dict[str, str]) -> str:
     """Return the part that runs the function as the cell's line said."""
-    keywords = [f"spark={texts.get('spark', 'spark')}"]
-    asked = [name for name in texts if name in BY_NAME and name not in _NOT_IN_SCRIPTS]
-    keywords += [f"{_RUN_NAMES.get(name, name)}={getattr(options, name)!r}" for name in asked]
-    name = options.name
+    keywords = [f"spark={texts.get('spark', 'spark')}", *_keywords(ClusterConfig, options)]
+    name = options.cluster.name
     lines = [f"{name} = tfos_lab.run(map_fun, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]
-    if options.tensorboard:
+    if options.cluster.tensorboard:
         lines.append(f'{_INDENT}print("TensorBoard:", {name}.tensorboard_url)')
     if options.data is not None:
-        fed = [f"{keyword}={getattr(options, option)!r}" for option, keyword in _TRAIN.items() if option in texts]
-        lines.append(f"{_INDENT}{name}.train({', '.join([texts['data'], *fed])})")
+        lines.append(f"{_INDENT}{name}.train({', '.join([texts['data'], *_keywords(FeedConfig, options)])})")
     lines.append(f"{_INDENT}print({name}.wait())")
     return 'if __name__ == "__main__":\n' + "\n".join(_INDENT + line for line in lines)
+
+
+def _keywords(owner: type, options: CellOptions) -> list[str]:
+    return [f"{keyword}={value!r}" for keyword, value in keywords_of(owner, options.given).items()]
