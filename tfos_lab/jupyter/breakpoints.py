@@ -11,8 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tfos_lab.jupyter.display.base import current_kernel
-from tfos_lab.jupyter.display.choose import takes_input
+from tfos_lab.jupyter.display.kernel import current_kernel, takes_input
 
 
 @contextlib.contextmanager

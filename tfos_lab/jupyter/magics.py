@@ -14,8 +14,7 @@ from tfos_lab.jupyter.cell.export import FinishedCell
 from tfos_lab.jupyter.cell.function import make_map_fun
 from tfos_lab.jupyter.cell.location import make_labeller
 from tfos_lab.jupyter.commands import Commands
-from tfos_lab.jupyter.display import error_messages, warning_messages
-from tfos_lab.jupyter.display.choose import load_in_background
+from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
 from tfos_lab.jupyter.options.completion import make_matcher
 from tfos_lab.jupyter.options.documents import describe_options
 from tfos_lab.jupyter.options.table import parse_options

@@ -12,8 +12,8 @@ from typing import Any
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
+from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display.base import Display
-from tfos_lab.jupyter.display.choose import open_display
 from tfos_lab.jupyter.display.tensorboard import show_tensorboard
 from tfos_lab.jupyter.options.table import CellOptions
 

@@ -16,9 +16,10 @@ from comm.base_comm import BaseComm
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import MetricsReported
-from tfos_lab.jupyter.display import dashboard
-from tfos_lab.jupyter.display.dashboard import Dashboard, compose_module
-from tfos_lab.jupyter.display.log_text import plain_text
+from tfos_lab.jupyter.display import dashboard, updates, widget
+from tfos_lab.jupyter.display.dashboard import Dashboard
+from tfos_lab.jupyter.display.runs import plain_text
+from tfos_lab.jupyter.display.widget import compose_module
 
 DEADLINE_S = 5.0
 
@@ -126,7 +127,7 @@ def test_the_view_comes_with_the_widget_and_then_as_it_changes(
 def test_nothing_is_sent_while_nothing_changes(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
     cluster.write("chief:0", "x\n")
     cluster.change("chief:0", state="reserved")
-    wait_for(lambda: browser.views() and browser.customs("log"))
+    wait_for(lambda: browser.views() and browser.customs("log") and browser.customs("picture"))
     before = len(browser.messages)
     time.sleep(0.5)
     assert len(browser.messages) == before
@@ -163,7 +164,7 @@ def test_a_page_that_says_hello_gets_the_history(browser: Browser, cluster: Fake
 def test_a_page_that_cannot_be_heard_gets_the_history_unasked(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "DEAF_AFTER", 2)
+    monkeypatch.setattr(dashboard, "UNREACHABLE_AFTER", 2)
     with Dashboard(cluster):
         wait_for(lambda: browser.customs("history"))
         assert [history["page"] for history in browser.customs("history")] == [""]
@@ -230,8 +231,8 @@ def test_the_picture_in_the_document_follows_each_change_of_state(
 def test_the_picture_in_the_document_follows_steps_and_what_is_printed(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "PICTURE_EVERY_S", 0.1)
-    monkeypatch.setattr(dashboard, "PICTURE_SHARE", 1.0)
+    monkeypatch.setattr(updates, "PICTURE_EVERY_S", 0.1)
+    monkeypatch.setattr(updates, "PICTURE_SHARE", 1.0)
     with Dashboard(cluster):
         cluster.change("chief:0", step=183, state="running")
         wait_for(lambda: pictures(browser) and ">183<" in pictures(browser)[-1])
@@ -245,8 +246,8 @@ def test_the_picture_in_the_document_follows_steps_and_what_is_printed(
 def test_pictures_take_a_small_share_of_the_time(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "PICTURE_EVERY_S", 0.0)
-    monkeypatch.setattr(dashboard, "PICTURE_SHARE", 1e-6)
+    monkeypatch.setattr(updates, "PICTURE_EVERY_S", 0.0)
+    monkeypatch.setattr(updates, "PICTURE_SHARE", 1e-6)
     with Dashboard(cluster):
         wait_for(lambda: pictures(browser))
         cluster.change("chief:0", step=2)
@@ -265,7 +266,7 @@ def test_a_page_that_says_hello_gets_the_picture_to_find_its_place_by(
 def test_a_page_hears_that_the_kernel_lives_when_nothing_happens(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "SIGN_OF_LIFE_S", 0.1)
+    monkeypatch.setattr(updates, "SIGN_OF_LIFE_S", 0.1)
     with Dashboard(cluster):
         wait_for(lambda: len(browser.views()) > 2)
 
@@ -328,7 +329,7 @@ def test_widgets_that_have_ended_are_closed_in_time(browser: Browser, cluster: F
     first.close()
     comms = list(browser.comms)
     assert not comms[-1]._closed
-    for _ in range(dashboard.KEEP_RETIRED):
+    for _ in range(widget.KEEP_RETIRED):
         Dashboard(cluster).close()
     assert all(made._closed for made in comms)
 
@@ -416,7 +417,7 @@ def test_the_modules_become_one_without_imports_or_clashes() -> None:
     names = re.findall(r"^(?:async )?(?:function|class|const|let) (\w+)", module, flags=re.MULTILINE)
     assert len(names) == len(set(names))
     folder = resources.files("tfos_lab.jupyter.display") / "static"
-    assert {item.name for item in folder.iterdir() if item.name.endswith(".js")} == set(dashboard.MODULES)
+    assert {item.name for item in folder.iterdir() if item.name.endswith(".js")} == set(widget.MODULES)
 
 
 def test_no_module_makes_html_of_text_or_asks_a_foreign_server() -> None:

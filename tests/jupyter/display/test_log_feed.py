@@ -7,7 +7,7 @@ import pytest
 from tfos_lab.engine.state.events import LogText, StateChanged
 from tfos_lab.jupyter.display import log_feed
 from tfos_lab.jupyter.display.log_feed import LogFeed
-from tfos_lab.jupyter.display.log_text import plain_text
+from tfos_lab.jupyter.display.runs import plain_text
 
 
 def write(feed: LogFeed, node: str, text: str, stream: str = "stdout") -> None:

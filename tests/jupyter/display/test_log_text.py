@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfos_lab.jupyter.display.log_text import (
-    MAX_LINE_CHARS,
-    LineBuffer,
-    count_lines,
-    html_text,
-    last_lines,
-    merge_runs,
-    plain_text,
-    render_log,
-)
+from tfos_lab.jupyter.display.log_text import MAX_LINE_CHARS, LineBuffer, render_log
+from tfos_lab.jupyter.display.runs import count_lines, html_text, last_lines, merge_runs, plain_text
 
 # A Keras 3 progress bar as it is written to a pipe: backspaces, a carriage return, colours.
 KERAS = (

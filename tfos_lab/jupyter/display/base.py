@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
@@ -64,10 +63,3 @@ class Display(ABC):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def current_kernel() -> Any | None:
-    """Return the ipykernel that runs this code, or None."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None)

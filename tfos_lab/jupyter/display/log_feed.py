@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from tfos_lab.engine.state.events import Event, LogText
-from tfos_lab.jupyter.display.log_text import LineBuffer, Run, count_lines, last_lines, merge_runs
+from tfos_lab.jupyter.display.log_text import LineBuffer
+from tfos_lab.jupyter.display.runs import Run, count_lines, last_lines, merge_runs
 
 # What one batch carries at most: of one node, and of all. A page keeps no more of a node than 5,000 lines anyway.
 MAX_NODE_LINES = 2_000

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from tfos_lab.engine.metrics import by_weight, steps_go_on
+from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.series import Point, SeriesPoints
-from tfos_lab.jupyter.display.summary import format_metric
 
 WIDTH, HEIGHT = 320, 130
 LEFT, RIGHT, TOP, BOTTOM = 46, 8, 6, 20

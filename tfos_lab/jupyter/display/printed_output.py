@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
-from tfos_lab.jupyter.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
+from tfos_lab.jupyter.display.log_text import render_log
+from tfos_lab.jupyter.display.runs import Run, count_lines, html_text, last_lines, plain_text
 
 TailReader = Callable[[str, int], str]
 Linker = Callable[[str], "str | None"]

@@ -22,10 +22,14 @@ from pathlib import Path
 from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
-from tfos_lab.jupyter.display.log_text import html_text, plain_text, render_log
+from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_shares
+from tfos_lab.jupyter.display.formats import format_seconds
+from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.metric_charts import render_charts
+from tfos_lab.jupyter.display.node_table import Column, node_columns
 from tfos_lab.jupyter.display.outputs import script
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
+from tfos_lab.jupyter.display.runs import html_text, plain_text
 from tfos_lab.jupyter.display.series import all_series
 
 _MAX_LINE_CHARS = 1_000
@@ -103,7 +107,7 @@ def render_html(
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the cluster as text, for terminals and for front ends without HTML."""
-    columns = summary.node_columns(view)
+    columns = node_columns(view)
     rows = [[column.title.lower() for column in columns]]
     rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
     lines = [
@@ -111,7 +115,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         *([] if view.state in summary.ENDED_STATES else [_seen_text()]),
         *([view.reason] if view.reason else []),
         *([summary.phase_line(view)] if view.timings else []),
-        *summary.feed_lines(view),
+        *feed_lines(view),
         *view.notes,
         *_aligned(rows, [column.numeric for column in columns]),
         *(f"{node}: {detail}" for node, detail in summary.broken_nodes(view)),
@@ -132,12 +136,12 @@ def style_sheet(*names: str) -> str:
 
 def _headline_text(view: ClusterView) -> str:
     sign = summary.STATE_SIGNS.get(view.state, "·")
-    seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
+    seconds = format_seconds(summary.elapsed_s(view, time.time()))
     return f"{sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
 
 
 def _header(view: ClusterView) -> str:
-    seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
+    seconds = format_seconds(summary.elapsed_s(view, time.time()))
     return (
         f'<div class="tfos-header">{_state(view.state)} <strong class="tfos-name">{_escape(view.name)}</strong> '
         f'<span class="tfos-facts">{_escape(summary.headline(view))} · {seconds}</span></div>'
@@ -174,7 +178,7 @@ def _timeline(view: ClusterView) -> str:
     writers = max(span.writer for span in spans)
     bars = "".join(_bar(span, whole_s) for span in spans)
     legend = " ".join(
-        f'<span data-span="{span.kind}">{span.name} {summary.format_seconds(span.end_s - span.start_s)}</span>'
+        f'<span data-span="{span.kind}">{span.name} {format_seconds(span.end_s - span.start_s)}</span>'
         for span in spans
     )
     return (
@@ -192,8 +196,8 @@ def _bar(span: Span, whole_s: float) -> str:
 def _feed(view: ClusterView) -> str:
     if not view.feeds:
         return ""
-    *older, last = summary.feed_lines(view)
-    shares = summary.feed_shares(view.feeds[-1])
+    *older, last = feed_lines(view)
+    shares = feed_shares(view.feeds[-1])
     before = "".join(f'<div class="tfos-older-feed">{_escape(line)}</div>' for line in older)
     facts = f'<span class="tfos-facts">{_escape(shares)}</span>'
     return f'{before}<div class="tfos-feed"><span>{_escape(last)}</span> {facts}</div>'
@@ -205,7 +209,7 @@ def _notes(view: ClusterView) -> str:
 
 
 def _table(view: ClusterView) -> str:
-    columns = summary.node_columns(view)
+    columns = node_columns(view)
     head = "".join(f'<th scope="col"{_column_class(column)}>{_escape(column.title)}</th>' for column in columns)
     details = dict(summary.broken_nodes(view))
     body = "".join(_row(node, index, columns, details.get(node.node, "")) for index, node in enumerate(view.nodes))
@@ -215,7 +219,7 @@ def _table(view: ClusterView) -> str:
     )
 
 
-def _row(node: NodeView, index: int, columns: list[summary.Column], detail: str) -> str:
+def _row(node: NodeView, index: int, columns: list[Column], detail: str) -> str:
     cells = "".join(_cell(node, column) for column in columns)
     row = f'<tr class="tfos-hue{index % 7}">{cells}</tr>'
     if detail:
@@ -223,7 +227,7 @@ def _row(node: NodeView, index: int, columns: list[summary.Column], detail: str)
     return row
 
 
-def _cell(node: NodeView, column: summary.Column) -> str:
+def _cell(node: NodeView, column: Column) -> str:
     if column.key == "node":
         mark = '<span class="tfos-mark" aria-hidden="true"></span>'
         return f'<th scope="row"{_column_class(column)}>{mark}{_escape(node.node)}</th>'
@@ -231,7 +235,7 @@ def _cell(node: NodeView, column: summary.Column) -> str:
     return f"<td{_column_class(column)}>{text}</td>"
 
 
-def _column_class(column: summary.Column) -> str:
+def _column_class(column: Column) -> str:
     numeric = " tfos-numeric" if column.numeric else ""
     return f' class="tfos-rank{column.rank}{numeric}"'
 
@@ -249,7 +253,7 @@ def _plain_error(text: str) -> str:
     return plain_text(render_log(text)).rstrip()
 
 
-def _cell_text(column: summary.Column, node: NodeView) -> str:
+def _cell_text(column: Column, node: NodeView) -> str:
     text = column.text(node)
     return f"{summary.STATE_SIGNS.get(text, '·')} {text}" if column.key == "state" else text
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display.formats import format_seconds
 
 _COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")
 
@@ -45,6 +46,6 @@ def _row(cluster: Any, now_s: float) -> tuple[str, ...]:
         summary.headline(view),
         summary.furthest(view),
         view.launcher,
-        summary.format_seconds(summary.elapsed_s(view, now_s)),
+        format_seconds(summary.elapsed_s(view, now_s)),
         str(cluster.run_dir),
     )

@@ -13,9 +13,12 @@ from typing import TextIO
 
 from tfos_lab.engine.state.events import ClusterView, Event, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.jupyter.display import summary
-from tfos_lab.jupyter.display.base import Display, WatchedCluster, current_kernel
-from tfos_lab.jupyter.display.log_links import link_to
-from tfos_lab.jupyter.display.log_text import LineBuffer, plain_text
+from tfos_lab.jupyter.display.base import Display, WatchedCluster
+from tfos_lab.jupyter.display.formats import format_metrics
+from tfos_lab.jupyter.display.kernel import current_kernel
+from tfos_lab.jupyter.display.log_files import link_to
+from tfos_lab.jupyter.display.log_text import LineBuffer
+from tfos_lab.jupyter.display.runs import plain_text
 from tfos_lab.jupyter.display.static_bundle import make_bundle, render_text
 
 # Each node may write so many lines at once, and so many per second in the long run; the rest is counted.
@@ -148,7 +151,7 @@ class TextLines:
         self._metrics_due[event.node] = now + METRICS_EVERY_S
         total = f"/{event.total_steps}" if event.total_steps else ""
         step = f"step {event.step}{total} · " if event.step is not None else ""
-        self._out.append(f"[{event.node}] {step}{summary.format_metrics(event.metrics)}")
+        self._out.append(f"[{event.node}] {step}{format_metrics(event.metrics)}")
 
     def _print_state(self, view: ClusterView) -> None:
         reason = f": {view.reason}" if view.reason else ""
