@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support.nodejs import find_node
-from tfos_lab.jupyter.display.dashboard import MODULES
+from tfos_lab.jupyter.display.widget import MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILER = ROOT / "extensions/jupyterlab/node_modules/typescript/bin/tsc"

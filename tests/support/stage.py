@@ -9,9 +9,10 @@ from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import LogText, MetricsReported
-from tfos_lab.jupyter.display.dashboard import DashboardWidget, compose_module, encode_view
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.series import SeriesBook
+from tfos_lab.jupyter.display.view_model import encode_view
+from tfos_lab.jupyter.display.widget import DashboardWidget, compose_module
 
 # A model as anywidget gives it, and the sockets through which a test acts the kernel.
 _STAGE = """
