@@ -30,7 +30,6 @@ import time
 
 from IPython.display import display, update_display
 
-from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
 from tfos_lab.jupyter.display.busy_kernel import keep_busy
 from tfos_lab.jupyter.display.error_messages import render_error

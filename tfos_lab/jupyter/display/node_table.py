@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tfos_lab.core.states import NodeState
 from tfos_lab.engine.metrics import by_weight
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
 from tfos_lab.jupyter.display.formats import format_metric, format_rate
@@ -84,7 +85,7 @@ def _rows_column(feeds: Sequence[FeedView]) -> Column:
 
 def _rate_column(throughput: Throughput) -> Column:
     def text(node: NodeView) -> str:
-        rate = throughput.rows_per_s(node.node) if node.state == "running" else None
+        rate = throughput.rows_per_s(node.node) if node.state is NodeState.RUNNING else None
         return "" if rate is None else format_rate(rate)
 
     return Column("rate", "Rows/s", text, numeric=True, rank=2)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
-from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.runs import Run, count_lines, html_text, last_lines, plain_text
 

@@ -18,6 +18,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary

@@ -19,7 +19,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
     lines = [
         _headline_text(view),
-        *([] if view.state in summary.ENDED_STATES else [seen_text()]),
+        *([] if view.state.ended else [seen_text()]),
         *([view.reason] if view.reason else []),
         *([summary.phase_line(view)] if view.timings else []),
         *feed_lines(view),
@@ -32,14 +32,13 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
 
 
 def _headline_text(view: ClusterView) -> str:
-    sign = summary.STATE_SIGNS.get(view.state, "·")
     seconds = format_seconds(summary.elapsed_s(view, time.time()))
-    return f"{sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
+    return f"{view.state.look.sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
 
 
 def _cell_text(column: Column, node: NodeView) -> str:
     text = column.text(node)
-    return f"{summary.STATE_SIGNS.get(text, '·')} {text}" if column.key == "state" else text
+    return f"{node.state.look.sign} {text}" if column.key == "state" else text
 
 
 def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:

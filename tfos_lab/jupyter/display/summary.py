@@ -30,19 +30,18 @@ def broken_nodes(view: ClusterView) -> list[tuple[str, str]]:
     return [
         (node.node, node.detail)
         for node in view.nodes
-        if node.state in BROKEN_STATES and node.detail and node.detail not in view.reason
+        if node.state.is_broken and node.detail and node.detail not in view.reason
     ]
 
 
 def headline(view: ClusterView) -> str:
     """Return how far the nodes are, such as ``"3/4 nodes reserved"``."""
-    if view.state in ENDED_STATES:
-        word, states = "done", {"done"}
-    elif view.state in ("launching", "reserving"):
-        word, states = "reserved", {"reserved", "importing", "starting", *_UP}
+    if view.state.ended:
+        word, count = "done", sum(node.state is NodeState.DONE for node in view.nodes)
+    elif view.state.order < RunState.STARTING.order:
+        word, count = "reserved", sum(node.state.is_present or node.state.is_up for node in view.nodes)
     else:
-        word, states = "running", _UP
-    count = sum(node.state in states for node in view.nodes)
+        word, count = "running", sum(node.state.is_up for node in view.nodes)
     return f"{count}/{len(view.nodes)} nodes {word}"
 
 

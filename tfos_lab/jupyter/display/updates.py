@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Subscription
-from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.base import WatchedCluster
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
@@ -68,13 +68,13 @@ class Updates:
         self._shown: dict[str, Any] = {}
         self._shown_s = 0.0
         self._changed = True
-        self._pictured_state = ""
+        self._pictured_state: RunState | None = None
         self._picture_due_s = 0.0
 
     @property
-    def shown_state(self) -> str:
+    def shown_state(self) -> RunState:
         """The cluster's state as the front end knows it."""
-        return str(self._shown.get("state", ""))
+        return RunState(self._shown.get("state", RunState.LAUNCHING))
 
     def send(self, *, with_view: bool, with_metrics: bool, with_picture: bool) -> None:
         """Send what is new; an error is logged and ends this update only."""
@@ -124,9 +124,9 @@ class Updates:
 
     def _picture_is_due(self) -> bool:
         state = self.shown_state
-        if state in summary.ENDED_STATES:
+        if state.ended:
             return False
-        return state != self._pictured_state or (self._changed and time.monotonic() >= self._picture_due_s)
+        return state is not self._pictured_state or (self._changed and time.monotonic() >= self._picture_due_s)
 
     # ---- on request --------------------------------------------------------------------------------------------------
 

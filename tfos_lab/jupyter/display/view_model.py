@@ -20,7 +20,7 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
     return {
         "id": view.cluster_id,
         "name": view.name,
-        "state": view.state,
+        "state": view.state.value,
         "reason": view.reason,
         "notes": list(view.notes),
         "headline": summary.headline(view),
@@ -45,7 +45,7 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
 
 def _encode_span(span: Span) -> dict[str, Any]:
     end_s = None if span.open else span.end_s
-    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "writer": span.writer}
+    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "track": span.track}
 
 
 def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str, Any] | None:
@@ -66,9 +66,9 @@ def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str,
 def _encode_node(node: NodeView, view: ClusterView, columns: list[Column]) -> dict[str, Any]:
     return {
         "node": node.node,
-        "state": node.state,
+        "state": node.state.value,
         "detail": node.detail,
         "cells": {column.key: column.text(node) for column in columns},
         "progress": progress(node, view.feeds),
-        "heartbeat_s": node.last_beat_s,
+        "heartbeat_s": node.last_heartbeat_s,
     }
