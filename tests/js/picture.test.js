@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { keepPicture, lostPicture, replaceOutput } from "../../tfos_lab/jupyter/display/static/picture.js";
+import { keepPicture, lostPicture, replaceOutput } from "../../extensions/dashboard/src/picture";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 const bundle = { "text/html": "<p>picture</p>", "text/plain": "picture" };
@@ -43,7 +43,7 @@ test("the page keeps the dashboard, the document gets the picture", () => {
   assert.deepEqual(document, [stranger, ours(bundle)]);
 });
 
-test("a page that was loaded again puts the dashboard where the picture is", () => {
+test("a page that was loaded again puts the dashboard in place of the picture", () => {
   const { model, shown, document } = notebook(ours({ "text/html": "older" }), stranger);
   keepPicture(model, "m1", bundle);
   assert.equal(shown[0].data[WIDGET_VIEW].model_id, "m1");
@@ -70,7 +70,7 @@ test("a picture of a lost run says so, and runs no more", () => {
   const page = `${state("running")}<span class="tfos-facts">1/2 nodes</span><div class="tfos-seen" id="a">Seen at 1.</div>
 <script>(function f() {
 })({})</script><table>${state("waiting")}${state("done")}</table>&lt;span class=&quot;tfos-state&quot; data-state=&quot;running&quot;`;
-  const lost = lostPicture({ "text/html": page, "text/plain": "running" }, "Gone <at> 2.");
+  const lost = lostPicture({ "text/html": page, "text/plain": "running" }, "Gone <at> 2.", ["waiting", "running"]);
   assert.ok(!lost["text/html"].includes("<script>"));
   assert.equal(lost["text/html"].match(/data-state="lost"/g).length, 2);
   assert.ok(lost["text/html"].includes(state("done")));

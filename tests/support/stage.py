@@ -1,21 +1,23 @@
-"""The dashboard's front end by itself: its modules in a bare page, with an acted model and an acted kernel."""
+"""The dashboard's front end by itself: its bundle in a bare page, with a fake model and a fake kernel."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import LogText, MetricsReported
-from tfos_lab.jupyter.display.dashboard import DashboardWidget, compose_module, encode_view
+from tfos_lab.jupyter.display.dashboard import DashboardWidget, encode_view
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.series import SeriesBook
+from tfos_lab.jupyter.display.state_table import state_table
 
-# A model as anywidget gives it, and the sockets through which a test acts the kernel.
+# A model as anywidget provides it, and functions by which a test plays the kernel.
 _STAGE = """
-const dashboard = (() => { MODULE; return exported; })();
+const dashboard = (() => { MODULE })();
 const handlers = {};
 window.sent = [];
 window.traits = TRAITS;
@@ -40,7 +42,7 @@ window.leftovers = () => Object.values(handlers).flat().length;
 
 
 class Stage:
-    """A bare page with the dashboard in it; the test acts the kernel."""
+    """A bare page with the dashboard in it; the test plays the kernel."""
 
     def __init__(self, page: Page, cluster: FakeCluster) -> None:
         self.page = page
@@ -50,8 +52,14 @@ class Stage:
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.set_content(f"<style>{DashboardWidget._css}</style>")
-        traits = {"view": self._view(), "display_key": "k", "blocking": True, "kernel_id": ""}
-        module = compose_module().replace("export default", "const exported =")
+        traits = {
+            "view": self._view(),
+            "states": state_table(),
+            "display_key": "k",
+            "blocking": True,
+            "kernel_id": "",
+        }
+        module = re.sub(r"export\{(\S+) as default\};?$", r"return \1;", str(DashboardWidget._esm))
         page.evaluate(_STAGE.replace("MODULE", module).replace("TRAITS", json.dumps(traits)))
 
     def _view(self) -> dict[str, Any]:

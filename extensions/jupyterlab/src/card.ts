@@ -1,7 +1,7 @@
 // One cluster in the panel: state, nodes, age, TensorBoard, Stop.
 
-import type { ClusterInfo } from "./api";
 import { element, formatAge, setText } from "./dom";
+import type { ClusterInfo } from "./messages";
 import type { ClustersModel } from "./model";
 
 export interface CardActions {
@@ -9,6 +9,7 @@ export interface CardActions {
   openTensorBoard(cluster: ClusterInfo): void;
 }
 
+/** States of nodes whose function has begun. */
 const UP = new Set(["running", "serving", "done"]);
 
 export class ClusterCard {

@@ -66,7 +66,7 @@ def _load() -> None:
     for module in ("tfos_lab.engine.start", "tfos_lab.jupyter.display.dashboard"):
         try:
             importlib.import_module(module)
-        except ImportError as error:  # the cell that needs it will say it properly
+        except (ImportError, FileNotFoundError) as error:  # the cell that needs it will say it properly
             logger.info("could not load %s: %s", module, error)
 
 

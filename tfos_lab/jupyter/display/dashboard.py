@@ -4,21 +4,7 @@ The state of the cluster travels as the trait ``view``; log text and points of m
 and two a second. When the cell ends, the output is replaced by the static bundle. Until then the page shows the widget,
 and the document holds a picture that follows the run: a saved notebook never asks for the widget.
 
-What the two sides say to each other (``static/dashboard.js`` is the other side):
-
-========== ========= ==================================================================================================
-to         kind      content
-========== ========= ==================================================================================================
-front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
-front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
-front end  metrics   ``series``: new points of the metrics' lines, or whole lines that are ``fresh``
-front end  file      a piece of a node's log as a buffer; ``page``, ``node``, ``offset``, ``size`` of the whole file
-front end  picture   ``bundle`` that stands in the document for the widget ``model`` while the run goes on
-front end  end       ``bundle`` to put in the place of the widget ``model``
-kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
-kernel     fetch     ``page`` wants the piece of the log of ``node`` that begins at ``offset``
-kernel     stop      end the cluster
-========== ========= ==================================================================================================
+Both kinds are declared in `messages`; ``extensions/dashboard`` is the other side.
 """
 
 from __future__ import annotations
@@ -26,22 +12,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import re
 import threading
 import time
 from collections import deque
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import anywidget
+import msgspec
 import traitlets
 from IPython.display import display, update_display
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
-from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display import messages, summary
+from tfos_lab.jupyter.display.assets import read_asset
 from tfos_lab.jupyter.display.base import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.display.busy_kernel import keep_busy
 from tfos_lab.jupyter.display.error_messages import render_error
@@ -49,7 +34,8 @@ from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
 from tfos_lab.jupyter.display.log_links import link_to
 from tfos_lab.jupyter.display.series import SeriesBook
-from tfos_lab.jupyter.display.static_bundle import make_bundle, style_sheet
+from tfos_lab.jupyter.display.state_table import state_table
+from tfos_lab.jupyter.display.static_bundle import make_bundle
 from tfos_lab.jupyter.display.throughput import Throughput
 
 logger = logging.getLogger(__name__)
@@ -68,7 +54,8 @@ PICTURE_EVERY_S = 3.0
 # Taking pictures may take this share of the time, whatever the size of the cluster.
 PICTURE_SHARE = 0.05
 
-# Whether or not something has changed, the front end hears so often that the kernel is there; see `static/format.js`.
+# The front end hears so often that the kernel is there, even when nothing has changed;
+# see `extensions/dashboard/src/format.ts`.
 SIGN_OF_LIFE_S = 5.0
 
 # A page that has not said hello within so many periods cannot be heard (older ipykernel, busy cell): it gets the
@@ -78,48 +65,18 @@ DEAF_AFTER = 20
 # Widgets of dashboards that have ended stay so many further ones long.
 KEEP_RETIRED = 4
 
-MODULES = (
-    "dom.js",
-    "format.js",
-    "store.js",
-    "page.js",
-    "stop.js",
-    "picture.js",
-    "kernel_watch.js",
-    "tensorboard.js",
-    "header.js",
-    "timeline.js",
-    "table.js",
-    "plot.js",
-    "charts.js",
-    "fold.js",
-    "download.js",
-    "logs.js",
-    "dashboard.js",
-)
 _display_numbers = itertools.count(1)
 _retired: deque[DashboardWidget] = deque()
-
-
-@cache
-def compose_module() -> str:
-    """Return the modules of ``static/`` as the one ES module that anywidget takes."""
-    folder = resources.files("tfos_lab.jupyter.display") / "static"
-    parts = []
-    for name in MODULES:
-        text = (folder / name).read_text("utf-8")
-        text = re.sub(r"^import\b[^;]*;\n", "", text, flags=re.MULTILINE)
-        parts.append(re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE))
-    return "\n".join(parts)
 
 
 class DashboardWidget(anywidget.AnyWidget):
     """The widget behind the dashboard; `Dashboard` owns it."""
 
-    _esm = compose_module()
-    _css = style_sheet("theme.css", "summary.css", "dashboard.css")
+    _esm = read_asset("dashboard.js")
+    _css = read_asset("dashboard.css")
 
     view = traitlets.Dict().tag(sync=True)
+    states = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
     kernel_id = traitlets.Unicode().tag(sync=True)
@@ -204,6 +161,7 @@ class Dashboard(Display):
         view = self._cluster.view()
         widget = DashboardWidget(
             view=self._encode(view),
+            states=state_table(),
             display_key=self._id,
             blocking=self._blocking,
             kernel_id=_kernel_id(),
@@ -218,7 +176,7 @@ class Dashboard(Display):
         """By this a page that was loaded again finds the output."""
         return {"tfos_lab": {"display": self._id}}
 
-    def _encode(self, view: ClusterView) -> dict[str, Any]:
+    def _encode(self, view: ClusterView) -> messages.View:
         now_s = time.time()
         self._throughput.note(view, now_s)
         return encode_view(view, str(self._cluster.run_dir), now_s, self._throughput)
@@ -269,15 +227,16 @@ class Dashboard(Display):
             batch = self._feed.take_out()
             if batch is not None:
                 self._changed = True
-                self._widget.send({"kind": "log", **batch})
+                self._send({"kind": "log", **batch})
 
     def _send_view(self) -> None:
-        encoded = self._encode(self._cluster.view())
-        now_s = encoded.pop("now_s")
-        if encoded != self._shown or now_s - self._shown_s > SIGN_OF_LIFE_S:
-            self._changed = self._changed or encoded != self._shown
-            self._shown, self._shown_s = encoded, now_s
-            self._widget.view = {**encoded, "now_s": now_s}
+        view = self._encode(self._cluster.view())
+        content = {key: value for key, value in view.items() if key != "now_s"}
+        changed = content != self._shown
+        if changed or view["now_s"] - self._shown_s > SIGN_OF_LIFE_S:
+            self._changed = self._changed or changed
+            self._shown, self._shown_s = content, view["now_s"]
+            self._widget.view = dict(view)
 
     def _send_metrics(self) -> None:
         reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
@@ -285,7 +244,7 @@ class Dashboard(Display):
             self._metrics.add(reports)
             series = self._metrics.take()
             if series:
-                self._widget.send({"kind": "metrics", "series": series})
+                self._send({"kind": "metrics", "series": series})
 
     def _picture_is_due(self) -> bool:
         state = self._shown.get("state", "")
@@ -296,38 +255,44 @@ class Dashboard(Display):
     def _send_picture(self) -> None:
         began_s = time.monotonic()
         self._pictured, self._changed = self._shown.get("state", ""), False
-        self._widget.send({"kind": "picture", "model": self._widget.model_id, "bundle": self._bundle()})
+        self._send({"kind": "picture", "model": self._widget.model_id, "bundle": self._bundle()})
         ended_s = time.monotonic()
         self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
 
     def _send_history(self, page: str) -> None:
         with self._sending:
-            self._widget.send({"kind": "history", "page": page, **self._feed.history()})
-            self._widget.send({"kind": "metrics", "series": self._metrics.history()})
+            self._send({"kind": "history", "page": page, **self._feed.history()})
+            self._send({"kind": "metrics", "series": self._metrics.history()})
 
     def _send_piece(self, page: str, node: str, offset: int) -> None:
         with contextlib.suppress(KeyError):  # no node of ours
             data, size = read_piece(self._cluster.log_path(node), offset)
-            piece = {"kind": "file", "page": page, "node": node, "offset": offset, "size": size}
-            self._widget.send(piece, [data])
+            self._send({"kind": "file", "page": page, "node": node, "offset": offset, "size": size}, [data])
 
     def _send_end(self, bundle: dict[str, str]) -> None:
-        self._widget.send({"kind": "end", "model": self._widget.model_id, "bundle": bundle})
+        self._send({"kind": "end", "model": self._widget.model_id, "bundle": bundle})
 
-    # What the front end says; called by the main thread, or by a subshell's.
+    def _send(self, message: messages.PageMessage, buffers: list[bytes] | None = None) -> None:
+        self._widget.send(message, buffers)
+
+    # Messages of the front end; called by the main thread, or by a subshell's.
 
     def _take_message(self, _widget: object, content: dict[str, Any], _buffers: object) -> None:
-        match content:
-            case {"kind": "hello", "page": str(page)}:
+        try:
+            message = msgspec.convert(content, messages.KernelMessage)
+        except msgspec.ValidationError:
+            return
+        match message:
+            case messages.Hello(page=page):
                 self._greeted = True
                 if self._ending is None:
                     self._send_history(page)
                     self._send_picture()
                 else:
                     self._send_end(self._ending)
-            case {"kind": "fetch", "page": str(page), "node": str(node), "offset": int(offset)}:
+            case messages.Fetch(page=page, node=node, offset=offset):
                 self._send_piece(page, node, offset)
-            case {"kind": "stop"}:
+            case messages.Stop():
                 self._stop_cluster()
 
     def _stop_cluster(self) -> None:
@@ -344,7 +309,7 @@ class Dashboard(Display):
             logger.exception("cluster %s could not be stopped", self._cluster.id)
 
 
-def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throughput | None = None) -> dict[str, Any]:
+def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throughput | None = None) -> messages.View:
     """Return the view as the front end takes it: words and numbers are made here, times are the kernel's clock."""
     view = summary.with_endings(view)
     columns = summary.node_columns(view, throughput)
@@ -371,16 +336,16 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
             {"key": column.key, "title": column.title, "numeric": column.numeric, "rank": column.rank}
             for column in columns
         ],
-        "rows": [{**_encode_node(node, view, columns), "broken": broken.get(node.node, "")} for node in view.nodes],
+        "rows": [_encode_node(node, view, columns, broken.get(node.node, "")) for node in view.nodes],
     }
 
 
-def _encode_span(span: Span) -> dict[str, Any]:
+def _encode_span(span: Span) -> messages.TimelineSpan:
     end_s = None if span.open else span.end_s
-    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "writer": span.writer}
+    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "track": span.writer}
 
 
-def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str, Any] | None:
+def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> messages.Feed | None:
     """Return the last feed, and a line for each one before it."""
     if not view.feeds:
         return None
@@ -395,11 +360,12 @@ def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str,
     }
 
 
-def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column]) -> dict[str, Any]:
+def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column], broken: str) -> messages.Row:
     return {
         "node": node.node,
         "state": node.state,
         "detail": node.detail,
+        "broken": broken,
         "cells": {column.key: column.text(node) for column in columns},
         "progress": summary.progress(node, view.feeds),
         "heartbeat_s": node.last_beat_s,

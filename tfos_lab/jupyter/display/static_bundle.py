@@ -10,29 +10,25 @@ from __future__ import annotations
 
 import html
 import itertools
-import json
 import os
-import re
 import time
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display.assets import inline_script, read_asset
 from tfos_lab.jupyter.display.log_text import html_text, plain_text, render_log
+from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
-from tfos_lab.jupyter.display.outputs import script
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.series import all_series
+from tfos_lab.jupyter.display.state_table import ended_states
 
 _MAX_LINE_CHARS = 1_000
 
 _numbers = itertools.count(1)
-
-STYLE_SHEETS = ("theme.css", "summary.css")
 
 
 def make_bundle(
@@ -84,7 +80,7 @@ def render_html(
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
     parts = [
-        f"<style>{style_sheet(*STYLE_SHEETS)}</style>",
+        f"<style>{read_asset('summary.css')}</style>",
         f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
         _header(view),
         _seen(view),
@@ -120,16 +116,6 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     return "\n".join(lines)
 
 
-@cache
-def style_sheet(*names: str) -> str:
-    """Return style sheets of ``static/`` as one, without comments and needless space."""
-    folder = resources.files("tfos_lab.jupyter.display") / "static"
-    text = "".join((folder / name).read_text("utf-8") for name in names)
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    text = re.sub(r"\s+", " ", text)
-    return re.sub(r" ?([{};,]) ?", r"\1", text).strip()
-
-
 def _headline_text(view: ClusterView) -> str:
     sign = summary.STATE_SIGNS.get(view.state, "·")
     seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
@@ -149,11 +135,8 @@ def _seen(view: ClusterView) -> str:
     if view.state in summary.ENDED_STATES:
         return ""
     element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
-    options = json.dumps({"element": element, "run": view.cluster_id}).replace("<", "\\u003c")
-    return (
-        f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>'
-        f"<script>({script('seen_note.js')})({options})</script>"
-    )
+    options = SeenNoteOptions(element=element, run=view.cluster_id, ended=ended_states())
+    return f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>{inline_script("seen_note.js", options)}'
 
 
 def _seen_text() -> str:
@@ -171,21 +154,21 @@ def _timeline(view: ClusterView) -> str:
         return ""
     spans = spans_of(view)
     whole_s = max(span.end_s for span in spans) or 1.0
-    writers = max(span.writer for span in spans)
+    tracks = max(span.writer for span in spans)
     bars = "".join(_bar(span, whole_s) for span in spans)
     legend = " ".join(
         f'<span data-span="{span.kind}">{span.name} {summary.format_seconds(span.end_s - span.start_s)}</span>'
         for span in spans
     )
     return (
-        f'<div class="tfos-timeline" style="--tfos-lanes:{writers}" aria-hidden="true">{bars}</div>'
+        f'<div class="tfos-timeline" style="--tfos-tracks:{tracks}" aria-hidden="true">{bars}</div>'
         f'<div class="tfos-phases">{legend}</div>'
     )
 
 
 def _bar(span: Span, whole_s: float) -> str:
     left, width = 100 * span.start_s / whole_s, 100 * (span.end_s - span.start_s) / whole_s
-    place = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-writer:{span.writer}" if span.writer else "")
+    place = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-track:{span.writer}" if span.writer else "")
     return f'<span class="tfos-span" data-span="{span.kind}" title="{span.name}" style="{place}"></span>'
 
 
