@@ -27,7 +27,7 @@ const model = {
   on: (name, callback) => { (handlers[name] ??= []).push(callback); },
   off: (name, callback) => { handlers[name] = (handlers[name] ?? []).filter((kept) => kept !== callback); },
 };
-window.say = (message, text) => {
+window.deliver = (message, text) => {
   const buffers = text === undefined ? [] : [new DataView(new TextEncoder().encode(text).buffer)];
   for (const handler of handlers["msg:custom"] ?? []) handler(message, buffers);
 };
@@ -76,23 +76,23 @@ class Stage:
     def write(self, *texts: tuple[str, str]) -> None:
         for node, text in texts:
             self.feed.take_in(LogText(time_s=0.0, node=node, stream="stdout", text=text))
-        self.say({"kind": "log", **(self.feed.take_out() or {})})
+        self.send({"kind": "log", **(self.feed.take_out() or {})})
 
     def report(self, *reports: MetricsReported) -> None:
         self.series.add(reports)
-        self.say({"kind": "metrics", "series": self.series.take()})
+        self.send({"kind": "metrics", "series": self.series.take()})
 
-    def say(self, message: dict[str, Any], text: str | None = None) -> None:
-        """Act a message of the kernel; ``text`` goes as a buffer."""
-        self.page.evaluate("([message, text]) => window.say(message, text ?? undefined)", [message, text])
+    def send(self, message: dict[str, Any], text: str | None = None) -> None:
+        """Send a message of the kernel; ``text`` goes as a buffer."""
+        self.page.evaluate("([message, text]) => window.deliver(message, text ?? undefined)", [message, text])
 
     def alter(self, **fields: Any) -> None:
         """Change what the cluster as a whole shows."""
         self.cluster.alter(**fields)
         self.show()
 
-    def heard_at(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Return the message with these fields that the page sends."""
+    def wait_for_message(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Wait for a message of the page with these fields; return it."""
         handle = self.page.wait_for_function(
             "(fields) => window.sent.find((one) => Object.entries(fields).every(([key, value]) => one[key] === value))",
             arg={"kind": kind, **fields},
