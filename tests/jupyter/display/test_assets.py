@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
 import pytest
 
+from tests.support.fake_cluster import FakeCluster
+from tfos_lab.engine.state.events import FeedView
 from tfos_lab.jupyter.display import assets
 from tfos_lab.jupyter.display.assets import inline_script, read_asset
+from tfos_lab.jupyter.display.static_bundle import render_html
 
 SCRIPTS = ("dashboard.js", "seen_note.js", "tensorboard_frame.js")
 
@@ -34,6 +38,15 @@ def test_style_sheets_load_nothing(name: str) -> None:
     assert ".tfos{" in sheet
     assert "@import" not in sheet
     assert "url(" not in sheet
+
+
+def test_what_saved_outputs_set_is_what_their_style_sheet_reads() -> None:
+    feeds = tuple(FeedView(number=number, started_s=5.0 + number, ended_s=8.0 + number) for number in range(2))
+    view = dataclasses.replace(FakeCluster().view(), timings={"running": 5.0, "done": 20.0}, feeds=feeds)
+    page = render_html(view, lambda _node, _lines: "")
+    used = {name for style in re.findall(r'style="([^"]*)"', page) for name in re.findall(r"(--tfos-\w+):", style)}
+    assert used == {"--tfos-track", "--tfos-tracks"}
+    assert used <= set(re.findall(r"var\((--tfos-\w+)", read_asset("summary.css")))
 
 
 @pytest.mark.parametrize("name", SCRIPTS[1:])
