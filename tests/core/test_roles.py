@@ -51,7 +51,7 @@ def test_without_a_training_node_nobody_leads():
 
 def test_the_run_waits_for_training_nodes_only():
     node_specs = assign_roles(ClusterConfig(cluster_size=4, num_ps=1, eval_node=True))
-    assert [spec.node for spec in node_specs if spec.trains] == ["chief:0", "worker:0"]
+    assert [spec.node for spec in node_specs if spec.role.trains] == ["chief:0", "worker:0"]
 
 
 def test_the_cluster_spec_lists_addresses_in_task_order():

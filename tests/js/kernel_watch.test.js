@@ -5,7 +5,6 @@ import { test } from "node:test";
 
 import { watchKernel } from "../../extensions/dashboard/src/kernel_watch";
 import { Store } from "../../extensions/dashboard/src/store";
-import { states } from "./states.js";
 
 function signal() {
   const slots = new Set();
@@ -60,7 +59,7 @@ const view = (state) => ({
 });
 
 test("a lost run is shown as it was", () => {
-  const store = new Store(view("running"), states);
+  const store = new Store(view("running"));
   assert.ok(store.lose("The kernel died at 12:00:00."));
   assert.equal(store.view.state, "lost");
   assert.match(store.view.reason, /^The kernel died at 12:00:00\. .*\/runs\/1\.$/);
@@ -72,13 +71,13 @@ test("a lost run is shown as it was", () => {
 });
 
 test("a run that has ended is not lost", () => {
-  const store = new Store(view("done"), states);
+  const store = new Store(view("done"));
   assert.ok(!store.lose("The kernel died."));
   assert.equal(store.view.state, "done");
 });
 
 test("silence is counted while a run goes on", () => {
-  const store = new Store(view("running"), states);
+  const store = new Store(view("running"));
   assert.ok(store.silentS() < 1);
   store.lastMessageS -= 30;
   assert.ok(store.silentS() >= 30);

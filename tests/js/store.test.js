@@ -4,14 +4,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Store } from "../../extensions/dashboard/src/store";
-import { states } from "./states.js";
 
 const rows = ["chief:0", "worker:0"].map((node) => ({ node }));
 const view = { now_s: 1000, rows, state: "running" };
 const chunk = (node, lines) => ({ node, runs: [["x\n".repeat(lines), ""]], lines, note: "" });
 
 test("old lines are dropped and counted", () => {
-  const store = new Store(view, states);
+  const store = new Store(view);
   for (let seq = 1; seq <= 100; seq += 1) store.addLogs({ seq, chunks: [chunk("chief:0", 200)], open: {} });
   store.addLogs({ seq: 101, chunks: [chunk("worker:0", 7)], open: {} });
   const kept = store.chunks.filter((one) => !one.gone && one.node === "chief:0");
@@ -23,7 +22,7 @@ test("old lines are dropped and counted", () => {
 });
 
 test("points of metrics are added, replaced, and end with the newest", () => {
-  const store = new Store(view, states);
+  const store = new Store(view);
   const drawnMetrics = [];
   store.listeners.add({ metricsChanged: () => drawnMetrics.push([...store.series.keys()]) });
   const send = (fresh, points, last) => store.addMetrics({ series: [{ metric: "loss", node: "chief:0", fresh, points, last }] });
@@ -39,11 +38,11 @@ test("points of metrics are added, replaced, and end with the newest", () => {
 });
 
 test("colours follow the node's place in the table", () => {
-  const store = new Store(view, states);
+  const store = new Store(view);
   assert.deepEqual(["chief:0", "worker:0", "unknown"].map((node) => store.hueOf(node)), [0, 1, 0]);
 });
 
 test("the kernel's clock may differ from the browser's", () => {
-  const store = new Store({ ...view, now_s: Date.now() / 1000 - 500 }, states);
+  const store = new Store({ ...view, now_s: Date.now() / 1000 - 500 });
   assert.ok(Math.abs(store.nowS() - (Date.now() / 1000 - 500)) < 1);
 });

@@ -13,7 +13,6 @@ from tfos_lab.engine.state.events import LogText, MetricsReported
 from tfos_lab.jupyter.display.dashboard import DashboardWidget, encode_view
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.series import SeriesBook
-from tfos_lab.jupyter.display.state_table import state_table
 
 # A model as anywidget provides it, and functions by which a test plays the kernel.
 _STAGE = """
@@ -54,7 +53,6 @@ class Stage:
         page.set_content(f"<style>{DashboardWidget._css}</style>")
         traits = {
             "view": self._view(),
-            "states": state_table(),
             "display_key": "k",
             "blocking": True,
             "kernel_id": "",

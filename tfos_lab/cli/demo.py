@@ -19,6 +19,7 @@ from typing import Any
 from tfos_lab.cli.notebook_run import CellFailure, KernelDied, Section, Watcher, run_notebook
 from tfos_lab.cli.paths import QUICKSTART, find_checkout, kernel_environ, spark_log
 from tfos_lab.cli.terminal import StatusLine, complain, paint, say
+from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.engine.doctor import check_java
 from tfos_lab.errors import NoModel
 
@@ -162,7 +163,7 @@ def render_report(state: Mapping[str, Any]) -> str:
     if not state["clusters"]:
         return "The notebook started no cluster."
     first, *others = state["clusters"]
-    where = "this machine" if first["launcher"] == "local" else "Spark's executors"
+    where = LAUNCHERS[first["launcher"]].place
     nodes = ", ".join(first["nodes"])
     rows = [("nodes", nodes), ("data", state["data"]), ("rows fed", _rows(first))]
     if state["accuracy"] is not None:

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import msgspec
 
+from tfos_lab.core.states import known_run_state
+
 _PROC = Path("/proc")
 # A Jupyter server that reads the cluster records leaves a file of its own beside them: its pid, and in it when it
 # began.
 _SERVER = ".server"
-ENDED_STATES = ("done", "failed", "stopped")
 # Names may be of any language; nothing that has a meaning in a path.
 _ID = re.compile(r"\w[\w.-]{0,119}")
 
@@ -54,7 +55,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lives(self) -> bool:
         """Whether it is a cluster that has not ended."""
-        return self.state not in ENDED_STATES
+        state = known_run_state(self.state)
+        return state is None or not state.ended
 
 
 def folder() -> Path:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tfos_lab.core.launchers import AUTO, launcher_for, local_choices
 from tfos_lab.core.paths import absolute
+from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
 
-LOCAL_CHOICES = ("auto", "processes", "inline", "false")
-MASTER_CHOICES = ("chief", "master")
+MASTER_CHOICES = tuple(role.value for role in Role if role.leads)
 OUTPUT_CHOICES = ("chief", "all")
 REMAINDER_CHOICES = ("exact", "pad", "drop")
 
@@ -71,7 +72,7 @@ class ClusterConfig:
     tensorboard: bool = False
     log_dir: str | None = None
     name: str = "cluster"
-    local: str = "auto"
+    local: str = AUTO
     restarts: int = 0
     gpus: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -101,8 +102,11 @@ class ClusterConfig:
             problems.append(f"num_ps={self.num_ps}: cannot be negative")
         if self.restarts < 0:
             problems.append(f"restarts={self.restarts}: cannot be negative")
-        elif self.restarts and self.local == "inline":
-            problems.append(f"restarts={self.restarts}: inline runs in this very process, which cannot start again")
+        launcher = launcher_for(self.local)
+        if self.restarts > 0 and launcher is not None and launcher.runs_inline:
+            problems.append(
+                f"restarts={self.restarts}: {launcher.name} runs in this very process, which cannot start again"
+            )
         training = self.cluster_size - self.num_ps - int(bool(self.eval_node))
         if self.cluster_size >= 1 and training < 1:
             taken = f"num_ps={self.num_ps}" + (" and eval_node" if self.eval_node else "")
@@ -120,8 +124,8 @@ class ClusterConfig:
 
     def _option_problems(self) -> list[str]:
         problems = []
-        if self.local not in LOCAL_CHOICES:
-            problems.append(f"local={self.local!r}: use one of {', '.join(LOCAL_CHOICES)}")
+        if self.local not in local_choices():
+            problems.append(f"local={self.local!r}: use one of {', '.join(local_choices())}")
         if self.output not in OUTPUT_CHOICES:
             problems.append(f"output={self.output!r}: use one of {', '.join(OUTPUT_CHOICES)}")
         if not _is_int(self.output_limit_bytes) or self.output_limit_bytes < 0:

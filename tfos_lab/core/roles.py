@@ -1,13 +1,92 @@
-"""Which node has which job, in TensorFlowOnSpark's order: ps, chief, evaluator, worker."""
+"""The roles of nodes, and which node of a cluster has which.
+
+`Role` is the only list of roles; whoever must know what a role does asks for its traits.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Flag, StrEnum, auto
+from typing import Protocol, Self
 
-from tfos_lab.core.config import ClusterConfig
 
-# Jobs whose nodes train: the run is over when all of them are done.
-TRAINING_JOBS = ("chief", "master", "worker")
+class _Trait(Flag):
+    NONE = 0
+    SERVES = auto()
+    TRAINS = auto()
+    IS_FED = auto()
+    LEADS = auto()
+    IN_TF_CLUSTER = auto()
+
+
+class Role(StrEnum):
+    """A job name, in the order in which ranks are given out."""
+
+    PS = "ps", _Trait.SERVES | _Trait.IN_TF_CLUSTER
+    CHIEF = "chief", _Trait.TRAINS | _Trait.IS_FED | _Trait.LEADS | _Trait.IN_TF_CLUSTER
+    # What TensorFlow 1 called the chief.
+    MASTER = "master", _Trait.TRAINS | _Trait.IS_FED | _Trait.LEADS | _Trait.IN_TF_CLUSTER
+    EVALUATOR = "evaluator"
+    WORKER = "worker", _Trait.TRAINS | _Trait.IS_FED | _Trait.IN_TF_CLUSTER
+
+    traits: _Trait
+
+    def __new__(cls, word: str, traits: _Trait = _Trait.NONE) -> Self:
+        """Make a member from the tuple that it is defined by."""
+        role = str.__new__(cls, word)
+        role._value_ = word
+        role.traits = traits
+        return role
+
+    @property
+    def serves(self) -> bool:
+        """Whether these nodes only hold variables for others, and have nothing of their own to finish."""
+        return _Trait.SERVES in self.traits
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run waits for these nodes: it is over when all of them are done."""
+        return _Trait.TRAINS in self.traits
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether rows are shared out to these nodes."""
+        return _Trait.IS_FED in self.traits
+
+    @property
+    def leads(self) -> bool:
+        """Whether a node of this role is its cluster's chief."""
+        return _Trait.LEADS in self.traits
+
+    @property
+    def in_tf_cluster(self) -> bool:
+        """Whether the node is part of TensorFlow's cluster spec; an evaluator works beside it."""
+        return _Trait.IN_TF_CLUSTER in self.traits
+
+
+class ClusterShape(Protocol):
+    """The part of `ClusterConfig` that decides which nodes there are."""
+
+    @property
+    def cluster_size(self) -> int:
+        """Number of nodes."""
+        ...
+
+    @property
+    def num_ps(self) -> int:
+        """How many of them are parameter servers."""
+        ...
+
+    @property
+    def master_node(self) -> str | None:
+        """Role of the node that leads; None where ``worker:0`` does."""
+        ...
+
+    @property
+    def eval_node(self) -> bool:
+        """Whether one of them is the evaluator."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -24,33 +103,37 @@ class NodeSpec:
         return f"{self.job_name}:{self.task_index}"
 
     @property
-    def trains(self) -> bool:
-        """Whether the run waits for this node."""
-        return self.job_name in TRAINING_JOBS
+    def role(self) -> Role:
+        """What the node does."""
+        return Role(self.job_name)
 
 
-def assign_roles(config: ClusterConfig) -> list[NodeSpec]:
-    """Return one spec for each node: parameter servers first, then the chief, the evaluator and the workers."""
-    jobs = ["ps"] * config.num_ps
-    if config.master_node is not None:
-        jobs.append(config.master_node)
-    if config.eval_node:
-        jobs.append("evaluator")
-    jobs += ["worker"] * (config.cluster_size - len(jobs))
+def role_of(node: str) -> Role:
+    """Return the role of a node, from its name."""
+    return Role(node.partition(":")[0])
+
+
+def assign_roles(shape: ClusterShape) -> list[NodeSpec]:
+    """Return one spec for each node, in TensorFlowOnSpark's order: ps, chief, evaluator, workers."""
+    jobs = [Role.PS] * shape.num_ps
+    if shape.master_node is not None:
+        jobs.append(Role(shape.master_node))
+    if shape.eval_node:
+        jobs.append(Role.EVALUATOR)
+    jobs += [Role.WORKER] * (shape.cluster_size - len(jobs))
     counts: dict[str, int] = {}
     node_specs = []
     for rank, job in enumerate(jobs):
-        node_specs.append(NodeSpec(rank, job, counts.get(job, 0)))
+        node_specs.append(NodeSpec(rank, job.value, counts.get(job, 0)))
         counts[job] = counts.get(job, 0) + 1
     return node_specs
 
 
 def chief_of(node_specs: list[NodeSpec]) -> NodeSpec:
-    """Return the spec of the node that leads: the chief (or master), else ``worker:0``."""
-    for job in ("chief", "master", "worker"):
-        for spec in node_specs:
-            if spec.job_name == job:
-                return spec
+    """Return the node that leads: the chief (or master), else the first that trains."""
+    training = [spec for spec in node_specs if spec.role.trains]
+    for spec in (*(spec for spec in training if spec.role.leads), *training):
+        return spec
     raise LookupError("a cluster without a training node has no chief")
 
 
@@ -60,3 +143,13 @@ def cluster_spec(node_specs: list[NodeSpec], addresses: dict[int, str]) -> dict[
     for spec in node_specs:
         tasks.setdefault(spec.job_name, []).append(addresses[spec.rank])
     return tasks
+
+
+def count_training(cluster_spec: Mapping[str, list[str]]) -> int:
+    """Return how many nodes of a cluster spec train."""
+    return sum(len(tasks) for job, tasks in cluster_spec.items() if Role(job).trains)
+
+
+def tf_cluster_spec(cluster_spec: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return what TensorFlow is told of a cluster spec: without the evaluator, which works beside it."""
+    return {job: tasks for job, tasks in cluster_spec.items() if Role(job).in_tf_cluster}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.lifecycle import LAST_ERRORS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
@@ -59,7 +60,7 @@ class Cluster(Lifecycle):
 
     def __repr__(self) -> str:
         view = self.view()
-        up = sum(node.state in ("running", "serving", "done") for node in view.nodes)
+        up = sum(node.state.is_up for node in view.nodes)
         return f"<Cluster {self.name!r}: {view.state}, {up}/{len(view.nodes)} nodes, {view.launcher}>"
 
     # ---- what it is doing -------------------------------------------------------------------------------------------
@@ -246,12 +247,12 @@ class Cluster(Lifecycle):
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.wait_a_step():
             if deadline is not None and time.monotonic() > deadline:
-                running = [view.node for view in self.nodes if view.state not in ("done", "failed", "lost", "stopped")]
+                running = [view.node for view in self.nodes if not view.state.ended]
                 raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
         self._feeding.settle()
-        if self.state == "failed":
+        if self.state is RunState.FAILED:
             self.raise_failure()
-        if self.state == "stopped":
+        if self.state is RunState.STOPPED:
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
         if self.generation.feed_state.nothing_read:
             raise FeedError(reason=NOTHING_READ)

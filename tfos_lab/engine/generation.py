@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tfos_lab import messages as m
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.engine.server import Server
-from tfos_lab.engine.state.cluster_state import OVER, ClusterState
+from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Failure, SendTo
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
@@ -50,7 +51,7 @@ class Generation:
         self.caught_up = self.number == 0
 
     @property
-    def state(self) -> str:
+    def state(self) -> RunState:
         """The state that the cluster state has come to."""
         with self.server.lock:
             return self.cluster_state.state
@@ -79,7 +80,7 @@ class Generation:
     def executors(self) -> set[str]:
         """Return the executors that nodes live on."""
         with self.server.lock:
-            return {view.executor for view in self.cluster_state.views if view.executor and view.state not in OVER}
+            return {view.executor for view in self.cluster_state.views if view.executor and not view.state.ended}
 
     def free_slots(self) -> None:
         """Have all agents give their Spark task slots back."""

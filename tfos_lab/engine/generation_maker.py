@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.generation import Generation
-from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.launchers.base import LaunchPlan, make_launcher
 from tfos_lab.engine.server import Server
 from tfos_lab.engine.start_messages import StartMaker, backup_home
 from tfos_lab.engine.state.cluster_state import ClusterState
@@ -31,8 +32,8 @@ class GenerationMaker:
     ----------
     config, node_specs
         What was asked for, and the places that follow from it.
-    launcher : str
-        ``"spark"``, ``"local"`` or ``"inline"``.
+    launcher : LauncherTraits
+        Who starts the nodes.
     spark : SparkSession or None
         Whose executors to use.
     call : tuple
@@ -45,7 +46,7 @@ class GenerationMaker:
 
     config: ClusterConfig
     node_specs: list[NodeSpec]
-    launcher: str
+    launcher: LauncherTraits
     spark: SparkSession | None
     call: tuple[Callable[..., Any], Any]
     payload: bytes
@@ -57,7 +58,7 @@ class GenerationMaker:
         cluster_state = ClusterState(
             self.node_specs, grace_s=self.config.grace_s, may_restart=number < self.config.restarts
         )
-        trainers = {spec.rank: spec.node for spec in self.node_specs if spec.trains}
+        trainers = {spec.rank: spec.node for spec in self.node_specs if spec.role.is_fed}
         feed_state = FeedState(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
 
         def on_executor_end(executor: str) -> None:
@@ -76,10 +77,10 @@ class GenerationMaker:
             on_saving=cluster.on_saving,
             on_executor_gone=on_executor_end,
         )
-        has_tensorboard = self.config.tensorboard and self.launcher != "inline"
+        has_tensorboard = self.config.tensorboard and not self.launcher.runs_inline
         tunnel = Tunnel(chief_of(self.node_specs).rank, server.request) if has_tensorboard else None
         generation = Generation(number, cluster_state, feed_state, server, tunnel)
-        generation.launcher = self._make_launcher(self._plan(cluster, generation))
+        generation.launcher = make_launcher(self._plan(cluster, generation))
         return generation
 
     def _start_maker(self, cluster: Lifecycle, number: int) -> StartMaker:
@@ -97,6 +98,7 @@ class GenerationMaker:
 
     def _plan(self, cluster: Lifecycle, generation: Generation) -> LaunchPlan:
         return LaunchPlan(
+            traits=self.launcher,
             cluster_id=cluster.id,
             config=self.config,
             node_specs=self.node_specs,
@@ -107,18 +109,6 @@ class GenerationMaker:
             lose_executor=generation.lose_executor,
             executors=generation.executors,
             free_slots=generation.free_slots,
+            spark=self.spark,
+            call=self.call,
         )
-
-    def _make_launcher(self, plan: LaunchPlan) -> Launcher:
-        if self.launcher == "inline":
-            from tfos_lab.engine.launchers.inline import InlineLauncher
-
-            return InlineLauncher(plan, self.call)
-        if self.launcher == "local":
-            from tfos_lab.engine.launchers.local import LocalLauncher
-
-            return LocalLauncher(plan)
-        from tfos_lab.engine.launchers.spark import SparkLauncher
-
-        assert self.spark is not None
-        return SparkLauncher(plan, self.spark)

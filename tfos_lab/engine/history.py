@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import (
     Event,
     FeedProgressed,
@@ -19,8 +20,7 @@ from tfos_lab.engine.state.events import (
 from tfos_lab.engine.state.feed_views import FeedViews
 
 # The cluster's states, and the phase that each one completes.
-_PHASES = {"reserving": "launched", "starting": "reserved", "running": "running"}
-_FINAL = ("done", "failed", "stopped")
+_PHASES = {RunState.RESERVING: "launched", RunState.STARTING: "reserved", RunState.RUNNING: "running"}
 _MAX_EVENTS = 10_000
 _MAX_METRICS = 200_000
 
@@ -48,7 +48,7 @@ class History:
             self._events.append(event)
             if isinstance(event, StateChanged):
                 self._record_state(event)
-            elif isinstance(event, NodeChanged) and event.state == "starting":
+            elif isinstance(event, NodeChanged) and event.state is NodeState.STARTING:
                 self._last_import_s = event.time_s
             elif isinstance(event, FeedProgressed):
                 self._record_feed(event)
@@ -75,19 +75,20 @@ class History:
     def _record_state(self, event: StateChanged) -> None:
         phase = _PHASES.get(event.state)
         self._record_restart(event)
-        if event.state == "running" and self._last_import_s is not None:
+        if event.state is RunState.RUNNING and self._last_import_s is not None:
             self._mark("imported", self._last_import_s)
         if phase is not None:
             self._mark(phase, event.time_s)
-        if event.state in _FINAL and self.ended_s is None:
+        if event.state.ended and self.ended_s is None:
             self.ended_s = event.time_s
             self._mark("done", event.time_s)
 
     def _record_restart(self, event: StateChanged) -> None:
         at_s = max(0.0, event.time_s - self._called_s)
-        if self._restarts and self._restarts[-1][1] is None and event.state in ("running", "restarting", *_FINAL):
+        is_over = event.state.is_settled or event.state is RunState.RUNNING
+        if is_over and self._restarts and self._restarts[-1][1] is None:
             self._restarts[-1] = self._restarts[-1][0], at_s
-        if event.state == "restarting":
+        if event.state is RunState.RESTARTING:
             self._restarts.append((at_s, None))
 
     def mark_released(self, time_s: float) -> None:

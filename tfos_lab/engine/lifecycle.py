@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.history import History
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENDED = ("done", "failed", "stopped")
 # Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
 WAIT_STEP_S = 0.1
 # After the first cause is known, other nodes' last words are waited for this long.
@@ -119,7 +119,7 @@ class Lifecycle:
             cluster_id=self.id,
             name=self.name,
             state=state,
-            launcher=generation.launcher.name,
+            launcher=generation.launcher.traits.name,
             started_s=self.called_s,
             ended_s=self.history.ended_s,
             nodes=nodes,
@@ -127,7 +127,7 @@ class Lifecycle:
             restarts=self.history.restarts,
             feeds=self.history.feeds,
             reason=str(self._launch_error or reason),
-            notes=(*self._notes, *(self.output.notes_at_the_end() if state in ENDED else self.output.notes)),
+            notes=(*self._notes, *(self.output.notes_at_the_end() if state.ended else self.output.notes)),
             spark_ui=self._spark_ui,
         )
 
@@ -137,14 +137,14 @@ class Lifecycle:
         return self.view().nodes
 
     @property
-    def state(self) -> str:
+    def state(self) -> RunState:
         """The state of the cluster as a whole; see `ClusterView`."""
         return self.generation.state
 
     @property
     def ended(self) -> bool:
         """Whether the cluster has ended, well or badly."""
-        return self.state in ENDED
+        return self.state.ended
 
     # ---- what is told to it ------------------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class Lifecycle:
         while not self._has_begun():
             if time.monotonic() > deadline:
                 self._give_up_waiting(limit_s)
-        if self.state == "failed":
+        if self.state is RunState.FAILED:
             self.raise_failure()
 
     def wait_for_generation(self, number: int) -> None:
@@ -241,9 +241,13 @@ class Lifecycle:
 
     def _has_begun(self) -> bool:
         # Inline, the function runs while it is waited for: before that there is no more than a reservation.
-        begun: tuple[str, ...] = ("starting",) if self.generation.launcher.name == "inline" else ()
-        begun += ("running", "stopping", "done", "failed", "stopped")
-        return self.history.wait_for(lambda: self.generation.cluster_state.state in begun, WAIT_STEP_S)
+        may_start_later = self.generation.launcher.traits.runs_inline
+
+        def has_begun() -> bool:
+            state = self.generation.cluster_state.state
+            return state.has_begun or (may_start_later and state is RunState.STARTING)
+
+        return self.history.wait_for(has_begun, WAIT_STEP_S)
 
     def _give_up_waiting(self, limit_s: float) -> None:
         generation = self.generation
@@ -255,17 +259,17 @@ class Lifecycle:
             raise ReservationTimeout(
                 reserved=len(nodes) - len(missing), wanted=len(nodes), waited_s=limit_s, missing=missing, hint=hint
             )
-        late = [view.node for view in nodes if view.state in ("reserved", "importing", "starting")]
+        late = [view.node for view in nodes if view.state.is_present and not view.state.is_up]
         raise WaitTimeout(waited_s=limit_s, still_running=late)
 
     def wait_a_step(self) -> bool:
         """Wait a little; return whether all that is to be known is known."""
         if self.generation.server.over.wait(WAIT_STEP_S) and self.ended:
             return True
-        if self.state == "restarting":
+        if self.state is RunState.RESTARTING:
             time.sleep(WAIT_STEP_S)
         ended_s = self.history.ended_s
-        is_told = self.state == "failed" and ended_s is not None and time.time() - ended_s > LAST_ERRORS_S
+        is_told = self.state is RunState.FAILED and ended_s is not None and time.time() - ended_s > LAST_ERRORS_S
         return is_told and not self.output.awaited
 
     def raise_failure(self) -> None:

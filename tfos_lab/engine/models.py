@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfos_lab.core.states import RunState
 from tfos_lab.data.model_files import find_model, load_model
-from tfos_lab.engine.lifecycle import ENDED
 from tfos_lab.errors import NoModel
 
 
-def home_model(output: Path, *, name: str, state: str) -> Path:
+def home_model(output: Path, *, name: str, state: RunState) -> Path:
     """Return the model in a run's output folder; raises `NoModel` while the run goes on, and if there is none."""
-    if state not in ENDED:
+    if not state.ended:
         raise NoModel(reason=f"the cluster '{name}' is {state}: its model is here when it has ended ({name}.wait())")
     path = find_model(output)
     if path is None:

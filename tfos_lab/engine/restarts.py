@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.feed.job import GenerationLost
 from tfos_lab.errors import NotEnoughSlots, TfosError
 
@@ -38,7 +39,7 @@ class Restarter(threading.Thread):
         while True:
             lost = self._cluster.generation
             lost.server.over.wait()
-            if lost.state != "restarting":
+            if lost.state is not RunState.RESTARTING:
                 return
             lost.launcher.close()
             generation = self._cluster.next_generation()
@@ -57,7 +58,7 @@ class Restarter(threading.Thread):
         except Exception as error:
             if len(generation.feed_state.returned) == len(generation.feed_state.ranks):
                 return  # they had nothing left to read
-            if generation.state not in ("stopping", "stopped"):
+            if not generation.state.stop_requested:
                 logger.exception("restart %d of cluster %s went wrong", generation.number, self._cluster.id)
             self._cluster.launch_failed(error if isinstance(error, TfosError) else None, str(error))
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.logs.writer import LogWriter
@@ -160,9 +161,7 @@ class Server:
 
     def _meet(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
         known = self._identities.get(message.rank)
-        states = {view.node: view.state for view in self._cluster_state.views}
-        taken = known not in (None, identity) and list(states.values())[message.rank] not in ("waiting", "reserved")
-        if taken:
+        if known not in (None, identity) and not self._cluster_state.views[message.rank].state.is_replaceable:
             self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
             self._listener.send(identity, m.encode(m.Shutdown()))
             return
@@ -190,7 +189,7 @@ class Server:
                 case Publish(event=event):
                     self._bus.publish(event)
                 case Finished():
-                    is_last = self._cluster_state.state != "restarting"
+                    is_last = self._cluster_state.state is not RunState.RESTARTING
                     for event in self._output.conclude(time.time(), is_last=is_last):
                         self._bus.publish(event)
                     self.over.set()

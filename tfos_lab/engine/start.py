@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import assign_roles
+from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
+from tfos_lab.core.roles import NodeSpec, assign_roles
 from tfos_lab.data.frames import default_fs
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine import registry
@@ -26,6 +27,8 @@ from tfos_lab.payload.packing import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOOPBACK = ("127.0.0.1", "127.0.0.1")
 
 
 def run(
@@ -117,13 +120,12 @@ def make_cluster(
     session, launcher = choose_launcher(config, spark)
     if session is not None:
         use_right_python(session)
-    inline = launcher == "inline"
-    node_specs = assign_roles(ClusterConfig(name=config.name) if inline else config)
-    if launcher == "local":
+    node_specs = _node_specs(config, launcher)
+    if launcher.checks_capacity:
         require_room(len(node_specs))
-    payload = b"" if inline else pack(map_fun, args)
+    payload = b"" if launcher.runs_inline else pack(map_fun, args)
     run_dir = _make_run_dir(config.name)
-    hosts = spark_session.driver_hosts(session) if launcher == "spark" and session else ("127.0.0.1", "127.0.0.1")
+    hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
 
     maker = GenerationMaker(
         config=config,
@@ -136,15 +138,24 @@ def make_cluster(
         default_fs=default_fs(session) if session is not None else "",
     )
     cluster = Cluster(maker, run_dir=run_dir, called_s=called_s)
-    if inline and config.cluster_size > 1:
-        cluster.note(f"inline runs one node instead of {config.cluster_size}")
+    if len(node_specs) < config.cluster_size:
+        count = "one node" if len(node_specs) == 1 else f"{len(node_specs)} nodes"
+        cluster.note(f"{launcher.name} runs {count} instead of {config.cluster_size}")
     cluster.publisher = make_publisher(cluster)
     registry.register(cluster)
     return cluster
 
 
-def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[SparkSession | None, str]:
-    """Return the session to use, if any, and the launcher's name.
+def _node_specs(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
+    """Return the nodes that the launcher takes of those that were asked for."""
+    if launcher.max_nodes is None:
+        return assign_roles(config)
+    size = min(config.cluster_size, launcher.max_nodes)
+    return assign_roles(ClusterConfig(name=config.name, cluster_size=size))
+
+
+def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[SparkSession | None, LauncherTraits]:
+    """Return the session to use, if any, and the launcher.
 
     Raises
     ------
@@ -154,15 +165,11 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     if spark is not None:
         spark_session.require_alive(spark)
     session = spark if spark is not None else spark_session.active_session()
-    if config.local == "inline":
-        return session, "inline"
-    if config.local == "processes":
-        return session, "local"
-    if config.local == "false":
-        if session is None:
-            raise NoSession(reason="local=false insists on Spark, but there is no SparkSession")
-        return session, "spark"
-    return session, "local" if session is None or spark_session.is_local(session) else "spark"
+    on_cluster = session is not None and not spark_session.is_local(session)
+    launcher = launcher_for(config.local) or automatic_launcher(on_cluster=on_cluster)
+    if launcher.needs_session and session is None:
+        raise NoSession(reason=f"local={config.local} insists on Spark, but there is no SparkSession")
+    return session, launcher
 
 
 def _make_run_dir(name: str) -> Path:

@@ -38,7 +38,7 @@ def warm_in_background() -> None:
     """Begin to warm where a cell would run now, once for each place; silent, whatever happens."""
     session = spark_session.active_session()
     on_cluster = session is not None and not spark_session.is_local(session)
-    place = spark_session.owner_of(session) if session is not None and on_cluster else "local"
+    place = spark_session.owner_of(session) if session is not None and on_cluster else ""
     with _lock:
         if place in _warmed:
             return

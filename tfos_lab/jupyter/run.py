@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfos_lab.core.launchers import LAUNCHERS
+from tfos_lab.core.states import known_run_state
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
@@ -123,7 +125,8 @@ def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any, la
             feeder.join(INTERRUPT_GRACE_S)  # Spark's job is cancelled there
         raise ClusterInterrupted(cluster.name) from None
     except ClusterEnded as ended:
-        if ended.state in ("stopped", "stopping"):
+        state = known_run_state(ended.state)
+        if state is not None and state.stop_requested:
             raise ClusterInterrupted(cluster.name) from None
         raise
     except BaseException:
@@ -135,7 +138,7 @@ def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any, la
 
 def _wait_for_results(cluster: Any, display: Display, map_fun: Any) -> Any:
     __tracebackhide__ = True
-    if cluster.view().launcher == "inline":
+    if LAUNCHERS[cluster.view().launcher].runs_inline:
         return _run_here(cluster, map_fun)
     while True:
         display.poll()
@@ -216,7 +219,7 @@ def _go_on_in_background(cluster: Any, options: CellOptions) -> None:
     def go_on() -> None:
         try:
             feed(cluster, options)
-            if options.data is not None or cluster.view().launcher == "inline":
+            if options.data is not None or LAUNCHERS[cluster.view().launcher].runs_inline:
                 cluster.wait()  # without data the user may still feed from another cell
         except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display tell what the engine knows
             if not cluster.ended:

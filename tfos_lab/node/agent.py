@@ -19,7 +19,9 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.core.processes import open_pidfd, set_process_name
+from tfos_lab.core.roles import role_of
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.core.states import NodeState
 from tfos_lab.node.child_link import ChildLink
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.output import OutputFiles
@@ -210,7 +212,7 @@ class Agent:
             self._end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
             return
         child = self._child
-        self._send(m.Progressed(rank=self._rank, state="importing"))
+        self._send(m.Progressed(rank=self._rank, state=NodeState.IMPORTING))
         self._loop.watch(child.fork_server, self._on_fork_server)
         self._loop.watch(child.control, self._on_child)
         for message in self._unheard:
@@ -268,7 +270,7 @@ class Agent:
         outcome = self._child.fork_server_reply()
         if self._child.pid and not self._child.announced:
             self._child.announced = True
-            self._send(m.Progressed(rank=self._rank, state="starting", pid=self._child.pid))
+            self._send(m.Progressed(rank=self._rank, state=NodeState.STARTING, pid=self._child.pid))
         if outcome is not None:
             self._loop.unwatch(self._child.fork_server)
             if not self._ended and self._loop.is_watched(self._child.control):
@@ -314,7 +316,7 @@ class Agent:
         if self._ended:
             self._kill_at = time.monotonic() + max(grace_s, 1.0)
         else:
-            serves = self._spec.node.startswith("ps:")
+            serves = role_of(self._spec.node).serves
             self._stop_at = time.monotonic() + (min(grace_s, PS_PATIENCE_S) if serves else grace_s)
 
     # ---- leaving ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.core.processes import signal_group
+from tfos_lab.core.roles import tf_cluster_spec
 from tfos_lab.node.forkserver import client
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply, SpawnRequest
 from tfos_lab.node.logs.spool import Pipe
@@ -152,7 +153,7 @@ def _without_proxy(environ: Mapping[str, str], spec: Mapping[str, list[str]]) ->
 
 def _tf_config(start: m.Start) -> str:
     """Return TF_CONFIG as TensorFlow documents it; the evaluator is no part of the cluster that trains."""
-    cluster = {job: tasks for job, tasks in start.cluster_spec.items() if job != "evaluator"}
+    cluster = tf_cluster_spec(start.cluster_spec)
     task = {"type": start.job_name, "index": start.task_index}
     return msgspec.json.encode({"cluster": cluster, "task": task}).decode()
 

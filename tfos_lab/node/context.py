@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import hadoop_path, is_local, split_scheme
-from tfos_lab.core.roles import TRAINING_JOBS
+from tfos_lab.core.roles import Role, count_training
+from tfos_lab.core.states import NodeState
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class NodeContext:
         self.job_name = start.job_name
         self.task_index = start.task_index
         self.cluster_spec = start.cluster_spec
-        self.num_workers = sum(len(tasks) for job, tasks in start.cluster_spec.items() if job in TRAINING_JOBS)
+        self.num_workers = count_training(start.cluster_spec)
         self.worker_num = self.executor_id = start.rank
         self.is_chief = start.is_chief
         self.log_dir = start.log_dir
@@ -204,7 +205,7 @@ class NodeContext:
         return make_dataset(self._feed, request)
 
     def _require_rows(self, asked: str) -> None:
-        if self.job_name not in TRAINING_JOBS:
+        if not Role(self.job_name).is_fed:
             advice = "give it what it needs as args or in files, and ask where ctx.job_name is 'chief' or 'worker' only"
             raise ConfigError([f"{asked} on {self.node}: rows are fed to the nodes that train; {advice}"])
 
@@ -436,7 +437,7 @@ class NodeContext:
         ConfigError
             On a node that trains, without a time-out: it would wait for its own return.
         """
-        if timeout_s is None and self.job_name in TRAINING_JOBS:
+        if timeout_s is None and Role(self.job_name).trains:
             advice = "call it where ctx.job_name is 'ps' or 'evaluator', or give it timeout_s"
             raise ConfigError(
                 [f"ctx.wait_for_training() on {self.node}: it trains and would wait for itself; {advice}"]
@@ -445,7 +446,7 @@ class NodeContext:
 
     def serve(self) -> None:
         """Tell the notebook that this node only serves others, and wait until they are done."""
-        self._send(m.Progressed(rank=self.worker_num, state="serving", pid=os.getpid()))
+        self._send(m.Progressed(rank=self.worker_num, state=NodeState.SERVING, pid=os.getpid()))
         self._finish.wait()
 
     def flush(self) -> None:

@@ -10,6 +10,7 @@ import os
 import threading
 
 from tfos_lab import messages as m
+from tfos_lab.core.states import NodeState
 from tfos_lab.node.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
@@ -57,7 +58,7 @@ class NodeSession:
 
     def send_running(self) -> None:
         """The user's first line is next."""
-        self._send(m.Progressed(rank=self._rank, state="running", pid=os.getpid()))
+        self._send(m.Progressed(rank=self._rank, state=NodeState.RUNNING, pid=os.getpid()))
 
     def send_ended(self, outcome: m.Outcome) -> None:
         """The function has ended."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from tfos_lab.core.roles import TRAINING_JOBS
+from tfos_lab.core.roles import Role, count_training, tf_cluster_spec
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.invoke import NodeServed
 
@@ -38,10 +38,9 @@ def strategy_for(
     """
     import tensorflow as tf
 
-    if "ps" in cluster_spec:
+    if Role.PS in cluster_spec:
         return _parameter_server(cluster_spec, job_name, task_index, serve)
-    workers = sum(len(tasks) for job, tasks in cluster_spec.items() if job in TRAINING_JOBS)
-    if job_name == "evaluator" or workers == 1:
+    if not Role(job_name).in_tf_cluster or count_training(cluster_spec) == 1:
         several = len(tf.config.list_physical_devices("GPU")) > 1
         return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
     return tf.distribute.MultiWorkerMirroredStrategy()
@@ -52,7 +51,7 @@ def _parameter_server(
 ) -> tf.distribute.Strategy:
     import tensorflow as tf
 
-    if "chief" not in cluster_spec or "worker" not in cluster_spec:
+    if Role.CHIEF not in cluster_spec or Role.WORKER not in cluster_spec:
         has = ", ".join(f"{len(tasks)} {job}" for job, tasks in cluster_spec.items())
         raise ConfigError(
             [
@@ -62,16 +61,16 @@ def _parameter_server(
                 )
             ]
         )
-    if job_name == "evaluator":
+    if not Role(job_name).in_tf_cluster:
         return tf.distribute.get_strategy()
-    spec = tf.train.ClusterSpec({job: tasks for job, tasks in cluster_spec.items() if job != "evaluator"})
-    if job_name != "chief":
+    spec = tf.train.ClusterSpec(tf_cluster_spec(cluster_spec))
+    if job_name != Role.CHIEF:
         os.environ["GRPC_FAIL_FAST"] = "use_caller"
         server = tf.distribute.Server(spec, job_name=job_name, task_index=task_index, protocol="grpc")
         serve()
         del server
         raise NodeServed
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        spec, task_type="chief", task_id=0, rpc_layer="grpc"
+        spec, task_type=Role.CHIEF.value, task_id=0, rpc_layer="grpc"
     )
     return tf.distribute.ParameterServerStrategy(resolver)

@@ -20,7 +20,7 @@ const stores = new Map<string, Store>();
 let viewCount = 0;
 
 function initialize({ model }: { model: Model }): () => void {
-  const store = new Store(model.get("view"), model.get("states"));
+  const store = new Store(model.get("view"));
   const key = model.get("display_key");
   const page = Math.random().toString(36).slice(2);
   let picture: PictureMessage | null = null;
@@ -47,7 +47,7 @@ function initialize({ model }: { model: Model }): () => void {
   };
   const onKernelLost = (happened: string) => {
     if (!store.lose(`The kernel ${happened} at ${formatClock(new Date())}.`) || !picture) return;
-    keepPicture(model, picture.model, lostPicture(picture.bundle, store.view.reason, store.states.running()));
+    keepPicture(model, picture.model, lostPicture(picture.bundle, store.view.reason));
   };
 
   const endWatch = watchKernel(model, onKernelLost);

@@ -1,6 +1,7 @@
 // Builds elements. Text always becomes a text node: nothing that a node prints is ever parsed as HTML.
 
-import type { Run, Shape } from "./messages";
+import type { Run } from "./messages";
+import type { Shape } from "./states";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -48,6 +49,10 @@ const SHAPES: Record<Shape | ButtonShape, Part[]> = {
   ],
   busy: [["path", { d: "M7 1.8A5.2 5.2 0 1 1 1.8 7", class: "tfos-spin" }]],
   running: [["circle", { cx: "7", cy: "7", r: "4", class: "tfos-solid" }]],
+  stopping: [
+    ["circle", { cx: "7", cy: "7", r: "5" }],
+    ["rect", { x: "5", y: "5", width: "4", height: "4", class: "tfos-solid" }],
+  ],
   done: [["path", { d: "M2.5 7.5l3 3 6-6.5" }]],
   broken: [["path", { d: "M3.5 3.5l7 7m0-7l-7 7" }]],
   stopped: [["rect", { x: "3", y: "3", width: "8", height: "8", rx: "1", class: "tfos-solid" }]],

@@ -4,6 +4,7 @@ import { element, icon, setAttribute, setText } from "./dom";
 import { SILENT_S, formatClock, formatElapsed } from "./format";
 import type { Feed } from "./messages";
 import type { Model } from "./model";
+import { CLUSTER_STATES } from "./states";
 import { requestStop } from "./stop";
 import type { Store } from "./store";
 import { TensorBoardLink } from "./tensorboard";
@@ -141,7 +142,7 @@ export class Header {
     const first = this.shownState === "";
     this.shownState = state;
     setAttribute(this.state, "data-state", state);
-    this.state.replaceChildren(icon(this.store.states.cluster(state).shape), state);
+    this.state.replaceChildren(icon(CLUSTER_STATES[state]?.shape ?? "waiting"), state);
     if (!first) this.announcer.textContent = `${this.store.view.name}: ${state}`;
   }
 

@@ -7,11 +7,17 @@
 
 import type { Bundle } from "./messages";
 import type { Model, NotebookCell } from "./model";
+import { CLUSTER_STATES, NODE_STATES } from "./states";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 /** Marks the change of the document as the dashboard's own: the page goes on showing the dashboard. */
 const SILENT = "silent-change";
-const LOST = '<span class="tfos-state" data-state="lost"><span aria-hidden="true">✗</span> lost</span>';
+const GOING_ON = Object.entries({ ...CLUSTER_STATES, ...NODE_STATES }).flatMap(([state, { ended }]) => (ended ? [] : [state]));
+const STATE = new RegExp(
+  `<span class="tfos-state" data-state="(?:${GOING_ON.join("|")})"><span aria-hidden="true">[^<]*</span> [^<]*</span>`,
+  "g",
+);
+const LOST = `<span class="tfos-state" data-state="lost"><span aria-hidden="true">${CLUSTER_STATES["lost"]?.sign}</span> lost</span>`;
 
 /** Where the notebook shows the run; `isLive` where the output is the widget itself. */
 interface OutputPosition {
@@ -37,18 +43,12 @@ export function keepPicture(model: Model, modelId: string, bundle: Bundle): void
   }
 }
 
-/**
- * Returns the picture of a run as that of a lost one.
- *
- * `sentence` says how it was lost; `running` are the states that nodes and cluster leave thereby.
- */
-export function lostPicture(bundle: Bundle, sentence: string, running: readonly string[]): Bundle {
+/** Returns the picture of a run as that of a lost one; `sentence` says how it was lost. */
+export function lostPicture(bundle: Bundle, sentence: string): Bundle {
   const escaped = escapeText(sentence);
-  const state = `<span class="tfos-state" data-state="(?:${running.join("|")})">`;
-  const states = new RegExp(`${state}<span aria-hidden="true">[^<]*</span> [^<]*</span>`, "g");
   const page = (bundle["text/html"] ?? "")
     .replace(/<script>.*?<\/script>/s, "")
-    .replace(states, () => LOST)
+    .replace(STATE, () => LOST)
     .replace('<span class="tfos-facts">', '<span class="tfos-facts">last seen with ')
     .replace(/(<div class="tfos-seen"[^>]*>)([^<]*)/, (_, tag, seen) => `${tag}${escaped} ${seen}`);
   return { ...bundle, "text/html": page, "text/plain": `${sentence}\n${bundle["text/plain"] ?? ""}` };

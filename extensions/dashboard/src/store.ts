@@ -1,8 +1,8 @@
 // What the page knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history of
 // log text.
 
-import type { Chunk, FileMessage, HistoryMessage, LogMessage, MetricsMessage, Point, Row, Run, States, View } from "./messages";
-import { StateTable } from "./states";
+import type { Chunk, FileMessage, HistoryMessage, LogMessage, MetricsMessage, Point, Row, Run, View } from "./messages";
+import { CLUSTER_STATES, NODE_STATES } from "./states";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
 const KEEP_PER_NODE = 5000;
@@ -35,7 +35,6 @@ export interface FileReceiver {
 
 export class Store {
   view: View;
-  readonly states: StateTable;
   /** In order of arrival, without the dropped ones. */
   chunks: KeptChunk[] = [];
   /** The unfinished line of each node. */
@@ -54,9 +53,8 @@ export class Store {
   private goneChunks = 0;
   private clockOffsetS = 0;
 
-  constructor(view: View, states: States) {
+  constructor(view: View) {
     this.view = view;
-    this.states = new StateTable(states);
     this.setView(view);
   }
 
@@ -75,7 +73,7 @@ export class Store {
   }
 
   get hasEnded(): boolean {
-    return this.states.cluster(this.view.state).ended;
+    return CLUSTER_STATES[this.view.state]?.ended ?? false;
   }
 
   /** The kernel has sent something. */
@@ -106,7 +104,7 @@ export class Store {
       headline: `last seen with ${view.headline}`,
       ended_s,
       spans: view.spans.map((span) => ({ ...span, end_s: span.end_s ?? ended_s - view.started_s })),
-      rows: view.rows.map((row) => (this.states.node(row.state).ended ? row : lostRow(row))),
+      rows: view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row))),
     });
     return true;
   }

@@ -3,6 +3,7 @@
 import { element, icon, setAttribute, setText } from "./dom";
 import { LATE_S, formatElapsed } from "./format";
 import type { Column, Row } from "./messages";
+import { NODE_STATES } from "./states";
 import type { Store } from "./store";
 
 interface ShownRow {
@@ -57,7 +58,7 @@ export class NodeTable {
     for (const { node, state, heartbeat_s } of this.store.view.rows) {
       const cell = this.rows.get(node)?.heartbeat;
       if (!cell) continue;
-      const shown = heartbeat_s !== null && !ended && this.store.states.node(state).heartbeats;
+      const shown = heartbeat_s !== null && !ended && NODE_STATES[state]?.present;
       const age = shown ? Math.max(0, now - heartbeat_s) : null;
       setText(cell, age === null ? "" : age < LATE_S ? "now" : `${formatElapsed(age)} ago`);
       cell.classList.toggle("tfos-late", age !== null && age >= LATE_S);
@@ -110,7 +111,7 @@ export class NodeTable {
     if (shown.state === row.state) return;
     shown.state = row.state;
     setAttribute(shown.row, "data-state", row.state);
-    const { shape } = this.store.states.node(row.state);
+    const shape = NODE_STATES[row.state]?.shape ?? "waiting";
     cell.replaceChildren(element("span", { class: "tfos-state", "data-state": row.state }, icon(shape), row.state));
   }
 

@@ -3,14 +3,12 @@
 import { element, formatAge, setText } from "./dom";
 import type { ClusterInfo } from "./messages";
 import type { ClustersModel } from "./model";
+import { NODE_STATES } from "./states";
 
 export interface CardActions {
   stop(cluster: ClusterInfo): void;
   openTensorBoard(cluster: ClusterInfo): void;
 }
-
-/** States of nodes whose function has begun. */
-const UP = new Set(["running", "serving", "done"]);
 
 export class ClusterCard {
   readonly node = element("li", { class: "tfos-lab-card" });
@@ -40,7 +38,7 @@ export class ClusterCard {
 
   update(cluster: ClusterInfo): void {
     this.cluster = cluster;
-    const up = cluster.nodes.filter((node) => UP.has(node.state)).length;
+    const up = cluster.nodes.filter((node) => NODE_STATES[node.state]?.up).length;
     const stopping = this.model.isStopping(cluster);
     this.node.dataset["state"] = stopping ? "stopping" : cluster.state;
     this.name.title = `${cluster.name}, process ${cluster.pid}, files in ${cluster.run_dir}`;

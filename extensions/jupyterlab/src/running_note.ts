@@ -6,6 +6,7 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
 import type { ServerApi } from "./api";
 import type { ClusterInfo } from "./messages";
+import { NODE_STATES } from "./states";
 
 export interface NoteActions {
   showClusters(): void;
@@ -21,7 +22,7 @@ async function notify(panel: NotebookPanel, api: ServerApi, actions: NoteActions
   if (!kernel || panel.isDisposed) return;
   for (const cluster of await runningIn(kernel, api)) {
     if (isShown(panel, cluster)) continue;
-    const up = cluster.nodes.filter(({ state }) => state === "running" || state === "serving").length;
+    const up = cluster.nodes.filter(({ state }) => NODE_STATES[state]?.up && !NODE_STATES[state]?.ended).length;
     Notification.info(
       `The cluster ${cluster.name} runs on in the kernel of ${panel.title.label}: ${cluster.state}, ` +
         `${up}/${cluster.nodes.length} nodes running. This notebook was not saved since, and does not show it.`,

@@ -74,12 +74,12 @@ def test_nodes_that_were_lost_before_they_ran_are_started_again() -> None:
 
 
 def feeds_of(view, after_s: float = 0.0) -> list[tuple]:
-    spans = [span for span in spans_of(view, view.started_s + after_s) if span.writer]
-    assert [span.writer for span in spans] == list(range(1, len(spans) + 1))
+    spans = [span for span in spans_of(view, view.started_s + after_s) if span.track]
+    assert [span.track for span in spans] == list(range(1, len(spans) + 1))
     return rounded(spans)
 
 
-def test_the_feed_has_a_lane_of_its_own() -> None:
+def test_a_feed_has_a_track_of_its_own() -> None:
     assert feeds_of(fed("running", FeedView(started_s=1.5)), 4) == [("feed", 1.5, 4, True)]
     assert feeds_of(fed("done", FeedView(started_s=1.5, ended_s=2.5), ended_after_s=9.0)) == [("feed", 1.5, 2.5, False)]
     assert feeds_of(fed("failed", FeedView(started_s=1.5), ended_after_s=9.0)) == [("feed", 1.5, 9, False)]
@@ -99,9 +99,9 @@ def test_feeds_streams_and_inferences_that_overlap_are_told_apart() -> None:
     assert [span.kind for span in spans_of(view, view.started_s + 3)][-4:] == ["feed", "inference", "stream", "feed"]
 
 
-def test_of_very_many_feeds_the_first_ones_share_a_lane() -> None:
+def test_of_very_many_feeds_the_first_ones_share_a_track() -> None:
     many = [FeedView(number=number, started_s=number, ended_s=number + 0.5) for number in range(20)]
     assert len(feeds_of(fed("running", *many[:6]), 30)) == 6
-    writers = feeds_of(fed("running", *many), 30)
-    assert len(writers) == 6
-    assert writers[:2] == [("15 earlier ones", 0, 14.5, False), ("feed 16", 15, 15.5, False)]
+    tracks = feeds_of(fed("running", *many), 30)
+    assert len(tracks) == 6
+    assert tracks[:2] == [("15 earlier ones", 0, 14.5, False), ("feed 16", 15, 15.5, False)]

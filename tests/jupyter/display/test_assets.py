@@ -11,7 +11,7 @@ import pytest
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import FeedView
 from tfos_lab.jupyter.display import assets
-from tfos_lab.jupyter.display.assets import inline_script, read_asset
+from tfos_lab.jupyter.display.assets import inline_script, read_asset, read_style_sheet
 from tfos_lab.jupyter.display.static_bundle import render_html
 
 SCRIPTS = ("dashboard.js", "seen_note.js", "tensorboard_frame.js")
@@ -34,7 +34,7 @@ def test_no_script_makes_html_of_text_or_asks_a_foreign_server(name: str) -> Non
 
 @pytest.mark.parametrize("name", ["dashboard.css", "summary.css"])
 def test_style_sheets_load_nothing(name: str) -> None:
-    sheet = read_asset(name)
+    sheet = read_style_sheet(name)
     assert ".tfos{" in sheet
     assert "@import" not in sheet
     assert "url(" not in sheet
@@ -46,7 +46,7 @@ def test_what_saved_outputs_set_is_what_their_style_sheet_reads() -> None:
     page = render_html(view, lambda _node, _lines: "")
     used = {name for style in re.findall(r'style="([^"]*)"', page) for name in re.findall(r"(--tfos-\w+):", style)}
     assert used == {"--tfos-track", "--tfos-tracks"}
-    assert used <= set(re.findall(r"var\((--tfos-\w+)", read_asset("summary.css")))
+    assert used <= set(re.findall(r"var\((--tfos-\w+)", read_style_sheet("summary.css")))
 
 
 @pytest.mark.parametrize("name", SCRIPTS[1:])

@@ -111,7 +111,7 @@ class Feeding:
 
         None where the nodes are on this machine: they are reached by unix sockets.
         """
-        if generation.launcher.name != "spark":
+        if not generation.launcher.traits.spans_hosts:
             return None
         if self._tls is None:
             from tfos_lab.engine.feed.certificates import make_identity

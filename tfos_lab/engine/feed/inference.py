@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tfos_lab.core.states import RunState
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
 from tfos_lab.engine.feed.request import as_frame
 from tfos_lab.engine.spark import session as spark_session
@@ -61,7 +62,7 @@ class Inference:
 
     def _frame(self, df: DataFrame, columns: list[str] | None, schema: Any) -> tuple[DataFrame, list[str]]:
         cluster = self._cluster
-        if cluster.generation.launcher.name == "inline":
+        if cluster.generation.launcher.traits.runs_inline:
             raise ConfigError(
                 ["inference: inline answers on the very thread that computes the results; use local='processes'"]
             )
@@ -110,7 +111,7 @@ class Inference:
         while time.monotonic() < deadline:
             if len(feed_state.answering) == len(feed_state.ranks):
                 return dict(feed_state.answering)
-            if self._cluster.state == "failed":
+            if self._cluster.state is RunState.FAILED:
                 raise self._cluster.failure()
             time.sleep(_STEP_S)
         raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
@@ -119,7 +120,7 @@ class Inference:
         """Wait until it is known which nodes answer: beside parameter servers, workers may serve the chief instead."""
         deadline = time.monotonic() + _DECIDE_TIMEOUT_S
         while undecided := generation.feed_state.undecided:
-            if self._cluster.state == "failed":
+            if self._cluster.state is RunState.FAILED:
                 raise self._cluster.failure()
             if self._cluster.ended:
                 raise ClusterEnded(cluster=self._cluster.name, state=self._cluster.state, asked="answer rows")
@@ -153,7 +154,7 @@ class Inference:
             with spark_session.tagged(wide.sparkSession, tag, f"tfos_lab: one row for '{self._cluster.name}'"):
                 rows = map_batches(wide.limit(1), task, "results binary").collect()
         except Exception as error:
-            if self._cluster.state == "failed":
+            if self._cluster.state is RunState.FAILED:
                 raise self._cluster.failure() from error
             reason = spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
             raise FeedError(reason=reason) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.states import RunState
 from tfos_lab.data.prepare import map_batches
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
@@ -126,7 +127,7 @@ class FeedJob:
     def _refuse_if_nobody_reads(self) -> None:
         """Begin no feed whose rows would partly be read by nobody. What is under way ends early instead (`_watch`)."""
         if returned := self._feed_state.returned:
-            state = "done" if self._generation.state == "done" else f"half done ({', '.join(returned)} returned)"
+            state = "done" if self._generation.state is RunState.DONE else f"half done ({', '.join(returned)} returned)"
             raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
 
     def _run_job(self, feed: Feed) -> None:
@@ -225,7 +226,7 @@ class FeedJob:
 
     def _wait_until_complete(self, feed: Feed) -> None:
         deadline = time.monotonic() + self._timeout_s
-        while feed.state == "open" and self._generation.state != "done":
+        while feed.state == "open" and self._generation.state is not RunState.DONE:
             self._check_cluster()
             if time.monotonic() > deadline:
                 raise FeedTimeout(reason=f"rows were stored but not committed within {self._timeout_s:g} s")
@@ -239,11 +240,11 @@ class FeedJob:
     def _check_cluster(self) -> None:
         """A node that has failed, or a cluster that has been stopped, ends the feed."""
         state = self._generation.state
-        if state == "restarting":
+        if state is RunState.RESTARTING:
             raise GenerationLost(self._generation.cluster_state.reason)
-        if state == "failed":
+        if state is RunState.FAILED:
             raise self._cluster.failure()
-        if state in ("stopped", "stopping"):
+        if state.stop_requested:
             raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
 
 

@@ -13,10 +13,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.states import RunState
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.feed.job import FeedJob, GenerationLost
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.state.cluster_state import OVER
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 
@@ -134,7 +134,7 @@ class StreamFeed:
 
     def _wait_until_read(self, generation: Generation, feed: Feed) -> None:
         while feed.total_rows and len(feed.read_by) < len(feed.ranks):
-            if generation.state == "restarting":
+            if generation.state is RunState.RESTARTING:
                 raise GenerationLost
             if self._is_unwanted(generation):
                 raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
@@ -145,7 +145,7 @@ class StreamFeed:
         with generation.server.lock:
             nodes = [generation.cluster_state.views[rank].state for rank in generation.feed_state.ranks]
             stopped = generation.feed_state.stopped_by is not None
-        return stopped or self._cluster.ended or any(state in OVER for state in nodes)
+        return stopped or self._cluster.ended or any(state.ended for state in nodes)
 
     # ---- the watcher ------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class StreamFeed:
         try:
             while self.is_active:
                 generation = self._cluster.generation
-                if generation.state != "restarting" and self._is_unwanted(generation):
+                if generation.state is not RunState.RESTARTING and self._is_unwanted(generation):
                     self._ending.set()
                     self.query.stop()
                 time.sleep(_STEP_S * 2)

@@ -1,27 +1,52 @@
-"""What a launcher is: the one way in which nodes come to life somewhere."""
+"""The interface of launchers, and what they are given to work with."""
 
 from __future__ import annotations
 
+import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.errors import TfosError
 from tfos_lab.messages import DriverAddress
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What a launcher is given.
+    """Which nodes to launch, and how to report what happens to them.
 
-    ``shared_dir`` is a folder that nodes on several hosts must all see, or "".
-    ``fail(error, reason)``, ``lose(rank, why)`` and ``lose_executor(executor, why)`` are how it tells the cluster that
-    nodes cannot come, or have gone; ``executors()`` names the executors that nodes live on; ``free_slots()`` has all
-    agents give their Spark task slots back.
+    Attributes
+    ----------
+    traits : LauncherTraits
+        The launcher's entry in `tfos_lab.core.launchers`.
+    driver : DriverAddress
+        Where the agents report.
+    shared_dir : str
+        A folder that nodes on several hosts must all see, or "".
+    fail : callable
+        ``fail(error, reason)``: the nodes cannot be launched, or all of them have gone.
+    lose : callable
+        ``lose(rank, why)``: a node has gone.
+    lose_executor : callable
+        ``lose_executor(executor, why)``: an executor has gone, with all nodes on it.
+    executors : callable
+        Returns the executors that nodes live on.
+    free_slots : callable
+        Has all agents give their Spark task slots back.
+    spark : SparkSession or None
+        The session to use, if there is one.
+    call : tuple
+        The user's function and its ``args``, for launchers that run it in this process.
     """
 
+    traits: LauncherTraits
     cluster_id: str
     config: ClusterConfig
     node_specs: list[NodeSpec]
@@ -32,40 +57,51 @@ class LaunchPlan:
     lose_executor: Callable[[str, str], None]
     executors: Callable[[], set[str]]
     free_slots: Callable[[], None]
+    spark: SparkSession | None
+    call: tuple[Callable[..., Any], Any]
 
 
-class Launcher(Protocol):
-    """Brings the agents of one cluster to life, and lets go of them."""
+class Launcher(ABC):
+    """Starts the agents of one cluster somewhere, and ends them.
+
+    Derived classes define `launch`, `cancel` and `close`. The other methods do nothing unless they are overridden.
+    """
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        self._plan = plan
 
     @property
-    def name(self) -> str:
-        """``"spark"``, ``"local"`` or ``"inline"``."""
-        ...
+    def traits(self) -> LauncherTraits:
+        """What the launcher can do."""
+        return self._plan.traits
 
+    @abstractmethod
     def launch(self) -> None:
         """Start one agent for each rank; returns when all are on their way, or `cancel` was called meanwhile."""
-        ...
 
-    def run_here(self) -> None:
-        """Run the user's function on the calling thread, where that is the launcher's way; else do nothing."""
-        ...
-
-    def free_slots(self) -> None:
-        """Make sure that a feed job finds task slots, although nodes run; does nothing where there are no slots."""
-        ...
-
-    def on_executor_end(self, executor: str) -> None:
-        """A node has seen its executor end; does nothing where there are no executors."""
-        ...
-
+    @abstractmethod
     def cancel(self) -> None:
         """Stop launching what has not begun; nodes that run are stopped through the control channel."""
-        ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything, and end agents that are still there; may be called twice."""
+
+    def run_here(self) -> None:  # noqa: B027 - a hook
+        """Run the user's function on the calling thread, if that is how the launcher works."""
+
+    def free_slots(self) -> None:  # noqa: B027 - a hook
+        """Free Spark task slots for a feed job, if the nodes hold them."""
+
+    def on_executor_end(self, executor: str) -> None:  # noqa: B027 - a hook
+        """Find out why an executor has ended, if there are executors; an agent reported its end."""
 
     def hint(self) -> str:
-        """Return a sentence on what to do when nodes are missing, or nothing."""
-        ...
+        """Return a sentence on what to do when nodes are missing, or ""."""
+        return ""
 
-    def close(self) -> None:
-        """Let go of everything, ending agents that are still there; may be called twice."""
-        ...
+
+def make_launcher(plan: LaunchPlan) -> Launcher:
+    """Make the launcher that the plan names; its module is imported now."""
+    factory = cast("Callable[[LaunchPlan], Launcher]", pkgutil.resolve_name(plan.traits.factory))
+    return factory(plan)

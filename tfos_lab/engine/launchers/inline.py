@@ -1,7 +1,7 @@
 """The `inline` launcher: a cluster of one in this very process, for breakpoints, ``%debug`` and plain stack traces.
 
-A small agent thread keeps the same conversation with the server as a real agent does; the user's function runs inside
-`Cluster.wait`, on the calling thread, and what it raises comes out there as it is.
+A small agent thread exchanges the same messages with the server as a real agent does. The user's function runs inside
+`Cluster.wait`, on the calling thread, which raises its exceptions unchanged.
 """
 
 from __future__ import annotations
@@ -10,42 +10,36 @@ import os
 import socket
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
 
 import zmq
 
 from tfos_lab import messages as m
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.engine.launchers.base import LaunchPlan
+from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.errors import TfosError
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
-from tfos_lab.payload.packing import unpack
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.transport.link import Link
 
 _START_TIMEOUT_S = 10.0
 
 
-class InlineLauncher:
+class InlineLauncher(Launcher):
     """One rank, taken by this process itself."""
 
-    name = "inline"
-
-    def __init__(self, plan: LaunchPlan, call: tuple[Any, Any] | None = None) -> None:
-        self._plan = plan
-        self._call = call
+    def __init__(self, plan: LaunchPlan) -> None:
+        super().__init__(plan)
         self._started = threading.Event()
-        self._start: m.Start | None = None
         self._session: NodeSession | None = None
         self._has_run = False
         self._cancelled = False
         self._agent = _InlineAgent(plan, self._on_start)
 
     def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
-        self._start = start
         self._session = NodeSession(session_end, start, leave_when_alone=False)
         self._started.set()
 
@@ -54,13 +48,12 @@ class InlineLauncher:
         self._agent.start()
 
     def run_here(self) -> None:
-        """Run the function now, on this thread; what it raises is raised here, unwrapped."""
+        """Run the function now, on this thread; its exceptions are raised here, unwrapped."""
         if self._has_run or not self._started.wait(_START_TIMEOUT_S) or self._cancelled:
             return
         self._has_run = True
-        assert self._start is not None
         assert self._session is not None
-        map_fun, args = self._call or unpack(self._start.payload)
+        map_fun, args = self._plan.call
         session = self._session
         session.context.args = args
         session.send_running()
@@ -76,20 +69,10 @@ class InlineLauncher:
         if outcome.kind == "raised":
             raise TfosError(reason=outcome.message)
 
-    def free_slots(self) -> None:
-        """This process takes no Spark slot."""
-
-    def on_executor_end(self, executor: str) -> None:
-        """There are no executors."""
-
     def cancel(self) -> None:
-        """See that a function that has not begun never does."""
+        """Keep the function from running, if it has not begun."""
         self._cancelled = True
         self._started.set()
-
-    def hint(self) -> str:
-        """Nothing can be missing."""
-        return ""
 
     def close(self) -> None:
         """End the agent thread; may be called twice."""
@@ -99,9 +82,9 @@ class InlineLauncher:
 
 
 class _InlineAgent:
-    """What `tfos_lab.node.agent` is to a child, for the kernel itself: no process, no log, the same words."""
+    """Does for the kernel what `tfos_lab.node.agent` does for a child: the same messages, without process and log."""
 
-    def __init__(self, plan: LaunchPlan, on_start: Any) -> None:
+    def __init__(self, plan: LaunchPlan, on_start: Callable[[m.Start, FrameSocket], None]) -> None:
         self._on_start = on_start
         self._link = Link(plan.driver, f"inline/{plan.cluster_id}".encode())
         self._scratch = Scratch(scratch_root(), plan.cluster_id, 0)
@@ -112,7 +95,7 @@ class _InlineAgent:
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -175,7 +158,7 @@ class _InlineAgent:
             return
 
     def close(self) -> None:
-        """Leave; may be called twice."""
+        """End the thread; may be called twice."""
         self._leaving.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(3.0)

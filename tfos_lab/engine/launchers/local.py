@@ -1,4 +1,4 @@
-"""The `local` launcher: one process per node on this machine, with the same agents, wire and feed as on Spark."""
+"""The `local` launcher: one process per node on this machine, with the same agents, messages and feeds as on Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core.roles import NodeSpec
-from tfos_lab.engine.launchers.base import LaunchPlan
+from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import share_out_gpus
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
@@ -19,27 +19,43 @@ from tfos_lab.node.forkserver import client as fork_server
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnRequest
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
-# What the kernel's environment holds for itself only.
+# Variables that belong to the kernel alone.
 _KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
 
 
 def kernel_owner() -> str:
-    """Return whose the fork servers of this process are."""
+    """Return the owner of this process' fork servers."""
     return f"kernel-{os.getpid()}"
 
 
 def kernel_environ() -> dict[str, str]:
-    """Return what a node on this machine inherits from the notebook, as it is now."""
+    """Return the environment that a node on this machine inherits from the notebook, as it is now."""
     return {key: value for key, value in os.environ.items() if not key.startswith(_KERNEL_ONLY)}
 
 
-class LocalLauncher:
-    """Forks an agent per rank from this machine's plain fork server, and holds each one's life by a connection."""
+def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus: list[str] | None, environ: dict[str, str]) -> LaunchSpec:
+    """Return what the agent of a node on this machine needs: it ends when this process does."""
+    return LaunchSpec(
+        cluster_id=plan.cluster_id,
+        rank=spec.rank,
+        node=spec.node,
+        driver=plan.driver,
+        owner=kernel_owner(),
+        watched_pid=os.getpid(),
+        executor="this machine",
+        gpus=gpus,
+        extra_env=dict(plan.config.env),
+        environ=environ,
+        cwd=str(Path.cwd()),
+        sys_path=[path or str(Path.cwd()) for path in sys.path],
+    )
 
-    name = "local"
+
+class LocalLauncher(Launcher):
+    """Forks an agent per rank from this machine's plain fork server; an agent ends when its connection is closed."""
 
     def __init__(self, plan: LaunchPlan) -> None:
-        self._plan = plan
+        super().__init__(plan)
         self._connections: dict[int, FrameSocket] = {}
         self._selector = selectors.DefaultSelector()
         self._closing = threading.Event()
@@ -60,23 +76,10 @@ class LocalLauncher:
             begun = f"{len(self._connections)} of {len(self._plan.node_specs)} nodes were on their way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
         finally:
-            self._thread.start()  # who also lets go of those that were forked
+            self._thread.start()  # it also closes the connections of those that were forked
 
     def _fork_agent(self, spec: NodeSpec, gpus: list[str] | None, environ: dict[str, str]) -> None:
-        launch = LaunchSpec(
-            cluster_id=self._plan.cluster_id,
-            rank=spec.rank,
-            node=spec.node,
-            driver=self._plan.driver,
-            owner=kernel_owner(),
-            watched_pid=os.getpid(),
-            executor="this machine",
-            gpus=gpus,
-            extra_env=dict(self._plan.config.env),
-            environ=environ,
-            cwd=str(Path.cwd()),
-            sys_path=[path or str(Path.cwd()) for path in sys.path],
-        )
+        launch = local_spec(self._plan, spec, gpus, environ)
         request = SpawnRequest("agent", msgspec.msgpack.encode(launch), os.getpid())
         frames = fork_server.connect(kernel_owner(), "plain", {}, environ)
         frames.send(msgspec.msgpack.encode(request))
@@ -84,15 +87,15 @@ class LocalLauncher:
         self._selector.register(frames, selectors.EVENT_READ, spec.rank)
 
     def _watch(self) -> None:
-        """Notice agents that end without having said shutdown."""
+        """Report agents that end before they have sent all they had."""
         while not self._closing.is_set() and self._selector.get_map():
             for key, _ in self._selector.select(timeout=0.2):
-                self._hear(key.data, self._connections[key.data])
+                self._receive(key.data, self._connections[key.data])
         for frames in self._connections.values():
             frames.close()
         self._selector.close()
 
-    def _hear(self, rank: int, frames: FrameSocket) -> None:
+    def _receive(self, rank: int, frames: FrameSocket) -> None:
         try:
             replies = [fork_server.reply_decoder.decode(data) for data, _ in frames.available()]
         except (ConnectionClosed, OSError):
@@ -109,23 +112,14 @@ class LocalLauncher:
                 case _:
                     pass
 
-    def run_here(self) -> None:
-        """Nothing runs in the kernel."""
-
-    def free_slots(self) -> None:
-        """Nodes on this machine take no Spark slots."""
-
-    def on_executor_end(self, executor: str) -> None:
-        """There are no executors."""
-
     def cancel(self) -> None:
         """Fork no more agents."""
         self._cancelled = True
 
     def hint(self) -> str:
-        """Say where the agents' own errors are."""
+        """Name the file with the agents' own errors."""
         path = fork_server.socket_path(kernel_owner(), "plain", {}).with_suffix(".log")
-        return f"What the nodes' parent process said is in {path}"
+        return f"The log of the nodes' parent process is {path}"
 
     def close(self) -> None:
         """Close the connections; agents that are still there end with them."""

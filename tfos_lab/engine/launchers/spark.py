@@ -1,9 +1,9 @@
 """The `spark` launcher: one task per node on the session's executors, through the DataFrame API.
 
-Classic sessions and Spark Connect share this one path. Each task starts its node's agent and holds the rank. When a
-feed needs the slots, the tasks hand over to the agents and return, and the agents then live and die with their
-executor's JVM and the driver's heartbeat. Where Spark takes idle executors back, the tasks' results stay cached on
-them until the cluster ends: Spark leaves executors alone that hold cached data.
+Classic sessions and Spark Connect share this path. Each task starts its node's agent and holds the rank. When a feed
+needs the slots, the tasks hand over to the agents and return; from then on the agents end with their executor's JVM, or
+when the driver stops sending heartbeats. Under dynamic allocation the tasks' results stay cached on the executors until
+the cluster ends, because Spark does not take back executors that hold cached data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.engine.launchers.base import LaunchPlan
+from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch
@@ -25,24 +25,23 @@ from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.spark_task import LOST_AGENT_MARK
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _HAND_OVER_TIMEOUT_S = 20.0
-# A Connect server that does not answer is asked again and again, for minutes.
+# The client retries for minutes when a Connect server does not answer.
 _UNPERSIST_TIMEOUT_S = 5.0
 _SCHEMA = "rank long, ended string"
 _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason: (.*)")
 _LOST_AGENT = re.compile(re.escape(LOST_AGENT_MARK) + r"(\d+): (.*)")
 
 
-class SparkLauncher:
-    """One Spark job whose tasks are the nodes' ranks."""
+class SparkLauncher(Launcher):
+    """One Spark job with a task for each rank."""
 
-    name = "spark"
-
-    def __init__(self, plan: LaunchPlan, spark: SparkSession) -> None:
-        self._plan = plan
-        self._spark = spark
+    def __init__(self, plan: LaunchPlan) -> None:
+        super().__init__(plan)
+        assert plan.spark is not None
+        self._spark = spark = plan.spark
         self._tag = f"tfos-{plan.cluster_id}"
         self._inspection = f"tfos-inspect-{plan.cluster_id}"
         self._closed = False
@@ -51,7 +50,7 @@ class SparkLauncher:
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
-        """Check slots and executors, then start the job on a thread of its own."""
+        """Check slots and executors, then start the job on its own thread."""
         wanted = len(self._plan.node_specs)
         slots = spark_session.await_slots(self._spark, wanted)
         if slots is not None and slots.free < wanted:
@@ -86,17 +85,17 @@ class SparkLauncher:
         description = f"tfos_lab: nodes of '{plan.config.name}' ({wanted})"
         try:
             with spark_session.tagged(spark, self._tag, description):
-                # Spark refuses barrier stages where it allocates dynamically.
+                # Spark refuses barrier stages under dynamic allocation.
                 held = spark.range(0, wanted, 1, wanted).mapInArrow(task, _SCHEMA, barrier=not dynamic)
                 if dynamic:
                     self._cached = held = held.persist(spark_session.lasting_storage(spark))
                 held.collect()
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises ends the nodes; the cluster says why
+        except Exception as error:  # noqa: BLE001 - any error of Spark's ends the nodes; the cluster reports it
             if not self._closed:
                 self._explain(error)
 
     def _explain(self, error: Exception) -> None:
-        """Tell the cluster why Spark has ended the nodes' tasks, and that none of the nodes is left."""
+        """Report why Spark has ended the nodes' tasks, and that all nodes are lost."""
         plan = self._plan
         lost_executor = _LOST_EXECUTOR.search(str(error))
         lost_agent = _LOST_AGENT.search(str(error))
@@ -113,11 +112,8 @@ class SparkLauncher:
         for spec in plan.node_specs:
             plan.lose(spec.rank, "Spark has ended its task")
 
-    def run_here(self) -> None:
-        """Nothing runs in the kernel."""
-
     def free_slots(self) -> None:
-        """Where the nodes hold every slot, have their tasks hand over to the agents and return."""
+        """If the nodes hold every slot, have their tasks hand over to the agents and return."""
         slots = spark_session.slots_of(self._spark)
         if not self._thread.is_alive() or (slots is not None and slots.free > 0):
             return
@@ -130,24 +126,24 @@ class SparkLauncher:
             )
 
     def on_executor_end(self, executor: str) -> None:
-        """A node has seen its executor end: ask Spark why."""
+        """Ask Spark why the executor has ended."""
         self._watch.on_executor_end(executor)
 
     def cancel(self) -> None:
-        """Take back what Spark has not begun, and a look at the executors; nodes that run end with their agents."""
+        """Cancel what Spark has not begun, and the inspection of executors; running nodes end with their agents."""
         self._closed = True
         if self._thread.ident is None:
             spark_session.cancel_tagged(self._spark, self._inspection)
 
     def hint(self) -> str:
-        """Say what Spark has."""
+        """Count Spark's task slots."""
         slots = spark_session.slots_of(self._spark)
         if slots is None:
             return "Ask for fewer nodes, or give the Spark Connect server more executors"
         return f"Spark has {slots.total} task slots, {slots.free} of them free. Ask for fewer nodes, or add executors"
 
     def close(self) -> None:
-        """Cancel what is left of the job, and let Spark have its executors back; may be called twice."""
+        """Cancel the rest of the job, and give Spark its executors back; may be called twice."""
         self._closed = True
         self._watch.close()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -163,7 +159,7 @@ class SparkLauncher:
             return
 
         def unpersist() -> None:
-            with contextlib.suppress(Exception):  # the session has gone, and what it cached with it
+            with contextlib.suppress(Exception):  # the session has gone, and its cached data with it
                 cached.unpersist()
 
         thread = threading.Thread(target=unpersist, name=f"tfos-unpersist-{self._plan.cluster_id}", daemon=True)

@@ -1,7 +1,7 @@
-"""Who has reserved, who runs, who has ended: the rules of a cluster's life.
+"""The state machine of a cluster: which nodes have reserved, run and ended, and what follows from it.
 
-A pure state machine: messages, ticks and requests go in, instructions come out. No sockets, threads or clock; time is
-an argument. The server carries the instructions out.
+Messages, ticks and requests go in; instructions come out, and the server carries them out. There are no sockets,
+threads or clocks: time is an argument.
 """
 
 from __future__ import annotations
@@ -10,51 +10,48 @@ from dataclasses import replace
 
 from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeView, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 
+# A node without heartbeats for this long is lost.
 LOST_AFTER_S = 15.0
-# Ticks come five times a second; a longer pause is the driver's own.
+# Ticks come five times a second; after a longer pause the driver itself was suspended.
 AWAY_S = 3.0
-# An error that looks like the echo of a peer's end waits this long for a better explanation.
+# An error that may be caused by another node's end waits this long for that node's own error.
 CONSEQUENCE_PATIENCE_S = 1.2
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
-# A node that is gone may yet bring its output: its agent sometimes outlives its executor.
+# A lost node may still send its output: its agent sometimes outlives its executor.
 FAREWELL_S = 5.0
-
-OVER = ("done", "failed", "lost", "stopped")
-# How far a node can have come, in order.
-PROGRESS = ("waiting", "reserved", "importing", "starting", "running", "serving")
-# Nobody joins or leaves a cluster's work any more.
-ENDING = (*OVER, "stopping", "restarting")
 
 
 class _Node:
-    """What the cluster state knows of one rank; ``brings`` says that its output is to come from another host."""
+    """One rank; ``sends_output`` says that its output is still to come from another host."""
 
     def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
         self.spec = spec
+        self.trains = spec.role.trains
         self.view = NodeView(node=spec.node, job_name=spec.job_name, task_index=spec.task_index, is_chief=is_chief)
-        self.heard_s: float | None = None
+        self.seen_s: float | None = None
         self.outcome: m.Outcome | None = None
         self.drained = False
-        self.brings = False
+        self.sends_output = False
         self.lost_s = 0.0
 
     @property
     def awaited(self) -> bool:
         """Whether the run goes on until this node's function has ended."""
-        return self.spec.trains and self.view.state != "serving"
+        return self.trains and self.view.state is not NodeState.SERVING
 
 
 class ClusterState:
-    """The life of one cluster, decided in one place.
+    """The state of one cluster, and the rules by which it changes.
 
     Parameters
     ----------
     node_specs : list of NodeSpec
-        Who takes part.
+        The nodes, in rank order.
     grace_s : float
         Seconds between SIGTERM and SIGKILL when nodes are ended.
     may_restart : bool
@@ -66,11 +63,11 @@ class ClusterState:
         self._nodes = [_Node(spec, is_chief=spec == chief) for spec in node_specs]
         self._grace_s = grace_s
         self._may_restart = may_restart
-        self._state = "launching"
+        self._state = RunState.LAUNCHING
         self._reason = ""
         self._suspect: tuple[Failure, float] | None = None
         self._ended_s: float | None = None
-        self._brought_s = 0.0
+        self._output_at_s = 0.0
         self._finishing = False
         self._over = False
         self._ticked_s: float | None = None
@@ -78,11 +75,11 @@ class ClusterState:
         self.also: list[str] = []
         self.consequences: dict[str, str] = {}
 
-    # ---- what can be asked ------------------------------------------------------------------------------------------
+    # ---- queries ----------------------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> str:
-        """The cluster's state; see `ClusterView`."""
+    def state(self) -> RunState:
+        """The state of the cluster as a whole."""
         return self._state
 
     @property
@@ -97,22 +94,22 @@ class ClusterState:
 
     @property
     def outcomes(self) -> dict[str, m.Outcome]:
-        """How each node that has ended, ended."""
+        """How nodes have ended, by name; only those that have."""
         return {node.spec.node: node.outcome for node in self._nodes if node.outcome is not None}
 
     @property
     def missing(self) -> list[str]:
         """Nodes that have not reserved."""
-        return [node.spec.node for node in self._nodes if node.view.state == "waiting"]
+        return [node.spec.node for node in self._nodes if node.view.state is NodeState.WAITING]
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
-        """Take one agent's message in; return what must now be done."""
+        """Handle an agent's message; return what must now be done."""
         node = self._nodes[message.rank] if 0 <= message.rank < len(self._nodes) else None
         if node is None:
             return []
-        node.heard_s = now_s
+        node.seen_s = now_s
         node.view = replace(node.view, last_beat_s=now_s)
         match message:
             case m.Heartbeat():
@@ -120,7 +117,7 @@ class ClusterState:
             case m.Reserve():
                 return self._reserve(node, message, now_s)
             case m.Progressed(state=state, pid=pid):
-                return self._progress(node, state, pid, now_s)
+                return self._progress(node, NodeState(state), pid, now_s)
             case m.Reported():
                 return self._report(node, message)
             case m.RowsTaken(rows=rows):
@@ -136,8 +133,8 @@ class ClusterState:
         return []
 
     def _reserve(self, node: _Node, message: m.Reserve, now_s: float) -> list[Instruction]:
-        if node.view.state not in ("waiting", "reserved"):
-            # Spark retried a task whose node had already begun: two processes cannot share a rank.
+        if not node.view.state.is_replaceable:
+            # Spark retried a task whose node had already started: two processes cannot share a rank.
             return [SendTo(message.rank, m.Stop(grace_s=0.0)), SendTo(message.rank, m.Shutdown())]
         # Spark may retry a task: the newer address replaces the lost one.
         node.view = replace(
@@ -147,26 +144,25 @@ class ClusterState:
             address=message.address,
             gpus=tuple(message.gpus),
         )
-        instructions = self._node_state(node, "reserved", now_s)
-        if self._state in ENDING:
+        instructions = self._node_state(node, NodeState.RESERVED, now_s)
+        if self._state.is_ending:
             return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
-        instructions += self._cluster_state("reserving", now_s)
+        instructions += self._cluster_state(RunState.RESERVING, now_s)
         if not self.missing:
             spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
-            instructions += [StartAll(spec), *self._cluster_state("starting", now_s)]
+            instructions += [StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
         return instructions
 
-    def _progress(self, node: _Node, state: str, pid: int, now_s: float) -> list[Instruction]:
-        if node.view.state in OVER:
+    def _progress(self, node: _Node, state: NodeState, pid: int, now_s: float) -> list[Instruction]:
+        if node.view.state.ended:
             return []
         node.view = replace(node.view, pid=pid or node.view.pid)
-        # The fork server's word that a child has been forked may come after the child's own first word.
-        is_late = PROGRESS.index(state) < PROGRESS.index(node.view.state)
+        # The fork server's reply that a child has been forked may arrive after the child's own first message.
+        is_late = state.order < node.view.state.order
         instructions = [] if is_late else self._node_state(node, state, now_s)
-        begun = ("running", "serving", *OVER)
-        if self._state == "starting" and all(n.view.state in begun for n in self._nodes):
-            instructions += self._cluster_state("running", now_s)
-        return instructions + (self._when_all_returned(now_s) if state == "serving" else [])
+        if self._state is RunState.STARTING and all(n.view.state.is_up or n.view.state.ended for n in self._nodes):
+            instructions += self._cluster_state(RunState.RUNNING, now_s)
+        return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
 
     def _report(self, node: _Node, message: m.Reported) -> list[Instruction]:
         metrics = {**node.view.metrics, **message.metrics}
@@ -186,29 +182,31 @@ class ClusterState:
     ) -> list[Instruction]:
         match message:
             case m.OutputOpened(place=place):
-                node.brings = bool(place)
+                node.sends_output = bool(place)
             case m.FilePiece():
-                self._brought_s = now_s
+                self._output_at_s = now_s
             case m.OutputSent():
-                node.brings = False
-                shutdown = [SendTo(node.spec.rank, m.Shutdown())] if node.view.state == "lost" else []
+                node.sends_output = False
+                shutdown = [SendTo(node.spec.rank, m.Shutdown())] if node.view.state is NodeState.LOST else []
                 return [*shutdown, *self._when_drained(now_s)]
         return []
 
     # ---- endings ----------------------------------------------------------------------------------------------------
 
     def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
-        if node.outcome is not None or node.view.state == "lost":
+        if node.outcome is not None or node.view.state is NodeState.LOST:
             return []
         node.outcome = outcome
         if outcome.kind == "returned":
             # A function that returns at once has run all the same.
-            begun = self._progress(node, "running", 0, now_s) if node.view.state in ("starting", "importing") else []
-            return begun + self._node_state(node, "done", now_s) + self._when_all_returned(now_s)
-        if outcome.kind == "stopped" or self._state == "stopping" or self._finishing:
-            return self._node_state(node, "done" if self._finishing else "stopped", now_s)
+            is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
+            begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
+            return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
+        if outcome.kind == "stopped" or self._state is RunState.STOPPING or self._finishing:
+            return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
         failure = _failure_of(node.spec.node, outcome)
-        instructions = self._node_state(node, "failed", now_s, detail=f"{failure.kind}: {_first_line(failure.message)}")
+        detail = f"{failure.kind}: {_first_line(failure.message)}"
+        instructions = self._node_state(node, NodeState.FAILED, now_s, detail=detail)
         return instructions + self._fail(failure, now_s, consequence=outcome.consequence)
 
     def _fail(self, failure: Failure, now_s: float, *, consequence: bool) -> list[Instruction]:
@@ -224,10 +222,10 @@ class ClusterState:
         return self._convict(failure, now_s)
 
     def _others_alive(self) -> bool:
-        return any(node.view.state not in OVER for node in self._nodes)
+        return any(not node.view.state.ended for node in self._nodes)
 
     def _convict(self, failure: Failure, now_s: float) -> list[Instruction]:
-        """The first real cause is found: everyone is stopped."""
+        """The first real cause is known: stop all nodes."""
         self.failure = failure
         if self._suspect is not None and self._suspect[0].node != failure.node:
             suspect = self._suspect[0]
@@ -235,8 +233,8 @@ class ClusterState:
         self._suspect = None
         self._reason = f"{failure.node}: {failure.kind}: {_first_line(failure.message)}"
         self._ended_s = now_s
-        state = "restarting" if self._may_restart and failure.gone else "failed"
-        reason = self._reason if state == "failed" else ""
+        state = RunState.RESTARTING if self._may_restart and failure.gone else RunState.FAILED
+        reason = self._reason if state is RunState.FAILED else ""
         return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
 
     def _record_another(self, failure: Failure, *, consequence: bool) -> None:
@@ -250,7 +248,7 @@ class ClusterState:
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
         awaited = [node for node in self._nodes if node.awaited]
-        if self._finishing or self._state in ENDING or not awaited:
+        if self._finishing or self._state.is_ending or not awaited:
             return []
         if any(node.outcome is None or node.outcome.kind != "returned" for node in awaited):
             return []
@@ -262,92 +260,90 @@ class ClusterState:
         if self._over or not all(self._is_gone(node, now_s) for node in self._nodes):
             return []
         if self._finishing:
-            return self._conclude("done", now_s)
-        if self._state in ("failed", "stopped", "restarting"):
-            return self._conclude(self._state, now_s)
-        return self._conclude("stopped", now_s) if self._state == "stopping" else []
+            return self._conclude(RunState.DONE, now_s)
+        return self._conclude(_final(self._state), now_s) if self._state.is_ending else []
 
     def _is_gone(self, node: _Node, now_s: float) -> bool:
-        if node.view.state == "lost" and node.brings:
-            return now_s - max(node.lost_s, self._brought_s) > FAREWELL_S
-        return node.drained or node.view.state in ("lost", "waiting")
+        if node.view.state is NodeState.LOST and node.sends_output:
+            return now_s - max(node.lost_s, self._output_at_s) > FAREWELL_S
+        return node.drained or not node.view.state.has_agent
 
-    def _conclude(self, state: str, now_s: float) -> list[Instruction]:
+    def _conclude(self, state: RunState, now_s: float) -> list[Instruction]:
         self._over = True
-        never_came = [node for node in self._nodes if node.view.state == "waiting"]
-        gone = [change for node in never_came for change in self._node_state(node, "stopped", now_s)]
-        late = [SendTo(node.spec.rank, m.Shutdown()) for node in self._nodes if node.brings]
+        never_came = [node for node in self._nodes if node.view.state is NodeState.WAITING]
+        gone = [change for node in never_came for change in self._node_state(node, NodeState.STOPPED, now_s)]
+        late = [SendTo(node.spec.rank, m.Shutdown()) for node in self._nodes if node.sends_output]
         return [*gone, *late, *self._cluster_state(state, now_s), Finished()]
 
     # ---- requests and time ------------------------------------------------------------------------------------------
 
     def stop(self, now_s: float, *, grace_s: float | None = None, reason: str = "") -> list[Instruction]:
-        """End all nodes at the user's wish."""
+        """End all nodes: the user has asked for it."""
         grace_s = self._grace_s if grace_s is None else grace_s
         if self._over:
             return []
-        if self._state in OVER or self._finishing:
+        if self._state.ended or self._finishing:
             return self._stop_nodes(grace_s)
         self._reason = reason
         self._ended_s = now_s
-        instructions = [*self._cluster_state("stopping", now_s), *self._stop_nodes(grace_s)]
+        instructions = [*self._cluster_state(RunState.STOPPING, now_s), *self._stop_nodes(grace_s)]
         return instructions + self._when_drained(now_s)
 
     def abandon(self, now_s: float) -> list[Instruction]:
-        """No other generation follows after all: the user has stopped the cluster between two of them."""
-        return self._cluster_state("stopped", now_s) if self._state == "restarting" else []
+        """Start no other generation: the user has stopped the cluster between two of them."""
+        return self._cluster_state(RunState.STOPPED, now_s) if self._state is RunState.RESTARTING else []
 
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
-        """The launcher, the feed or the clock has found a cause to end the cluster."""
-        if self._state in (*OVER, "restarting") or self._over:
+        """End the cluster for a cause that the launcher or a feed has found."""
+        if self._state.is_settled or self._over:
             return []
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
 
     def tick(self, now_s: float) -> list[Instruction]:
-        """Notice what time alone tells: lost nodes, echoes without a better cause, nodes that will not drain."""
+        """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain."""
         instructions: list[Instruction] = []
         self._forgive_own_absence(now_s)
         for node in self._nodes:
-            silent_s = now_s - node.heard_s if node.heard_s is not None else 0.0
-            if silent_s > LOST_AFTER_S and not node.drained and node.view.state != "lost":
+            silent_s = now_s - node.seen_s if node.seen_s is not None else 0.0
+            if silent_s > LOST_AFTER_S and not node.drained and node.view.state is not NodeState.LOST:
                 instructions += self.lose(node.spec.rank, f"not heard of for {silent_s:.0f} s", now_s)
         if self._suspect is not None and now_s - self._suspect[1] > CONSEQUENCE_PATIENCE_S:
             instructions += self._convict(self._suspect[0], now_s)
-        if any(node.view.state == "lost" and node.brings for node in self._nodes):
+        if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
             instructions += self._when_drained(now_s)
         patience_s = self._grace_s + DRAIN_TIMEOUT_S
-        # Who brings files takes as long as they come.
-        silent_since_s = max(self._ended_s or 0.0, self._brought_s)
+        # A node may take longer for as long as it sends files.
+        silent_since_s = max(self._ended_s or 0.0, self._output_at_s)
         if self._ended_s is not None and now_s - silent_since_s > patience_s:
             instructions += self.give_up(now_s)
         return instructions
 
     def give_up(self, now_s: float) -> list[Instruction]:
-        """Nobody is waited for any longer, whatever was still to come."""
-        return [] if self._over else self._conclude("done" if self._finishing else _final(self._state), now_s)
+        """Wait for no node any longer, whatever was still to come."""
+        return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self._state), now_s)
 
     def _forgive_own_absence(self, now_s: float) -> None:
-        """A driver that was away itself (a laptop asleep, a process stopped) could not hear anybody."""
+        """Extend all deadlines if the driver itself was suspended: a laptop asleep, a stopped process."""
         away_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
         self._ticked_s = now_s
         if away_s > AWAY_S:
             for node in self._nodes:
-                if node.heard_s is not None:
-                    node.heard_s += away_s
+                if node.seen_s is not None:
+                    node.seen_s += away_s
 
     def lose(self, rank: int, why: str, now_s: float) -> list[Instruction]:
-        """A node has gone without a word: its agent, its executor or its host."""
+        """A node has gone without reporting its end: its agent, its executor or its host is lost."""
         node = self._nodes[rank]
-        if node.drained or node.view.state == "lost":
+        if node.drained or node.view.state is NodeState.LOST:
             return []
-        was_over = node.view.state in OVER
-        instructions = self._node_state(node, "lost", now_s, detail=why)
-        # Its agent may be alive and merely out of sight: then it is to leave.
+        had_ended = node.view.state.ended
+        instructions = self._node_state(node, NodeState.LOST, now_s, detail=why)
+        # Its agent may be alive but unreachable: then it has to leave.
         node.lost_s = now_s
         instructions.append(SendTo(rank, m.Stop(grace_s=0.0)))
-        if not node.brings:
+        if not node.sends_output:
             instructions.append(SendTo(rank, m.Shutdown()))
-        if not was_over and self._state not in ENDING and not self._finishing:
+        if not had_ended and not self._state.is_ending and not self._finishing:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
@@ -360,13 +356,13 @@ class ClusterState:
         stop = m.Stop(grace_s=grace_s, reason=reason)
         return [SendTo(node.spec.rank, stop) for node in self._nodes if not node.drained]
 
-    def _node_state(self, node: _Node, state: str, now_s: float, detail: str = "") -> list[Instruction]:
+    def _node_state(self, node: _Node, state: NodeState, now_s: float, detail: str = "") -> list[Instruction]:
         if node.view.state == state:
             return []
         node.view = replace(node.view, state=state, detail=detail)
         return [Publish(NodeChanged(time_s=now_s, node=node.spec.node, state=state, detail=detail))]
 
-    def _cluster_state(self, state: str, now_s: float) -> list[Instruction]:
+    def _cluster_state(self, state: RunState, now_s: float) -> list[Instruction]:
         if self._state == state:
             return []
         self._state = state
@@ -374,7 +370,7 @@ class ClusterState:
 
 
 def _failure_of(node: str, outcome: m.Outcome) -> Failure:
-    """Return what a node's end says of the cluster's: an echo, or a signal from outside, means that a node is gone."""
+    """Return why the cluster fails if a node ends so; ``gone`` for signals from outside, and consequences of such."""
     if outcome.kind == "raised":
         return Failure(node, outcome.error, outcome.message, outcome.traceback, gone=outcome.consequence)
     sentence = outcome.message or _exit_sentence(outcome.exit_code)
@@ -393,5 +389,5 @@ def _first_line(text: str) -> str:
     return text.strip().splitlines()[0][:300] if text.strip() else ""
 
 
-def _final(state: str) -> str:
-    return state if state in (*OVER, "restarting") else "stopped"
+def _final(state: RunState) -> RunState:
+    return state if state.is_settled else RunState.STOPPED

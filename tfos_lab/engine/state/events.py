@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tfos_lab.core.states import NodeState, RunState
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
@@ -14,19 +16,25 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class StateChanged(Event):
-    """The cluster entered ``state`` (see `ClusterView.state`); ``reason`` is one sentence, or empty."""
+    """The cluster entered ``state``; ``reason`` is one sentence, or empty."""
 
-    state: str
+    state: RunState
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", RunState(self.state))
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeChanged(Event):
-    """A node entered ``state`` (see `NodeView.state`)."""
+    """A node entered ``state``."""
 
     node: str
-    state: str
+    state: NodeState
     detail: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", NodeState(self.state))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,17 +142,13 @@ class FeedView:
 
 @dataclass(frozen=True)
 class NodeView:
-    """What a person sees of one node.
-
-    ``state`` is one of ``waiting``, ``reserved``, ``importing``, ``starting``, ``running``, ``serving``,
-    ``done``, ``failed``, ``lost``, ``stopped``.
-    """
+    """What a person sees of one node."""
 
     node: str
     job_name: str
     task_index: int
     is_chief: bool
-    state: str = "waiting"
+    state: NodeState = NodeState.WAITING
     detail: str = ""
     host: str = ""
     executor: str = ""
@@ -156,6 +160,9 @@ class NodeView:
     rows: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     last_beat_s: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", NodeState(self.state))
 
 
 @dataclass(frozen=True)
@@ -174,15 +181,14 @@ class TensorBoardStatus:
 class ClusterView:
     """What a person sees of a cluster.
 
-    ``state`` is one of ``launching``, ``reserving``, ``starting``, ``running``, ``restarting``, ``stopping``, ``done``,
-    ``failed``, ``stopped``. ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to
-    start again, and when all of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the
-    address of Spark's own pages, where there are any; ``tensorboard`` tells of TensorBoard where the run has one.
+    ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to start again, and when all
+    of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the address of Spark's own pages,
+    where there are any; ``tensorboard`` tells of TensorBoard where the run has one.
     """
 
     cluster_id: str
     name: str
-    state: str
+    state: RunState
     launcher: str
     started_s: float
     ended_s: float | None
@@ -194,3 +200,6 @@ class ClusterView:
     notes: tuple[str, ...] = ()
     spark_ui: str = ""
     tensorboard: TensorBoardStatus | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", RunState(self.state))

@@ -1,4 +1,4 @@
-"""Where a cluster's seconds went: its marks (`ClusterView.timings`) as spans of time with a beginning and an end."""
+"""The timeline of a cluster: its marks (`ClusterView.timings`) as spans with a start and an end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tfos_lab.engine.state.events import ClusterView, FeedView
 from tfos_lab.engine.state.feed_views import feed_name, recent_feeds
 
-# Each mark ends the span of its name; feeds lie beside them, each in a lane of its own.
+# The span that each mark ends. Feeds are drawn below, each on its own track.
 _SPANS = {
     "launched": "launch",
     "reserved": "reserve",
@@ -21,10 +21,10 @@ _SPANS = {
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time: seconds since the call.
+    """A stretch of time, in seconds since the call.
 
-    ``kind`` is launch, reserve, release, import, start, run or restart in lane 0, and feed, stream or inference below;
-    ``open`` says that it is going on.
+    ``kind`` is launch, reserve, release, import, start, run or restart on track 0, and feed, stream or inference on the
+    tracks below. An ``open`` span goes on.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Span:
     start_s: float
     end_s: float
     open: bool = False
-    writer: int = 0
+    track: int = 0
 
 
 def spans_of(view: ClusterView, now_s: float | None = None) -> list[Span]:
-    """Return what has taken time so far: launch, reserve, release, import, start, run; and feeds in lanes below."""
+    """Return the spans so far: launch, reserve, release, import, start and run, then those of feeds."""
     until_s = (view.ended_s or now_s or time.time()) - view.started_s
     spans = _main_spans(view, until_s)
     for start_s, end_s in view.restarts:
@@ -57,13 +57,13 @@ def _main_spans(view: ClusterView, until_s: float) -> list[Span]:
 
 
 def _reached(mark: str, timings: dict[str, float]) -> bool:
-    """Whether a mark is passed: also if it was never noted, but a later one was."""
+    """Whether a mark is passed, which a later mark proves as well."""
     marks = list(_SPANS)
     return any(later in timings for later in marks[marks.index(mark) : -1])
 
 
 def _put_between(span: Span, spans: list[Span]) -> list[Span]:
-    """Return the spans with another in their midst, which takes its time from those that are there."""
+    """Return the spans with another one between them, which takes its time from those that it overlaps."""
     before = [replace(one, end_s=min(one.end_s, span.start_s)) for one in spans if one.start_s < span.start_s]
     after = [replace(one, start_s=max(one.start_s, span.end_s)) for one in spans if one.end_s > span.end_s]
     before = [replace(one, open=False) if one.end_s == span.start_s else one for one in before]
@@ -74,7 +74,7 @@ def _feed_spans(view: ClusterView, until_s: float) -> list[Span]:
     earlier, shown = recent_feeds(view.feeds)
     spans = [_sum_span([_feed_span(feed, view, until_s) for feed in earlier])] if earlier else []
     spans += [_feed_span(feed, view, until_s) for feed in shown]
-    return [replace(span, writer=writer) for writer, span in enumerate(spans, 1)]
+    return [replace(span, track=track) for track, span in enumerate(spans, 1)]
 
 
 def _feed_span(feed: FeedView, view: ClusterView, until_s: float) -> Span:

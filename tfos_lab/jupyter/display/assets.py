@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
+from tfos_lab.jupyter.display.states import fill_in_states
+
 
 @cache
 def read_asset(name: str) -> str:
@@ -27,6 +29,12 @@ def read_asset(name: str) -> str:
         raise FileNotFoundError(
             f"{path} has not been built. In a checkout run `make setup`; elsewhere install tfos_lab again."
         ) from None
+
+
+@cache
+def read_style_sheet(name: str) -> str:
+    """Return a style sheet of ``static/``, with its groups of states filled in."""
+    return fill_in_states(read_asset(name))
 
 
 def inline_script(name: str, options: Mapping[str, object]) -> str:

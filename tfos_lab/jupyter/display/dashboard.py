@@ -23,10 +23,11 @@ import msgspec
 import traitlets
 from IPython.display import display, update_display
 
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import messages, summary
-from tfos_lab.jupyter.display.assets import read_asset
+from tfos_lab.jupyter.display.assets import read_asset, read_style_sheet
 from tfos_lab.jupyter.display.base import Display, WatchedCluster, current_kernel
 from tfos_lab.jupyter.display.busy_kernel import keep_busy
 from tfos_lab.jupyter.display.error_messages import render_error
@@ -34,7 +35,6 @@ from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
 from tfos_lab.jupyter.display.log_links import link_to
 from tfos_lab.jupyter.display.series import SeriesBook
-from tfos_lab.jupyter.display.state_table import state_table
 from tfos_lab.jupyter.display.static_bundle import make_bundle
 from tfos_lab.jupyter.display.throughput import Throughput
 
@@ -73,10 +73,9 @@ class DashboardWidget(anywidget.AnyWidget):
     """The widget behind the dashboard; `Dashboard` owns it."""
 
     _esm = read_asset("dashboard.js")
-    _css = read_asset("dashboard.css")
+    _css = read_style_sheet("dashboard.css")
 
     view = traitlets.Dict().tag(sync=True)
-    states = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
     kernel_id = traitlets.Unicode().tag(sync=True)
@@ -124,7 +123,7 @@ class Dashboard(Display):
         self._ending: dict[str, str] | None = None
         self._shown: dict[str, Any] = {}
         self._shown_s = 0.0
-        self._pictured = ""
+        self._pictured: RunState | None = None
         self._changed = True
         self._picture_due_s = 0.0
         self._stopper: threading.Thread | None = None
@@ -161,7 +160,6 @@ class Dashboard(Display):
         view = self._cluster.view()
         widget = DashboardWidget(
             view=self._encode(view),
-            states=state_table(),
             display_key=self._id,
             blocking=self._blocking,
             kernel_id=_kernel_id(),
@@ -185,7 +183,8 @@ class Dashboard(Display):
         reports, _ = self._cluster.reports_after(0)
         view = self._cluster.view()
         # A cell that waits raises the error itself.
-        error = "" if self._blocking or view.state != "failed" else "\n".join(render_error(self._cluster.failure()))
+        shows_error = view.state is RunState.FAILED and not self._blocking
+        error = "\n".join(render_error(self._cluster.failure())) if shows_error else ""
         return make_bundle(view, self._read_tail, self._cluster.run_dir, reports, error, link_of=self._link_to_log)
 
     def _read_tail(self, node: str, lines: int) -> str:
@@ -205,7 +204,7 @@ class Dashboard(Display):
                 self._busy.repeat()
             if beat == DEAF_AFTER and not self._greeted:
                 self._send_history("")
-            if not self._blocking and self._shown.get("state") in summary.ENDED_STATES:
+            if not self._blocking and self._shown_state.ended:
                 self.close()
 
     def _update(self, *, with_view: bool, with_metrics: bool) -> None:
@@ -238,6 +237,10 @@ class Dashboard(Display):
             self._shown, self._shown_s = content, view["now_s"]
             self._widget.view = dict(view)
 
+    @property
+    def _shown_state(self) -> RunState:
+        return RunState(self._shown.get("state", RunState.LAUNCHING))
+
     def _send_metrics(self) -> None:
         reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
         with self._sending:
@@ -247,14 +250,14 @@ class Dashboard(Display):
                 self._send({"kind": "metrics", "series": series})
 
     def _picture_is_due(self) -> bool:
-        state = self._shown.get("state", "")
-        if self._closing.is_set() or state in summary.ENDED_STATES:
+        state = self._shown_state
+        if self._closing.is_set() or state.ended:
             return False
-        return state != self._pictured or (self._changed and time.monotonic() >= self._picture_due_s)
+        return state is not self._pictured or (self._changed and time.monotonic() >= self._picture_due_s)
 
     def _send_picture(self) -> None:
         began_s = time.monotonic()
-        self._pictured, self._changed = self._shown.get("state", ""), False
+        self._pictured, self._changed = self._shown_state, False
         self._send({"kind": "picture", "model": self._widget.model_id, "bundle": self._bundle()})
         ended_s = time.monotonic()
         self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
@@ -317,7 +320,7 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
     return {
         "id": view.cluster_id,
         "name": view.name,
-        "state": view.state,
+        "state": view.state.value,
         "reason": view.reason,
         "notes": list(view.notes),
         "headline": summary.headline(view),
@@ -342,7 +345,7 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
 
 def _encode_span(span: Span) -> messages.TimelineSpan:
     end_s = None if span.open else span.end_s
-    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "track": span.writer}
+    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "track": span.track}
 
 
 def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> messages.Feed | None:
@@ -363,7 +366,7 @@ def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> messages.
 def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column], broken: str) -> messages.Row:
     return {
         "node": node.node,
-        "state": node.state,
+        "state": node.state.value,
         "detail": node.detail,
         "broken": broken,
         "cells": {column.key: column.text(node) for column in columns},

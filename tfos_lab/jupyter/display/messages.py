@@ -91,31 +91,7 @@ class Stop(msgspec.Struct, frozen=True, tag_field="kind", tag="stop"):
 
 KernelMessage = Hello | Fetch | Stop
 
-# ---- traits: the state of the cluster, and how states are drawn -----------------------------------------------------
-
-Shape = Literal["waiting", "half", "busy", "running", "done", "broken", "stopped"]
-
-
-class ClusterStateTraits(TypedDict):
-    """How a state of a cluster is drawn, and whether the cluster stays in it."""
-
-    shape: Shape
-    ended: bool
-
-
-class NodeStateTraits(TypedDict):
-    """How a state of a node is drawn, whether the node stays in it, and whether it sends heartbeats."""
-
-    shape: Shape
-    ended: bool
-    heartbeats: bool
-
-
-class States(TypedDict):
-    """All states by name: the trait ``states``."""
-
-    cluster: dict[str, ClusterStateTraits]
-    node: dict[str, NodeStateTraits]
+# ---- traits: the state of the cluster -------------------------------------------------------------------------------
 
 
 class Row(TypedDict):
@@ -192,7 +168,6 @@ class Traits(TypedDict):
     """The widget's traits that the page reads."""
 
     view: View
-    states: States
     display_key: str
     blocking: bool
     kernel_id: str
@@ -202,11 +177,12 @@ class Traits(TypedDict):
 
 
 class SeenNoteOptions(TypedDict):
-    """For ``seen_note``: the element to update, the run to ask for, and the states that stay as they are."""
+    """For ``seen_note``: the element to update, the run to ask for, and the states with these traits."""
 
     element: str
     run: str
     ended: list[str]
+    up: list[str]
 
 
 class TensorBoardFrameOptions(TypedDict):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
-from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
 
 TailReader = Callable[[str, int], str]
@@ -83,8 +82,8 @@ def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker 
 
 def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:
     hues = {node.node: index % 7 for index, node in enumerate(view.nodes)}
-    broken = [node for node in view.nodes if node.state in summary.BROKEN_STATES]
-    others = [node for node in view.nodes if node.state not in summary.BROKEN_STATES]
+    broken = [node for node in view.nodes if node.state.is_broken]
+    others = [node for node in view.nodes if not node.state.is_broken]
     room = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
     failed_room = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
     wanted = [*((node, failed_room) for node in broken), *((node, room) for node in others)]

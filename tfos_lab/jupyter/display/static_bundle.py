@@ -15,16 +15,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
-from tfos_lab.jupyter.display.assets import inline_script, read_asset
+from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
 from tfos_lab.jupyter.display.log_text import html_text, plain_text, render_log
 from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.series import all_series
-from tfos_lab.jupyter.display.state_table import ended_states
+from tfos_lab.jupyter.display.states import state_tables
 
 _MAX_LINE_CHARS = 1_000
 
@@ -80,7 +81,7 @@ def render_html(
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
     parts = [
-        f"<style>{read_asset('summary.css')}</style>",
+        f"<style>{read_style_sheet('summary.css')}</style>",
         f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
         _header(view),
         _seen(view),
@@ -104,7 +105,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
     lines = [
         _headline_text(view),
-        *([] if view.state in summary.ENDED_STATES else [_seen_text()]),
+        *([] if view.state.ended else [_seen_text()]),
         *([view.reason] if view.reason else []),
         *([summary.phase_line(view)] if view.timings else []),
         *summary.feed_lines(view),
@@ -117,9 +118,8 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
 
 
 def _headline_text(view: ClusterView) -> str:
-    sign = summary.STATE_SIGNS.get(view.state, "·")
     seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
-    return f"{sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
+    return f"{view.state.look.sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
 
 
 def _header(view: ClusterView) -> str:
@@ -132,10 +132,12 @@ def _header(view: ClusterView) -> str:
 
 def _seen(view: ClusterView) -> str:
     """Say of a run that goes on when it was so; a script asks how it is by now, where a Jupyter server knows."""
-    if view.state in summary.ENDED_STATES:
+    if view.state.ended:
         return ""
     element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
-    options = SeenNoteOptions(element=element, run=view.cluster_id, ended=ended_states())
+    nodes = state_tables()["nodes"]
+    ended, up = ([state for state, traits in nodes.items() if traits[trait]] for trait in ("ended", "up"))
+    options = SeenNoteOptions(element=element, run=view.cluster_id, ended=ended, up=up)
     return f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>{inline_script("seen_note.js", options)}'
 
 
@@ -143,10 +145,9 @@ def _seen_text() -> str:
     return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
 
 
-def _state(state: str) -> str:
-    sign = summary.STATE_SIGNS.get(state, "·")
-    word = _escape(state)
-    return f'<span class="tfos-state" data-state="{word}"><span aria-hidden="true">{sign}</span> {word}</span>'
+def _state(state: NodeState | RunState) -> str:
+    sign = f'<span aria-hidden="true">{state.look.sign}</span>'
+    return f'<span class="tfos-state" data-state="{state}">{sign} {state}</span>'
 
 
 def _timeline(view: ClusterView) -> str:
@@ -154,7 +155,7 @@ def _timeline(view: ClusterView) -> str:
         return ""
     spans = spans_of(view)
     whole_s = max(span.end_s for span in spans) or 1.0
-    tracks = max(span.writer for span in spans)
+    tracks = max(span.track for span in spans)
     bars = "".join(_bar(span, whole_s) for span in spans)
     legend = " ".join(
         f'<span data-span="{span.kind}">{span.name} {summary.format_seconds(span.end_s - span.start_s)}</span>'
@@ -168,7 +169,7 @@ def _timeline(view: ClusterView) -> str:
 
 def _bar(span: Span, whole_s: float) -> str:
     left, width = 100 * span.start_s / whole_s, 100 * (span.end_s - span.start_s) / whole_s
-    place = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-track:{span.writer}" if span.writer else "")
+    place = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-track:{span.track}" if span.track else "")
     return f'<span class="tfos-span" data-span="{span.kind}" title="{span.name}" style="{place}"></span>'
 
 
@@ -234,7 +235,7 @@ def _plain_error(text: str) -> str:
 
 def _cell_text(column: summary.Column, node: NodeView) -> str:
     text = column.text(node)
-    return f"{summary.STATE_SIGNS.get(text, '·')} {text}" if column.key == "state" else text
+    return f"{node.state.look.sign} {text}" if column.key == "state" else text
 
 
 def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:

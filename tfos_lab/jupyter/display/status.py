@@ -41,7 +41,7 @@ def _row(cluster: Any, now_s: float) -> tuple[str, ...]:
     view = cluster.view()
     return (
         view.name,
-        f"{summary.STATE_SIGNS.get(view.state, '·')} {view.state}",
+        f"{view.state.look.sign} {view.state}",
         summary.headline(view),
         summary.furthest(view),
         view.launcher,

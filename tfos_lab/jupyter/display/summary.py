@@ -10,25 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.metrics import by_weight
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
 from tfos_lab.engine.state.feed_views import feed_name, recent_feeds
 from tfos_lab.jupyter.display.throughput import Throughput
-
-ENDED_STATES = frozenset({"done", "failed", "stopped"})
-BROKEN_STATES = frozenset({"failed", "lost"})
-
-# A sign beside the word, so that a state never hangs on its colour alone.
-STATE_SIGNS = {
-    "waiting": "○", "launching": "○", "reserving": "◔", "reserved": "◔", "importing": "◑", "starting": "◑",
-    "running": "●", "serving": "●", "stopping": "◌", "restarting": "◌",
-    "done": "✓", "failed": "✗", "lost": "✗", "stopped": "■",
-}  # fmt: skip
-
-# States of a node whose function has begun.
-_UP = {"running", "serving", "done"}
-# States of a node that is there.
-_HEARTBEAT_ACK = {"reserved", "importing", "starting", "running", "serving"}
 
 _MAX_METRICS = 3
 # More nodes than this are summed up.
@@ -51,9 +37,9 @@ def with_endings(view: ClusterView) -> ClusterView:
 
     A cell shows its error at once, while those nodes have the rest of their grace; and its picture stays.
     """
-    if view.state not in ("failed", "stopping", "stopped"):
+    if not (view.state is RunState.FAILED or view.state.stop_requested):
         return view
-    nodes = tuple(replace(node, state="stopping") if node.state in _HEARTBEAT_ACK else node for node in view.nodes)
+    nodes = tuple(replace(node, state=NodeState.STOPPING) if node.state.is_present else node for node in view.nodes)
     return replace(view, nodes=nodes)
 
 
@@ -77,25 +63,24 @@ def broken_nodes(view: ClusterView) -> list[tuple[str, str]]:
     return [
         (node.node, node.detail)
         for node in view.nodes
-        if node.state in BROKEN_STATES and node.detail and node.detail not in view.reason
+        if node.state.is_broken and node.detail and node.detail not in view.reason
     ]
 
 
 def headline(view: ClusterView) -> str:
     """Return how far the nodes are, such as ``"3/4 nodes reserved"``."""
-    if view.state in ENDED_STATES:
-        word, states = "done", {"done"}
-    elif view.state in ("launching", "reserving"):
-        word, states = "reserved", {"reserved", "importing", "starting", *_UP}
+    if view.state.ended:
+        word, count = "done", sum(node.state is NodeState.DONE for node in view.nodes)
+    elif view.state.order < RunState.STARTING.order:
+        word, count = "reserved", sum(node.state.is_present or node.state.is_up for node in view.nodes)
     else:
-        word, states = "running", _UP
-    count = sum(node.state in states for node in view.nodes)
+        word, count = "running", sum(node.state.is_up for node in view.nodes)
     return f"{count}/{len(view.nodes)} nodes {word}"
 
 
 def phases(view: ClusterView) -> list[tuple[str, float]]:
     """Return the phases passed so far with the seconds since the call, in order of time; the last says how it ended."""
-    end = view.state if view.state in ENDED_STATES else "done"
+    end = view.state.value if view.state.ended else "done"
     timings = {end if phase == "done" else phase: seconds for phase, seconds in view.timings.items()}
     return sorted(timings.items(), key=lambda item: item[1])
 
@@ -294,7 +279,7 @@ def _rows_column(feeds: Sequence[FeedView]) -> Column:
 
 def _rate_column(throughput: Throughput) -> Column:
     def text(node: NodeView) -> str:
-        rate = throughput.rows_per_s(node.node) if node.state == "running" else None
+        rate = throughput.rows_per_s(node.node) if node.state is NodeState.RUNNING else None
         return "" if rate is None else format_rate(rate)
 
     return Column("rate", "Rows/s", text, numeric=True, rank=2)
@@ -306,7 +291,7 @@ def _port_text(node: NodeView) -> str:
 
 _FIRST_COLUMNS = (
     Column("node", "Node", lambda node: node.node),
-    Column("state", "State", lambda node: node.state),
+    Column("state", "State", lambda node: node.state.value),
     Column("step", "Step", _step_text, numeric=True),
 )
 _LAST_COLUMNS = (

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tfos_lab.core.config import LOCAL_CHOICES, MASTER_CHOICES, OUTPUT_CHOICES, REMAINDER_CHOICES, ClusterConfig
+from tfos_lab.core.config import MASTER_CHOICES, OUTPUT_CHOICES, REMAINDER_CHOICES, ClusterConfig
+from tfos_lab.core.launchers import local_choices
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.options import values as kinds
 from tfos_lab.jupyter.options.line import Item, split_line
@@ -92,9 +93,9 @@ OPTIONS = (
     Option("replace", kinds.FLAG, "stop a running cluster of the same name first"),
     Option(
         "local",
-        kinds.one_of(*LOCAL_CHOICES),
+        kinds.one_of(*local_choices()),
         "`processes`: on this machine; `inline`: in this kernel, for debugging; `false`: insist on Spark",
-        LOCAL_CHOICES,
+        local_choices(),
     ),
     Option("spark", kinds.SESSION, "whose executors to use; the active session by default"),
     Option("restarts", kinds.WHOLE, "how often to start again from the last backup after a lost node"),

@@ -13,13 +13,14 @@ const MOUNT_PATIENCE_MS = 5000;
 
 declare const TFOS_OPTIONS: SeenNoteOptions;
 
-function followRun({ element, run, ended }: SeenNoteOptions, waitedMs = 0): void {
+function followRun(options: SeenNoteOptions, waitedMs = 0): void {
+  const { element, run, ended, up } = options;
   const url = serverUrl("tfos-lab/clusters");
   if (!url) return;
   const box = document.getElementById(element);
   if (!box) {
     // The output is not part of the page yet, or the live view has replaced it.
-    const again = () => followRun({ element, run, ended }, waitedMs + MOUNT_INTERVAL_MS);
+    const again = () => followRun(options, waitedMs + MOUNT_INTERVAL_MS);
     if (waitedMs < MOUNT_PATIENCE_MS) setTimeout(again, MOUNT_INTERVAL_MS);
     return;
   }
@@ -45,9 +46,9 @@ function followRun({ element, run, ended }: SeenNoteOptions, waitedMs = 0): void
   };
   const show = (cluster: ClusterInfo | undefined) => {
     if (cluster) {
-      const up = cluster.nodes.filter(({ state }) => state === "running" || state === "serving").length;
+      const running = cluster.nodes.filter(({ state }) => up.includes(state) && !ended.includes(state)).length;
       box.textContent =
-        `It runs on (${cluster.state}, ${up}/${cluster.nodes.length} nodes running). This page was loaded meanwhile: ` +
+        `It runs on (${cluster.state}, ${running}/${cluster.nodes.length} nodes running). This page was loaded meanwhile: ` +
         `the live view comes back as soon as the kernel is free; ■ stops a cell that still runs. ${seen}`;
       askLater();
       return;

@@ -1,0 +1,94 @@
+"""The launchers that there are, and what each of them can do.
+
+A launcher starts the nodes of a cluster somewhere. The rest of the package never compares names of launchers: it asks
+for these traits. To add one, write a class derived from `tfos_lab.engine.launchers.base.Launcher` in a module of its
+own, and add an entry here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AUTO = "auto"
+_PACKAGE = "tfos_lab.engine.launchers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LauncherTraits:
+    """What the engine and the notebook have to know of a launcher before they use it.
+
+    Attributes
+    ----------
+    name : str
+        As in `ClusterView.launcher`.
+    option : str
+        The value of the option ``local`` that asks for it.
+    factory : str
+        Its class, as ``"module:class"``; imported when it is first used. Called with a `LaunchPlan`.
+    place : str
+        Where its nodes run, in words.
+    needs_session : bool
+        It cannot do without a SparkSession.
+    runs_inline : bool
+        The function runs in this process, on the thread that waits for it. Nothing is pickled, no TensorBoard is
+        started, and the cluster can neither be restarted nor answer rows.
+    spans_hosts : bool
+        Nodes may be on other hosts: the driver listens on an address that they can reach, and rows are encrypted.
+    checks_capacity : bool
+        Nodes share this machine, so their number is checked against its memory, processes and open files.
+    max_nodes : int or None
+        The most nodes that it starts, whatever is asked for.
+    """
+
+    name: str
+    option: str
+    factory: str
+    place: str
+    needs_session: bool = False
+    runs_inline: bool = False
+    spans_hosts: bool = False
+    checks_capacity: bool = False
+    max_nodes: int | None = None
+
+
+_ON_THIS_MACHINE = LauncherTraits(
+    name="local",
+    option="processes",
+    factory=f"{_PACKAGE}.local:LocalLauncher",
+    place="this machine",
+    checks_capacity=True,
+)
+_INLINE = LauncherTraits(
+    name="inline",
+    option="inline",
+    factory=f"{_PACKAGE}.inline:InlineLauncher",
+    place="this process",
+    runs_inline=True,
+    max_nodes=1,
+)
+_ON_SPARK = LauncherTraits(
+    name="spark",
+    option="false",
+    factory=f"{_PACKAGE}.spark:SparkLauncher",
+    place="Spark's executors",
+    needs_session=True,
+    spans_hosts=True,
+)
+
+# By name, in the order in which messages list their options.
+LAUNCHERS = {traits.name: traits for traits in (_ON_THIS_MACHINE, _INLINE, _ON_SPARK)}
+
+
+def local_choices() -> tuple[str, ...]:
+    """Return the values of the option ``local``."""
+    return (AUTO, *(traits.option for traits in LAUNCHERS.values()))
+
+
+def launcher_for(local: str) -> LauncherTraits | None:
+    """Return the launcher that a value of ``local`` asks for, or None for ``"auto"``."""
+    return next((traits for traits in LAUNCHERS.values() if traits.option == local), None)
+
+
+def automatic_launcher(*, on_cluster: bool) -> LauncherTraits:
+    """Return the launcher for ``local="auto"``: Spark's executors where there is a real cluster, else processes."""
+    return _ON_SPARK if on_cluster else _ON_THIS_MACHINE

@@ -1,0 +1,174 @@
+"""The states of nodes and of clusters: what each one means, and how it is drawn.
+
+This is the only list of states. The engine asks a state for its traits; displays, style sheets and JavaScript take the
+same table (`tfos_lab.jupyter.display.states`). States are strings, so messages and JSON hold plain words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Flag, StrEnum, auto
+from typing import Self
+
+
+class Tone(StrEnum):
+    """The colour of a state: ``--tfos-<tone>`` in ``theme.css``."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+
+
+class Shape(StrEnum):
+    """The drawing beside a state in the dashboard; ``dom.js`` holds the lines of each."""
+
+    WAITING = "waiting"
+    HALF = "half"
+    BUSY = "busy"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    DONE = "done"
+    BROKEN = "broken"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a state is drawn. The sign stands beside the word, so that no state depends on its colour alone."""
+
+    sign: str
+    shape: Shape
+    tone: Tone
+
+
+class _Trait(Flag):
+    NONE = 0
+    PRESENT = auto()
+    UP = auto()
+    BEGUN = auto()
+    SETTLED = auto()
+    ENDED = auto()
+    BROKEN = auto()
+    STOP_REQUESTED = auto()
+
+
+_IDLE = Look("○", Shape.WAITING, Tone.IDLE)
+_RUNNING = Look("●", Shape.RUNNING, Tone.BUSY)
+_DONE = Look("✓", Shape.DONE, Tone.GOOD)
+_BROKEN = Look("✗", Shape.BROKEN, Tone.BAD)
+_STOPPED = Look("■", Shape.STOPPED, Tone.IDLE)
+
+
+class _State(StrEnum):
+    """A word with a look and traits; `order` is its place among the states of its kind."""
+
+    look: Look
+    order: int
+    traits: _Trait
+
+    def __new__(cls, word: str, look: Look = _IDLE, traits: _Trait = _Trait.NONE) -> Self:
+        """Make a member from the tuple that it is defined by."""
+        state = str.__new__(cls, word)
+        state._value_ = word
+        state.look = look
+        state.order = len(cls.__members__)
+        state.traits = traits
+        return state
+
+    def __repr__(self) -> str:
+        # What a notebook shows for `cluster.state`.
+        return repr(self.value)
+
+    @property
+    def ended(self) -> bool:
+        """Whether this is the last state: nothing follows it."""
+        return _Trait.ENDED in self.traits
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something went wrong."""
+        return _Trait.BROKEN in self.traits
+
+
+class NodeState(_State):
+    """How far a node has come, in order.
+
+    ``STOPPING`` is for displays alone: nodes that are still there when their cluster has failed, or is stopping.
+    """
+
+    WAITING = "waiting"
+    RESERVED = "reserved", Look("◔", Shape.HALF, Tone.BUSY), _Trait.PRESENT
+    IMPORTING = "importing", Look("◑", Shape.HALF, Tone.BUSY), _Trait.PRESENT
+    STARTING = "starting", Look("◑", Shape.HALF, Tone.BUSY), _Trait.PRESENT
+    RUNNING = "running", _RUNNING, _Trait.PRESENT | _Trait.UP
+    SERVING = "serving", _RUNNING, _Trait.PRESENT | _Trait.UP
+    STOPPING = "stopping", Look("◌", Shape.STOPPING, Tone.WARN), _Trait.PRESENT
+    DONE = "done", _DONE, _Trait.UP | _Trait.ENDED
+    FAILED = "failed", _BROKEN, _Trait.BROKEN | _Trait.ENDED
+    LOST = "lost", _BROKEN, _Trait.BROKEN | _Trait.ENDED
+    STOPPED = "stopped", _STOPPED, _Trait.ENDED
+
+    @property
+    def is_present(self) -> bool:
+        """Whether the node has reserved and not ended: its agent sends heartbeats."""
+        return _Trait.PRESENT in self.traits
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the node's function runs, or has returned."""
+        return _Trait.UP in self.traits
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent answers for the node: it has reserved, and is not lost."""
+        return self not in (NodeState.WAITING, NodeState.LOST)
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether another process may still take the rank: the node has not been told to start."""
+        return self.order <= NodeState.RESERVED.order
+
+
+class RunState(_State):
+    """How far a cluster as a whole has come, in order.
+
+    ``LOST`` is for displays alone: a cluster whose kernel has gone.
+    """
+
+    LAUNCHING = "launching", Look("○", Shape.BUSY, Tone.BUSY)
+    RESERVING = "reserving", Look("◔", Shape.BUSY, Tone.BUSY)
+    STARTING = "starting", Look("◑", Shape.BUSY, Tone.BUSY)
+    RUNNING = "running", _RUNNING, _Trait.BEGUN
+    RESTARTING = "restarting", Look("◌", Shape.BUSY, Tone.WARN), _Trait.SETTLED
+    STOPPING = "stopping", Look("◌", Shape.BUSY, Tone.WARN), _Trait.BEGUN | _Trait.STOP_REQUESTED
+    DONE = "done", _DONE, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED
+    FAILED = "failed", _BROKEN, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.BROKEN
+    STOPPED = "stopped", _STOPPED, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.STOP_REQUESTED
+    LOST = "lost", _BROKEN, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.BROKEN
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether waiting for the nodes to run is over: they run, or never will."""
+        return _Trait.BEGUN in self.traits
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the fate of the present nodes is known: the cluster has ended, or starts others in their place."""
+        return _Trait.SETTLED in self.traits
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no node joins or leaves the work any more."""
+        return self.is_settled or self is RunState.STOPPING
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the user has stopped the cluster."""
+        return _Trait.STOP_REQUESTED in self.traits
+
+
+def known_run_state(word: str) -> RunState | None:
+    """Return the cluster's state of that name; None for words of other versions, and other texts."""
+    return next((state for state in RunState if state == word), None)
