@@ -1,15 +1,15 @@
-"""Fixtures for all tests: SparkSessions of every mode, a standalone cluster, a check for what tests leave behind.
+"""Fixtures for all tests: SparkSessions in every mode, a standalone cluster, and a check for leftovers.
 
-A test asks for ``spark`` and gets a session on ``local[2]``. A suite that must hold on several back ends overrides one
-fixture, and runs once for each::
+The fixture ``spark`` is a session on ``local[2]``. A suite for several modes overrides one fixture, and runs once for
+each::
 
     @pytest.fixture(params=["local", "standalone", "local-cluster", "connect"])
     def spark_mode(request):
         return request.param
 
-A test that is about one of them says ``@pytest.mark.parametrize("spark_mode", ["standalone"])``. Tests that share a
-mode run together and share its session, so they leave it as they found it: a test that changes its configuration,
-stops it or kills its JVM asks for ``new_spark`` instead.
+A test of one mode is marked ``@pytest.mark.parametrize("spark_mode", ["standalone"])``. Tests of one mode run together
+and share its session, so they have to leave it unchanged. A test that changes the session's configuration, stops it or
+kills its JVM uses ``new_spark`` instead.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.support.standalone import standalone_cluster as run_standalone_cluste
 
 
 def pytest_configure(config):
-    # Tests interrupt themselves and what they start, but the background jobs of a script's shell ignore that.
+    # Tests send SIGINT to themselves and their processes; background jobs of a shell script start by ignoring it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     leftovers.mark_this_run()
 
 
 def pytest_collection_modifyitems(items):
-    """Quick tests first, then those that share a session, mode by mode, then those that make one of their own."""
+    """Run quick tests first, then those that share a session, mode by mode, then those that make their own."""
     order = [None, *SPARK_MODES, "own"]
     items.sort(key=lambda item: order.index(_session_of(item)))
     for item in items:
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _session_of(item):
-    """Return the mode of the shared session that a test asks for, ``"own"``, or None where it needs no session."""
+    """Return the mode of the shared session that a test uses, ``"own"``, or None if it needs no session."""
     names = getattr(item, "fixturenames", ())
     if "new_spark" in names or ("spark_sessions" in names and "spark" not in names):
         return "own"
@@ -52,7 +52,7 @@ def _session_of(item):
 
 @pytest.fixture(scope="session")
 def standalone_cluster(tmp_path_factory):
-    """A standalone cluster of two workers with two cores each: its URL, and its processes for tests that hurt them."""
+    """A standalone cluster of two workers with two cores each."""
     with run_standalone_cluster(tmp_path_factory.mktemp("standalone")) as cluster:
         yield cluster
 
@@ -65,7 +65,7 @@ def standalone(standalone_cluster):
 
 @pytest.fixture(scope="session")
 def spark_sessions(request, tmp_path_factory):
-    """The keeper of the one session that is alive."""
+    """The one session that is alive, in the mode that was last asked for."""
     sessions = SparkSessions(tmp_path_factory.mktemp("spark"), lambda: request.getfixturevalue("standalone"))
     yield sessions
     sessions.close()
@@ -73,19 +73,19 @@ def spark_sessions(request, tmp_path_factory):
 
 @pytest.fixture
 def spark_mode():
-    """Which kind of session ``spark`` is; see `tests.support.spark.SPARK_MODES`."""
+    """The mode of ``spark``; see `tests.support.spark.SPARK_MODES`."""
     return "local"
 
 
 @pytest.fixture
 def spark(spark_sessions, spark_mode):
-    """A SparkSession, shared with other tests of its mode."""
+    """A SparkSession, shared with other tests of the mode."""
     return spark_sessions.get(spark_mode)
 
 
 @pytest.fixture
 def new_spark(spark_sessions, tmp_path):
-    """A function for a session of the test's own: ``new_spark(master, connect=False, conf=None, python=None)``."""
+    """A function that makes a session for this test: ``new_spark(master, connect=False, conf=None, python=None)``."""
     spark_sessions.close()
     with ExitStack() as stack:
         yield lambda master, **options: stack.enter_context(spark_session(master, tmp_path, **options))
@@ -93,7 +93,7 @@ def new_spark(spark_sessions, tmp_path):
 
 @pytest.fixture(autouse=True)
 def _leaves_nothing(request):
-    """Fail a test marked ``leaves_nothing`` by the name of what it left."""
+    """Fail a test marked ``leaves_nothing`` if it leaves a thread or process, and name it."""
     if request.node.get_closest_marker("leaves_nothing") is None:
         yield
         return

@@ -33,9 +33,9 @@ def test_a_failed_node_shows_the_reason_below_its_row(stage: Stage) -> None:
 
 def test_a_late_heartbeat_is_marked(stage: Stage) -> None:
     started = stage.cluster.view().started_s
-    stage.change("chief:0", state="running", last_beat_s=started - 42)
-    stage.change("worker:0", state="running", last_beat_s=started + 1000)
-    stage.change("worker:1", state="done", last_beat_s=started - 42)
+    stage.change("chief:0", state="running", last_heartbeat_s=started - 42)
+    stage.change("worker:0", state="running", last_heartbeat_s=started + 1000)
+    stage.change("worker:1", state="done", last_heartbeat_s=started - 42)
     expect(stage.row("chief:0").locator(".tfos-late")).to_have_text(re.compile(r"4\d s ago"))
     expect(stage.row("worker:0").locator(".tfos-heartbeat")).to_have_text("now")
     expect(stage.row("worker:1").locator(".tfos-heartbeat")).to_have_text("")

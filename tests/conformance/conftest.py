@@ -1,7 +1,8 @@
-"""One suite for every way in which nodes come to life: each test of this folder runs once for each back end.
+"""One suite for all launchers: each test of this folder runs once for each back end, a launcher with a session.
 
-What a back end cannot take is expressed by the size it is asked for: `inline` has one rank, ``local-cluster`` two.
-Sessions and fork servers are shared by all tests of a back end, since they take seconds to start.
+Back ends differ in the number of nodes that they can run: `inline` has one rank, ``local-cluster`` two. Sessions and
+fork servers are shared by all tests of a back end, since they take seconds to start. For a new launcher, add it to
+`BACK_ENDS`; ``subprocess`` is one that only the tests have.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.clusters import running_clusters
+from tests.support.subprocess_launcher import subprocess_launcher
+from tfos_lab.core.launchers import LAUNCHERS
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,12 @@ class BackEnd:
     name : str
         In the names of the tests.
     launcher : str
-        What the cluster says of itself.
+        The launcher's name.
     ranks : int
-        The most nodes that it takes: all task slots, where there are any.
+        The most nodes that it runs: all task slots, where there are any.
     local : str
-        The option that asks for it.
-    mode : str or None
+        The value of the option ``local``.
+    spark_mode : str or None
         Which session there is; see `tests.support.spark.SPARK_MODES`.
     """
 
@@ -36,28 +39,30 @@ class BackEnd:
     launcher: str
     ranks: int
     local: str = "auto"
-    import_environ: str | None = None
+    spark_mode: str | None = None
 
     def __str__(self):
         return self.name
 
     @property
     def is_inline(self):
-        return self.launcher == "inline"
+        return LAUNCHERS[self.launcher].runs_inline
 
 
 BACK_ENDS = [
     BackEnd("inline", "inline", 1, "inline"),
     BackEnd("local", "local", 4, "processes"),
+    BackEnd("subprocess", "subprocess", 4, "subprocess"),
     BackEnd("local-session", "local", 4, "auto", "local"),
     BackEnd("standalone", "spark", 4, "auto", "standalone"),
     BackEnd("local-cluster", "spark", 2, "auto", "local-cluster"),
     BackEnd("connect", "spark", 4, "false", "connect"),
 ]
-# Rows come out of a session: these have one.
+# Rows come from a session: these back ends have one.
 FEEDING = [
     BackEnd("inline-session", "inline", 1, "inline", "local"),
-    *(back_end for back_end in BACK_ENDS if back_end.import_environ),
+    BackEnd("subprocess-session", "subprocess", 4, "subprocess", "local"),
+    *(back_end for back_end in BACK_ENDS if back_end.spark_mode),
 ]
 
 
@@ -68,18 +73,25 @@ def pytest_configure(config):
 
 
 def pytest_generate_tests(metafunc):
-    """Run a test for all back ends, or for those of ``back_ends`` with these names, or for those that can be fed."""
+    """Run a test on all back ends, or on those that ``back_ends`` names; with ``frame``, on those that can be fed."""
     if "back_end" not in metafunc.fixturenames:
         return
     chosen = metafunc.definition.get_closest_marker("back_ends")
     known = FEEDING if "frame" in metafunc.fixturenames else BACK_ENDS
     some = [back_end for back_end in known if chosen is None or back_end.name in chosen.args]
-    metafunc.parametrize(("back_end", "spark_mode"), [(b, b.import_environ) for b in some], ids=map(str, some))
+    values = [(back_end, back_end.spark_mode) for back_end in some]
+    metafunc.parametrize(("back_end", "spark_mode"), values, ids=map(str, some))
 
 
 @pytest.fixture(autouse=True)
 def _runs_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _subprocess_launcher():
+    with subprocess_launcher():
+        yield
 
 
 @pytest.fixture
@@ -90,7 +102,7 @@ def spark(spark_sessions, spark_mode):
 
 @pytest.fixture
 def run(back_end, spark):
-    """``tfos_lab.run`` on the back end; what still lives at the end of the test is stopped."""
+    """``tfos_lab.run`` on the back end; clusters that still run at the end of the test are stopped."""
     with running_clusters({"spark": spark, "local": back_end.local}, ranks=back_end.ranks) as start:
         yield start
 
@@ -119,7 +131,7 @@ def _kept():
 
 @pytest.fixture
 def once(request, back_end, _kept):
-    """A function that does something once for each back end, for all tests that look at what came of it."""
+    """A function that does something once for each back end; the tests share the result."""
 
     def do(name, function):
         key = (back_end.name, name)

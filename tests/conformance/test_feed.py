@@ -66,7 +66,7 @@ def test_an_epoch_that_is_read_again_is_the_same_on_each_node(fed):
         assert sorted(first["rows"]) == sorted(second["rows"])
 
 
-def test_rows_are_shared_out_evenly(fed):
+def test_rows_are_distributed_evenly(fed):
     counts = [len(node[0][0]["rows"]) for node in fed.results.values()]
     assert max(counts) - min(counts) <= 1
 
@@ -82,7 +82,7 @@ def test_all_nodes_take_the_same_steps_and_have_a_row_for_each(fed):
             assert told["padding"] == 0
 
 
-def test_batches_are_filled_up_if_that_is_wanted(fed):
+def test_batches_are_padded_on_request(fed):
     for node in fed.results.values():
         (told,) = node[5]
         assert set(told["sizes"]) == {BATCH_SIZE}
@@ -90,7 +90,7 @@ def test_batches_are_filled_up_if_that_is_wanted(fed):
     assert sorted(rows_of(fed.results, 5, 0)) == list(range(100))
 
 
-def test_one_row_is_read_by_one_node_while_the_others_keep_step(fed):
+def test_one_row_is_read_by_one_node_and_the_others_take_the_same_steps(fed):
     assert rows_of(fed.results, 1, 0) == [0]
     assert {node[1][0]["steps"] for node in fed.results.values()} == {1}
 
@@ -99,13 +99,13 @@ def test_no_rows_are_an_epoch_without_steps(fed):
     assert {node[2][0]["steps"] for node in fed.results.values()} == {0}
 
 
-def test_rows_that_fill_their_batches_are_read_once_too_and_the_next_feed_follows(fed):
+def test_rows_that_fill_their_batches_are_read_once_and_the_next_feed_follows(fed):
     assert sorted(rows_of(fed.results, 3, 0)) == list(range(BATCH_SIZE * len(fed.results)))
     assert {(node[3][0]["steps"], node[3][0]["padding"]) for node in fed.results.values()} == {(1, 0)}
     assert sorted(rows_of(fed.results, 4, 0)) == [0, 1]
 
 
-def test_the_view_tells_how_many_rows_came_and_were_taken(fed):
+def test_the_view_counts_rows_that_were_fed_and_read(fed):
     whole = BATCH_SIZE * len(fed.results)
     taken = {view.node: view.rows for view in fed.view.nodes}
     assert sum(taken.values()) == 2 * 101 + 1 + whole + 2 + 100
@@ -122,7 +122,7 @@ def test_a_cluster_that_leaves_slots_free_is_fed_beside_its_tasks(run, frame):
     assert sorted(rows_of(cluster.wait(timeout_s=200), 0, 0)) == list(range(10))
 
 
-def test_what_cannot_be_fed_is_refused_in_a_sentence_and_the_cluster_goes_on(run, frame, back_end):
+def test_rows_that_cannot_be_fed_are_refused_and_the_cluster_goes_on(run, frame, back_end):
     cluster = run(make_reader(), 1)
     with pytest.raises(ConfigError) as error:
         cluster.train(frame(3), columns=["X"])
@@ -159,7 +159,7 @@ def _train_and_wait(cluster, rows):
 
 
 @pytest.mark.back_ends("local-session")
-def test_no_tuner_makes_the_end_of_an_epoch_wait(run, frame):
+def test_tensorflow_s_autotuner_does_not_delay_the_end_of_an_epoch(run, frame):
     """On busy cores TensorFlow's iterators end with the tuner's next round, up to as late as they were long."""
 
     def tuned(args, ctx):
@@ -225,7 +225,7 @@ def test_a_feed_that_is_larger_than_the_spool_waits_for_its_readers(run, spark):
 
 
 @pytest.mark.back_ends("local-session")
-def test_a_feed_that_has_to_fit_and_does_not_says_so(run, frame):
+def test_a_feed_that_must_fit_and_does_not_is_refused(run, frame):
     cluster = run(make_reader(), 1)
     with pytest.raises(FeedError, match=r"do not fit into the node's spool .* as they are read 2 times"):
         cluster.train(frame(3000, 3000), epochs=2, spool_bytes=1000)

@@ -1,4 +1,4 @@
-"""Inference: the nodes answer for the rows of a DataFrame, and the results stand beside the rows, in order."""
+"""Inference: nodes answer for the rows of a DataFrame, and the results are beside the rows, in order."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ def test_an_inference_can_be_computed_again_and_followed_by_another(answered):
 
 
 @SOMEWHERE_ELSE
-def test_every_node_that_has_rows_near_it_takes_part(answered, back_end):
-    # One row was sent to find out what results are like.
+def test_every_node_with_rows_on_its_host_takes_part(answered, back_end):
+    # One row was sent to find out the types of the results.
     assert sum(answered.results.values()) == 2 * sum(PARTITIONS) + 5 + 1
     if back_end.name in {"local-session", "standalone"}:
         assert sum(rows > 1 for rows in answered.results.values()) > 1
 
 
 @SOMEWHERE_ELSE
-def test_each_inference_is_told_of_with_the_rows_that_were_answered(answered):
+def test_events_count_the_answered_rows_of_each_inference(answered):
     filled = sum(rows > 0 for rows in PARTITIONS)
     assert answered.told == [("inference", 0, 2 * sum(PARTITIONS), 2 * filled), ("inference", 1, 5, 1)]
 
@@ -109,7 +109,7 @@ def test_inline_cannot_compute_and_answer_on_one_thread(run, frame):
 
 
 @pytest.mark.back_ends("local-session")
-def test_what_cannot_be_answered_is_refused_in_a_sentence(run, frame):
+def test_requests_that_cannot_be_answered_are_refused(run, frame):
     cluster = run(double)
     df = frame(3)
     with pytest.raises(ConfigError, match="column 'y' is not in the data"):
@@ -131,7 +131,7 @@ def test_what_cannot_be_answered_is_refused_in_a_sentence(run, frame):
 
 
 @pytest.mark.back_ends("local-session")
-def test_a_function_that_puts_no_results_is_told_of(run, frame, monkeypatch):
+def test_a_function_that_puts_no_results_is_reported(run, frame, monkeypatch):
     monkeypatch.setattr("tfos_lab.engine.feed.inference._PROBE_NOTE_S", 0.5)
 
     def look(args, ctx):
@@ -155,7 +155,7 @@ def test_a_function_that_puts_no_results_is_told_of(run, frame, monkeypatch):
 
 
 @pytest.mark.back_ends("local-session")
-def test_results_of_another_number_than_rows_are_refused_by_name(run, frame):
+def test_a_wrong_number_of_results_is_refused_by_column(run, frame):
     def put_one(args, ctx):
         for _ in ctx.dataset(8):
             ctx.put_results([1, 2, 3])
@@ -185,7 +185,7 @@ def test_vectors_go_in_as_arrays_and_stay_vectors_and_an_rdd_gives_an_rdd(run, s
 
 
 @pytest.mark.back_ends("local-session", "standalone")
-def test_rows_can_be_learnt_from_and_then_answered_on_one_cluster(run, frame):
+def test_one_cluster_can_train_and_then_answer_rows(run, frame):
     def learn_and_answer(args, ctx):
         seen = sum(int(batch["x"].numpy().sum()) for batch in ctx.dataset(4))
         for batch in ctx.dataset(4):
@@ -259,7 +259,7 @@ def test_results_of_types_that_spark_lacks_become_wider_ones(back_end, run, fram
 
 
 @SOMEWHERE_ELSE
-def test_results_that_change_their_type_are_said_to(back_end, run, frame):
+def test_results_that_change_their_type_are_reported(back_end, run, frame):
     def infer(args, ctx):
         for batch in ctx.dataset(8):
             x = batch["x"].numpy()

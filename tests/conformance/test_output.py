@@ -1,4 +1,4 @@
-"""What a function saves: its model and files come home, and what the docstrings recommend works on every node."""
+"""The output of a function: models and files are copied to the notebook, from every back end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def saved(request, run, once, tmp_path):
     return once(f"saved-{request.param}", save)
 
 
-def test_what_the_docstrings_recommend_works_on_every_node(saved):
+def test_the_ways_to_save_in_the_docstrings_work_on_every_node(saved):
     for result in saved.results.values():
         assert result["there"] == {"m.keras": True, "m.weights.h5": True, "exported": True}
         assert result["plain"]
@@ -66,7 +66,7 @@ def test_what_the_docstrings_recommend_works_on_every_node(saved):
     assert not Path("file:").exists()
 
 
-def test_what_the_chief_wrote_is_in_the_run_s_folder(saved):
+def test_the_chief_s_output_is_in_the_run_s_folder(saved):
     output = saved.cluster.run_dir / "output"
     found = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file())
     assert found == ["checkpoints/1.keras", "checkpoints/2.keras", "model.keras", "notes.json"]
@@ -78,7 +78,7 @@ def test_what_the_chief_wrote_is_in_the_run_s_folder(saved):
     assert note.endswith(f" in {output}")
 
 
-def test_the_model_comes_into_the_kernel_as_it_was(saved):
+def test_the_model_is_loaded_unchanged_into_the_kernel(saved):
     assert saved.cluster.model_path == saved.cluster.run_dir / "output" / "model.keras"
     model = saved.cluster.model()
     assert isinstance(model, sys.modules[saved.package].Model)
@@ -109,7 +109,7 @@ def test_with_output_all_each_node_has_a_folder_of_its_own(run):
 
 
 @pytest.mark.back_ends("inline", "local")
-def test_a_run_that_saved_no_model_says_so(run, monkeypatch):
+def test_a_run_without_a_saved_model_is_reported(run, monkeypatch):
     cluster = run(lambda args, ctx: Path(ctx.output_dir, "plot.png").touch())
     cluster.wait(timeout_s=100)
     with pytest.raises(NoModel) as caught:
@@ -121,7 +121,7 @@ def test_a_run_that_saved_no_model_says_so(run, monkeypatch):
 
 
 @pytest.mark.back_ends("local")
-def test_a_kernel_without_tensorflow_says_where_the_model_is(saved, monkeypatch):
+def test_the_error_of_a_kernel_without_tensorflow_names_the_model_s_path(saved, monkeypatch):
     monkeypatch.setitem(sys.modules, f"{saved.package}.models", None)
     with pytest.raises(NoModel) as caught:
         saved.cluster.model()

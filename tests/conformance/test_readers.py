@@ -1,4 +1,4 @@
-"""Who reads what a cluster is fed: beside parameter servers, and where functions leave rows unread."""
+"""Which nodes read rows: with parameter servers, and when functions leave rows unread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 def serving_the_chief():
-    """Return a function that reads on the chief alone, whom the workers serve."""
+    """Return a function that reads on the chief alone, which the workers serve."""
 
     def train(args, ctx):
         ctx.strategy()
@@ -63,7 +63,7 @@ def test_the_chief_of_parameter_servers_reads_all_rows(run, frame, order):
 
 
 @pytest.mark.back_ends("local-session")
-def test_workers_that_train_apart_share_the_rows(run, frame):
+def test_workers_that_train_separately_share_the_rows(run, frame):
     cluster = run(training_apart(), cluster_size=4, num_ps=1)
     cluster.train(frame(300, 300))
     results = cluster.wait(timeout_s=120)
@@ -74,7 +74,7 @@ def test_workers_that_train_apart_share_the_rows(run, frame):
 
 
 @pytest.mark.back_ends("local-session")
-def test_an_evaluator_that_asks_for_rows_is_told_that_it_gets_none(run, frame):
+def test_an_evaluator_that_asks_for_rows_is_refused(run, frame):
     def ask(args, ctx):
         import threading
 
@@ -87,7 +87,7 @@ def test_an_evaluator_that_asks_for_rows_is_told_that_it_gets_none(run, frame):
 
 
 @pytest.mark.back_ends("inline-session", "local-session", "connect")
-def test_epochs_that_nobody_read_are_told_of(run, frame):
+def test_unread_epochs_are_reported(run, frame):
     cluster = run(reading(1))
     cluster.train(frame(50, 50), epochs=2)
     cluster.wait(timeout_s=120)
@@ -99,7 +99,7 @@ def test_epochs_that_nobody_read_are_told_of(run, frame):
 
 
 @pytest.mark.back_ends("local-session")
-def test_rows_that_are_read_to_their_end_or_not_wanted_are_no_news(run, frame):
+def test_rows_that_are_read_or_not_wanted_are_not_reported(run, frame):
     def stop(args, ctx):
         next(iter(ctx.dataset(8)))
         ctx.stop_feed()
@@ -113,7 +113,7 @@ def test_rows_that_are_read_to_their_end_or_not_wanted_are_no_news(run, frame):
 
 
 @pytest.mark.back_ends("inline-session", "local-session")
-def test_rows_of_which_none_was_read_make_wait_raise(run, frame, tmp_path):
+def test_wait_raises_if_no_row_was_read(run, frame, tmp_path):
     def look_away(fed, ctx):
         import time
         from pathlib import Path

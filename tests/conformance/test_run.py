@@ -1,4 +1,4 @@
-"""Running a function on a cluster: what nodes know, what they say and what they return, on every back end."""
+"""Running a function on a cluster, on every back end: context, output and results of nodes."""
 # ruff: noqa: T201 - what nodes print is what is tested
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TEXT = "naïve ✓"
 
 @pytest.fixture
 def survey(back_end, run, once):
-    """A cluster of all roles that the back end has ranks for, whose nodes tell all they know; run once."""
+    """A cluster with as many roles as the back end can run, whose nodes return all they know; run once."""
 
     def look_around(args, ctx):
         print("first line of", ctx.node)
@@ -73,7 +73,7 @@ def test_every_node_returns_a_result(survey):
     assert sorted(survey.results) == sorted(survey.nodes)
 
 
-def test_each_node_knows_its_place(survey):
+def test_each_node_knows_its_role_and_rank(survey):
     training = [node for node in survey.nodes if node.startswith(("chief", "worker"))]
     for number, node in enumerate(survey.nodes):
         job, index = node.split(":")
@@ -88,7 +88,7 @@ def test_each_node_knows_its_place(survey):
         }
 
 
-def test_all_nodes_hold_the_same_map_of_the_cluster(survey):
+def test_all_nodes_have_the_same_cluster_spec(survey):
     maps = [survey.results[node]["cluster_spec"] for node in survey.nodes]
     assert all(one == maps[0] for one in maps)
     assert {f"{job}:{index}" for job, tasks in maps[0].items() for index in range(len(tasks))} == set(survey.nodes)
@@ -96,7 +96,7 @@ def test_all_nodes_hold_the_same_map_of_the_cluster(survey):
     assert len(set(addresses)) == len(addresses)
 
 
-def test_tf_config_says_to_tensorflow_what_ctx_says_to_the_user(survey):
+def test_tf_config_agrees_with_ctx(survey):
     for node in survey.nodes:
         result = survey.results[node]
         if len(survey.nodes) == 1:
@@ -140,13 +140,13 @@ def test_every_node_is_a_process_of_its_own(survey, back_end):
 # ---- what is seen of them -----------------------------------------------------------------------------------------
 
 
-def test_what_nodes_print_is_in_the_logs_and_whole_in_the_run_s_files(survey, back_end):
+def test_printed_text_is_in_the_logs_and_complete_in_the_run_s_files(survey, back_end):
     for node in survey.nodes:
         text = survey.cluster.logs(node)
         said = [f"first line of {node}\n", f"from below {TEXT} {node}\n", "to stderr\n", "last words"]
         if back_end.is_inline:
-            said = []  # it prints where the kernel prints
-        assert all(words in text for words in said)
+            said = []  # the function prints to the kernel's own output
+        assert all(line in text for line in said)
         assert len(text) == sum(map(len, said))
         assert survey.cluster.logs(node, tail=1) == "".join(text.splitlines()[-1:])
         for line in text.splitlines():
@@ -155,7 +155,7 @@ def test_what_nodes_print_is_in_the_logs_and_whole_in_the_run_s_files(survey, ba
         assert not said or file.read_text() == text
 
 
-def test_the_view_tells_where_nodes_are_and_how_they_ended(survey, back_end):
+def test_the_view_shows_where_nodes_ran_and_how_they_ended(survey, back_end):
     view = survey.view
     assert (view.state, view.launcher) == ("done", back_end.launcher)
     assert [node.node for node in view.nodes] == survey.nodes
@@ -164,7 +164,7 @@ def test_the_view_tells_where_nodes_are_and_how_they_ended(survey, back_end):
     assert all(node.host for node in view.nodes)
 
 
-def test_each_phase_has_its_seconds_in_order(survey):
+def test_timings_of_phases_are_in_order(survey):
     timings = survey.cluster.timings
     phases = [timings[phase] for phase in ("launched", "reserved", "released", "running", "done")]
     assert phases == sorted(phases)
@@ -186,7 +186,7 @@ def test_the_next_cluster_comes_from_the_same_fork_server(survey, run):
 
 
 @pytest.mark.back_ends("local", "standalone")
-def test_the_environment_asked_for_reaches_the_nodes_also_before_tensorflow_is_imported(survey, run):
+def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
     def map_fun():
         import tensorflow as tf
 
@@ -209,7 +209,7 @@ def test_a_second_wait_returns_the_same_results(run):
 # ---- failure ------------------------------------------------------------------------------------------------------
 
 
-def test_an_exception_comes_with_its_line_and_the_next_cluster_runs(run, spark, back_end):
+def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spark, back_end):
     last = min(2, back_end.ranks) - 1
 
     def map_fun(args, ctx):
@@ -234,7 +234,7 @@ def test_an_exception_comes_with_its_line_and_the_next_cluster_runs(run, spark, 
 
 
 @pytest.mark.back_ends("local", "local-session", "standalone", "local-cluster", "connect")
-def test_waiting_in_vain_leaves_the_cluster_alone(run):
+def test_a_wait_that_times_out_leaves_the_cluster_running(run):
     """Inline, a function runs while it is waited for."""
     cluster = run(lambda args, ctx: threading.Event().wait(60))
     with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
@@ -295,7 +295,7 @@ def test_metrics_reach_the_notebook(run):
     assert table["time"].between(0, cluster.timings["done"]).all()
 
 
-def test_a_run_leaves_its_files_where_it_says(survey):
+def test_the_run_folder_exists(survey):
     assert Path(survey.cluster.run_dir).is_dir()
 
 

@@ -1,4 +1,4 @@
-"""A streaming DataFrame: fed until it is stopped, and gone on with by the next cluster, each row read exactly once."""
+"""A streaming DataFrame: fed until it is stopped, resumed by the next cluster, each row read exactly once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def wait_for_rows(cluster, count):
 
 
 @pytest.mark.parametrize("sizes", [(7, 1, 7, 10), (11, 8, 8, 16)], ids=["rest", "whole batches"])
-def test_a_stream_is_stopped_and_gone_on_with_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path, sizes):
+def test_a_stream_is_stopped_and_resumed_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path, sizes):
     rows, add = stream
     bounds = list(itertools.accumulate(sizes, initial=5))
     files = list(itertools.pairwise(bounds))
@@ -88,7 +88,7 @@ def test_a_stream_that_ends_before_its_first_row_is_an_epoch_without_steps(run, 
 
 
 @pytest.mark.back_ends("local-session")
-def test_a_stream_that_cannot_begin_says_why_and_the_cluster_goes_on(run, frame, stream, tmp_path):
+def test_a_stream_that_cannot_start_is_refused_and_the_cluster_goes_on(run, frame, stream, tmp_path):
     rows, _ = stream
     (tmp_path / "file").write_text("")
     cluster = run(collect)

@@ -1,4 +1,4 @@
-"""Cluster records: what is found is alive, the user's own, and what it says it is."""
+"""Cluster records: only valid ones of the user's own live processes are found."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_two_clusters_of_one_name_are_both_found_the_older_first(runtime):
     assert (runtime / "tfos" / "a.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_cluster_record_is_written_anew_and_put_out():
+def test_a_cluster_record_can_be_replaced_and_removed():
     cluster_records.publish(record())
     cluster_records.publish(record(state="done"))
     [found] = cluster_records.find_all()
@@ -58,7 +58,7 @@ def test_the_cluster_record_of_a_dead_process_is_removed(runtime):
     assert list((runtime / "tfos").iterdir()) == []
 
 
-def test_a_pid_that_was_given_out_again_is_another_process():
+def test_a_reused_pid_is_another_process():
     cluster_records.publish(record(born="long ago"))
     assert cluster_records.find_all() == []
 
@@ -78,12 +78,12 @@ def test_without_proc_a_process_is_there_or_not(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["../jpserver-1", "a/b", "", ".", "x" * 300, "mnist-1\n"])
-def test_an_id_that_is_no_id_finds_nothing(runtime, name):
+def test_an_invalid_id_finds_nothing(runtime, name):
     cluster_records.publish(record())
     assert cluster_records.find(name) is None
 
 
-def test_a_cluster_record_that_bears_another_s_name_is_none():
+def test_a_cluster_record_in_a_file_of_another_name_is_ignored():
     cluster_records.publish(record())
     (cluster_records.folder() / "mnist-1.json").rename(cluster_records.folder() / "other.json")
     assert cluster_records.find_all() == []
@@ -112,7 +112,7 @@ def test_a_kernel_knows_its_server(runtime, monkeypatch):
     assert cluster_records.own_server_url() == "/user/alice/"
 
 
-def test_a_server_without_our_extension_shows_nothing_of_ours(runtime, monkeypatch):
+def test_a_server_without_our_extension_is_not_used(runtime, monkeypatch):
     monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
     assert cluster_records.own_server_url() == ""
@@ -122,7 +122,7 @@ def test_a_server_without_our_extension_shows_nothing_of_ours(runtime, monkeypat
     assert cluster_records.own_server_url() == ""
 
 
-def test_what_dead_servers_left_goes_with_the_next_one(runtime):
+def test_files_of_dead_servers_are_removed_by_the_next_one(runtime):
     cluster_records.announce_server()
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass

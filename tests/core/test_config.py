@@ -1,4 +1,4 @@
-"""What a user may ask for, and what is said to what they may not."""
+"""The checks of a cluster's configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_defaults_are_a_cluster_of_one_chief():
     assert (config.reservation_timeout_s, config.grace_s) == (600.0, 10.0)
 
 
-def test_whose_output_comes_home_and_how_much_is_checked():
+def test_the_output_options_are_checked():
     assert problem_of(output="workers") == "output='workers': use one of chief, all"
     assert problem_of(output_limit_bytes=-1) == "output_limit_bytes=-1: a whole number of bytes is needed"
     assert problem_of(output_limit_bytes="1 GB") == "output_limit_bytes='1 GB': a whole number of bytes is needed"
@@ -52,7 +52,7 @@ def test_all_problems_are_reported_together():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "text"),
     [
         ({"cluster_size": 0}, "cluster_size=0: at least one node is needed"),
         ({"cluster_size": 2.0}, "cluster_size=2.0: a whole number is needed"),
@@ -74,8 +74,8 @@ def test_all_problems_are_reported_together():
         ({"env": {"TF_CONFIG": "{}"}}, "env['TF_CONFIG']: is set by tfos_lab on every node"),
     ],
 )
-def test_a_problem_names_the_option_its_value_and_what_is_needed(options, words):
-    assert problem_of(**options) == words
+def test_a_problem_names_the_option_its_value_and_what_is_needed(options, text):
+    assert problem_of(**options) == text
 
 
 def test_parameter_servers_that_leave_no_worker_are_refused_with_the_size_that_would_do():
@@ -87,14 +87,14 @@ def test_parameter_servers_that_leave_no_worker_are_refused_with_the_size_that_w
     )
 
 
-def test_a_wrong_leader_is_refused_with_those_that_can_lead():
-    words = problem_of(master_node="president")
-    assert words.startswith("master_node='president': not a job name that can lead")
-    assert "'chief' or 'master'" in words
-    assert "None" in words
+def test_a_wrong_master_node_is_refused_with_the_valid_ones():
+    text = problem_of(master_node="president")
+    assert text.startswith("master_node='president': not a job name that can lead")
+    assert "'chief' or 'master'" in text
+    assert "None" in text
 
 
-def test_a_wrong_place_is_refused_with_all_places():
+def test_a_wrong_value_of_local_is_refused_with_the_valid_ones():
     assert problem_of(local="cloud") == "local='cloud': use one of auto, processes, inline, false"
 
 

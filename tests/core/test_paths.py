@@ -1,4 +1,4 @@
-"""Paths as Hadoop reads them."""
+"""Paths as Hadoop resolves them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_home_is_that_of_whoever_runs_the_spark_application(monkeypatch):
     assert hadoop_path("x", HDFS, "/work", user="grace") == f"{HDFS}/user/grace/x"
 
 
-def test_local_paths_are_told_from_others(monkeypatch, tmp_path):
+def test_local_paths_are_recognised(monkeypatch, tmp_path):
     assert [is_local(path) for path in ("/x", "x", "file:/x", "file:///x", "s3://b/x")] == [True] * 4 + [False]
     monkeypatch.chdir(tmp_path)
     assert absolute("x") == str(tmp_path / "x")

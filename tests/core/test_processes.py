@@ -1,4 +1,4 @@
-"""Small truths about processes, tried on real ones."""
+"""Process helpers, on real processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sleeper():
         process.kill()
 
 
-def test_a_pidfd_tells_of_the_end(sleeper):
+def test_a_pidfd_becomes_readable_when_the_process_ends(sleeper):
     pidfd = processes.open_pidfd(sleeper.pid)
     assert select.select([pidfd], [], [], 0)[0] == []
     sleeper.kill()
@@ -33,7 +33,7 @@ def test_a_pidfd_tells_of_the_end(sleeper):
     os.close(pidfd)
 
 
-def test_there_is_no_pidfd_of_nobody(sleeper):
+def test_there_is_no_pidfd_of_a_process_that_is_gone(sleeper):
     sleeper.kill()
     sleeper.wait()
     assert processes.open_pidfd(sleeper.pid) is None
@@ -47,19 +47,19 @@ def test_a_signal_reaches_a_whole_group(sleeper):
     assert not processes.signal_group(sleeper.pid, signal.SIGTERM)
 
 
-def test_parents_and_command_lines_can_be_told(sleeper):
+def test_parents_and_command_lines_are_found(sleeper):
     assert processes.parent_of(sleeper.pid) == os.getpid()
     assert processes.command_line(sleeper.pid)[:2] == SLEEP[:2]
 
 
-def test_of_a_process_that_is_gone_nothing_can_be_told(sleeper):
+def test_a_process_that_is_gone_has_neither_parent_nor_command_line(sleeper):
     sleeper.kill()
     sleeper.wait()
     assert processes.parent_of(sleeper.pid) == 0
     assert processes.command_line(sleeper.pid) == []
 
 
-def test_a_process_leaves_with_its_parent():
+def test_a_process_ends_with_its_parent():
     middle = """
 import os, sys, time
 from tfos_lab.core.processes import die_with_parent
@@ -83,7 +83,7 @@ time.sleep(60)
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_process_whose_parent_has_gone_already_leaves_at_once():
+def test_a_process_whose_parent_has_gone_ends_at_once():
     with subprocess.Popen([sys.executable, "-c", _ORPHAN], stdout=subprocess.PIPE) as process:
         assert process.stdout.read() == b"before\n"
         assert process.wait(5.0) == 1

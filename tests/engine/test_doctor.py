@@ -1,4 +1,4 @@
-"""The doctor: what it finds, and what it says to do."""
+"""The doctor: its findings and its advice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_findings_are_shown_as_a_table_with_advice_below_the_problems():
     assert doctor.render_text(findings) == "✓ Python  3.11\n✗ Java    none\n          → install it\n\n1 problem: Java."
 
 
-def test_no_problem_is_summed_up_as_such():
+def test_a_summary_without_problems():
     assert doctor.sum_up([Finding("Python", ok=True, found="3.11")]) == "All is well."
 
 
@@ -116,7 +116,7 @@ def test_a_fork_server_that_has_gone_is_not_counted(monkeypatch, tmp_path):
         (["warm", "ImportError: no keras"], False, "cannot import: ImportError: no keras"),
     ],
 )
-def test_fork_servers_are_counted_by_how_they_are(answers, ok, found, monkeypatch, tmp_path):
+def test_fork_servers_are_counted_by_state(answers, ok, found, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "scratch_root", lambda: tmp_path)
     (tmp_path / "owner").mkdir()
     for number in range(len(answers)):
@@ -144,7 +144,7 @@ def test_a_local_session_runs_nodes_on_this_machine(spark):
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
-def test_the_executors_of_a_cluster_are_looked_at(spark):
+def test_the_executors_of_a_cluster_are_checked(spark):
     session, *executors = doctor.check_session(spark)
     assert "task slots free" in session.found
     assert executors
@@ -158,7 +158,7 @@ def test_an_executor_that_lacks_something_is_named_with_its_host():
     assert finding.found.startswith("node-7: lacks tensorflow; its Python is 3.4")
 
 
-def test_everything_is_looked_at_once():
+def test_each_check_runs_once():
     names = [finding.what for finding in doctor.examine()]
     assert names[:3] == ["Python", "Java", "pyspark"]
     assert len(names) == len(set(names))

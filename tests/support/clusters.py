@@ -1,4 +1,4 @@
-"""``tfos_lab.run`` for tests: every cluster that a test starts is stopped at its end."""
+"""``tfos_lab.run`` for tests: clusters that a test starts are stopped at its end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running_clusters(defaults: Mapping[str, Any], *, ranks: int | None = None) -> Iterator[Callable[..., Cluster]]:
-    """Give a function like ``tfos_lab.run``; what still lives at the end of the block is stopped.
+    """Yield a function like ``tfos_lab.run``; clusters that still run at the end of the block are stopped.
 
     Parameters
     ----------
     defaults : mapping
-        Options for every cluster, which a call may change.
+        Options of every cluster; a call may override them.
     ranks : int, optional
-        The most nodes that there are places for: a call that asks for more gets these.
+        The most nodes that can run; a call that asks for more gets so many.
     """
     clusters = []
 

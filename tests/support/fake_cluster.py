@@ -20,6 +20,7 @@ from typing import Any
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.roles import assign_roles, chief_of
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.history import History
 from tfos_lab.engine.state.events import (
@@ -33,7 +34,6 @@ from tfos_lab.engine.state.events import (
 )
 from tfos_lab.errors import NodeFailed
 
-ENDED = ("done", "failed", "stopped")
 _ids = itertools.count(1)
 
 TRACEBACK = """\x1b[31mTraceback (most recent call last):\x1b[0m
@@ -137,10 +137,10 @@ class FakeCluster:
                 state=state,
                 reason=reason,
                 timings=timings,
-                ended_s=now if state in ENDED else None,
+                ended_s=now if RunState(state).ended else None,
             )
         self.bus.publish(StateChanged(time_s=now, state=state, reason=reason))
-        if state in ENDED:
+        if RunState(state).ended:
             self._ended.set()
 
     def mark(self, phase: str) -> None:
@@ -160,7 +160,7 @@ class FakeCluster:
         now = time.time()
         with self._lock:
             nodes = tuple(
-                dataclasses.replace(view, **{"last_beat_s": now, **fields}) if view.node == node else view  # type: ignore[arg-type]
+                dataclasses.replace(view, **{"last_heartbeat_s": now, **fields}) if view.node == node else view  # type: ignore[arg-type]
                 for view in self._view.nodes
             )
             self._view = dataclasses.replace(self._view, nodes=nodes)

@@ -1,8 +1,8 @@
-"""Threads and processes of ours that outlive the test which started them.
+"""Finds threads and processes of ours that outlive the test that started them.
 
-A thread is ours when its name begins with ``tfos``. A process is ours when it runs a module of ``tfos_lab.node`` and
-descends from this test run, which its environment tells, whatever its parent is by now. A fork server may stay, since
-it is there for the next cluster; the agents and children that were forked from it may not.
+A thread is ours if its name begins with ``tfos``. A process is ours if it runs a module of ``tfos_lab.node`` and was
+started by this test run, according to its environment; its parent may have changed. Fork servers may stay, since the
+next cluster uses them; agents and children that were forked from them may not.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _NODE_PACKAGE = "tfos_lab.node"
 
 
 def mark_this_run() -> None:
-    """Name this test run in the environment of every process that it will start."""
+    """Mark the environment of all processes that this test run will start."""
     os.environ[_RUN_VARIABLE] = uuid.uuid4().hex
 
 
 class Stock:
-    """What of ours was there at one moment, to be compared with what is there later."""
+    """Our threads and processes at one moment, to be compared with those of a later one."""
 
     def __init__(self) -> None:
         self._threads = set(_threads())
         self._processes = set(_processes())
 
     def leftovers(self, *, within_s: float = 2.0) -> list[str]:
-        """Return the names of what came and has not gone, after giving it a moment to go."""
+        """Return the names of those that were started since and have not ended within some seconds."""
         deadline = time.monotonic() + within_s
         threads = [thread for thread in _threads() if thread not in self._threads]
         for thread in threads:
@@ -64,7 +64,7 @@ def _is_ours(process: psutil.Process) -> bool:
 
 
 def _is_fork_server(process: psutil.Process) -> bool:
-    """Whether a process is a fork server: what it forks has the same command line, and is its child."""
+    """Whether a process is a fork server: those forked from it have the same command line, but are its children."""
     try:
         parent = process.parent()
         return "forkserver" in _command(process) and (parent is None or "forkserver" not in _command(parent))

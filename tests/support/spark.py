@@ -1,9 +1,9 @@
-"""SparkSessions for tests, of every mode that the launchers meet, one after another in one process.
+"""SparkSessions for tests, in every mode that launchers support, one after another in one process.
 
-pyspark allows one classic SparkContext in a process, and none beside a Spark Connect session made by
-``remote("local[4]")``. But when the gateway JVM goes with the session, and Spark's variables leave the environment, the
-next session may be of any mode. `spark_session` does that for one; `SparkSessions` keeps the last one for as long as
-tests ask for the same mode, since a session and its first job take seconds. `conftest.py` sorts tests by mode.
+A process can have one classic SparkContext, and none beside a Spark Connect session made by ``remote("local[4]")``.
+When the gateway JVM ends with the session, and Spark's variables are removed from the environment, the next session may
+have another mode. `spark_session` does that for one session. `SparkSessions` keeps the last one while tests ask for the
+same mode, since a session and its first job take seconds; `conftest.py` sorts the tests by mode.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.support.spark_home import QUICK_JVM, spark_environment
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# In the order that tests run in.
+# Tests run in this order.
 SPARK_MODES = ("local", "standalone", "local-cluster", "connect")
 
 _MASTERS = {"local": "local[2]", "local-cluster": "local-cluster[2,1,1500]", "connect": "local[4]"}
 
-# A JVM that has lost its driver ends within a second; more means that it hangs.
+# A JVM without its driver ends within a second; if it takes longer, it hangs.
 _JVM_TIMEOUT_S = 30
 
 
@@ -42,7 +42,7 @@ def spark_session(
     conf: Mapping[str, str] | None = None,
     python: Path | None = None,
 ) -> Iterator[SparkSession]:
-    """Give a fresh session in a JVM of its own; both end with the block.
+    """Yield a new session with its own JVM; both end with the block.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def spark_session(
     connect : bool
         Make a Spark Connect session, its server listening on a free port.
     conf : mapping of str to str, optional
-        More configuration; it wins over ours.
+        Configuration that overrides ours.
     python : path, optional
         The executors' interpreter (see `bare_python`); None means this one.
     """
@@ -70,7 +70,7 @@ def spark_session(
 
 
 class SparkSessions:
-    """Keeps one session alive, of the mode last asked for.
+    """Keeps one session alive: the one that was last asked for.
 
     Parameters
     ----------
@@ -83,32 +83,32 @@ class SparkSessions:
     def __init__(self, folder: Path, standalone_url: Callable[[], str]) -> None:
         self._folder = folder
         self._standalone_url = standalone_url
-        self._import_environ: str | None = None
+        self._mode: str | None = None
         self._session: SparkSession | None = None
         self._open = ExitStack()
 
-    def get(self, import_environ: str) -> SparkSession:
-        """Return a usable session of one of `SPARK_MODES`: the one that is there, or a new one in its place."""
-        if self._session is None or self._import_environ != import_environ or not is_alive(self._session):
+    def get(self, mode: str) -> SparkSession:
+        """Return a session in one of `SPARK_MODES`: the present one if it fits and is alive, else a new one."""
+        if self._session is None or self._mode != mode or not is_alive(self._session):
             self.close()
             self._session = self._open.enter_context(
-                spark_session(self.master(import_environ), self._folder, connect=import_environ == "connect")
+                spark_session(self.master(mode), self._folder, connect=mode == "connect")
             )
-            self._import_environ = import_environ
+            self._mode = mode
         return self._session
 
-    def master(self, import_environ: str) -> str:
+    def master(self, mode: str) -> str:
         """Return the master URL of a mode."""
-        return self._standalone_url() if import_environ == "standalone" else _MASTERS[import_environ]
+        return self._standalone_url() if mode == "standalone" else _MASTERS[mode]
 
     def close(self) -> None:
-        """End the session that is there, if any, so that a test can make one of its own."""
-        self._session = self._import_environ = None
+        """End the present session, if any, so that a test can make its own."""
+        self._session = self._mode = None
         self._open.close()
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Say whether a session still answers: not stopped, and its JVM is there."""
+    """Whether a session can be used: it is not stopped, and its JVM is alive."""
     from py4j.protocol import Py4JError
 
     if hasattr(type(session), "is_stopped"):
@@ -144,14 +144,14 @@ def _build(master: str, conf: Mapping[str, str], *, connect: bool) -> SparkSessi
     for name, value in conf.items():
         builder = builder.config(name, value)
     with warnings.catch_warnings():
-        # The Connect client tries to set again what only the server's start could set.
+        # The Connect client sets options again that can be set at the server's start only.
         warnings.filterwarnings("ignore", message="Failed to set spark")
         return builder.getOrCreate()
 
 
 @contextlib.contextmanager
 def _connect_asks_for_the_port() -> Iterator[None]:
-    """Let the client of ``remote("local[n]")`` find its server on any port; it takes 15002 for granted otherwise."""
+    """Let the client of ``remote("local[n]")`` find its server on any port; it would assume 15002."""
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     def port() -> int:
@@ -166,7 +166,7 @@ def _connect_asks_for_the_port() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sigint_kept() -> Iterator[None]:
-    """Put back the handler of SIGINT, which a new SparkContext replaces by one that cancels all jobs."""
+    """Restore the handler of SIGINT: a new SparkContext installs one that cancels all jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -186,7 +186,7 @@ def _stop(session: SparkSession) -> None:
 
 
 def _end_jvm() -> None:
-    """End the gateway's JVM, which pyspark keeps until the process exits, and let pyspark forget it."""
+    """End the gateway's JVM, which pyspark keeps until the process exits, and reset pyspark's references to it."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -196,6 +196,6 @@ def _end_jvm() -> None:
     if gateway is None:
         return
     gateway.shutdown()
-    # It leaves when its stdin closes.
+    # It ends when its stdin closes.
     gateway.proc.stdin.close()
     gateway.proc.wait(_JVM_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""The Spark that pip installed, and an environment in which nothing else of Spark is heard of."""
+"""The Spark that pip installed, and an environment without settings of any other Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-# They halve the time to the first answer of a JVM that lives for seconds.
+# These options halve the start-up time of a JVM that lives for seconds.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -18,7 +18,7 @@ def spark_home() -> Path:
 
 
 def spark_environment(local_dir: Path, *, python: Path | None = None, home: Path | None = None) -> dict[str, str]:
-    """Return our environment without the machine's own Spark settings, for a Spark on loopback only.
+    """Return our environment without the machine's Spark settings, for a Spark on loopback only.
 
     Parameters
     ----------

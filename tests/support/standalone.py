@@ -16,7 +16,7 @@ _START_TIMEOUT_S = 120
 
 @dataclass(frozen=True)
 class StandaloneCluster:
-    """A running cluster: what to connect to, and the processes for tests that hurt them."""
+    """A running cluster: its URL, and its processes for tests that kill them."""
 
     master_url: str
     master: Daemon
@@ -27,14 +27,14 @@ class StandaloneCluster:
 def standalone_cluster(
     folder: Path, *, workers: int = 2, cores: int = 2, memory: str = "2g", home: Path | None = None
 ) -> Iterator[StandaloneCluster]:
-    """Run a cluster whose workers have all registered; it ends with the block, or with this process.
+    """Run a cluster and wait until its workers have registered; it ends with the block, or with this process.
 
     Parameters
     ----------
     folder : path
         For logs (``master.log``, ``worker-0.log``, ...), executors' folders and scratch files.
     workers, cores, memory : int, int, str
-        Number of workers, and what each of them offers.
+        Number of workers, and the cores and memory of each.
     home : path, optional
         Another Spark's folder; None means `spark_home`.
     """
@@ -42,13 +42,13 @@ def standalone_cluster(
     env = spark_environment(folder / "local", home=home) | {
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
-        # Nobody submits over REST here, and its port is a fixed one.
+        # REST submission is not used, and its port is fixed.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
     }
 
     def start(name: str, main_class: str, *arguments: str) -> Daemon:
         program = str((home or spark_home()) / "bin" / "spark-class")
-        # Port 0: each takes a free one and says which.
+        # Port 0: each daemon takes a free port and logs it.
         address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         command = [program, f"{_DEPLOY}.{main_class}", *address, *arguments]
         return stack.enter_context(Daemon(f"Spark's {name}", command, log=folder / f"{name}.log", env=env))

@@ -1,1 +1,1 @@
-"""What every other package may use: configuration, roles, paths, processes, and the code archive for executors."""
+"""Used by all other packages: configuration, roles, states, launchers, paths, processes, the code archive."""

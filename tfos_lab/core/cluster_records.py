@@ -1,8 +1,7 @@
-"""Cluster records: one small file per live cluster, by which the Jupyter server finds the clusters of all kernels.
+"""Cluster records: a small file per live cluster, by which the Jupyter server finds the clusters of all kernels.
 
-They lie in ``<Jupyter's runtime folder>/tfos``, which only the user can open. The process that owns a cluster writes
-its cluster record; the server extension reads those whose process is alive. Nobody has to ask a kernel, which may be
-busy.
+They are in ``<Jupyter's runtime folder>/tfos``, which only the user can open. The process that owns a cluster writes
+its record; the server extension reads those whose process is alive. No kernel has to be asked, as it may be busy.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ import msgspec
 from tfos_lab.core.states import known_run_state
 
 _PROC = Path("/proc")
-# A Jupyter server that reads the cluster records leaves a file of its own beside them: its pid, and in it when it
-# began.
+# A Jupyter server that reads the records puts a file beside them: its pid, and in it when the process began.
 _SERVER = ".server"
-# Names may be of any language; nothing that has a meaning in a path.
+# Letters of any language, but no characters with a meaning in paths.
 _ID = re.compile(r"\w[\w.-]{0,119}")
 
 
@@ -34,9 +32,9 @@ class NodeRecord(msgspec.Struct, frozen=True):
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Jupyter server knows of a cluster, or of a folder that TensorBoard shows.
+    """What the Jupyter server knows about a cluster, or about a folder that TensorBoard shows.
 
-    ``pid`` and ``born`` name its process beyond doubt; ``tensorboard`` and ``control`` are unix sockets, or empty.
+    ``pid`` and ``born`` identify its process; ``tensorboard`` and ``control`` are paths of unix sockets, or empty.
     """
 
     id: str
@@ -60,32 +58,32 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def folder() -> Path:
-    """Return the folder of the cluster records, which may not be there yet."""
+    """Return the folder of the cluster records; it may not exist yet."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     return Path(jupyter_runtime_dir()) / "tfos"
 
 
 def publish(record: ClusterRecord) -> None:
-    """Write the cluster record, or write it anew; raises OSError where that cannot be."""
-    place = _open_folder()
-    partial = place / f".{record.id}.{os.getpid()}"
+    """Write or replace the cluster record; raises OSError if that is not possible."""
+    records = _open_folder()
+    partial = records / f".{record.id}.{os.getpid()}"
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(msgspec.json.encode(record))
-    partial.replace(place / f"{record.id}.json")
+    partial.replace(records / f"{record.id}.json")
 
 
 def _open_folder() -> Path:
-    """Return the folder of the cluster records, made if need be; raises OSError where that cannot be."""
-    place = folder()
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_ours(place):
-        raise PermissionError(f"{place} can be opened by others")
-    return place
+    """Return the folder of the cluster records, and make it if necessary; raises OSError if that is not possible."""
+    records = folder()
+    records.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_ours(records):
+        raise PermissionError(f"{records} can be opened by others")
+    return records
 
 
 def remove(cluster_id: str) -> None:
-    """Remove a cluster record, if it is there."""
+    """Remove a cluster record, if it exists."""
     with contextlib.suppress(OSError):
         (folder() / f"{cluster_id}.json").unlink(missing_ok=True)
 
@@ -99,10 +97,10 @@ def find(cluster_id: str) -> ClusterRecord | None:
 
 def find_all() -> list[ClusterRecord]:
     """Return the cluster records of all processes that are alive, oldest first; those of dead ones are removed."""
-    place = folder()
-    if not _is_ours(place):
+    records = folder()
+    if not _is_ours(records):
         return []
-    found = [_read(path) for path in place.glob("*.json")]
+    found = [_read(path) for path in records.glob("*.json")]
     return sorted((record for record in found if record is not None), key=lambda record: record.started_s)
 
 
@@ -120,29 +118,29 @@ def _read(path: Path) -> ClusterRecord | None:
     return record
 
 
-def _is_ours(place: Path) -> bool:
+def _is_ours(path: Path) -> bool:
     try:
-        stat = place.lstat()
+        stat = path.lstat()
     except OSError:
         return False
     return stat.st_uid == os.getuid() and not stat.st_mode & 0o077
 
 
 def birth_of(pid: int) -> str:
-    """Return when a process began, in words of its system; empty if it is not there.
+    """Return a text that tells when a process began; empty if there is no such process.
 
-    With its pid this names a process beyond doubt: a pid alone is given out again.
+    Together with the pid it identifies a process: pids alone are reused.
     """
     if not _PROC.exists():
-        return _sign_of_life(pid)
+        return _birth_without_proc(pid)
     with contextlib.suppress(OSError, IndexError, ValueError):
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         return "" if fields[0] in "ZX" else f"{_boot_id()}:{fields[19]}"
     return ""
 
 
-def _sign_of_life(pid: int) -> str:
-    """Return as much as systems without ``/proc`` tell."""
+def _birth_without_proc(pid: int) -> str:
+    """Return what can be found out on systems without ``/proc``: whether the process is there."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -159,28 +157,28 @@ def _boot_id() -> str:
 
 
 def own_kernel_id() -> str:
-    """Return the id by which the Jupyter server knows this process, or nothing if it is no kernel."""
-    for word in sys.argv[1:]:
-        name = Path(word).name
+    """Return the id by which the Jupyter server knows this process, or "" if it is not a kernel."""
+    for argument in sys.argv[1:]:
+        name = Path(argument).name
         if name.startswith("kernel-") and name.endswith(".json"):
             return name.removeprefix("kernel-").removesuffix(".json")
     return ""
 
 
 def announce_server() -> None:
-    """Tell the kernels of this process, a Jupyter server, that it shows their clusters; silence where it cannot."""
+    """Let this Jupyter server's kernels know that it shows their clusters; does nothing if it cannot."""
     with contextlib.suppress(OSError):
-        place = _open_folder()
-        for other in place.glob(f"*{_SERVER}"):
+        records = _open_folder()
+        for other in records.glob(f"*{_SERVER}"):
             if not other.stem.isdigit() or birth_of(int(other.stem)) != other.read_text():
                 other.unlink(missing_ok=True)
-        (place / f"{os.getpid()}{_SERVER}").write_text(birth_of(os.getpid()))
+        (records / f"{os.getpid()}{_SERVER}").write_text(birth_of(os.getpid()))
 
 
 def own_server_url() -> str:
-    """Return the address of the Jupyter server that this kernel belongs to; nothing if none shows its clusters.
+    """Return the address of this kernel's Jupyter server, or "" if there is none that shows its clusters.
 
-    Behind a hub the browser's address is another one: then it is the path alone.
+    Behind a hub the browser uses another address: then only the path is returned.
     """
     parent = os.environ.get("JPY_PARENT_PID", "")
     if not parent.isdigit() or not _is_announced(int(parent)):
@@ -192,7 +190,7 @@ def own_server_url() -> str:
 
 
 def own_server_root() -> str:
-    """Return the folder whose files the Jupyter server of this kernel shows; nothing if there is none that says so."""
+    """Return the root folder of this kernel's Jupyter server, or "" if it is not known."""
     server = _read_server_file(os.environ.get("JPY_PARENT_PID", ""))
     return server.root_dir if server is not None else ""
 
@@ -212,7 +210,7 @@ def _is_announced(pid: int) -> bool:
 
 
 class _ServerFile(msgspec.Struct):
-    """What a Jupyter server says of itself."""
+    """The part of a Jupyter server's info file that is used here."""
 
     url: str
     base_url: str

@@ -1,4 +1,4 @@
-"""What the user asks for, as one value: built once, checked once, then only read."""
+"""The configuration of a cluster: built once, checked once, then only read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MASTER_CHOICES = tuple(role.value for role in Role if role.leads)
 OUTPUT_CHOICES = ("chief", "all")
 REMAINDER_CHOICES = ("exact", "pad", "drop")
 
-# Variables that every node gets for itself; a user's value would break the cluster.
+# Variables that differ between nodes; a user's value would break the cluster.
 RESERVED_ENV = ("TF_CONFIG",)
 
 

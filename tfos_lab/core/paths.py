@@ -1,6 +1,6 @@
-"""Paths as Hadoop reads them, so that programs written for TensorFlowOnSpark find their files.
+"""Paths as Hadoop resolves them, so that programs written for TensorFlowOnSpark find their files.
 
-``ctx.absolute_path`` completes what users give; `tfos_lab.data.file_systems` opens it.
+``ctx.absolute_path`` completes users' paths; `tfos_lab.data.file_systems` opens them.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-# Files whose names begin so are ours: in folders of the user they are for a moment, and are brought to nobody.
+# Our own temporary files in users' folders begin so; they are never copied to the notebook.
 OWN_MARK = ".tfos-"
 
-# Whatever stands before ":/" is a scheme to Hadoop: hdfs, viewfs, s3a, gs, abfs, wasb, adl, oss, maprfs, ...
+# To Hadoop, anything before ":/" is a scheme: hdfs, viewfs, s3a, gs, abfs, wasb, adl, oss, maprfs, ...
 _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)(?://([^/]*))?(.*)", re.DOTALL)
-# Google's connector takes relative paths from the root of the bucket, all others from the user's home.
+# Google's connector resolves relative paths from the root of the bucket, all others from the user's home.
 _WITHOUT_HOME = ("gs",)
 
 
 def split_scheme(path: str) -> tuple[str, str, str]:
-    """Divide a path into its scheme (lower case), what stands between ``//`` and ``/``, and the rest.
+    """Split a path into its scheme (lower case), the part between ``//`` and ``/``, and the rest.
 
     Examples
     --------
@@ -36,26 +36,26 @@ def split_scheme(path: str) -> tuple[str, str, str]:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path lies on the file systems of this machine: without a scheme, or with ``file:``."""
+    """Whether a path is on this machine's file systems: without a scheme, or with ``file:``."""
     return split_scheme(path)[0] in ("", "file")
 
 
 def absolute(path: str) -> str:
-    """Return a local path in full; those with a scheme as they are."""
+    """Return a local path as an absolute one; paths with a scheme are returned unchanged."""
     return path if split_scheme(path)[0] else str(Path(path).expanduser().absolute())
 
 
 def hadoop_user() -> str:
-    """Return whose home relative paths begin in: on executors whoever runs the Spark application, not the process."""
+    """Return the user in whose home relative paths begin: on executors, the one who runs the Spark application."""
     return os.environ.get("SPARK_USER") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
 
 
 def hadoop_path(path: str, default_fs: str, working_dir: str, user: str | None = None) -> str:
     """Return ``path`` in full, with its scheme.
 
-    A path with a scheme stays as it is; where it names no host, it gets that of ``default_fs`` if the scheme is the
-    same. An absolute path is put on ``default_fs``. A relative one lies in the user's home on a distributed file
-    system, and in ``working_dir`` on a local one.
+    A path with a scheme is kept; if it names no host and the scheme is that of ``default_fs``, it gets its host. An
+    absolute path is on ``default_fs``. A relative one is in the user's home on a distributed file system, and in
+    ``working_dir`` on a local one.
 
     Examples
     --------

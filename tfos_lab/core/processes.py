@@ -1,4 +1,4 @@
-"""Small truths about processes on Linux: who is alive, who dies with whom, how to end a group."""
+"""Process helpers for Linux: tell who is alive, tie lifetimes together, end process groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PR_SET_NAME = 15
 
 
 def die_with_parent(parent: int) -> None:
-    """Have this process killed when ``parent``, which forked it, ends; leave at once if that has happened already."""
+    """Have the kernel kill this process when ``parent``, which forked it, ends; exit at once if it has ended."""
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         os._exit(1)
@@ -26,12 +26,12 @@ def set_process_name(name: str) -> None:
 
 
 def _prctl(option: int, value: object) -> None:
-    with contextlib.suppress(OSError, AttributeError):  # not Linux: the link to the fork server still ends the child
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: the fork server still ends the child
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def signal_group(pgid: int, sig: signal.Signals) -> bool:
-    """Send ``sig`` to a process group; return whether anybody was there."""
+    """Send ``sig`` to a process group; return whether it exists."""
     try:
         os.killpg(pgid, sig)
     except ProcessLookupError:
@@ -42,7 +42,7 @@ def signal_group(pgid: int, sig: signal.Signals) -> bool:
 
 
 def group_alive(pgid: int) -> bool:
-    """Whether a process of the group is there that is not merely waiting to be reaped."""
+    """Whether the group has a process that is not a zombie."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError, ValueError):
             fields = stat.read_text().rpartition(")")[2].split()
@@ -52,7 +52,7 @@ def group_alive(pgid: int) -> bool:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when ``pid`` ends, or None if it is not there."""
+    """Return a descriptor that becomes readable when ``pid`` ends, or None if there is no such process."""
     try:
         return os.pidfd_open(pid)
     except OSError as error:
@@ -69,14 +69,14 @@ def parent_of(pid: int) -> int:
 
 
 def command_line(pid: int) -> list[str]:
-    """Return the words of a process' command line, or nothing when it is gone."""
+    """Return the arguments of a process' command line, or [] if it is gone."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     return []
 
 
 def reset_signals() -> None:
-    """Give a forked process the signal handling of a fresh Python, where SIGPIPE stays ignored: it is an exception."""
+    """Reset a forked process to the signal handling of a new Python; SIGPIPE stays ignored and raises instead."""
     signal.set_wakeup_fd(-1)
     for sig in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(sig, signal.SIG_DFL)

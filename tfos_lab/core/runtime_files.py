@@ -1,4 +1,4 @@
-"""Where a user's own files of tfos_lab lie on a host: sockets, spools and logs of nodes, below one private folder."""
+"""The private folder for sockets, spools and logs of nodes on a host."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MAX_SOCKET_PATH = 100
 
 
 def scratch_root() -> Path:
-    """Return the user's own 0700 folder for sockets, spools and logs of nodes."""
+    """Return the user's folder (mode 0700) for sockets, spools and logs of nodes."""
     base = Path(tempfile.gettempdir())
     if len(str(base)) > _MAX_SOCKET_PATH // 2:
-        base = Path("/tmp")  # noqa: S108 - a unix socket's path has 108 bytes; the folder below is ours alone
+        base = Path("/tmp")  # noqa: S108 - a unix socket's path has at most 108 bytes; the folder below is private
     root = base / f"tfos_lab-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
     owned = root.lstat()
@@ -25,5 +25,5 @@ def scratch_root() -> Path:
 
 
 def package_root() -> Path:
-    """Return the folder that holds the package, so that other processes import this very code."""
+    """Return the folder that holds the package, so that other processes import the same code."""
     return Path(tfos_lab.__file__).parent.parent

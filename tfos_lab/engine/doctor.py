@@ -1,7 +1,7 @@
-"""Looks whether all that a cluster needs is there, and says what to do where it is not.
+"""Checks that everything a cluster needs is installed and working, and says what to do if not.
 
-`examine` returns one `Finding` per thing looked at; ``tfos-lab doctor`` and ``%tfos doctor`` show them. Nothing is
-changed, and TensorFlow is not imported. Executors are looked at only through a session that is there already.
+`examine` returns a `Finding` for each check; ``tfos-lab doctor`` and ``%tfos doctor`` show them. The checks change
+nothing and do not import TensorFlow. Executors are checked only if there is a session already.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ SPARK_NEEDED = (4, 0)
 TENSORFLOW_NEEDED = (2, 21)
 FREE_BYTES_NEEDED = 2 * 1024**3
 _GIB = 1024**3
-_ASK_TIMEOUT_S = 20.0
+_COMMAND_TIMEOUT_S = 20.0
 _FORK_SERVER_TIMEOUT_S = 0.3
 
-# TensorFlow goes by several names; whichever is installed, the module is the same.
+# Names of TensorFlow's packages; all of them install the same module.
 _TENSORFLOW_NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tensorflow-rocm")
-# What Spark's own Python on this machine must have for rows to be fed.
+# Spark's Python on this machine needs pyarrow to feed rows.
 _WORKER_PROBE = "import sys, pyarrow; print('%d.%d' % sys.version_info[:2])"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: what it is, whether it will do, what was found, and what to do if it will not."""
+    """The result of one check: what was checked, whether it is fine, what was found, and what to do if it is not."""
 
     what: str
     ok: bool
@@ -59,17 +59,17 @@ class Finding:
 
     @property
     def sentence(self) -> str:
-        """What was found and what to do, in words."""
+        """The finding and the advice as one sentence."""
         return f"{self.what}: {self.found}" + (f"; {self.advice}" if self.advice and not self.ok else "")
 
 
 def examine(spark: SparkSession | None = None) -> list[Finding]:
-    """Look at everything; returns the findings in the order that they are best mended.
+    """Run all checks; returns the findings in the order in which problems are best fixed.
 
     Parameters
     ----------
     spark : pyspark.sql.SparkSession, optional
-        The session whose executors are looked at; the active one of this process by default.
+        The session whose executors are checked; the active one of this process by default.
     """
     findings = [
         check_python(),
@@ -88,7 +88,7 @@ def examine(spark: SparkSession | None = None) -> list[Finding]:
 
 
 def render_text(findings: Iterable[Finding]) -> str:
-    """Return the findings as a table for a terminal, with a line at the end that sums up."""
+    """Return the findings as a table for a terminal, with a summary at the end."""
     findings = list(findings)
     width = max((len(finding.what) for finding in findings), default=0)
     lines = []
@@ -111,7 +111,7 @@ def sum_up(findings: Iterable[Finding]) -> str:
 
 
 def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Finding:
-    """Look at the Python that runs this."""
+    """Check the version of this Python."""
     ok = version[:2] >= PYTHON_NEEDED
     return Finding(
         "Python", ok, f"{_dotted(version)} ({sys.executable})", f"use Python {_dotted(PYTHON_NEEDED)} or newer"
@@ -119,7 +119,7 @@ def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Find
 
 
 def check_java(environ: Mapping[str, str]) -> Finding:
-    """Look at the Java that Spark's own scripts would start: JAVA_HOME's, else the one on PATH."""
+    """Check the Java that Spark's scripts would start: the one of JAVA_HOME, else the one on PATH."""
     home = environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
     advice = (
@@ -127,8 +127,8 @@ def check_java(environ: Mapping[str, str]) -> Finding:
     )
     if java is None:
         return Finding("Java", ok=False, found="none on PATH, and JAVA_HOME is not set", advice=advice)
-    said = _ask([java, "-version"], environ)
-    version = java_version(said or "")
+    output = _output_of([java, "-version"], environ)
+    version = java_version(output or "")
     if version is None:
         where = f"JAVA_HOME={home}" if home else java
         return Finding("Java", ok=False, found=f"{where} is no Java that runs", advice=advice)
@@ -136,7 +136,7 @@ def check_java(environ: Mapping[str, str]) -> Finding:
 
 
 def java_version(text: str) -> int | None:
-    """Read the major version from what ``java -version`` says.
+    """Read the major version from the output of ``java -version``.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def java_version(text: str) -> int | None:
 
 
 def check_package(what: str, names: Iterable[str], needed: tuple[int, ...] = ()) -> Finding:
-    """Look at an installed package, without importing it."""
+    """Check the version of an installed package, without importing it."""
     names = list(names)
     advice = f"pip install '{names[0]}{'>=' + _dotted(needed) if needed else ''}'"
     for name in names:
@@ -162,13 +162,13 @@ def check_package(what: str, names: Iterable[str], needed: tuple[int, ...] = ())
 
 
 def check_spark_python(environ: Mapping[str, str]) -> Finding:
-    """Look at the Python that Spark starts for its own tasks on this machine; with another one, rows cannot be fed."""
+    """Check the Python that Spark starts for tasks on this machine; if it is another one, rows cannot be fed."""
     mine = _dotted(sys.version_info[:2])
     python = environ.get("PYSPARK_PYTHON") or "python3"
     advice = f"export PYSPARK_PYTHON={sys.executable} before Jupyter starts (`tfos-lab lab` does)"
-    said = _ask([python, "-c", _WORKER_PROBE], environ)
-    last = said.strip().splitlines()[-1] if said and said.strip() else ""
-    if said is None:
+    output = _output_of([python, "-c", _WORKER_PROBE], environ)
+    last = output.strip().splitlines()[-1] if output and output.strip() else ""
+    if output is None:
         return Finding("Spark's Python", ok=False, found=f"{python} does not run", advice=advice)
     if "pyarrow" in last:
         return Finding("Spark's Python", ok=False, found=f"{python} lacks pyarrow", advice=advice)
@@ -177,13 +177,13 @@ def check_spark_python(environ: Mapping[str, str]) -> Finding:
 
 
 def check_gpus() -> Finding:
-    """Count the GPUs; to have none is no problem."""
+    """Count the GPUs; having none is fine."""
     gpus = visible_gpus()
     return Finding("GPUs", ok=True, found=", ".join(gpus) if gpus else "none: nodes on this machine compute on the CPU")
 
 
 def check_scratch(free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free) -> Finding:
-    """Look at the folder for sockets and spools of nodes: it must be ours alone and have room for rows."""
+    """Check the folder for sockets and spools of nodes: it must be private and have space for rows."""
     try:
         root = scratch_root()
     except OSError as error:
@@ -194,41 +194,41 @@ def check_scratch(free_bytes: Callable[[Path], int] = lambda path: shutil.disk_u
 
 
 def check_runs(environ: Mapping[str, str]) -> Finding:
-    """Look at the folder that logs of runs are written to."""
+    """Check that the folder for the logs of runs can be written to."""
     folder = Path(environ.get("TFOS_LAB_RUNS", "runs")).absolute()
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if os.access(there, os.W_OK):
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if os.access(existing, os.W_OK):
         return Finding("run folder", ok=True, found=str(folder))
     fallback = Path.home() / ".cache" / "tfos_lab" / "runs"
     advice = f"until TFOS_LAB_RUNS names another one, logs go to {fallback}"
-    return Finding("run folder", ok=False, found=f"{there} cannot be written to", advice=advice)
+    return Finding("run folder", ok=False, found=f"{existing} cannot be written to", advice=advice)
 
 
 # ---- fork servers ---------------------------------------------------------------------------------------------------
 
 
 def check_fork_servers() -> Finding:
-    """Ask this user's fork servers on this machine how they are; none is no problem, the first cell starts them."""
+    """Ask this user's fork servers on this machine for their state; if there are none, the first cell starts them."""
     try:
         sockets = sorted(scratch_root().glob("*/*.sock"))
     except OSError as error:
-        return Finding("fork_servers", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
+        return Finding("fork servers", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
     answers = [(path.stem.partition("-")[0], ask_fork_server(path)) for path in sockets]
     living = [(kind, answer) for kind, answer in answers if answer != "gone"]
     broken = [answer for _, answer in living if answer not in ("warm", "importing")]
     if broken:
         return Finding(
-            "fork_servers", ok=False, found=f"cannot import: {broken[0]}", advice="mend that, restart the kernel"
+            "fork servers", ok=False, found=f"cannot import: {broken[0]}", advice="fix that, then restart the kernel"
         )
     if not living:
-        return Finding("fork_servers", ok=True, found="none yet: the first cell starts them")
+        return Finding("fork servers", ok=True, found="none yet: the first cell starts them")
     counts = {f"{kind} {answer}": living.count((kind, answer)) for kind, answer in living}
-    return Finding("fork_servers", ok=True, found=", ".join(f"{count} {which}" for which, count in counts.items()))
+    return Finding("fork servers", ok=True, found=", ".join(f"{count} {which}" for which, count in counts.items()))
 
 
 def ask_fork_server(path: Path) -> str:
-    """Return ``"warm"``, ``"importing"``, ``"gone"``, or why the fork server behind a socket failed to import."""
-    frames = fork_server._try_connect(path)  # noqa: SLF001 - `connect` would start the one that is not there
+    """Return ``"warm"``, ``"importing"``, ``"gone"``, or the reason why a fork server could not import its modules."""
+    frames = fork_server._try_connect(path)  # noqa: SLF001 - `connect` would start a missing one
     if frames is None:
         return "gone"
     with frames:
@@ -242,7 +242,7 @@ def ask_fork_server(path: Path) -> str:
 def _read_answer(frames: FrameSocket) -> str:
     ready, _, _ = select.select([frames], [], [], _FORK_SERVER_TIMEOUT_S)
     if not ready:
-        return "importing"  # it answers when it has imported everything
+        return "importing"  # it answers once everything is imported
     reply = fork_server.reply_decoder.decode(frames.receive()[0])
     return reply.reason if isinstance(reply, FailedReply) else "warm"
 
@@ -251,7 +251,7 @@ def _read_answer(frames: FrameSocket) -> str:
 
 
 def check_session(session: SparkSession | None) -> list[Finding]:
-    """Look at the session and, on a real cluster, at its executors."""
+    """Check the session and, on a real cluster, its executors."""
     if session is None:
         return [Finding("Spark session", ok=True, found="none in this process: nodes would run on this machine")]
     death = spark_session.death_of(session)
@@ -270,19 +270,19 @@ def check_session(session: SparkSession | None) -> list[Finding]:
 
 
 def check_executors(session: SparkSession) -> list[Finding]:
-    """Run a small job that tells what the executors have; it also begins to warm them."""
+    """Run a small job that reports what the executors have installed; it also begins to warm them."""
     try:
         facts = inspect_executors(session, 1, {})
     except TfosError as error:
         return [Finding("executors", ok=False, found=str(error))]
-    except Exception as error:  # noqa: BLE001 - Spark has many; whichever it is, it is what is wrong
+    except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         return [Finding("executors", ok=False, found=f"{type(error).__name__}: {first}")]
     return [judge_executor(fact) for fact in facts]
 
 
 def judge_executor(fact: Mapping[str, str]) -> Finding:
-    """Judge what one executor has told."""
+    """Return the finding for one executor's report."""
     mine = _dotted(sys.version_info[:2])
     what = f"executor {fact['executor']}".rstrip()
     problems = [f"lacks {fact['missing']}"] if fact["missing"] else []
@@ -297,8 +297,8 @@ def judge_executor(fact: Mapping[str, str]) -> Finding:
 # ---- small helpers --------------------------------------------------------------------------------------------------
 
 
-def _ask(command: list[str], environ: Mapping[str, str]) -> str | None:
-    """Return all that a command says, or None if there is no such command or it hangs."""
+def _output_of(command: list[str], environ: Mapping[str, str]) -> str | None:
+    """Return the output of a command, or None if there is no such command or it hangs."""
     program = shutil.which(command[0], path=environ.get("PATH"))
     if program is None:
         return None
@@ -309,7 +309,7 @@ def _ask(command: list[str], environ: Mapping[str, str]) -> str | None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=_ASK_TIMEOUT_S,
+            timeout=_COMMAND_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -53,13 +53,13 @@ class History:
             elif isinstance(event, FeedProgressed):
                 self._record_feed(event)
             elif isinstance(event, InferenceProgressed):
-                self._feeds.note(event)
+                self._feeds.record(event)
             elif isinstance(event, MetricsReported):
                 self._record_metrics(event)
             self._changed.notify_all()
 
     def _record_feed(self, event: FeedProgressed) -> None:
-        self._feeds.note(event)
+        self._feeds.record(event)
         self._mark("feeding", event.time_s)
         if event.complete:
             self._mark("fed", event.time_s)

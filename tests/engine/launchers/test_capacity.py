@@ -1,4 +1,4 @@
-"""How many nodes a machine holds: what is read of it, and which number and words follow."""
+"""How many nodes a machine can run, and the resource that limits them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GB = 10**9
 
 @pytest.fixture
 def machine(tmp_path):
-    """A function that writes files of /proc and /sys below a folder of the test's own, and returns that."""
+    """A function that writes files of /proc and /sys below a new folder, and returns the folder."""
 
     def write(files):
         for name, text in files.items():
@@ -34,14 +34,14 @@ def machine(tmp_path):
     return write
 
 
-def test_this_machine_holds_what_people_ask_of_it():
-    fits, words = look_around().holds()
+def test_this_machine_can_run_a_usual_number_of_nodes():
+    fits, text = look_around().holds()
     assert fits >= 12
-    assert words
+    assert text
 
 
 @pytest.mark.parametrize(
-    ("room", "fits", "words"),
+    ("room", "fits", "text"),
     [
         (Room(cores=2), 2 * NODES_PER_CORE, "it has 2 cores, for at most 64 nodes each"),
         (Room(cores=1), NODES_PER_CORE, "it has 1 core, for at most 64 nodes each"),
@@ -52,18 +52,18 @@ def test_this_machine_holds_what_people_ask_of_it():
     ],
     ids=["cores", "a core", "memory", "files", "threads", "nothing is known well enough to refuse a few"],
 )
-def test_the_scarcest_thing_limits_and_is_named(room, fits, words):
+def test_the_scarcest_resource_is_the_limit_and_is_named(room, fits, text):
     count, limit = room.holds()
     assert count == fits
-    assert re.search(words, limit)
+    assert re.search(text, limit)
 
 
-def test_twelve_nodes_on_two_cores_with_24_gb_are_nothing_special():
+def test_twelve_nodes_on_two_cores_with_24_gb_are_allowed():
     fits, _ = Room(cores=2, free_bytes=20 * GB, free_files=1024 - 200, free_tasks=32_000).holds()
     assert fits > 100
 
 
-def test_memory_is_what_the_machine_can_give_swap_included(machine):
+def test_free_memory_includes_swap(machine):
     root = machine({"proc/meminfo": "MemTotal: 9000 kB\nMemAvailable:    3000 kB\nSwapFree:  1000 kB\n"})
     assert look_around(root).free_bytes == 4000 * 1024
 
@@ -107,13 +107,13 @@ def test_memory_is_what_the_machine_can_give_swap_included(machine):
     ],
     ids=["version 2", "version 1", "without a limit", "nothing is told"],
 )
-def test_limits_of_a_container_are_read_wherever_they_are_written(machine, files, free, monkeypatch):
+def test_limits_of_a_container_are_read_from_both_versions_of_control_groups(machine, files, free, monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     room = look_around(machine(files))
     assert (room.free_bytes, room.free_tasks, room.free_files) == (*free, None)
 
 
-def test_the_kernel_s_and_the_user_s_own_limits_on_threads_count(machine, monkeypatch):
+def test_limits_on_threads_of_the_kernel_and_of_the_user_count(machine, monkeypatch):
     root = machine(
         {
             "proc/loadavg": "0.1 0.2 0.3 2/700 12345\n",

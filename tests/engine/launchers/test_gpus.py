@@ -14,11 +14,11 @@ def test_visible_gpus_are_those_of_the_environment(monkeypatch, variable, gpus):
     assert visible_gpus() == gpus
 
 
-def test_without_a_wish_all_nodes_see_all_gpus():
+def test_by_default_all_nodes_see_all_gpus():
     assert share_out_gpus(None, 3) == [None, None, None]
 
 
-def test_no_gpus_can_be_wished_for(monkeypatch):
+def test_a_cluster_can_ask_for_no_gpus(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert share_out_gpus(0, 2) == [[], []]
 
@@ -28,7 +28,7 @@ def test_each_node_gets_gpus_of_its_own(monkeypatch):
     assert share_out_gpus(2, 2) == [["4", "5"], ["6", "7"]]
 
 
-def test_too_few_gpus_are_said_with_what_would_do(monkeypatch):
+def test_too_few_gpus_are_refused_with_a_number_that_works(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     with pytest.raises(ConfigError) as error:
         share_out_gpus(2, 3)

@@ -43,11 +43,11 @@ def problems_in(text, failed_hosts=()):
     ],
     ids=["packages", "version", "version without a place", "no pyarrow", "no python"],
 )
-def test_what_is_wrong_is_said_for_each_host(text, problems):
+def test_problems_are_named_by_host(text, problems):
     assert problems_in(text, failed_hosts=["a", "b"]) == problems
 
 
-def test_where_spark_names_no_host_it_is_some_executor():
+def test_without_a_host_in_spark_s_error_it_is_an_executor():
     assert problems_in("worker has different version: 3.9 than") == {
         "an executor": f"runs Python 3.9, the notebook runs {MINE}"
     }

@@ -1,4 +1,4 @@
-"""What the engine reads out of a SparkSession: its errors, its slots, whether it is there."""
+"""Queries about a SparkSession: its errors, its slots, whether it is alive."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ tfos_lab.errors.FeedError: the node's spool in /tmp cannot be written: No space 
     ],
     ids=["connect", "classic", "java", "other", "silent"],
 )
-def test_the_cause_is_a_line_that_tells_it_and_none_of_a_stack_trace(text, cause):
+def test_the_cause_is_a_line_of_the_message_and_not_of_a_stack_trace(text, cause):
     assert cause_of(ValueError(text)) == cause
 
 
-def test_what_a_task_of_ours_said_is_found_in_spark_s_error():
+def test_the_message_of_our_own_task_is_found_in_spark_s_error():
     assert own_error_text(ValueError(PYTHON)) == "the node's spool in /tmp cannot be written: No space left on device"
     assert own_error_text(ValueError("RuntimeError: tfos_lab: no agent could be started")) == (
         "no agent could be started"
@@ -89,7 +89,7 @@ def _wait_a_little(batches):
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone", "local-cluster", "connect", "local"])
-def test_a_session_tells_what_it_is(spark, spark_mode):
+def test_a_session_is_described(spark, spark_mode):
     assert spark_session.active_session() is not None
     assert spark_session.death_of(spark) is None
     assert spark_session.is_local(spark) == (spark_mode in ("local", "connect"))
@@ -101,7 +101,7 @@ def test_a_session_tells_what_it_is(spark, spark_mode):
         assert spark_session.slots_of(spark) is None
 
 
-def test_a_dead_session_says_how_it_died(new_spark):
+def test_the_reason_of_a_dead_session_is_named(new_spark):
     session = new_spark("local[1]")
     session.stop()
     assert spark_session.active_session() is None

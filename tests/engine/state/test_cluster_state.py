@@ -1,4 +1,4 @@
-"""The rules of a cluster's life, from the first reservation to the last shutdown."""
+"""The state machine of a cluster, from the first reservation to the last shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILLED = m.Outcome(kind="exited", exit_code=-9)
 
 
 class Play:
-    """A cluster state with its own clock, which remembers what the last step asked for."""
+    """A cluster state with its own clock, which keeps the instructions of the last step."""
 
     def __init__(self, **options):
         self.ranks = assign_roles(ClusterConfig(**options))
@@ -33,7 +33,7 @@ class Play:
         self.now_s = 1000.0
         self.asked = []
 
-    def hear(self, message, *, after_s=0.1):
+    def receive(self, message, *, after_s=0.1):
         self.now_s += after_s
         self.asked = self.cluster_state.handle(message, self.now_s)
         return self
@@ -44,7 +44,7 @@ class Play:
         return self
 
     def reserve(self, rank, *, address=None, pid=100):
-        return self.hear(
+        return self.receive(
             m.Reserve(
                 rank=rank,
                 host=f"host{rank}",
@@ -56,14 +56,14 @@ class Play:
         )
 
     def end(self, rank, outcome, **when):
-        return self.hear(m.Ended(rank=rank, outcome=outcome), **when)
+        return self.receive(m.Ended(rank=rank, outcome=outcome), **when)
 
     def returns(self, rank):
         return self.end(rank, m.Outcome(kind="returned", value=b"x"))
 
     def drain(self, *ranks):
         for rank in ranks:
-            self.hear(m.Drained(rank=rank))
+            self.receive(m.Drained(rank=rank))
         return self
 
     def all_reserve(self):
@@ -74,7 +74,7 @@ class Play:
     def all_run(self):
         self.all_reserve()
         for rank in range(len(self.ranks)):
-            self.hear(m.Progressed(rank=rank, state="running", pid=200 + rank))
+            self.receive(m.Progressed(rank=rank, state="running", pid=200 + rank))
         return self
 
     def states(self):
@@ -95,7 +95,7 @@ class Play:
 # ---- reservation → release → running ------------------------------------------------------------------------------
 
 
-def test_nobody_is_released_before_everybody_has_reserved():
+def test_no_node_starts_before_all_have_reserved():
     play = Play(cluster_size=3)
     play.reserve(0).reserve(2)
     assert not any(isinstance(i, StartAll) for i in play.asked)
@@ -103,7 +103,7 @@ def test_nobody_is_released_before_everybody_has_reserved():
     assert play.cluster_state.state == "reserving"
 
 
-def test_the_last_reservation_releases_all_with_every_address_in_task_order():
+def test_the_last_reservation_starts_all_nodes_with_every_address_in_task_order():
     play = Play(cluster_size=4, num_ps=1, eval_node=True)
     play.all_reserve()
     (release,) = [i for i in play.asked if isinstance(i, StartAll)]
@@ -119,10 +119,10 @@ def test_the_last_reservation_releases_all_with_every_address_in_task_order():
 
 def test_a_reservation_tells_where_the_node_is():
     play = Play(cluster_size=1)
-    play.hear(m.Reserve(rank=0, host="h", address="h:1", pid=7, executor="3", gpus=["0", "1"]))
+    play.receive(m.Reserve(rank=0, host="h", address="h:1", pid=7, executor="3", gpus=["0", "1"]))
     (view,) = play.cluster_state.views
     assert (view.host, view.executor, view.address, view.gpus, view.state) == ("h", "3", "h:1", ("0", "1"), "reserved")
-    assert view.last_beat_s == play.now_s
+    assert view.last_heartbeat_s == play.now_s
 
 
 def test_a_retried_task_replaces_the_address_of_the_lost_one():
@@ -132,7 +132,7 @@ def test_a_retried_task_replaces_the_address_of_the_lost_one():
     assert release.spec["chief"] == ["new:2"]
 
 
-def test_an_agent_that_comes_when_its_rank_has_begun_is_told_to_leave():
+def test_an_agent_whose_rank_has_already_started_has_to_leave():
     play = Play(cluster_size=2).all_run()
     play.reserve(1, address="late:1")
     assert play.sent(m.Stop) == [1]
@@ -141,7 +141,7 @@ def test_an_agent_that_comes_when_its_rank_has_begun_is_told_to_leave():
     assert play.cluster_state.state == "running"
 
 
-def test_an_agent_that_comes_after_a_stop_is_stopped_at_once():
+def test_an_agent_that_reserves_after_a_stop_is_stopped_at_once():
     play = Play(cluster_size=2)
     play.reserve(0)
     play.cluster_state.stop(play.now_s)
@@ -152,9 +152,9 @@ def test_an_agent_that_comes_after_a_stop_is_stopped_at_once():
 
 def test_the_cluster_runs_when_all_nodes_run():
     play = Play(cluster_size=2).all_reserve()
-    play.hear(m.Progressed(rank=0, state="importing")).hear(m.Progressed(rank=0, state="running", pid=5))
+    play.receive(m.Progressed(rank=0, state="importing")).receive(m.Progressed(rank=0, state="running", pid=5))
     assert play.cluster_state.state == "starting"
-    play.hear(m.Progressed(rank=1, state="running", pid=6))
+    play.receive(m.Progressed(rank=1, state="running", pid=6))
     assert play.cluster_state.state == "running"
     assert [event.state for event in play.published(StateChanged)] == ["running"]
     assert [view.pid for view in play.cluster_state.views] == [5, 6]
@@ -162,40 +162,40 @@ def test_the_cluster_runs_when_all_nodes_run():
 
 def test_a_function_that_returns_at_once_has_run_all_the_same():
     play = Play(cluster_size=2).all_reserve()
-    play.hear(m.Progressed(rank=0, state="starting")).hear(m.Progressed(rank=1, state="starting"))
+    play.receive(m.Progressed(rank=0, state="starting")).receive(m.Progressed(rank=1, state="starting"))
     play.returns(0).returns(1)
     assert "running" in [event.state for event in play.published(StateChanged)]
 
 
-def test_a_beat_is_answered():
+def test_a_heartbeat_is_acknowledged():
     play = Play(cluster_size=1).reserve(0)
-    assert play.hear(m.Heartbeat(rank=0)).sent(m.HeartbeatAck) == [0]
+    assert play.receive(m.Heartbeat(rank=0)).sent(m.HeartbeatAck) == [0]
 
 
 @pytest.mark.parametrize("rank", [-1, 2, 99])
-def test_a_message_from_no_rank_changes_nothing(rank):
+def test_a_message_from_an_unknown_rank_changes_nothing(rank):
     play = Play(cluster_size=2).all_run()
     before = play.cluster_state.views
-    assert play.hear(m.Heartbeat(rank=rank)).asked == []
+    assert play.receive(m.Heartbeat(rank=rank)).asked == []
     assert play.cluster_state.views == before
 
 
 # ---- what nodes report --------------------------------------------------------------------------------------------
 
 
-def test_metrics_add_up_to_the_latest_of_each_name():
+def test_the_latest_value_of_each_metric_is_kept():
     play = Play(cluster_size=1).all_run()
-    play.hear(m.Reported(rank=0, step=1, total_steps=10, metrics={"loss": 2.0}, time_s=5.0))
-    play.hear(m.Reported(rank=0, step=2, total_steps=None, metrics={"accuracy": 0.5}, time_s=6.0))
+    play.receive(m.Reported(rank=0, step=1, total_steps=10, metrics={"loss": 2.0}, time_s=5.0))
+    play.receive(m.Reported(rank=0, step=2, total_steps=None, metrics={"accuracy": 0.5}, time_s=6.0))
     (view,) = play.cluster_state.views
     assert (view.step, view.total_steps, view.metrics) == (2, 10, {"loss": 2.0, "accuracy": 0.5})
     (event,) = play.published(MetricsReported)
     assert (event.node, event.step, event.metrics, event.time_s) == ("chief:0", 2, {"accuracy": 0.5}, 6.0)
 
 
-def test_rows_taken_are_seen():
+def test_rows_taken_are_in_the_view():
     play = Play(cluster_size=1).all_run()
-    play.hear(m.RowsTaken(rank=0, rows=640, epoch=1))
+    play.receive(m.RowsTaken(rank=0, rows=640, epoch=1))
     assert play.cluster_state.views[0].rows == 640
 
 
@@ -231,7 +231,7 @@ def test_parameter_servers_and_the_evaluator_end_when_the_training_nodes_have_re
     assert play.cluster_state.failure is None
 
 
-def test_the_others_are_told_of_the_end_once():
+def test_the_other_nodes_are_asked_to_finish_once():
     play = Play(cluster_size=2, eval_node=True).all_run().returns(0)
     assert play.sent(m.Finish) == [0, 1]
     assert play.returns(1).sent(m.Finish) == []
@@ -248,8 +248,8 @@ def test_an_evaluator_that_returns_early_ends_nothing():
 def test_a_worker_that_only_serves_is_not_waited_for():
     play = Play(cluster_size=3, num_ps=1).all_reserve()
     for rank in (0, 2):
-        play.hear(m.Progressed(rank=rank, state="serving", pid=1))
-    play.hear(m.Progressed(rank=1, state="running", pid=2))
+        play.receive(m.Progressed(rank=rank, state="serving", pid=1))
+    play.receive(m.Progressed(rank=1, state="running", pid=2))
     assert play.cluster_state.state == "running"
     assert play.returns(1).sent(m.Finish) == [0, 1, 2]
 
@@ -257,7 +257,7 @@ def test_a_worker_that_only_serves_is_not_waited_for():
 def test_a_worker_that_begins_to_serve_after_the_chief_has_returned_does_not_hold_the_cluster():
     play = Play(cluster_size=3, num_ps=1).all_run().returns(1)
     assert play.sent(m.Finish) == []
-    assert play.hear(m.Progressed(rank=2, state="serving")).sent(m.Finish) == [0, 1, 2]
+    assert play.receive(m.Progressed(rank=2, state="serving")).sent(m.Finish) == [0, 1, 2]
 
 
 def test_a_node_that_ends_twice_ends_once():
@@ -269,7 +269,7 @@ def test_a_node_that_ends_twice_ends_once():
 # ---- failures -----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_real_error_is_convicted_at_once_and_everybody_is_stopped():
+def test_the_first_real_error_fails_the_cluster_and_all_nodes_are_stopped():
     play = Play(cluster_size=3).all_run().end(1, BOOM)
     assert play.cluster_state.state == "failed"
     assert play.cluster_state.failure == Failure("worker:0", "ValueError", "boom\nsecond line", "File x, line 1")
@@ -288,7 +288,7 @@ def test_a_failed_cluster_is_over_when_all_have_drained():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "words"),
+    ("outcome", "text"),
     [
         (m.Outcome(kind="exited", exit_code=-9), "killed (SIGKILL); the host may have run out of memory"),
         (m.Outcome(kind="exited", exit_code=-11), "ended by signal 11"),
@@ -296,20 +296,20 @@ def test_a_failed_cluster_is_over_when_all_have_drained():
         (m.Outcome(kind="exited", exit_code=1, message="no licence"), "no licence"),
     ],
 )
-def test_an_exit_says_how(outcome, words):
+def test_the_failure_tells_how_a_process_exited(outcome, text):
     play = Play(cluster_size=1).all_run().end(0, outcome)
     assert play.cluster_state.failure.kind == "Exited"
-    assert words in play.cluster_state.failure.message
+    assert text in play.cluster_state.failure.message
 
 
-def test_news_that_come_late_do_not_set_a_node_back():
+def test_late_messages_do_not_set_a_node_back():
     play = Play(cluster_size=1).all_run()
-    play.hear(m.Progressed(rank=0, state="starting", pid=77))
+    play.receive(m.Progressed(rank=0, state="starting", pid=77))
     assert (play.cluster_state.views[0].state, play.cluster_state.views[0].pid) == ("running", 77)
     assert play.cluster_state.state == "running"
 
 
-def test_an_echo_waits_for_its_cause():
+def test_an_error_that_may_be_a_consequence_waits_for_its_cause():
     play = Play(cluster_size=3).all_run().end(0, ECHO)
     assert play.cluster_state.state == "running"
     assert play.cluster_state.failure is None
@@ -318,7 +318,7 @@ def test_an_echo_waits_for_its_cause():
     assert play.cluster_state.consequences == {"chief:0": "UnavailableError: Collective aborted"}
 
 
-def test_an_echo_without_a_cause_is_the_cause_in_the_end():
+def test_a_consequence_without_a_cause_becomes_the_cause():
     play = Play(cluster_size=2).all_run().end(0, ECHO)
     play.wait(CONSEQUENCE_PATIENCE_S / 2)
     assert play.cluster_state.failure is None
@@ -328,7 +328,7 @@ def test_an_echo_without_a_cause_is_the_cause_in_the_end():
 
 
 @pytest.mark.parametrize("cause", ["killed", "lost", "echo"])
-def test_where_another_generation_may_follow_a_node_that_is_gone_ends_only_this_one(cause):
+def test_if_restarts_are_left_a_lost_node_ends_this_generation_only(cause):
     play = Play(cluster_size=2, restarts=1).all_run()
     if cause == "killed":
         play.end(1, KILLED)
@@ -361,13 +361,13 @@ def test_a_restart_can_be_stopped_before_and_after_the_nodes_have_left():
     assert play.cluster_state.abandon(play.now_s) == []
 
 
-def test_when_all_nodes_echo_the_last_one_is_not_waited_out():
+def test_consequences_on_all_nodes_fail_the_cluster_without_waiting():
     play = Play(cluster_size=2).all_run().end(0, ECHO).end(1, ECHO)
     assert play.cluster_state.state == "failed"
     assert len(play.cluster_state.consequences) == 1
 
 
-def test_nodes_are_told_why_they_are_stopped_if_the_cluster_has_failed():
+def test_stop_messages_of_a_failed_cluster_hold_the_reason():
     def reasons(play):
         return {message.message.reason for message in play.asked if isinstance(getattr(message, "message", 0), m.Stop)}
 
@@ -375,7 +375,7 @@ def test_nodes_are_told_why_they_are_stopped_if_the_cluster_has_failed():
     assert reasons(Play(cluster_size=2, restarts=1).all_run().end(0, KILLED)) == {""}
 
 
-def test_echoes_after_the_cause_are_consequences():
+def test_errors_after_the_cause_are_listed_as_consequences():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, ECHO).end(2, ECHO)
     assert play.cluster_state.consequences == dict.fromkeys(
         ["worker:0", "worker:1"], "UnavailableError: Collective aborted"
@@ -389,7 +389,7 @@ def test_the_same_error_on_other_nodes_is_one_error():
     assert list(play.cluster_state.consequences) == ["worker:1"]
 
 
-def test_the_launcher_s_failure_ends_a_cluster_of_which_nobody_came():
+def test_the_launcher_s_failure_ends_a_cluster_without_reservations():
     play = Play(cluster_size=2)
     play.asked = play.cluster_state.fail(Failure("launcher", "LaunchFailed", "no executors"), play.now_s)
     assert play.cluster_state.state == "failed"
@@ -417,7 +417,7 @@ def test_stop_ends_all_nodes_and_the_cluster_is_stopped_when_they_have_drained()
     assert play.cluster_state.failure is None
 
 
-def test_stop_before_anybody_came_is_over_at_once():
+def test_stop_before_any_reservation_takes_effect_at_once():
     play = Play(cluster_size=2)
     play.asked = play.cluster_state.stop(play.now_s)
     assert play.is_over
@@ -451,37 +451,37 @@ def test_stop_of_a_finishing_cluster_leaves_it_done():
 def test_a_silent_node_is_lost_and_named_with_its_host():
     play = Play(cluster_size=2).all_run()
     for _ in range(int(LOST_AFTER_S) + 1):
-        play.hear(m.Heartbeat(rank=0), after_s=1.0).wait(0)
+        play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
     assert play.states()["worker:0"] == "lost"
     failure = play.cluster_state.failure
     assert (failure.node, failure.kind) == ("worker:0", "Lost")
     assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 16 s"
 
 
-def test_a_node_that_beats_is_not_lost():
+def test_a_node_that_sends_heartbeats_is_not_lost():
     play = Play(cluster_size=1).all_run()
     for _ in range(40):
-        play.hear(m.Heartbeat(rank=0), after_s=1.0).wait(0)
+        play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
     assert play.cluster_state.state == "running"
 
 
-def test_a_driver_that_was_asleep_has_lost_nobody():
+def test_no_node_is_lost_because_the_driver_was_suspended():
     play = Play(cluster_size=2).all_run().wait(0.2).wait(3600.0)
     assert play.cluster_state.state == "running"
     for _ in range(int(LOST_AFTER_S) + 1):
-        play.hear(m.Heartbeat(rank=0), after_s=1.0).wait(0)
+        play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
     assert play.states()["worker:0"] == "lost"
 
 
-def test_a_node_that_never_came_is_missing_and_not_lost():
+def test_a_node_that_never_reserved_is_missing_and_not_lost():
     play = Play(cluster_size=2).reserve(0)
     for _ in range(40):
-        play.hear(m.Heartbeat(rank=0), after_s=1.0).wait(0)
+        play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
     assert play.cluster_state.missing == ["worker:0"]
     assert play.states()["worker:0"] == "waiting"
 
 
-def test_what_the_launcher_saw_go_is_lost_at_once():
+def test_a_node_that_the_launcher_reports_as_gone_is_lost_at_once():
     play = Play(cluster_size=2).all_run()
     play.asked = play.cluster_state.lose(1, "its agent ended with code -9", play.now_s)
     assert play.cluster_state.failure.message.endswith("is gone: its agent ended with code -9")
@@ -490,14 +490,14 @@ def test_what_the_launcher_saw_go_is_lost_at_once():
     assert play.cluster_state.lose(1, "again", play.now_s) == []
 
 
-def test_nobody_waits_for_a_lost_node_to_drain():
+def test_a_lost_node_does_not_have_to_drain():
     play = Play(cluster_size=2).all_run()
     play.cluster_state.lose(1, "gone", play.now_s)
     assert play.drain(0).is_over
     assert play.cluster_state.state == "failed"
 
 
-def test_an_agent_that_goes_after_it_has_drained_is_no_loss():
+def test_an_agent_that_ends_after_it_has_drained_is_not_lost():
     play = Play(cluster_size=2).all_run().returns(0).returns(1).drain(0)
     assert play.cluster_state.lose(0, "its agent ended with code 0", play.now_s) == []
     assert play.states()["chief:0"] == "done"
@@ -510,7 +510,7 @@ def test_a_loss_while_the_cluster_finishes_is_no_failure():
     assert play.cluster_state.failure is None
 
 
-def test_nodes_that_do_not_drain_are_given_up_in_the_end():
+def test_nodes_that_do_not_drain_are_given_up_after_a_time():
     play = Play(cluster_size=1).all_run()
     play.cluster_state.stop(play.now_s)
     play.wait(GRACE_S + DRAIN_TIMEOUT_S - 0.5)
@@ -527,35 +527,35 @@ def piece(rank=0):
     return m.FilePiece(rank, "output", 1, "model.keras", 0, b"x")
 
 
-def test_a_node_that_brings_files_takes_as_long_as_they_come():
+def test_a_node_may_send_files_for_as_long_as_they_arrive():
     play = Play(cluster_size=1).all_run().returns(0)
     for _ in range(5):
-        play.hear(piece(), after_s=DRAIN_TIMEOUT_S)
+        play.receive(piece(), after_s=DRAIN_TIMEOUT_S)
         assert not play.wait(GRACE_S).is_over
     assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
     assert play.cluster_state.state == "done"
 
 
 def lost_while_it_brings(rank=0):
-    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(rank=rank, place="/tmp/there"))
+    play = Play(cluster_size=2).all_run().receive(m.OutputOpened(rank=rank, place="/tmp/there"))
     play.asked = play.cluster_state.lose(rank, "Spark has ended its task", play.now_s)
     return play
 
 
-def test_a_lost_node_may_yet_bring_its_output():
+def test_a_lost_node_may_still_send_its_output():
     play = lost_while_it_brings()
     assert (play.cluster_state.state, play.sent(m.Shutdown)) == ("failed", [])
     assert 0 in play.sent(m.Stop)
     assert not play.drain(1).is_over
     assert not play.wait(FAREWELL_S - 1.0).is_over
-    assert not play.hear(piece()).wait(FAREWELL_S - 1.0).is_over
+    assert not play.receive(piece()).wait(FAREWELL_S - 1.0).is_over
     play.end(0, m.Outcome(kind="stopped"))
     assert play.states()["chief:0"] == "lost"
-    assert play.hear(m.OutputSent(rank=0)).is_over
+    assert play.receive(m.OutputSent(rank=0)).is_over
     assert play.sent(m.Shutdown) == [0]
 
 
-def test_a_lost_node_that_brings_nothing_is_not_waited_for_long():
+def test_a_lost_node_without_output_is_not_waited_for_long():
     play = lost_while_it_brings().drain(1)
     assert play.wait(FAREWELL_S + 0.5).is_over
     assert play.sent(m.Shutdown) == [0]
@@ -563,13 +563,13 @@ def test_a_lost_node_that_brings_nothing_is_not_waited_for_long():
 
 
 def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():
-    play = Play(cluster_size=2).all_run().hear(m.OutputOpened(rank=0))
+    play = Play(cluster_size=2).all_run().receive(m.OutputOpened(rank=0))
     play.asked = play.cluster_state.lose(0, "gone", play.now_s)
     assert play.sent(m.Shutdown) == [0]
     assert play.drain(1).is_over
 
 
-def test_nobody_is_waited_for_when_that_is_given_up():
+def test_giving_up_ends_the_wait_for_all_nodes():
     play = lost_while_it_brings()
     play.asked = play.cluster_state.give_up(play.now_s)
     assert play.is_over

@@ -1,4 +1,4 @@
-"""What is shown of rows: one view for each call, whatever it consists of."""
+"""The progress of rows: one view for each call of `train` or `inference`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fed(rows, at_s, *, feed=0, source=0, stream=False, complete=False, **fields)
 def views(*events):
     made = FeedViews(100.0)
     for event in events:
-        made.note(event)
+        made.record(event)
     return made.views
 
 
@@ -52,7 +52,7 @@ def test_a_stream_is_the_sum_of_its_micro_batches():
     assert (view.rows, view.micro_batches) == ({"chief:0": 7}, 2), "what was dropped in the middle does not count"
 
 
-def test_all_kinds_stand_side_by_side_each_with_its_own_numbers():
+def test_feeds_streams_and_inferences_are_numbered_separately():
     shown = views(
         fed(1, 1.0, source=0, stream=True),
         fed(2, 2.0, source=1, complete=True),

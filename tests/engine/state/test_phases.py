@@ -1,4 +1,4 @@
-"""Where the seconds went."""
+"""The timeline of a cluster."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_each_mark_ends_the_span_of_its_name() -> None:
     ]
 
 
-def test_what_goes_on_is_open() -> None:
+def test_a_span_that_goes_on_is_open() -> None:
     view = seen("launching")
     assert rounded(spans_of(view, view.started_s + 2)) == [("launch", 0, 2, True)]
     view = seen("running", launched=0.1, reserved=0.2, running=1.0)
     assert rounded(spans_of(view, view.started_s + 2))[-1] == ("run", 1.0, 2, True)
 
 
-def test_a_cluster_that_failed_early_says_in_what() -> None:
+def test_a_cluster_that_failed_early_shows_the_phase_in_which_it_did() -> None:
     assert rounded(spans_of(seen("failed", 5.0, launched=0.1, done=5.0)))[-1] == ("reserve", 0.1, 5.0, False)
 
 
@@ -85,7 +85,7 @@ def test_a_feed_has_a_track_of_its_own() -> None:
     assert feeds_of(fed("failed", FeedView(started_s=1.5), ended_after_s=9.0)) == [("feed", 1.5, 9, False)]
 
 
-def test_feeds_streams_and_inferences_that_overlap_are_told_apart() -> None:
+def test_overlapping_feeds_streams_and_inferences_have_names_and_tracks() -> None:
     first, second = FeedView(started_s=1.0, ended_s=2.0), FeedView(number=1, started_s=1.5)
     answers = FeedView(kind="inference", started_s=1.2, ended_s=1.8)
     stream = FeedView(kind="stream", started_s=1.4)

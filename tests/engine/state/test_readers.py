@@ -1,4 +1,4 @@
-"""Who reads the rows of a cluster, and what is said of those that were left."""
+"""Which nodes read the rows of a cluster, and the report of unread rows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def serves(rank):
     return m.Progressed(rank=rank, state="serving")
 
 
-def test_where_all_train_alike_all_are_taken_to_read():
+def test_without_parameter_servers_all_training_nodes_read():
     readers = Readers(NAMES, all_read=True)
     assert readers.undecided(()) == []
     assert readers.ranks == [1, 2, 3]
 
 
-def test_beside_parameter_servers_each_node_is_waited_for(readers):
+def test_with_parameter_servers_each_node_has_to_ask_or_serve(readers):
     assert readers.undecided(()) == ["chief:0", "worker:0", "worker:1"]
     readers.handle(m.RowsWanted(rank=1))
     readers.handle(serves(2))
@@ -37,13 +37,13 @@ def test_beside_parameter_servers_each_node_is_waited_for(readers):
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1)])
-def test_nodes_that_serve_read_nothing_whoever_says_so_first(readers, order):
+def test_nodes_that_serve_read_nothing_in_whatever_order_messages_arrive(readers, order):
     for rank in order:
         readers.handle(m.RowsWanted(rank=rank) if rank == 1 else serves(rank))
     assert readers.ranks == [1]
 
 
-def test_a_parameter_server_that_serves_is_none_of_the_readers_business(readers):
+def test_a_parameter_server_that_serves_does_not_change_the_readers(readers):
     readers.handle(serves(0))
     assert readers.ranks == [1, 2, 3]
 
@@ -58,27 +58,27 @@ def unread(epochs, **read):
     return readers.unread(0, epochs, dict.fromkeys(NAMES, 10), NOW_S)
 
 
-def test_what_was_read_as_often_as_asked_is_no_news():
+def test_rows_that_were_read_in_all_epochs_are_not_reported():
     assert unread(2, chief_0=(2, 20), worker_0=(3, 30), worker_1=(2, 16)) is None
 
 
-def test_rows_whose_last_step_nobody_knew_to_be_the_last_are_read_all_the_same():
+def test_a_last_step_that_was_not_known_to_be_the_last_counts_as_read():
     assert unread(1, chief_0=(0, 10), worker_0=(1, 10), worker_1=(1, 10)) is None
 
 
-def test_epochs_that_nobody_read_are_told_by_node():
+def test_unread_epochs_are_reported_by_node():
     left = unread(2, chief_0=(1, 10), worker_0=(1, 10), worker_1=(2, 20))
     assert (left.epochs_read, left.rows_taken) == ({"chief:0": 1, "worker:0": 1}, {"chief:0": 10, "worker:0": 10})
-    words = unread_text(left)
-    assert words.startswith(
+    text = unread_text(left)
+    assert text.startswith(
         "rows were left unread: chief:0, worker:0 read 1 of 2 epochs. To train on all of them, read "
     )
-    assert "ctx.stop_feed()" in words
+    assert "ctx.stop_feed()" in text
 
 
-def test_rows_that_nobody_read_are_told_by_node():
-    words = unread_text(unread(1, chief_0=(0, 4), worker_0=(1, 10)))
-    assert "unread: chief:0 read 4 of 10 rows; worker:1 read none of its rows. " in words
+def test_unread_rows_are_reported_by_node():
+    text = unread_text(unread(1, chief_0=(0, 4), worker_0=(1, 10)))
+    assert "unread: chief:0 read 4 of 10 rows; worker:1 read none of its rows. " in text
 
 
 def test_a_node_without_rows_has_left_none():

@@ -1,7 +1,7 @@
-"""How many nodes this machine has room for: memory, cores, open files, processes.
+"""How many nodes this machine can run: memory, cores, open files, processes.
 
-More nodes than cores are fine, and usual on a laptop. What is refused is a number that would exhaust the machine,
-before a single process is made.
+More nodes than cores are fine, and usual on a laptop. A number that would exhaust the machine is refused before the
+first process is started.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pathlib import Path
 
 from tfos_lab.errors import NotEnoughRoom
 
-# What a node takes that has begun to compute with TensorFlow: its agent and its child (seen: 117 MB, 116 threads on 2
-# cores). One that does not holds a tenth of it.
+# What the agent and the child of a node need once it computes with TensorFlow (measured: 117 MB and 116 threads on 2
+# cores). Without TensorFlow it is a tenth of that.
 NODE_BYTES = 110_000_000
 NODE_TASKS = 110
-# What it takes of the notebook's own open files: a connection that holds it, one that it talks on, its log.
+# Files that the notebook holds open for a node: two connections and its log.
 NODE_FILES = 3
-# Agents beat once a second and children share the rest: beyond this, nodes are taken for lost rather than trained.
+# Agents send heartbeats once a second, and children share the rest; with more nodes, some would be taken for lost.
 NODES_PER_CORE = 64
 # Kept free for the notebook itself.
 SPARE_FILES = 64
-# So many nodes are never refused: what a machine has left is known only roughly.
+# So many nodes are never refused: free resources are known only roughly.
 ALWAYS = 4
 
 _UNLIMITED_BYTES = 1 << 60
@@ -36,7 +36,7 @@ _MEMORY_V2 = ("memory.max", "memory.current")
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What there is; None for what this machine does not tell."""
+    """The free resources of a machine; None for those that it does not report."""
 
     cores: int
     free_bytes: int | None = None
@@ -44,37 +44,37 @@ class Room:
     free_tasks: int | None = None
 
     def holds(self) -> tuple[int, str]:
-        """Return how many nodes there is room for, and in words what limits them."""
+        """Return how many nodes can run, and a sentence on what limits them."""
         limits = [
             (NODES_PER_CORE * self.cores, f"it has {_cores(self.cores)}, for at most {NODES_PER_CORE} nodes each")
         ]
         if self.free_bytes is not None:
             free = f"{self.free_bytes / 1e9:.1f} GB are free"
-            words = f"a node that trains takes {NODE_BYTES / 1e6:.0f} MB and more, and {free}"
-            limits.append((self.free_bytes // NODE_BYTES, words))
+            text = f"a node that trains takes {NODE_BYTES / 1e6:.0f} MB and more, and {free}"
+            limits.append((self.free_bytes // NODE_BYTES, text))
         if self.free_tasks is not None:
-            words = f"a node that trains takes {NODE_TASKS} threads, and {self.free_tasks:,} more may be started"
-            limits.append((self.free_tasks // NODE_TASKS, words))
+            text = f"a node that trains takes {NODE_TASKS} threads, and {self.free_tasks:,} more may be started"
+            limits.append((self.free_tasks // NODE_TASKS, text))
         if self.free_files is not None:
-            words = (
+            text = (
                 f"a node takes {NODE_FILES} open files of this process, which may open {self.free_files:,} more "
                 "(ulimit -n)"
             )
-            limits.append(((self.free_files - SPARE_FILES) // NODE_FILES, words))
-        count, words = min(limits)
-        return max(count, ALWAYS), words
+            limits.append(((self.free_files - SPARE_FILES) // NODE_FILES, text))
+        count, text = min(limits)
+        return max(count, ALWAYS), text
 
 
 def require_room(nodes: int) -> None:
-    """Raise `NotEnoughRoom` where this machine cannot hold so many nodes."""
+    """Raise `NotEnoughRoom` if this machine cannot run so many nodes."""
     if nodes > ALWAYS:
-        fits, words = look_around().holds()
+        fits, limit = look_around().holds()
         if nodes > fits:
-            raise NotEnoughRoom(wanted=nodes, fits=fits, limit=words)
+            raise NotEnoughRoom(wanted=nodes, fits=fits, limit=limit)
 
 
 def look_around(root: Path = Path("/")) -> Room:
-    """Return what is free on this machine, or in the container that this process runs in; ``root`` is for tests."""
+    """Return what is free on this machine, or in the container of this process; ``root`` is for tests."""
     return Room(
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         free_bytes=min([*_free_memory(root), *_left_in_groups(root, "memory", _MEMORY_V1, _MEMORY_V2)], default=None),
@@ -88,10 +88,10 @@ def _cores(count: int) -> str:
 
 
 def _free_memory(root: Path) -> Iterator[int]:
-    """Yield what the whole machine has left, swap included."""
+    """Yield the free memory of the whole machine, swap included."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
-        sizes = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines}
+        sizes = {fields[0].rstrip(":"): int(fields[1]) * 1024 for fields in lines}
         yield sizes["MemAvailable"] + sizes.get("SwapFree", 0)
 
 
@@ -104,7 +104,7 @@ def _free_files(root: Path) -> int | None:
 
 
 def _free_tasks(root: Path) -> Iterator[int]:
-    """Yield how many processes and threads the kernel, and the user's own limit, leave."""
+    """Yield how many more processes and threads the kernel and the user's limit allow."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         there = int((root / "proc/loadavg").read_text().split()[3].partition("/")[2])
         for name in ("pid_max", "threads-max"):
@@ -115,7 +115,7 @@ def _free_tasks(root: Path) -> Iterator[int]:
 
 
 def _binds_user() -> bool:
-    """Whether the user's limit on processes holds for this one; root has none."""
+    """Whether the user's limit on processes applies; root has none."""
     return os.geteuid() != 0
 
 
@@ -127,7 +127,7 @@ def _threads_of_user(root: Path) -> Iterator[int]:
 
 
 def _left_in_groups(root: Path, controller: str, v1: tuple[str, str], v2: tuple[str, str]) -> Iterator[int]:
-    """Yield what each control group that this process is in leaves of its limit, if it has one."""
+    """Yield what is left of the limit of each control group of this process that has one."""
     with contextlib.suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -138,7 +138,7 @@ def _left_in_groups(root: Path, controller: str, v1: tuple[str, str], v2: tuple[
 
 
 def _left(mount: Path, path: str, names: tuple[str, str]) -> Iterator[int]:
-    """Yield what is left here and in the groups around; within a container, the mount is the group itself."""
+    """Yield what is left in this group and its parents; within a container, the mount is the group itself."""
     folder = mount / path.strip("/")
     for group in (folder, *folder.parents):
         with contextlib.suppress(OSError, ValueError):
@@ -150,7 +150,7 @@ def _left(mount: Path, path: str, names: tuple[str, str]) -> Iterator[int]:
 
 
 def _reclaimable(group: Path) -> int:
-    """Return what of a group's memory is files that nobody needs just now."""
+    """Return how much of a group's memory is page cache that can be reclaimed."""
     with contextlib.suppress(OSError, ValueError):
         for line in (group / "memory.stat").read_text().splitlines():
             name, _, size = line.partition(" ")

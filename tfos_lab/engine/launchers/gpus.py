@@ -1,4 +1,4 @@
-"""Which of this machine's GPUs each local node gets."""
+"""Divides this machine's GPUs among local nodes."""
 
 from __future__ import annotations
 

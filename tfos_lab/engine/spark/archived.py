@@ -1,4 +1,4 @@
-"""Work of tfos_lab as functions for Spark's `mapInArrow`, which bring its code along (see `core.code_archive`)."""
+"""Functions for Spark's `mapInArrow` that carry the code of tfos_lab along (see `core.code_archive`)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def make_task(work_module: str, work_name: str, *arguments: Any) -> Callable[[Iterator[pa.RecordBatch]], Any]:
-    """Return a function for `mapInArrow` that unpacks tfos_lab on the executor and calls a function of it there.
+    """Return a function for `mapInArrow` that unpacks tfos_lab on the executor and calls one of its functions.
 
-    The work is called as ``work(batches, *arguments)`` and yields Arrow record batches.
+    That function is called as ``work(batches, *arguments)`` and yields Arrow record batches.
     """
     find = make_finder()
 
-    # Spark pickles this function by value: it may mention nothing of ours.
+    # Spark pickles this function by value, so it must not refer to anything of this package.
     def task(batches: Any) -> Any:
         yield from find(work_module, work_name)(batches, *arguments)
 

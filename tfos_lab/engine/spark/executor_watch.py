@@ -1,7 +1,7 @@
-"""Watches the executors that nodes live on: Spark may take one back, and says why only if it is asked.
+"""Watches the executors of a cluster's nodes: Spark may remove one, and does not report why unless it is asked.
 
-While a node's task runs, Spark's job fails with its executor. A node that has given its slot back is in none of
-Spark's books any more, and neither is a task that Spark quietly starts once more.
+While a node's task runs, Spark's job fails with its executor. When a node has given its slot back, Spark no longer
+knows of it, and nothing fails.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _POLL_S = 1.0
-# Spark may hear of an executor's end after the node; other nodes' echoes of it are taken for a cause soon after.
-_TOLD_S = 1.0
-_ASK_S = 0.05
-# What Spark says of executors that it has ended itself.
-_TAKEN_BACK = "killed by driver"
+# Spark may notice an executor's end later than the node. The errors that it causes on other nodes wait a little longer.
+_REASON_TIMEOUT_S = 1.0
+_REASON_POLL_S = 0.05
+# Spark's reason for executors that it has ended itself.
+_KILLED_BY_DRIVER = "killed by driver"
 _IDLE_TIMEOUT = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
-_NOT_TOLD = (
+_REASON_UNKNOWN = (
     "its executor has ended. Whether it failed, or Spark took it back, Spark Connect does not tell: see the server's "
     f"log, and leave {_IDLE_TIMEOUT} there at its default"
 )
 
 
 class ExecutorWatch(threading.Thread):
-    """Tells when an executor is gone that has nodes on it (``tfos-executors-<cluster>``).
+    """Reports executors with nodes on them that have gone (``tfos-executors-<cluster>``).
 
     Parameters
     ----------
     cluster_id : str
         For the thread's name.
     spark : SparkSession
-        Whose executors they are; through Spark Connect, only the nodes themselves tell.
+        Whose executors they are. Spark Connect does not list them; there the nodes' own reports count.
     executors : callable
         Returns the executors that nodes live on, by Spark's identifiers.
     lose : callable
-        Called with an executor that is gone, and why.
+        Called with an executor that has gone, and why.
     """
 
     def __init__(
@@ -58,52 +58,52 @@ class ExecutorWatch(threading.Thread):
         self._spark = spark
         self._executors = executors
         self._lose = lose
-        self._woken = threading.Event()
+        self._wake = threading.Event()
         self._closed = False
-        self._heard: deque[str] = deque()
+        self._reports: deque[str] = deque()
         self._seen: set[str] = set()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def on_executor_end(self, executor: str) -> None:
-        """A node has seen its executor end; safe from any thread."""
-        self._heard.append(executor)
-        self._woken.set()
+        """Handle a node's report that its executor has ended; safe from any thread."""
+        self._reports.append(executor)
+        self._wake.set()
 
     def close(self) -> None:
-        """End the thread; it is not waited for, as Spark may be slow to answer."""
+        """End the thread, without waiting for it: Spark may be slow to answer."""
         self._closed = True
-        self._woken.set()
+        self._wake.set()
 
     def run(self) -> None:
-        """Look after the executors until the watch is closed."""
+        """Watch until `close` is called."""
         while not self._closed:
             for executor in self._gone():
                 why = self._why(executor)
                 if not self._closed:
                     self._lose(executor, why)
-            self._woken.wait(_POLL_S)
-            self._woken.clear()
+            self._wake.wait(_POLL_S)
+            self._wake.clear()
 
     def _gone(self) -> set[str]:
-        """Return executors that are gone and have not been told of."""
+        """Return executors that have gone and have not been reported yet."""
         gone = set()
-        while self._heard:
-            gone.add(self._heard.popleft())
+        while self._reports:
+            gone.add(self._reports.popleft())
         known = executors_of(self._spark)
         if known is not None:
             ours = self._executors()
-            gone |= (ours & self._seen) - known | (ours & executors_taken_back(self._spark))
+            gone |= (ours & self._seen) - known | (ours & executors_being_removed(self._spark))
             self._seen |= ours & known
-        gone -= self._told
-        self._told |= gone
+        gone -= self._reported
+        self._reported |= gone
         return gone
 
     def _why(self, executor: str) -> str:
         if is_connect(self._spark):
-            return _NOT_TOLD
-        deadline = time.monotonic() + _TOLD_S
+            return _REASON_UNKNOWN
+        deadline = time.monotonic() + _REASON_TIMEOUT_S
         while (reason := removal_of(self._spark, executor)) is None and time.monotonic() < deadline:
-            time.sleep(_ASK_S)
+            time.sleep(_REASON_POLL_S)
         if reason is None:
             return "its executor has ended, and Spark does not say why"
         timeout = spark_session.conf(self._spark, _IDLE_TIMEOUT)
@@ -111,7 +111,7 @@ class ExecutorWatch(threading.Thread):
 
 
 def executors_of(spark: SparkSession) -> set[str] | None:
-    """Return the executors that Spark has now; None where it does not tell."""
+    """Return the executors that Spark has now; None if it does not list them."""
     with contextlib.suppress(Exception):  # the session may be gone
         if not is_connect(spark):
             scheduler = spark.sparkContext._jsc.sc().taskScheduler()  # noqa: SLF001 - it has no Python name
@@ -120,10 +120,10 @@ def executors_of(spark: SparkSession) -> set[str] | None:
     return None
 
 
-def executors_taken_back(spark: SparkSession) -> set[str]:
-    """Return the executors that dynamic allocation is taking back; Spark counts them as its own until they have ended.
+def executors_being_removed(spark: SparkSession) -> set[str]:
+    """Return the executors that dynamic allocation is removing; Spark lists them until they have ended.
 
-    A standalone cluster tells of their end only after some seconds.
+    A standalone cluster reports their end only after some seconds.
     """
     with contextlib.suppress(Exception):  # the session may be gone
         manager = spark.sparkContext._jsc.sc().executorAllocationManager()  # noqa: SLF001 - it has no Python name
@@ -138,9 +138,9 @@ def _strings(iterator: Any) -> Iterator[str]:
 
 
 def removal_of(spark: SparkSession, executor: str) -> str | None:
-    """Return why Spark has removed an executor, or does so now; None if it does not say."""
-    if executor in executors_taken_back(spark):
-        return f"Executor {_TAKEN_BACK}"
+    """Return why Spark has removed or is removing an executor; None if it does not say."""
+    if executor in executors_being_removed(spark):
+        return f"Executor {_KILLED_BY_DRIVER}"
     with contextlib.suppress(Exception):  # the session may be gone
         summaries = spark.sparkContext._jsc.sc().statusStore().executorList(False)  # noqa: FBT003, SLF001 - no Python name
         for index in range(summaries.size()):
@@ -151,17 +151,17 @@ def removal_of(spark: SparkSession, executor: str) -> str | None:
 
 
 def removal_text(reason: str, idle_timeout: str) -> str:
-    """Say why Spark has removed an executor.
+    """Return a sentence on why Spark has removed an executor.
 
     Parameters
     ----------
     reason : str
-        Spark's own words.
+        The reason as Spark gives it.
     idle_timeout : str
-        After what time Spark takes executors back that hold nodes; empty where it does not take any.
+        After what time Spark removes idle executors that hold nodes; empty without dynamic allocation.
     """
     reason = reason.strip().rstrip(".")
-    if _TAKEN_BACK not in reason:
+    if _KILLED_BY_DRIVER not in reason:
         return f"Spark has lost its executor: {reason}"
     taken = f"Spark took its executor back ({reason})"
     if not idle_timeout:

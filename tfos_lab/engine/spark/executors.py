@@ -1,4 +1,4 @@
-"""Looks at the executors before nodes are sent there: which packages and which Python they have, named per host."""
+"""Checks executors before nodes are launched on them: their Python version and packages, by host."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MIS
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _MISSING = re.compile(re.escape(MISSING_MARK) + r"(.+?) \(host ([^,]+),")
 
-# Applications whose executors were looked at, with the modes that were warmed there.
+# Applications whose executors were checked, with the environments that were warmed there.
 _checked: set[tuple[str, str]] = set()
 
 
 def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = "") -> None:
-    """Look at the executors once per application and environment, and begin to warm them.
+    """Check the executors once per application and environment, and begin to warm them.
 
-    The Spark job that does it can be cancelled by its ``tag``.
+    The Spark job for this can be cancelled by its ``tag``.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], 
 def inspect_executors(
     spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = ""
 ) -> list[dict[str, str]]:
-    """Run a small task on, most likely, all executors; returns the facts of `inspect_and_warm`, one for each.
+    """Run a small task on (most likely) all executors; returns the facts of `inspect_and_warm`, one dict for each.
 
     Raises
     ------
@@ -77,19 +77,19 @@ def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> Exec
     Parameters
     ----------
     error : Exception
-        What a job with a task of ours raised.
+        The error of a job that runs one of our tasks.
     failed_hosts : callable
         Returns the hosts whose tasks failed; Spark's error does not always name them.
     """
     text = str(error)
-    lacking = _MISSING.search(text)
-    if lacking is not None:
-        return ExecutorMismatch(problems={lacking[2]: f"lacks {lacking[1]}"})
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return ExecutorMismatch(problems={missing[2]: f"lacks {missing[1]}"})
     what = _wrong_python(text)
     if what is None:
         return None
-    place = _LOST_TASK.search(text)
-    hosts = [place[1]] if place else failed_hosts() or ["an executor"]
+    lost_task = _LOST_TASK.search(text)
+    hosts = [lost_task[1]] if lost_task else failed_hosts() or ["an executor"]
     return ExecutorMismatch(problems=dict.fromkeys(hosts, what))
 
 

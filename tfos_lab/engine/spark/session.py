@@ -1,4 +1,4 @@
-"""What the engine must know of a SparkSession, classic or Connect: is it alive, where is it, what slots are free."""
+"""Queries about a SparkSession, classic or Connect: whether it is alive, where it runs, which task slots are free."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def active_session() -> SparkSession | None:
-    """Return the session of this process, if there is one and it lives; never starts or imports anything for that."""
+    """Return the live session of this process, if there is one; never starts or imports anything for that."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def death_of(spark: SparkSession) -> str | None:
             return "the Spark Connect session was stopped"
         try:
             _ = spark.version
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody answers
+        except Exception as error:  # noqa: BLE001 - any error means that nobody answers
             return f"the Spark Connect server does not answer ({type(error).__name__})"
         return None
     context = spark.sparkContext
@@ -51,7 +51,7 @@ def death_of(spark: SparkSession) -> str | None:
         return "the SparkSession was stopped"
     try:
         stopped = java_context.sc().isStopped()
-    except Exception as error:  # noqa: BLE001 - whatever it is, nobody answers
+    except Exception as error:  # noqa: BLE001 - any error means that nobody answers
         return f"the SparkSession's JVM does not answer ({type(error).__name__})"
     return "the SparkSession was stopped" if stopped else None
 
@@ -81,12 +81,12 @@ def is_local(spark: SparkSession) -> bool:
 
 
 def owner_of(spark: SparkSession) -> str:
-    """Return whose the executors' fork servers are: the Spark application."""
+    """Return the owner of the executors' fork servers: the Spark application."""
     return conf(spark, "spark.app.id") or str(getattr(spark, "session_id", "spark"))
 
 
 def driver_hosts(spark: SparkSession) -> tuple[str, str]:
-    """Return where the kernel listens, and by which name executors reach it: Spark's own choice of addresses."""
+    """Return the address that the kernel listens on, and the one that executors connect to, as Spark chose them."""
     if is_connect(spark):
         client = spark._client  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that knows its host
         host = str(getattr(client, "host", "127.0.0.1"))
@@ -97,19 +97,19 @@ def driver_hosts(spark: SparkSession) -> tuple[str, str]:
     return conf(spark, "spark.driver.bindAddress", public), public
 
 
-# A session's executors have come when their number has not changed for a while; at its beginning there may be none.
+# A new session may have no executors yet; they are complete when their number has not changed for a while.
 _NEW_SESSION_S = 20.0
 _SETTLED_S = 2.0
 _LEAVING_S = 3.0
 _POLL_S = 0.05
-# What a task of ours says, and words of lines that tell a cause.
+# Marks of our own tasks' errors, and words of lines that name a cause.
 _OWN_ERROR = ("FeedError: ", "tfos_lab: ")
-# How a line of a traceback begins that shows our source, not our words.
+# A traceback line that begins so is source code, not the message.
 _SOURCE = "raise "
-_TELLING = ("Error", "Exception", "Failure")
+_CAUSE_WORDS = ("Error", "Exception", "Failure")
 _MAX_CAUSE = 1000
-# Spark's books of tasks are a little behind the job's end.
-_TOLD_S = 1.0
+# Spark's records of tasks are a little behind the job's end.
+_RECORDS_TIMEOUT_S = 1.0
 _MAX_TASKS = 1000
 
 
@@ -122,13 +122,13 @@ class Slots:
 
 
 def slots_of(spark: SparkSession) -> Slots | None:
-    """Return how many tasks can run at once and how many more could begin now; None where Spark does not tell."""
+    """Return how many tasks can run at once and how many more could start now; None if Spark does not tell."""
     if is_connect(spark):
         return None
     scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
     profile = scala.resourceProfileManager().defaultResourceProfile()
     total = int(scala.maxNumConcurrentTasks(profile))
-    # The scheduler's own books: what `statusTracker` says may be a heartbeat old.
+    # From the scheduler itself: `statusTracker` may be a heartbeat behind.
     running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
     busy = 0
     while running.hasNext():
@@ -137,10 +137,10 @@ def slots_of(spark: SparkSession) -> Slots | None:
 
 
 def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
-    """Return the session's slots as soon as ``wanted`` are free, or waiting for them is in vain.
+    """Return the session's slots as soon as ``wanted`` are free, or no more are to be expected.
 
-    Tasks of a cluster that has just ended take a moment to leave, and executors of a new session a moment to come.
-    Where executors come with demand, or Spark does not tell, there is nothing to wait for: returns None.
+    Tasks of a cluster that has just ended take a moment to leave, and executors of a new session a moment to start.
+    Under dynamic allocation, or if Spark does not report slots, there is nothing to wait for: returns None.
     """
     if is_connect(spark) or allocates_dynamically(spark):
         return None
@@ -162,22 +162,22 @@ def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
 
 
 def allocates_dynamically(spark: SparkSession) -> bool:
-    """Whether executors come and go with demand; Spark refuses barrier stages then."""
+    """Whether executors come and go with demand; Spark then refuses barrier stages."""
     return conf(spark, "spark.dynamicAllocation.enabled", "false").lower() == "true"
 
 
 def lasting_storage(spark: SparkSession) -> StorageLevel:
-    """Return a storage level at which cached data keeps an executor from being idle, to dynamic allocation."""
+    """Return a storage level whose cached data keeps dynamic allocation from removing an executor as idle."""
     from pyspark.storagelevel import StorageLevel
 
-    # What an external shuffle service serves from disk does not keep an executor; memory alone may be wanted by others.
+    # Data on disk does not keep an executor if an external shuffle service serves it; memory may be evicted.
     in_service = conf(spark, "spark.shuffle.service.fetch.rdd.enabled", "false").lower() == "true"
     return StorageLevel.MEMORY_ONLY if in_service else StorageLevel.MEMORY_AND_DISK
 
 
 @contextlib.contextmanager
 def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
-    """Give the jobs that this thread starts a tag to cancel them by, and a description for Spark's own UI."""
+    """Tag the jobs that this thread starts, to cancel them, and describe them in Spark's UI."""
     if is_connect(spark):
         spark.addTag(tag)
         try:
@@ -187,7 +187,7 @@ def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
                 spark.removeTag(tag)
         return
     context = spark.sparkContext
-    # Not the session's `addTag`: its tags are no job tags, and nothing can be cancelled by them in a classic session.
+    # Not the session's `addTag`: in a classic session, jobs cannot be cancelled by those tags.
     context.addJobTag(tag)
     context.setJobDescription(description)
     try:
@@ -201,9 +201,9 @@ def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
 def tasks_of(spark: SparkSession, tag: str) -> tuple[int, int] | None:
     """Return how many tasks the last stage of a tag's newest job has, and how many tasks of all its jobs have ended.
 
-    None where Spark does not tell (yet).
+    None if Spark does not know (yet).
     """
-    with contextlib.suppress(Exception):  # it may be asked too early, or too late
+    with contextlib.suppress(Exception):  # it may be too early, or too late
         if not is_connect(spark):
             tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - tags have no Python name
             stages = {
@@ -211,14 +211,14 @@ def tasks_of(spark: SparkSession, tag: str) -> tuple[int, int] | None:
                 for job in tracker.getJobIdsForTag(tag)
                 for stage in tracker.getJobInfo(job).get().stageIds()
             }
-            # Stages that Spark skips, as their rows are there already, are not known to it.
+            # Spark does not track stages that it skips because their rows exist already.
             ended = sum(info.get().numCompletedTasks() for info in stages.values() if info.isDefined())
             return int(stages[max(stages)].get().numTasks()), ended
     return None
 
 
 def ui_of(spark: SparkSession) -> str:
-    """Return the address of Spark's own pages, or nothing where there are none or Spark does not tell."""
+    """Return the address of Spark's UI, or "" if there is none or Spark does not tell."""
     with contextlib.suppress(Exception):  # nothing depends on it
         if not is_connect(spark):
             return spark.sparkContext.uiWebUrl or ""
@@ -226,7 +226,7 @@ def ui_of(spark: SparkSession) -> str:
 
 
 def cancel_tagged(spark: SparkSession, tag: str) -> None:
-    """Cancel the jobs of a tag; silence if the session is gone."""
+    """Cancel the jobs of a tag; does nothing if the session is gone."""
     with contextlib.suppress(Exception):
         if is_connect(spark):
             spark.interruptTag(tag)
@@ -236,7 +236,7 @@ def cancel_tagged(spark: SparkSession, tag: str) -> None:
 
 
 def own_error_text(error: Exception) -> str | None:
-    """Return what a task of ours said in Spark's error, if anything."""
+    """Return the message of one of our own tasks from Spark's error, if there is one."""
     for line in _lines_of(error):
         for mark in _OWN_ERROR:
             if mark in line and not line.startswith(_SOURCE):
@@ -245,10 +245,10 @@ def own_error_text(error: Exception) -> str | None:
 
 
 def cause_of(error: Exception) -> str:
-    """Return the line of Spark's error that tells the cause."""
+    """Return the line of Spark's error that names the cause."""
     lines = _lines_of(error)
-    telling = [line for line in lines if any(word in line for word in _TELLING)]
-    return (telling or lines or [type(error).__name__])[-1].removeprefix(": ")[:_MAX_CAUSE]
+    causes = [line for line in lines if any(word in line for word in _CAUSE_WORDS)]
+    return (causes or lines or [type(error).__name__])[-1].removeprefix(": ")[:_MAX_CAUSE]
 
 
 def _lines_of(error: Exception) -> list[str]:
@@ -257,8 +257,8 @@ def _lines_of(error: Exception) -> list[str]:
 
 
 def hosts_of_failed_tasks(spark: SparkSession, tag: str) -> list[str]:
-    """Return the hosts on which tasks of a tag's jobs have failed; nothing where Spark does not tell."""
-    deadline = time.monotonic() + _TOLD_S
+    """Return the hosts on which tasks of a tag's jobs have failed, as far as Spark tells."""
+    deadline = time.monotonic() + _RECORDS_TIMEOUT_S
     hosts: set[str] = set()
     with contextlib.suppress(Exception):
         while not hosts and not is_connect(spark) and time.monotonic() < deadline:

@@ -65,7 +65,7 @@ class ClusterState:
         self._may_restart = may_restart
         self._state = RunState.LAUNCHING
         self._reason = ""
-        self._suspect: tuple[Failure, float] | None = None
+        self._unexplained: tuple[Failure, float] | None = None
         self._ended_s: float | None = None
         self._output_at_s = 0.0
         self._finishing = False
@@ -110,7 +110,7 @@ class ClusterState:
         if node is None:
             return []
         node.seen_s = now_s
-        node.view = replace(node.view, last_beat_s=now_s)
+        node.view = replace(node.view, last_heartbeat_s=now_s)
         match message:
             case m.Heartbeat():
                 return [SendTo(message.rank, m.HeartbeatAck())]
@@ -214,23 +214,23 @@ class ClusterState:
             self._record_another(failure, consequence=consequence)
             return []
         if consequence and self._others_alive():
-            if self._suspect is None:
-                self._suspect = (failure, now_s)
+            if self._unexplained is None:
+                self._unexplained = (failure, now_s)
             else:
                 self.consequences[failure.node] = f"{failure.kind}: {_first_line(failure.message)}"
             return []
-        return self._convict(failure, now_s)
+        return self._fail_now(failure, now_s)
 
     def _others_alive(self) -> bool:
         return any(not node.view.state.ended for node in self._nodes)
 
-    def _convict(self, failure: Failure, now_s: float) -> list[Instruction]:
+    def _fail_now(self, failure: Failure, now_s: float) -> list[Instruction]:
         """The first real cause is known: stop all nodes."""
         self.failure = failure
-        if self._suspect is not None and self._suspect[0].node != failure.node:
-            suspect = self._suspect[0]
-            self.consequences[suspect.node] = f"{suspect.kind}: {_first_line(suspect.message)}"
-        self._suspect = None
+        if self._unexplained is not None and self._unexplained[0].node != failure.node:
+            unexplained = self._unexplained[0]
+            self.consequences[unexplained.node] = f"{unexplained.kind}: {_first_line(unexplained.message)}"
+        self._unexplained = None
         self._reason = f"{failure.node}: {failure.kind}: {_first_line(failure.message)}"
         self._ended_s = now_s
         state = RunState.RESTARTING if self._may_restart and failure.gone else RunState.FAILED
@@ -302,13 +302,13 @@ class ClusterState:
     def tick(self, now_s: float) -> list[Instruction]:
         """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain."""
         instructions: list[Instruction] = []
-        self._forgive_own_absence(now_s)
+        self._extend_deadlines(now_s)
         for node in self._nodes:
             silent_s = now_s - node.seen_s if node.seen_s is not None else 0.0
             if silent_s > LOST_AFTER_S and not node.drained and node.view.state is not NodeState.LOST:
                 instructions += self.lose(node.spec.rank, f"not heard of for {silent_s:.0f} s", now_s)
-        if self._suspect is not None and now_s - self._suspect[1] > CONSEQUENCE_PATIENCE_S:
-            instructions += self._convict(self._suspect[0], now_s)
+        if self._unexplained is not None and now_s - self._unexplained[1] > CONSEQUENCE_PATIENCE_S:
+            instructions += self._fail_now(self._unexplained[0], now_s)
         if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
             instructions += self._when_drained(now_s)
         patience_s = self._grace_s + DRAIN_TIMEOUT_S
@@ -322,7 +322,7 @@ class ClusterState:
         """Wait for no node any longer, whatever was still to come."""
         return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self._state), now_s)
 
-    def _forgive_own_absence(self, now_s: float) -> None:
+    def _extend_deadlines(self, now_s: float) -> None:
         """Extend all deadlines if the driver itself was suspended: a laptop asleep, a stopped process."""
         away_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
         self._ticked_s = now_s

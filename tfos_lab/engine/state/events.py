@@ -1,4 +1,4 @@
-"""What happens to a cluster, as values: the bus carries them, the notebook draws them, `cluster.events` keeps them."""
+"""Events and views of a cluster: the bus carries events, `cluster.events` keeps them, the notebook draws views."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NodeChanged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class LogText(Event):
-    """Text that a node wrote; whole pieces as they came, so lines may be split across events."""
+    """Text that a node wrote, in pieces as they arrived: a line may be split across events."""
 
     node: str
     stream: str
@@ -60,9 +60,8 @@ class MetricsReported(Event):
 class FeedProgressed(Event):
     """Rows committed so far; ``complete`` once they add up to the whole DataFrame.
 
-    ``source`` is the call of `Cluster.train` that they come from, counted from 0; a ``stream`` has a feed for each of
-    its micro-batches. ``total_partitions`` is known as soon as Spark tells, ``steps`` (of an epoch) once the nodes have
-    agreed on them.
+    ``source`` is the number of the call of `Cluster.train`, from 0; a ``stream`` has a feed for each micro-batch.
+    ``total_partitions`` is known as soon as Spark reports it, ``steps`` (of an epoch) once the nodes have agreed on it.
     """
 
     feed: int
@@ -79,9 +78,9 @@ class FeedProgressed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class RowsUnread(Event):
-    """The functions have returned before all rows of a feed were read as often as asked, and none has stopped the feed.
+    """The functions have returned without reading all rows of a feed in all epochs, and none has stopped the feed.
 
-    The maps hold the nodes that left something: the epochs that each has read to their ends, the rows it has taken in
+    The maps hold the nodes with unread rows: the epochs that each has read to the end, the rows that it has taken in
     all, and the rows of one epoch.
     """
 
@@ -94,9 +93,9 @@ class RowsUnread(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceProgressed(Event):
-    """Rows of one call of `Cluster.inference` that nodes have answered so far, and partitions that are done.
+    """Rows of one call of `Cluster.inference` that nodes have answered so far, and finished partitions.
 
-    What is used twice is computed twice: then all of its rows count again.
+    Spark computes a result that is used twice two times; then its rows count again.
     """
 
     inference: int
@@ -106,9 +105,9 @@ class InferenceProgressed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class OutputProgressed(Event):
-    """What a node has written to ``ctx.output_dir`` comes to this machine: ``size_bytes`` of ``total_bytes`` so far.
+    """A node's ``ctx.output_dir`` is copied to this machine: ``size_bytes`` of ``total_bytes`` so far.
 
-    ``complete`` comes once, at the end of the run, with the files and bytes that are in the run's output folder.
+    ``complete`` is set once, at the end of the run, with the number of files and bytes in the run's output folder.
     """
 
     node: str
@@ -120,11 +119,11 @@ class OutputProgressed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class FeedView:
-    """What a person sees of one call of `Cluster.train` or `Cluster.inference`.
+    """The progress of one call of `Cluster.train` or `Cluster.inference`.
 
     ``kind`` is ``table``, ``stream`` or ``inference``; ``number`` counts those of a kind from 0. ``rows`` maps nodes to
-    rows stored, or answered. ``complete`` says that all rows of a table, or of a stream's latest micro-batch, are
-    stored; ``micro_batches`` are those of which that can be said. Times are seconds since the cluster was called for.
+    rows stored, or answered. ``complete`` means that all rows of a table, or of a stream's latest micro-batch, are
+    stored; ``micro_batches`` counts complete ones. Times are seconds since the cluster was called for.
     """
 
     kind: str = "table"
@@ -142,7 +141,7 @@ class FeedView:
 
 @dataclass(frozen=True)
 class NodeView:
-    """What a person sees of one node."""
+    """One node at a moment, for displays and users."""
 
     node: str
     job_name: str
@@ -159,7 +158,7 @@ class NodeView:
     total_steps: int | None = None
     rows: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    last_beat_s: float | None = None
+    last_heartbeat_s: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", NodeState(self.state))
@@ -167,10 +166,10 @@ class NodeView:
 
 @dataclass(frozen=True)
 class TensorBoardStatus:
-    """How a run's TensorBoard is.
+    """The state of a run's TensorBoard.
 
-    ``state`` is ``starting`` (beside the chief), ``ready``, or ``gone`` (from beside the chief, ``reason`` says why:
-    one on this machine shows what it sees of the folder).
+    ``state`` is ``starting`` (on the chief's host), ``ready``, or ``gone``: then ``reason`` says why, and a TensorBoard
+    on this machine shows the part of the folder that it can see.
     """
 
     state: str
@@ -179,11 +178,11 @@ class TensorBoardStatus:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What a person sees of a cluster.
+    """A cluster at a moment, for displays and users.
 
     ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to start again, and when all
-    of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the address of Spark's own pages,
-    where there are any; ``tensorboard`` tells of TensorBoard where the run has one.
+    of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the address of Spark's UI, or
+    ""; ``tensorboard`` is None for runs without it.
     """
 
     cluster_id: str

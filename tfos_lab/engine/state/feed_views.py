@@ -1,7 +1,7 @@
-"""What a person sees of a cluster's rows: one view for each call of `train` and of `inference`.
+"""The progress of a cluster's rows: one view for each call of `train` and of `inference`.
 
-A table is one feed; it is fed anew to nodes that start again, and its view begins anew with it. A stream is a feed for
-each of its micro-batches, and its view adds them up. Pure: events go in, views come out.
+A table is one feed; after a restart it is fed again, and its view starts again. A stream has a feed for each
+micro-batch, and its view adds them up. Pure: events go in, views come out.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from dataclasses import replace
 
 from tfos_lab.engine.state.events import FeedProgressed, FeedView, InferenceProgressed
 
-# So many are shown one by one; of more, the older ones are one thing together.
+# So many are shown one by one; if there are more, the oldest are summed up.
 _MOST_SHOWN = 6
 
 
 def recent_feeds(feeds: tuple[FeedView, ...]) -> tuple[tuple[FeedView, ...], tuple[FeedView, ...]]:
-    """Return the earlier ones, of which only a sum is shown (none, or several), and those that are shown one by one."""
+    """Return the earlier feeds, of which only a sum is shown, and those that are shown one by one."""
     if len(feeds) <= _MOST_SHOWN:
         return (), feeds
     return feeds[: 1 - _MOST_SHOWN], feeds[1 - _MOST_SHOWN :]
 
 
 def feed_name(feed: FeedView) -> str:
-    """Return what a view is called among others: ``feed 2``, ``stream 1``, ``inference 1``."""
+    """Return the name of a view among others: ``feed 2``, ``stream 1``, ``inference 1``."""
     return f"{'feed' if feed.kind == 'table' else feed.kind} {feed.number + 1:,}"
 
 
@@ -45,8 +45,8 @@ class FeedViews:
         """All of them."""
         return tuple(self._views.values())
 
-    def note(self, event: FeedProgressed | InferenceProgressed) -> None:
-        """Take in how far rows have come."""
+    def record(self, event: FeedProgressed | InferenceProgressed) -> None:
+        """Update the view of the event's feed."""
         at_s = max(0.0, event.time_s - self._called_s)
         if isinstance(event, InferenceProgressed):
             before = self._begun("inference", event.inference, at_s)
@@ -64,7 +64,7 @@ class FeedViews:
 
     def _record_micro_batch(self, event: FeedProgressed, at_s: float) -> None:
         before = self._begun("stream", event.source, at_s)
-        # A micro-batch that did not become complete is fed once more; its rows do not count twice.
+        # A micro-batch that was not completed is fed again; its rows do not count twice.
         if before.complete and not event.complete:
             self._finished[event.source] = before
         finished = self._finished.get(event.source, FeedView(kind="stream", number=before.number))
@@ -80,7 +80,7 @@ class FeedViews:
 
 
 def _progressed(before: FeedView, event: FeedProgressed, at_s: float) -> FeedView:
-    """Return the view with what the event says."""
+    """Return the view, updated by the event."""
     return replace(
         before,
         rows=event.rows,

@@ -1,7 +1,4 @@
-"""What the rules decide is to be done: the server carries it out.
-
-The cluster state and the feed state change nothing outside themselves; they return these.
-"""
+"""Instructions: the state machines return them, and the server carries them out."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from tfos_lab.engine.state.events import Event
 
 @dataclass(frozen=True)
 class SendTo:
-    """Send ``message`` to the agent in ``rank``."""
+    """Send ``message`` to the agent of ``rank``."""
 
     rank: int
     message: m.ToAgent
@@ -21,23 +18,23 @@ class SendTo:
 
 @dataclass(frozen=True)
 class StartAll:
-    """Everybody has reserved: release them with this cluster spec."""
+    """All nodes have reserved: start them with this cluster spec."""
 
     spec: dict[str, list[str]]
 
 
 @dataclass(frozen=True)
 class Publish:
-    """Tell the bus."""
+    """Publish an event on the bus."""
 
     event: Event
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a cluster failed, as far as the nodes said it.
+    """Why a cluster failed.
 
-    ``gone`` says that a node was taken away, rather than that its function failed: another generation may go well.
+    ``gone`` means that a node was lost, and not that its function failed: another generation may succeed.
     """
 
     node: str
@@ -49,7 +46,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Finished:
-    """Nothing more will come: the cluster has ended."""
+    """The cluster has ended, and its nodes will send no more messages."""
 
 
 Instruction = SendTo | StartAll | Publish | Finished

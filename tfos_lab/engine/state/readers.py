@@ -1,8 +1,8 @@
-"""Who reads the rows of a cluster, and how far each node has read.
+"""Which nodes read the rows of a cluster, and how far each of them has read.
 
-Pure state beside the feed state. Under parameter servers it is up to the function who reads: with
-ParameterServerStrategy the chief alone does, and workers serve it from within ``ctx.strategy()``; where each worker
-trains by itself, all do. A node says which of them it is when it first asks for rows, or begins to serve.
+Pure state, used by the feed state. With parameter servers, the function decides who reads: under
+ParameterServerStrategy only the chief does, and workers serve it from within ``ctx.strategy()``; if each worker trains
+by itself, all of them read. Which kind a node is becomes known when it first asks for rows, or begins to serve.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tfos_lab import messages as m
+from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import RowsUnread
 
 _ADVICE = (
@@ -28,7 +29,7 @@ NOBODY_READS = (
 
 
 def never_asked(nodes: list[str], waited_s: float) -> str:
-    """Say that nobody knows whether these nodes read."""
+    """Return the message for nodes that have neither asked for rows nor begun to serve."""
     return (
         f"{', '.join(nodes)} neither asked for rows nor began to serve within {waited_s:g} s: have each call "
         "ctx.dataset, or serve the chief with ctx.strategy() (ctx.serve() for a server of your own), or raise "
@@ -37,14 +38,14 @@ def never_asked(nodes: list[str], waited_s: float) -> str:
 
 
 class Readers:
-    """The nodes that train, and what they do with rows.
+    """The nodes that are fed, and how far they have read.
 
     Parameters
     ----------
     names : dict of int to str
-        The nodes that train, by rank.
+        The nodes that are fed, by rank.
     all_read : bool
-        Whether they all read, as far as nobody says otherwise: not under parameter servers.
+        Whether all of them read unless they serve: not with parameter servers.
     """
 
     def __init__(self, names: Mapping[int, str], *, all_read: bool) -> None:
@@ -56,11 +57,11 @@ class Readers:
         self._taken: dict[int, int] = {}
 
     def handle(self, message: m.FromAgent) -> None:
-        """Take one agent's message in."""
+        """Handle an agent's message."""
         match message:
             case m.RowsWanted(rank=rank) | m.DatasetOpened(rank=rank):
                 self._asking.add(rank)
-            case m.Progressed(rank=rank, state="serving") if rank in self._names:
+            case m.Progressed(rank=rank, state=NodeState.SERVING) if rank in self._names:
                 self._serving.add(rank)
             case m.RowsTaken(rank=rank, rows=rows, feeds=feeds):
                 self._taken[rank] = rows
@@ -68,11 +69,11 @@ class Readers:
 
     @property
     def ranks(self) -> list[int]:
-        """The nodes that read, or may do so."""
+        """The nodes that read, or may yet read."""
         return [rank for rank in self._names if rank not in self._serving]
 
     def undecided(self, returned: Iterable[int]) -> list[str]:
-        """Return the nodes of which nobody knows yet whether they read; those that have returned never will."""
+        """Return the nodes of which it is not known yet whether they read; those that have returned will not."""
         if self._all_read:
             return []
         decided = self._asking | self._serving | set(returned)
@@ -84,11 +85,11 @@ class Readers:
         return any(self._taken.values())
 
     def unread(self, feed: int, epochs: int, rows: Mapping[int, int], now_s: float) -> RowsUnread | None:
-        """Return what nodes have left of a feed of which they hold ``rows``, all to be read ``epochs`` times."""
+        """Return what nodes have not read of a feed of which they hold ``rows``, to be read ``epochs`` times."""
         left = {}
         for rank, held in rows.items():
             epochs_read, taken = self._progress.get(rank, {}).get(feed, (0, 0))
-            # The last step may have been taken, and left, before anybody knew that it was the last.
+            # A node may have left after its last step before it knew that it was the last.
             if epochs_read < epochs and taken < held * epochs:
                 left[self._names[rank]] = epochs_read, taken, held
         if not left:
@@ -104,7 +105,7 @@ class Readers:
 
 
 def unread_text(event: RowsUnread) -> str:
-    """Say what nodes have left unread, and what to do about it."""
+    """Return a sentence on what nodes have left unread, and what to do about it."""
     nodes: dict[str, list[str]] = {}
     for node in event.rows:
         nodes.setdefault(_share(event, node), []).append(node)

@@ -371,7 +371,7 @@ def _encode_node(node: NodeView, view: ClusterView, columns: list[summary.Column
         "broken": broken,
         "cells": {column.key: column.text(node) for column in columns},
         "progress": summary.progress(node, view.feeds),
-        "heartbeat_s": node.last_beat_s,
+        "heartbeat_s": node.last_heartbeat_s,
     }
 
 
