@@ -1,7 +1,7 @@
-"""What nodes have printed, as it stays in the notebook: short output as it was printed, the end of long output folded.
+"""The nodes' output in the saved cell: short output in full, the last lines of long output folded.
 
-Every node that has printed something is there, whatever their number; what each may take is bounded, so that a notebook
-does not grow with its clusters.
+Every node that has printed something is listed, however many there are. The lines per node are limited, so that a
+notebook does not grow with its clusters.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from tfos_lab.jupyter.display.runs import Run, count_lines, html_text, last_line
 TailReader = Callable[[str, int], str]
 Linker = Callable[[str], "str | None"]
 
-# Whole output of so many lines is shown as it was printed, of all nodes together up to so many.
+# Output of up to this many lines is shown in full, up to this many lines of all nodes together.
 SHORT_LINES = 10
 OPEN_LINES = 60
-# How much of each node's longer log stays: of those that failed, of others, and of all others together.
+# Lines kept of longer logs: of each failed node, of each other node, and of all nodes together.
 FAILED_LINES = 60
 OTHER_LINES = 20
 ALL_LINES = 400
 _LEAST_LINES = 3
-# So many files are linked to by name; those of longer logs are linked to beside them, too.
+# This many log files are linked by name; longer logs have a link of their own as well.
 _MAX_FILES = 12
 _MAX_LINE_CHARS = 1_000
 
 
 @dataclass(frozen=True)
 class _Printed:
-    """The end of a node's log; ``whole`` if it is all of it."""
+    """The last lines of a node's log; ``whole`` if there are no others."""
 
     node: NodeView
     hue: int
@@ -45,7 +45,7 @@ class _Printed:
 
 
 def no_link(_node: str) -> str | None:
-    """Link to no file."""
+    """Return no link."""
     return None
 
 
@@ -63,16 +63,16 @@ def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = n
     """
     printed = [one for one in _read_all(view, read_tail, link_of) if one is not None]
     shown, folded = _choose_shown([one for one in printed if one.whole and one.lines <= SHORT_LINES])
-    parts = [_said(shown, named=len(view.nodes) > 1)] if shown else []
+    parts = [_full(shown, named=len(view.nodes) > 1)] if shown else []
     if folded:
         more = f"{len(folded)} more {'node' if len(folded) == 1 else 'nodes'}"
-        parts.append(f'<details class="tfos-tail"><summary>{more}</summary>{_said(folded, named=True)}</details>')
+        parts.append(f'<details class="tfos-tail"><summary>{more}</summary>{_full(folded, named=True)}</details>')
     quick = {one.node.node for one in (*shown, *folded)}
     return [*parts, *(_tail(one) for one in printed if one.node.node not in quick)]
 
 
 def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker = no_link) -> str:
-    """Return where the logs are, with links to them as far as they can be opened."""
+    """Return where the logs are, with links to those that can be opened."""
     if not run_dir:
         return ""
     names = [node.node for node in view.nodes[:_MAX_FILES]]
@@ -102,7 +102,7 @@ def _read(node: NodeView, lines: int, hue: int, read_tail: TailReader, link_of: 
 
 
 def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
-    """Return those whose output is shown, and those for whose output there is no room."""
+    """Return the nodes whose output is shown, and those whose output does not fit."""
     shown: list[_Printed] = []
     room = OPEN_LINES
     for one in short:
@@ -113,7 +113,7 @@ def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Prin
     return shown, list(short[len(shown) :])
 
 
-def _said(printed: Sequence[_Printed], *, named: bool) -> str:
+def _full(printed: Sequence[_Printed], *, named: bool) -> str:
     rows = "".join(
         f'<div class="tfos-said tfos-hue{one.hue}" data-state="{html.escape(one.node.state)}">'
         + (f'<span class="tfos-speaker">{html.escape(one.node.node)}</span>' if named else "")

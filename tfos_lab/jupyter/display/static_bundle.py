@@ -1,9 +1,8 @@
-"""What stays in the notebook when a cell has ended: a picture of the cluster that needs neither a kernel nor a network.
+"""The output that stays in the notebook: a picture of the cluster that needs neither a kernel nor a network.
 
-The HTML is whole in itself (escaped text, one ``<style>``, no script), so it survives saving, reopening, ``nbconvert``
+The HTML is self-contained (escaped text, one ``<style>``, no script), so it survives saving, reopening, ``nbconvert``
 and mail. Where a front end strips the style, plain tables and ``<details>`` remain. The picture of a run that goes on
-says when it was taken; it has a small script that asks the Jupyter server how the run is by now, and does nothing
-elsewhere.
+shows when it was taken; a small script in it asks the Jupyter server for the current state, and does nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from tfos_lab.jupyter.display.outputs import script
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.runs import html_text, plain_text
 from tfos_lab.jupyter.display.series import all_series
+from tfos_lab.jupyter.display.static_text import render_text, seen_text
 
 _MAX_LINE_CHARS = 1_000
 
@@ -53,22 +53,22 @@ def make_bundle(
     Parameters
     ----------
     view : ClusterView
-        The cluster as it ended (or as it is).
+        The cluster at its end, or now.
     read_tail : callable
         ``read_tail(node, lines)`` returns the last lines of a node's log as text.
     run_dir : path, optional
-        Where the whole logs are; named in the output.
+        Where the complete logs are; shown in the output.
     reports : list of MetricsReported
-        What nodes have reported; drawn as charts.
+        What the nodes have reported; drawn as charts.
     error : str
-        Why the cluster failed, as a traceback, where the cell itself does not raise it.
+        Why the cluster failed, as a traceback, unless the cell itself raises it.
     link_of : callable, optional
         ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
 
     Returns
     -------
     dict
-        ``text/html`` and ``text/plain``; never a widget, which a reopened notebook could not find.
+        ``text/html`` and ``text/plain``; never a widget, which would be missing in a reopened notebook.
     """
     view = summary.with_endings(view)
     return {
@@ -105,39 +105,14 @@ def render_html(
     return "\n".join(part for part in parts if part)
 
 
-def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
-    """Return the cluster as text, for terminals and for front ends without HTML."""
-    columns = node_columns(view)
-    rows = [[column.title.lower() for column in columns]]
-    rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
-    lines = [
-        _headline_text(view),
-        *([] if view.state in summary.ENDED_STATES else [_seen_text()]),
-        *([view.reason] if view.reason else []),
-        *([summary.phase_line(view)] if view.timings else []),
-        *feed_lines(view),
-        *view.notes,
-        *_aligned(rows, [column.numeric for column in columns]),
-        *(f"{node}: {detail}" for node, detail in summary.broken_nodes(view)),
-        *([f"logs: {run_dir}"] if run_dir else []),
-    ]
-    return "\n".join(lines)
-
-
 @cache
 def style_sheet(*names: str) -> str:
-    """Return style sheets of ``static/`` as one, without comments and needless space."""
+    """Return style sheets of ``static/`` as one, without comments and unneeded spaces."""
     folder = resources.files("tfos_lab.jupyter.display") / "static"
     text = "".join((folder / name).read_text("utf-8") for name in names)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     text = re.sub(r"\s+", " ", text)
     return re.sub(r" ?([{};,]) ?", r"\1", text).strip()
-
-
-def _headline_text(view: ClusterView) -> str:
-    sign = summary.STATE_SIGNS.get(view.state, "·")
-    seconds = format_seconds(summary.elapsed_s(view, time.time()))
-    return f"{sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
 
 
 def _header(view: ClusterView) -> str:
@@ -149,25 +124,21 @@ def _header(view: ClusterView) -> str:
 
 
 def _seen(view: ClusterView) -> str:
-    """Say of a run that goes on when it was so; a script asks how it is by now, where a Jupyter server knows."""
+    """Return when the picture of a run that goes on was taken, with a script that asks for the current state."""
     if view.state in summary.ENDED_STATES:
         return ""
     element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
     options = json.dumps({"element": element, "run": view.cluster_id}).replace("<", "\\u003c")
     return (
-        f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>'
+        f'<div class="tfos-seen" id="{element}">{seen_text()}</div>'
         f"<script>({script('seen_note.js')})({options})</script>"
     )
 
 
-def _seen_text() -> str:
-    return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
-
-
 def _state(state: str) -> str:
     sign = summary.STATE_SIGNS.get(state, "·")
-    word = _escape(state)
-    return f'<span class="tfos-state" data-state="{word}"><span aria-hidden="true">{sign}</span> {word}</span>'
+    name = _escape(state)
+    return f'<span class="tfos-state" data-state="{name}"><span aria-hidden="true">{sign}</span> {name}</span>'
 
 
 def _timeline(view: ClusterView) -> str:
@@ -189,8 +160,8 @@ def _timeline(view: ClusterView) -> str:
 
 def _bar(span: Span, whole_s: float) -> str:
     left, width = 100 * span.start_s / whole_s, 100 * (span.end_s - span.start_s) / whole_s
-    place = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-writer:{span.writer}" if span.writer else "")
-    return f'<span class="tfos-span" data-span="{span.kind}" title="{span.name}" style="{place}"></span>'
+    position = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-writer:{span.writer}" if span.writer else "")
+    return f'<span class="tfos-span" data-span="{span.kind}" title="{span.name}" style="{position}"></span>'
 
 
 def _feed(view: ClusterView) -> str:
@@ -251,22 +222,6 @@ def _error(text: str) -> str:
 
 def _plain_error(text: str) -> str:
     return plain_text(render_log(text)).rstrip()
-
-
-def _cell_text(column: Column, node: NodeView) -> str:
-    text = column.text(node)
-    return f"{summary.STATE_SIGNS.get(text, '·')} {text}" if column.key == "state" else text
-
-
-def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    return [
-        "  ".join(
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _escape(text: str) -> str:

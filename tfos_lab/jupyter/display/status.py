@@ -1,4 +1,4 @@
-"""What ``%tfos`` shows: one line for each cluster of this notebook."""
+"""The table that ``%tfos`` shows: one line for each cluster of this notebook."""
 
 from __future__ import annotations
 

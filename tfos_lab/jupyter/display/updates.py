@@ -93,7 +93,7 @@ class Updates:
         """Take no further events."""
         self._subscription.close()
 
-    # ---- at intervals ------------------------------------------------------------------------------------------------ ----------------------------------------------------------------------------------
+    # ---- at intervals ------------------------------------------------------------------------------------------------
 
     def _send_logs(self) -> None:
         self._feed.take_in_all(self._subscription.take())
@@ -128,7 +128,7 @@ class Updates:
             return False
         return state != self._pictured_state or (self._changed and time.monotonic() >= self._picture_due_s)
 
-    # ---- on request -------------------------------------------------------------------------------------------------- ------------------------------------------------------------------------------------
+    # ---- on request --------------------------------------------------------------------------------------------------
 
     def send_picture(self) -> None:
         """Send the current picture for the document."""
