@@ -94,7 +94,7 @@ def test_stop_ends_the_one_that_is_named_or_all(run: Any, scripted: Any) -> None
     assert "no cluster yet" in repr(run("%tfos stop"))
     for name in ("a", "b", "c"):
         run(f"%%tfos name={name} background\n1")
-    assert problem(run, "%tfos stop") == "several clusters run (a, b, c): name one, or say all"
+    assert problem(run, "%tfos stop") == "several clusters run (a, b, c): name one, or write all"
     assert problem(run, "%tfos stop bb") == "no cluster 'bb' is running; did you mean b?"
     assert problem(run, "%tfos stop xyz") == "no cluster 'xyz' is running; there are a, b, c"
     run("%tfos stop b")
@@ -138,7 +138,7 @@ def test_logs_prints_what_nodes_wrote(run: Any, scripted: Any, capsys: pytest.Ca
         ("%tfos stp", "%tfos has no command 'stp'; did you mean stop?"),
         ("%tfos cluster_size=4", "options belong to a cell: write %%tfos cluster_size=4 and the code below it"),
         ("%tfos --tensorboard", "options belong to a cell: write %%tfos --tensorboard and the code below it"),
-        ("%tfos status now", "too many words: the command is %tfos status"),
+        ("%tfos status now", "too many arguments: the command is %tfos status"),
         ("%tfos export", "name the file to write: %tfos export FILE.py"),
         ("%tfos export x.py", "there is nothing to export: run a %%tfos cell first"),
         ("%tfos logs 'a", "%tfos logs 'a: No closing quotation"),

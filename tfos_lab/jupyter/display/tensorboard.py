@@ -13,13 +13,45 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from tfos_lab.engine.discovery.publisher import show_folder
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.outputs import script
 
 _numbers = itertools.count(1)
+
+
+class TensorBoardSource(Protocol):
+    """The part of a cluster's publisher that is used here."""
+
+    @property
+    def log_dir(self) -> str:
+        """The folder with the event files."""
+
+    @property
+    def tensorboard_socket(self) -> str | None:
+        """The socket that serves TensorBoard's pages, if there is one."""
+
+    @property
+    def link(self) -> str | None:
+        """An address for browsers on this machine, where no Jupyter server shows the run."""
+
+
+class TensorBoardCluster(Protocol):
+    """The part of a cluster that is used here."""
+
+    @property
+    def id(self) -> str:
+        """Unique id of the run."""
+
+    @property
+    def name(self) -> str:
+        """The label that the user gave."""
+
+    @property
+    def publisher(self) -> TensorBoardSource | None:
+        """Makes the cluster visible to other processes; None if that was impossible."""
 
 
 class TensorBoardView:
@@ -56,7 +88,7 @@ class TensorBoardView:
         folder = shlex.quote(self.folder)
         return f"%tfos tensorboard {folder}", f"tensorboard --logdir {folder}"
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/html": self._html(), "text/plain": repr(self)}
 
     def _html(self) -> str:
@@ -75,7 +107,7 @@ class TensorBoardView:
         )
 
 
-def show_tensorboard(cluster: Any) -> None:
+def show_tensorboard(cluster: TensorBoardCluster) -> None:
     """Show a cluster's TensorBoard in the output of the cell that runs, or print why that is impossible."""
     from IPython.display import display
 
@@ -87,7 +119,7 @@ def show_tensorboard(cluster: Any) -> None:
     display(view)  # type: ignore[no-untyped-call]
 
 
-def view_cluster(cluster: Any) -> TensorBoardView:
+def view_cluster(cluster: TensorBoardCluster) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
     publisher = cluster.publisher
     if publisher is None:

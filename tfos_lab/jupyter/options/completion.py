@@ -1,4 +1,4 @@
-"""Tab on the ``%%tfos`` line completes options, values and the notebook's DataFrames; on ``%tfos``, commands."""
+"""Tab completion: options, values and the notebook's DataFrames after ``%%tfos``, commands after ``%tfos``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[st
     Parameters
     ----------
     shell : InteractiveShell
-        Whose names are completed.
+        Its names are completed.
     complete_command : callable
         Takes the finished arguments of ``%tfos``, returns what can follow.
     """

@@ -128,7 +128,7 @@ def _read_flag(text: str, names: Mapping[str, Any]) -> bool:
 
 
 def _read_label(text: str, names: Mapping[str, Any]) -> str:
-    # A bare word is itself: after the first run it is also a variable, which holds the cluster.
+    # A bare name is text: after the first run it is also a variable, which holds the cluster.
     value = text if text.isidentifier() else _text_or_value(text, names)
     if not isinstance(value, str):
         raise UnreadableValue(f"a name is needed, not {_describe(value)}")
