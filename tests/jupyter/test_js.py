@@ -14,7 +14,7 @@ STATIC = Path("tfos_lab/jupyter/display/static")
 
 
 def test_the_tests_of_the_modules_pass(tmp_path: Path) -> None:
-    # In the package they are parts of one module; a folder of their own says to Node that they are modules at all.
+    # Node only treats them as modules if a package.json beside them says so.
     (tmp_path / "package.json").write_text(json.dumps({"type": "module"}))
     for folder in (STATIC, Path("tests/js")):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder)

@@ -63,7 +63,7 @@ class Option:
     name : str
         Name in a ``%%tfos`` cell: the keyword without its unit, unless the declaration says otherwise.
     type, choices : OptionType, tuple of str
-        What values it takes; `choices` for those that take one of a few words.
+        What values it takes; `choices` if it takes one of a few strings.
     group : OptionGroup
         Under which heading documents list it.
     meaning, details : str
@@ -71,7 +71,7 @@ class Option:
     default : object
         The value of an option that is not given.
     default_text : str
-        How documents show the default, where the value does not speak for itself.
+        How documents show the default, if not by its value.
     optional : bool
         Whether None is a value.
     none_is_default : bool
@@ -210,7 +210,7 @@ def seconds(name: str, value: object) -> Iterable[str]:
 
 
 def one_of(*choices: str, none: bool = False) -> Check:
-    """Require one of some words."""
+    """Require one of some strings."""
 
     def check(name: str, value: object) -> Iterable[str]:
         if value not in choices:
@@ -277,7 +277,7 @@ def resolve_options(owner: type, given: dict[str, object], *, function: str) -> 
     Raises
     ------
     TypeError
-        For an option that does not exist, as Python itself says it.
+        For an option that does not exist, as Python does.
     """
     known = {one.keyword: one for one in options_of(owner)}
     for keyword in given:

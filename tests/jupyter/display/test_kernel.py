@@ -21,7 +21,7 @@ def test_a_script_has_no_kernel() -> None:
     assert kernel.kernel_id() == ""
 
 
-def test_a_front_end_that_takes_input_has_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_front_end_that_takes_input_is_used_by_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel_with(monkeypatch, {"content": {"allow_stdin": True}})
     assert kernel.has_front_end()
     kernel_with(monkeypatch, {"content": {"allow_stdin": False}})
@@ -29,7 +29,7 @@ def test_a_front_end_that_takes_input_has_a_person(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("parent", [None, {}, {"content": {}}])
-def test_a_kernel_that_does_not_say_counts_as_having_a_person(monkeypatch: pytest.MonkeyPatch, parent: object) -> None:
+def test_without_information_a_person_is_assumed(monkeypatch: pytest.MonkeyPatch, parent: object) -> None:
     kernel_with(monkeypatch, parent)
     assert kernel.has_front_end()
 

@@ -39,9 +39,9 @@ def test_the_link_is_relative_to_the_notebook(root: Path) -> None:
     assert link_to(make(root / "runs/chief-0.log")) == "../runs/chief-0.log"
 
 
-@pytest.mark.parametrize("place", ["../elsewhere/chief-0.log", ".cache/chief-0.log", "work/.runs/chief-0.log"])
-def test_there_is_no_link_to_what_the_server_does_not_show(root: Path, place: str) -> None:
-    assert link_to(make(root / place)) is None
+@pytest.mark.parametrize("path", ["../elsewhere/chief-0.log", ".cache/chief-0.log", "work/.runs/chief-0.log"])
+def test_there_is_no_link_to_files_that_the_server_does_not_show(root: Path, path: str) -> None:
+    assert link_to(make(root / path)) is None
 
 
 def test_there_is_no_link_to_a_file_that_was_never_written(root: Path) -> None:

@@ -1,4 +1,4 @@
-"""What nodes print becomes fit to show, however it was cut into pieces."""
+"""What nodes print is rendered as a terminal would, however it was cut into pieces."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_text_is_shown_as_a_terminal_would_leave_it(written: str, seen: str) -> 
 
 
 @given(st.lists(st.text(alphabet=st.sampled_from("ab\n\r\b\x1b[0;31mK\x00 é"), max_size=8), max_size=8))
-def test_where_the_pieces_are_cut_makes_no_difference(pieces: list[str]) -> None:
+def test_it_makes_no_difference_where_the_pieces_are_cut(pieces: list[str]) -> None:
     buffer = LineBuffer()
     runs = [run for piece in pieces for run in buffer.feed(piece)]
     assert merge_runs([*runs, *buffer.flush()]) == render_log("".join(pieces))
 
 
-def test_the_open_line_is_what_a_progress_bar_shows_now() -> None:
+def test_the_open_line_is_the_current_progress_bar() -> None:
     buffer = LineBuffer()
     assert plain_text(buffer.feed("start\n10%")) == "start\n"
     assert plain_text(buffer.open_line) == "10%"
@@ -98,7 +98,7 @@ def test_every_colour_becomes_one_of_sixteen(parameters: str, classes: str) -> N
     assert render_log(f"\x1b[{parameters}mx\n")[0] == (("x", classes) if classes else ("x\n", ""))
 
 
-def test_a_huge_line_is_cut_and_says_by_how_much() -> None:
+def test_a_huge_line_is_cut_with_a_note_of_how_much() -> None:
     buffer = LineBuffer()
     for _ in range(100):
         buffer.feed("x" * 10_000)

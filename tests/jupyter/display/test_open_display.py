@@ -39,7 +39,7 @@ def test_the_caller_may_choose(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mnist: launching" in capsys.readouterr().out
 
 
-def test_what_a_first_cell_needs_is_loaded_beside_the_notebook() -> None:
+def test_modules_for_the_first_cell_are_imported_in_the_background() -> None:
     code = """
 import sys, threading
 from tfos_lab.jupyter import display

@@ -37,7 +37,7 @@ def test_nodes_that_outlive_their_cluster_are_stopping(state: str, nodes: list[s
     assert [node.state for node in summary.with_endings(view_of(state, *nodes)).nodes] == shown
 
 
-def test_the_furthest_node_stands_for_the_cluster() -> None:
+def test_the_furthest_node_represents_the_cluster() -> None:
     view = view_of("running", "running", "running")
     assert summary.furthest(view) == ""
     ahead = dataclasses.replace(

@@ -128,7 +128,7 @@ def test_events_that_the_bus_dropped_are_counted(
     assert written(out) == ["… 5 events came too fast and are not shown here; the files are complete"]
 
 
-def test_metrics_are_told_now_and_then(
+def test_metrics_are_written_now_and_then(
     cluster: FakeCluster, text_display: TextDisplay, out: io.StringIO, clock: Clock
 ) -> None:
     for step in range(1, 4):
@@ -152,7 +152,7 @@ def test_the_summary_comes_once_at_the_end(cluster: FakeCluster, text_display: T
     assert f"logs: {cluster.run_dir}" in text
 
 
-def test_in_the_background_only_the_beginning_and_the_end_are_told(cluster: FakeCluster, out: io.StringIO) -> None:
+def test_in_the_background_only_the_beginning_and_the_end_are_written(cluster: FakeCluster, out: io.StringIO) -> None:
     text_display = TextDisplay(cluster, blocking=False, stream=out)
     assert written(out) == ["[mnist] runs in the background; %tfos shows its state"]
     cluster.write("chief:0", "one\n")

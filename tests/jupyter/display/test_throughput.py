@@ -18,14 +18,14 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     assert meter.per_s == 0, "what has stopped is not shown as running"
 
 
-def test_a_rate_needs_a_while() -> None:
+def test_a_rate_needs_some_time() -> None:
     meter = Meter()
     meter.record(0.0, 5)
     meter.record(0.1, 500)
     assert meter.per_s is None
 
 
-def test_a_number_that_begins_anew_has_no_negative_rate() -> None:
+def test_a_number_that_restarts_has_no_negative_rate() -> None:
     meter = Meter()
     for second, value in enumerate([100, 200, 0, 50]):
         meter.record(float(second), value)
@@ -39,7 +39,7 @@ def test_samples_do_not_pile_up() -> None:
     assert len(meter._samples) <= WINDOW_S * 10 + 2
 
 
-def test_nodes_and_the_feed_have_their_pace() -> None:
+def test_nodes_and_the_feed_have_rates_of_their_own() -> None:
     cluster, throughput = FakeCluster(nodes=2), Throughput()
     for second in range(3):
         cluster.change("chief:0", rows=second * 64)

@@ -1,4 +1,4 @@
-"""The line of a %%tfos cell: what is understood, and what is refused with which words."""
+"""The line of a %%tfos cell: what it may contain, and how anything else is refused."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_options_can_be_written_in_several_ways(line: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["false", "False", "no", "off", "0"])
-def test_flags_can_be_denied(word: str) -> None:
+def test_flags_can_be_set_to_false(word: str) -> None:
     assert parse(f"eval_node={word}").cluster.eval_node is False
 
 
@@ -100,7 +100,7 @@ def test_an_rdd_and_a_session_can_be_named() -> None:
     assert parse("data=None").data is None
 
 
-def test_whole_numbers_of_numpy_will_do() -> None:
+def test_whole_numbers_of_numpy_are_accepted() -> None:
     assert parse_options("cluster_size=size", {"size": np.int64(2)}).cluster.cluster_size == 2
 
 
@@ -117,7 +117,7 @@ def test_no_master_node_is_a_choice() -> None:
     assert parse("cluster_size=2 master_node=None").cluster.master_node is None
 
 
-def test_a_name_is_itself_even_when_a_variable_has_it() -> None:
+def test_a_name_is_text_even_if_a_variable_has_it() -> None:
     assert parse("name=mnist").cluster.name == "mnist"
     assert parse("name='run_2'").cluster.name == "run_2"
     assert parse("name=f'run_{n}'").cluster.name == "run_3"
@@ -145,7 +145,7 @@ def test_columns_can_be_listed_in_several_ways(text: str) -> None:
     assert parse(f"data=train_df columns={text}").feed.columns == ["image", "label"]
 
 
-def test_the_engine_gets_what_was_asked_for() -> None:
+def test_the_engine_gets_the_given_options() -> None:
     config = parse("cluster_size=3 num_ps=1 env={'A': 'b'} grace=2.5 reservation_timeout=60 name=x").cluster
     assert config == ClusterConfig(
         cluster_size=3, num_ps=1, env={"A": "b"}, grace_s=2.5, reservation_timeout_s=60.0, name="x"
@@ -156,7 +156,7 @@ def test_the_engine_gets_what_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("cluster_sze=3", "unknown option 'cluster_sze'; did you mean cluster_size?"),
         ("num_workers=3", "unknown option 'num_workers'; did you mean cluster_size?"),
@@ -205,8 +205,8 @@ def test_the_engine_gets_what_was_asked_for() -> None:
         ("cluster_size=0", "cluster_size=0: at least one node is needed"),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_would(line: str, words: str) -> None:
-    assert problem(line) == words
+def test_wrong_options_are_refused_with_what_is_allowed(line: str, message: str) -> None:
+    assert problem(line) == message
 
 
 def test_all_problems_are_reported_together() -> None:
@@ -231,7 +231,7 @@ def test_brackets_and_quotes_hold_spaces_together() -> None:
     ]
 
 
-def test_a_comparison_is_no_option() -> None:
+def test_a_comparison_is_not_an_option() -> None:
     assert split_line("a==1").problems
 
 

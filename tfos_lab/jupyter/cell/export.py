@@ -151,7 +151,7 @@ def _used_names(source: str) -> set[str]:
 
 
 def _changed_names(tree: ast.Module) -> set[str]:
-    """Return the names whose values statements change in place: ``rows.append(1)``, ``conf['a'] = 1``."""
+    """Return the names whose values are changed in place: ``rows.append(1)``, ``conf['a'] = 1``."""
     roots = set()
     for node in own_nodes(tree.body):
         changed: list[ast.expr] = []
@@ -203,7 +203,7 @@ def _indent(source: str) -> str:
 
 
 def _main(options: CellOptions, texts: dict[str, str]) -> str:
-    """Return the part that runs the function as the cell's line said."""
+    """Return the part that runs the function with the options of the cell's line."""
     keywords = [f"spark={texts.get('spark', 'spark')}", *_keywords(ClusterConfig, options)]
     name = options.cluster.name
     lines = [f"{name} = tfos_lab.run(map_fun, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]

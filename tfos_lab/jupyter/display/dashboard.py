@@ -14,7 +14,7 @@ front end  history   the same, of all that is remembered; ``page`` that asked, o
 front end  metrics   ``series``: new points of the metrics' lines, or whole lines that are ``fresh``
 front end  file      a piece of a node's log as a buffer; ``page``, ``node``, ``offset``, ``size`` of the whole file
 front end  picture   ``bundle`` that stands in the document for the widget ``model`` while the run goes on
-front end  end       ``bundle`` to put in the place of the widget ``model``
+front end  end       ``bundle`` that replaces the widget ``model``
 kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
 kernel     fetch     ``page`` wants the piece of the log of ``node`` that begins at ``offset``
 kernel     stop      end the cluster

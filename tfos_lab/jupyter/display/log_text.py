@@ -143,10 +143,10 @@ class _Line:
         self._cut = 0
 
     def add(self, text: str, classes: str) -> None:
-        room = self._max_chars - self._length
-        if len(text) > room:
-            self._cut += len(text) - room
-            text = text[:room]
+        free = self._max_chars - self._length
+        if len(text) > free:
+            self._cut += len(text) - free
+            text = text[:free]
         if not text:
             return
         self._length += len(text)

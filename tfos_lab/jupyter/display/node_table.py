@@ -15,7 +15,7 @@ _MAX_METRICS = 3
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the node table; ``numeric`` ones are set to the right, low ``rank`` ones stay when it is narrow."""
+    """One column; ``numeric`` ones are right-aligned, those of a low ``rank`` stay when the table is narrow."""
 
     key: str
     title: str
@@ -25,7 +25,7 @@ class Column:
 
 
 def node_columns(view: ClusterView, throughput: Throughput | None = None) -> list[Column]:
-    """Return the columns that have something to say about this cluster; node and state always do."""
+    """Return the columns that are not empty for this cluster, node and state in any case."""
     metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
     rates = [_rate_column(throughput)] if throughput is not None else []
     columns = [*_FIRST_COLUMNS, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
@@ -34,7 +34,7 @@ def node_columns(view: ClusterView, throughput: Throughput | None = None) -> lis
 
 
 def metric_names(view: ClusterView, at_most: int = _MAX_METRICS) -> list[str]:
-    """Return the names of the metrics that have room in the table: the loss first, those of validation last."""
+    """Return the names of the metrics that fit in the table: the loss first, those of validation last."""
     names = dict.fromkeys(name for node in view.nodes for name in node.metrics)
     return by_weight(names)[:at_most]
 
@@ -45,7 +45,7 @@ def progress_column(view: ClusterView) -> str:
 
 
 def progress(node: NodeView, feeds: Sequence[FeedView] = ()) -> float | None:
-    """Return how much of its steps, or else of its rows, a node has done, from 0 to 1, where that is known."""
+    """Return which part of its steps, or else of its rows, a node has done, from 0 to 1, if that is known."""
     if node.total_steps and node.step is not None:
         return min(1.0, max(0.0, node.step / node.total_steps))
     total = total_rows(node, feeds)
@@ -53,7 +53,7 @@ def progress(node: NodeView, feeds: Sequence[FeedView] = ()) -> float | None:
 
 
 def total_rows(node: NodeView, feeds: Sequence[FeedView]) -> int | None:
-    """Return how many rows a node will have taken at the end of all feeds, where that is known by now."""
+    """Return how many rows a node will have read at the end of all feeds, if that is known already."""
     if not all(feed.kind == "table" and feed.complete for feed in feeds):
         return None
     return sum(feed.rows.get(node.node, 0) * feed.epochs for feed in feeds) or None

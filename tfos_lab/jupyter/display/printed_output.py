@@ -86,9 +86,9 @@ def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list
     hues = {node.node: index % 7 for index, node in enumerate(view.nodes)}
     broken = [node for node in view.nodes if node.state in summary.BROKEN_STATES]
     others = [node for node in view.nodes if node.state not in summary.BROKEN_STATES]
-    room = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
-    failed_room = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
-    wanted = [*((node, failed_room) for node in broken), *((node, room) for node in others)]
+    lines_per_other = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
+    lines_per_failed = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
+    wanted = [*((node, lines_per_failed) for node in broken), *((node, lines_per_other) for node in others)]
     return [_read(node, lines, hues[node.node], read_tail, link_of) for node, lines in wanted]
 
 
@@ -104,11 +104,11 @@ def _read(node: NodeView, lines: int, hue: int, read_tail: TailReader, link_of: 
 def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
     """Return the nodes whose output is shown, and those whose output does not fit."""
     shown: list[_Printed] = []
-    room = OPEN_LINES
+    lines_left = OPEN_LINES
     for one in short:
-        if one.lines > room:
+        if one.lines > lines_left:
             break
-        room -= one.lines
+        lines_left -= one.lines
         shown.append(one)
     return shown, list(short[len(shown) :])
 

@@ -133,7 +133,7 @@ def keywords_of(owner: type, given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _build(owner: type[T], given: Mapping[str, object], problems: list[str]) -> T | None:
-    """Return what the engine is asked for, or add to the problems, in the words of the cell."""
+    """Return what the engine is asked for, or add the problems, with the cell's names of the options."""
     try:
         return owner(**keywords_of(owner, given))
     except ConfigError as error:

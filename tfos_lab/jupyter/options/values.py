@@ -26,7 +26,7 @@ def read_value(option: Option, text: str, names: Mapping[str, Any]) -> Any:
     Parameters
     ----------
     option : Option
-        Whose type says how to read it.
+        Its type decides how to read it.
     text : str
         As written on the line.
     names : mapping
@@ -217,7 +217,7 @@ def _read_choice(option: Option, text: str, names: Mapping[str, Any]) -> str:
 
 
 def all_choices(option: Option) -> tuple[str, ...]:
-    """Return the words that an option takes, None included where it is allowed."""
+    """Return the choices of an option, None included where it is allowed."""
     return (*option.choices, "None") if option.optional and option.choices else option.choices
 
 
