@@ -89,7 +89,7 @@ def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping
 
 def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
     __tracebackhide__ = True
-    free_name(options)
+    require_free_name(options)
     from tfos_lab.engine.start import make_cluster
 
     session = find_session(shell, options)
@@ -114,7 +114,7 @@ def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str
         return _wait(cluster, options, display, map_fun, launch)
 
 
-def free_name(options: CellOptions) -> None:
+def require_free_name(options: CellOptions) -> None:
     """Make sure that no cluster with the cell's name lives: refuse, or stop the old one if the user asked for that."""
     for cluster in clusters():
         if cluster.name != options.cluster.name or cluster.ended:

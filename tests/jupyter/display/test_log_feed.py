@@ -100,7 +100,7 @@ def test_one_huge_piece_is_cut_to_the_bounds(line: str) -> None:
 
 def test_events_that_the_bus_dropped_are_counted() -> None:
     feed = LogFeed()
-    feed.lost_events(1234)
+    feed.add_dropped(1234)
     assert feed.take_out() is None
     write(feed, "chief:0", "after\n")
     assert feed.take_out()["chunks"][0]["note"] == "1,234 pieces of text dropped here"

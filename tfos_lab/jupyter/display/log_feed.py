@@ -97,7 +97,7 @@ class LogFeed:
         self._order: list[Chunk] = []
         self._touched: dict[str, str] = {}
         self._open: dict[str, list[Run]] = {}
-        self._lost_events = 0
+        self._dropped_events = 0
         self._skipped: dict[str, int] = {}
         self._seq = 0
         self._history: deque[Chunk] = deque()
@@ -138,9 +138,9 @@ class LogFeed:
         if runs:
             self._add({"node": event.node, "runs": runs, "lines": count_lines(runs), "note": ""})
 
-    def lost_events(self, count: int) -> None:
+    def add_dropped(self, count: int) -> None:
         """Add how many events the bus has dropped."""
-        self._lost_events += count
+        self._dropped_events += count
 
     def take_out(self) -> LogBatch | None:
         """Return the batch to send now, or None when nothing is new."""
@@ -178,10 +178,10 @@ class LogFeed:
             if dropped:
                 first = next(chunk for chunk in chunks if chunk["node"] == node)
                 first["note"] = f"{dropped:,} lines dropped here"
-        if self._lost_events and chunks:
-            lost = f"{self._lost_events:,} pieces of text dropped here"
+        if self._dropped_events and chunks:
+            lost = f"{self._dropped_events:,} pieces of text dropped here"
             chunks[0]["note"] = "; ".join(note for note in (lost, chunks[0]["note"]) if note)
-            self._lost_events = 0
+            self._dropped_events = 0
         self._batch.clear()
         self._order.clear()
         return chunks

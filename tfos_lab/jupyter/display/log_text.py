@@ -40,10 +40,10 @@ class LineBuffer:
     Examples
     --------
     >>> buffer = LineBuffer()
-    >>> plain_text(buffer.feed("one\n10%\r20%"))
-    'one\n'
-    >>> plain_text(buffer.open_line)
-    '20%'
+    >>> buffer.feed("one\n10%\r20%")
+    [('one\n', '')]
+    >>> buffer.open_line
+    [('20%', '')]
     """
 
     def __init__(self, max_line_chars: int = MAX_LINE_CHARS) -> None:

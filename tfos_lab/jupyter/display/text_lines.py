@@ -43,7 +43,7 @@ class TextLines:
             case StateChanged() | NodeChanged():
                 self._print_state(cluster.view())
 
-    def lost_events(self, count: int) -> None:
+    def add_dropped(self, count: int) -> None:
         """Add how many events the bus has dropped."""
         if count:
             self._out.append(f"… {count:,} events came too fast and are not shown here; the files are complete")

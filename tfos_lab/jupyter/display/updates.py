@@ -97,7 +97,7 @@ class Updates:
 
     def _send_logs(self) -> None:
         self._feed.take_in_all(self._subscription.take())
-        self._feed.lost_events(self._subscription.take_dropped())
+        self._feed.add_dropped(self._subscription.take_dropped())
         with self._sending:
             batch = self._feed.take_out()
             if batch is not None:
