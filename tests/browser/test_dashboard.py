@@ -28,7 +28,7 @@ expect.set_options(timeout=60_000)
 
 WATCH = '''
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.jupyter.display.choose import open_display
+from tfos_lab.jupyter.display import open_display
 
 def watch(**options):
     """Wait for a cluster as a %%tfos cell does."""

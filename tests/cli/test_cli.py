@@ -1,4 +1,4 @@
-"""The command line: what each command says, what it starts, and how it ends."""
+"""The command line: what each command prints, what it starts, and how it ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from tests.support.daemon import Daemon
 from tfos_lab.cli import COMMANDS, demo, lab, main, notebook_run, paths
 from tfos_lab.cli.notebook_run import sections_of
-from tfos_lab.cli.terminal import plain
+from tfos_lab.cli.terminal import without_colours
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,23 +40,23 @@ def wait_until(condition, timeout_s=60):
 # ---- choosing a command ---------------------------------------------------------------------------------------------
 
 
-def test_without_a_command_all_of_them_are_listed(capsys):
+def test_without_a_command_all_commands_are_listed(capsys):
     assert main([]) == 2
-    said = capsys.readouterr().out
-    assert all(name in said for name in COMMANDS)
+    output = capsys.readouterr().out
+    assert all(name in output for name in COMMANDS)
 
 
-def test_help_is_no_mistake(capsys):
+def test_help_is_not_an_error(capsys):
     assert main(["--help"]) == 0
     assert "usage: tfos-lab COMMAND" in capsys.readouterr().out
 
 
-def test_an_unknown_command_is_refused_with_those_there_are(capsys):
+def test_an_unknown_command_is_refused_with_a_list_of_commands(capsys):
     assert main(["train"]) == 2
     assert capsys.readouterr().err == "tfos-lab has no command 'train'; there are doctor, demo, lab, bench\n"
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_printed(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tfos-lab ")
 
@@ -70,7 +70,7 @@ def test_an_interrupt_ends_a_command_without_a_traceback(capsys, monkeypatch):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_the_command_line_is_quick_to_ask_for_help():
+def test_help_imports_nothing_heavy():
     code = "import sys; from tfos_lab.cli import main; main(['--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"tensorflow", "pyspark", "IPython", "nbclient"} & set(done.stdout.split())
@@ -79,14 +79,14 @@ def test_the_command_line_is_quick_to_ask_for_help():
 # ---- the environment of notebooks -----------------------------------------------------------------------------------
 
 
-def test_local_spark_starts_this_python_and_writes_into_a_file():
+def test_local_spark_uses_this_python_and_logs_to_a_file():
     environ = paths.kernel_environ({}, None)
     assert environ["PYSPARK_PYTHON"] == sys.executable
     assert (Path(environ["SPARK_CONF_DIR"]) / "spark-env.sh").is_file()
     assert environ["TFOS_LAB_SPARK_LOG"].endswith("spark.log")
 
 
-def test_what_is_set_already_stays_as_it_is():
+def test_variables_that_are_set_are_not_changed():
     theirs = {"PYSPARK_PYTHON": "/opt/python", "SPARK_HOME": "/opt/spark", "TFOS_LAB_DATA": "/data"}
     made = paths.kernel_environ(theirs, ROOT)
     assert {name: made[name] for name in theirs} == theirs
@@ -99,18 +99,18 @@ def test_data_beside_the_checkout_is_found(tmp_path):
     assert paths.kernel_environ({}, checkout)["TFOS_LAB_DATA"] == str(tmp_path / "shared" / "data")
 
 
-def test_without_data_beside_the_checkout_none_is_named(tmp_path):
+def test_without_data_beside_the_checkout_the_variable_is_not_set(tmp_path):
     assert "TFOS_LAB_DATA" not in paths.kernel_environ({}, tmp_path)
 
 
 # ---- lab ------------------------------------------------------------------------------------------------------------
 
 
-def test_lab_shows_the_tutorials_of_the_checkout():
+def test_lab_opens_the_tutorials_of_the_checkout():
     assert lab.choose_folder([], ROOT) == (ROOT / "notebooks", [])
 
 
-def test_lab_shows_the_folder_that_is_named_and_hands_the_rest_on():
+def test_lab_opens_the_given_folder_and_passes_other_arguments_on():
     assert lab.choose_folder(["mine", "--port=9000"], ROOT) == (Path("mine"), ["--port=9000"])
     assert lab.choose_folder(["--port", "9000"], None) == (Path.cwd(), ["--port", "9000"])
 
@@ -120,7 +120,7 @@ def test_lab_starts_as_root_too():
     assert "--allow-root" not in lab.lab_command(Path("here"), [], as_root=False)
 
 
-def test_lab_becomes_jupyterlab(monkeypatch):
+def test_lab_replaces_the_process_by_jupyterlab(monkeypatch):
     started = []
     monkeypatch.setattr("os.execve", lambda *call: started.append(call))
     main(["lab", str(ROOT / "notebooks"), "--no-browser"])
@@ -141,7 +141,7 @@ def test_lab_serves_the_notebooks_on_this_machine_only(tmp_path):
             assert "mine.ipynb" in answer.read().decode()
 
 
-def test_lab_says_that_a_folder_is_not_there(capsys):
+def test_lab_reports_a_missing_folder(capsys):
     assert main(["lab", "no-such-folder"]) == 2
     assert "there is no folder no-such-folder" in capsys.readouterr().err
 
@@ -149,7 +149,7 @@ def test_lab_says_that_a_folder_is_not_there(capsys):
 # ---- bench ----------------------------------------------------------------------------------------------------------
 
 
-def test_bench_without_a_checkout_says_what_to_do(capsys, monkeypatch, tmp_path):
+def test_bench_without_a_checkout_explains_what_to_do(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("tfos_lab.cli.bench.find_checkout", lambda: None)
     assert main(["bench"]) == 1
     assert "run this in a checkout (make bench)" in capsys.readouterr().err
@@ -168,11 +168,11 @@ def bench_in(checkout, code):
     return subprocess.Popen([sys.executable, "-c", command, checkout, "7"], env=environ, cwd="/")
 
 
-def test_bench_runs_the_benchmarks_of_the_checkout_and_ends_as_they_do(tmp_path):
+def test_bench_runs_the_benchmarks_of_the_checkout_and_has_their_exit_code(tmp_path):
     assert bench_in(tmp_path, "import sys; sys.exit(int(sys.argv[1]))").wait(60) == 7
 
 
-def test_bench_that_is_ended_leaves_nothing_running(tmp_path):
+def test_bench_that_is_terminated_leaves_nothing_running(tmp_path):
     pid = tmp_path / "pid"
     bench = bench_in(
         tmp_path,
@@ -214,8 +214,8 @@ STATE = {
 }
 
 
-def test_the_report_tells_nodes_rows_accuracy_and_seconds_per_phase():
-    assert plain(demo.render_report(STATE)).splitlines() == [
+def test_the_report_has_nodes_rows_accuracy_and_seconds_per_phase():
+    assert without_colours(demo.render_report(STATE)).splitlines() == [
         "Trained on 2 nodes of this machine.",
         "  nodes         chief:0, worker:0",
         "  data          8,000 training and 2,000 test images of 28 × 28: MNIST",
@@ -234,10 +234,10 @@ def test_a_notebook_that_starts_no_cluster_is_reported_as_such():
 def test_sections_are_the_headings_with_their_code_cells():
     cells = [
         nbformat.v4.new_markdown_cell("# Title"),
-        nbformat.v4.new_markdown_cell("## First\n\nwords"),
+        nbformat.v4.new_markdown_cell("## First\n\ntext"),
         nbformat.v4.new_code_cell("1"),
         nbformat.v4.new_code_cell("  "),
-        nbformat.v4.new_markdown_cell("only words"),
+        nbformat.v4.new_markdown_cell("only text"),
         nbformat.v4.new_code_cell("2"),
         nbformat.v4.new_markdown_cell("## Empty"),
     ]
@@ -247,32 +247,32 @@ def test_sections_are_the_headings_with_their_code_cells():
 def test_demo_executes_a_notebook_and_reads_its_final_state(capsys, tmp_path):
     path = write_notebook(tmp_path / "tiny.ipynb", "md:## Add", "accuracy = 0.5 + 0.25", "print(accuracy)")
     assert main(["demo", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "✓ Add" in said
-    assert "The notebook started no cluster." in said
+    output = capsys.readouterr().out
+    assert "✓ Add" in output
+    assert "The notebook started no cluster." in output
 
 
-def test_demo_shows_the_cell_that_failed_and_why(capsys, tmp_path):
+def test_demo_shows_the_failed_cell_and_its_error(capsys, tmp_path):
     path = write_notebook(tmp_path / "wrong.ipynb", "md:## Divide", "a = 1", "b = a - 1\na / b")
     assert main(["demo", str(path)]) == 1
-    said = capsys.readouterr()
-    assert "✗ Divide" in said.out
-    assert "Divide: cell 2 failed\n\n    b = a - 1\n    a / b\n" in said.err
-    assert "ZeroDivisionError: division by zero" in said.err
-    assert "\x1b" not in said.err
+    output = capsys.readouterr()
+    assert "✗ Divide" in output.out
+    assert "Divide: cell 2 failed\n\n    b = a - 1\n    a / b\n" in output.err
+    assert "ZeroDivisionError: division by zero" in output.err
+    assert "\x1b" not in output.err
 
 
-def test_demo_says_that_the_kernel_died(capsys, tmp_path):
+def test_demo_reports_that_the_kernel_died(capsys, tmp_path):
     path = write_notebook(tmp_path / "dies.ipynb", "import os; os._exit(3)")
     assert main(["demo", str(path)]) == 1
     assert "the notebook's kernel has gone" in capsys.readouterr().err
 
 
-def test_demo_says_that_a_cell_takes_too_long(capsys, monkeypatch, tmp_path):
+def test_demo_reports_a_cell_that_takes_too_long(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(notebook_run, "CELL_TIMEOUT_S", 1)
     path = write_notebook(tmp_path / "slow.ipynb", "md:## Wait", "import time; time.sleep(60)")
     assert main(["demo", str(path)]) == 1
-    assert "It has not ended within 1 s." in capsys.readouterr().err
+    assert "It did not end within 1 s." in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
@@ -294,23 +294,23 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
     )
     wait_until((tmp_path / "pid").is_file)
     demo.send_signal(signal.SIGINT)
-    _, said = demo.communicate(timeout=30)
+    _, output = demo.communicate(timeout=30)
     assert demo.returncode == 130
-    assert said.endswith("interrupted\n")
-    assert "Traceback" not in said
+    assert output.endswith("interrupted\n")
+    assert "Traceback" not in output
     assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
 
 
-def test_demo_without_java_says_so_before_anything_starts(capsys, monkeypatch):
+def test_demo_reports_missing_java_before_anything_starts(capsys, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     assert main(["demo"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "Java: JAVA_HOME=/no/such/java is no Java that runs; Spark needs Java 17 or newer" in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "Java: JAVA_HOME=/no/such/java is no Java that runs; Spark needs Java 17 or newer" in output.err
 
 
 @pytest.mark.parametrize("arguments", [["no-such.ipynb"], []])
-def test_demo_without_its_notebook_says_so(arguments, capsys, monkeypatch, tmp_path):
+def test_demo_reports_a_missing_notebook(arguments, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "find_checkout", lambda: None)
     assert main(["demo", *arguments]) == 1
     assert "notebook" in capsys.readouterr().err
@@ -321,9 +321,9 @@ def test_demo_without_its_notebook_says_so(arguments, capsys, monkeypatch, tmp_p
 
 def test_doctor_shows_a_table_and_ends_with_a_sentence(capsys):
     code = main(["doctor"])
-    said = capsys.readouterr().out
-    assert "TensorFlow" in said
-    assert said.rstrip().endswith("All is well." if code == 0 else ".")
+    output = capsys.readouterr().out
+    assert "TensorFlow" in output
+    assert output.rstrip().endswith("All is well." if code == 0 else ".")
 
 
 def test_doctor_returns_an_exit_code_that_scripts_can_read(capsys, monkeypatch):

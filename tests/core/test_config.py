@@ -1,13 +1,17 @@
-"""The checks of a cluster's configuration."""
+"""What a user may ask for, and how anything else is refused."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from tfos_lab.core.config import ClusterConfig
+import tfos_lab
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, FeedConfig, make_config
+from tfos_lab.core.options import options_of
 from tfos_lab.errors import ConfigError
 
 
@@ -46,8 +50,8 @@ def test_all_problems_are_reported_together():
         "cluster_size",
         "master_node",
         "local",
-        "grace_s",
         "env",
+        "grace_s",
     ]
 
 
@@ -94,7 +98,7 @@ def test_a_wrong_master_node_is_refused_with_the_valid_ones():
     assert "None" in text
 
 
-def test_a_wrong_value_of_local_is_refused_with_the_valid_ones():
+def test_a_wrong_choice_is_refused_with_all_choices():
     assert problem_of(local="cloud") == "local='cloud': use one of auto, processes, inline, false"
 
 
@@ -119,3 +123,74 @@ def test_a_relative_log_dir_lies_here(tmp_path, monkeypatch):
 def test_a_log_dir_that_is_no_folder_is_refused(folder):
     with pytest.raises(ConfigError, match=r"log_dir=.*: a folder is needed"):
         ClusterConfig(log_dir=folder)
+
+
+# ---- derived from the declarations ----------------------------------------------------------------------------------
+
+
+def test_type_checkers_know_the_keywords_of_run():
+    fields, keywords = get_type_hints(ClusterConfig), get_type_hints(ClusterOptions)
+    assert list(keywords) == [one.keyword for one in options_of(ClusterConfig)]
+    for one in options_of(ClusterConfig):
+        expected = fields[one.keyword] | None if one.none_is_default else fields[one.keyword]
+        assert keywords[one.keyword] == expected, one.keyword
+
+
+def test_the_signature_of_run_is_the_documented_one():
+    parameters = inspect.signature(tfos_lab.run).parameters
+    positional = [name for name, one in parameters.items() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert positional == ["map_fun", "args"]
+    keywords = {name: one.default for name, one in parameters.items() if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert keywords == {
+        "spark": None,
+        "cluster_size": 1,
+        "num_ps": 0,
+        "master_node": "chief",
+        "eval_node": False,
+        "tensorboard": False,
+        "log_dir": None,
+        "name": None,
+        "local": "auto",
+        "restarts": 0,
+        "gpus": None,
+        "env": None,
+        "output": "chief",
+        "output_limit_bytes": 8 << 30,
+        "reservation_timeout_s": 600.0,
+        "grace_s": 10.0,
+    }
+
+
+def test_the_help_of_run_describes_each_option():
+    for one in options_of(ClusterConfig):
+        assert f"\n    {one.keyword} : {one.annotation}, default " in tfos_lab.run.__doc__
+
+
+def test_train_has_the_options_of_a_feed_with_their_defaults():
+    parameters = inspect.signature(tfos_lab.Cluster.train).parameters
+    for one in options_of(FeedConfig):
+        assert parameters[one.keyword].default == one.default
+
+
+def test_name_and_env_may_be_none():
+    assert make_config(name=None, env=None) == ClusterConfig()
+
+
+def test_a_keyword_that_is_no_option_is_refused():
+    with pytest.raises(TypeError, match=r"run\(\) got an unexpected keyword argument 'clustersize'"):
+        tfos_lab.run(print, clustersize=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"epochs": 0}, "epochs=0: at least one is needed"),
+        ({"epochs": 1.5}, "epochs=1.5: a whole number is needed"),
+        ({"remainder": "wrap"}, "remainder='wrap': use one of exact, pad, drop"),
+        ({"timeout_s": 0}, "timeout_s=0: a number of seconds, more than 0, is needed"),
+    ],
+)
+def test_options_of_a_feed_are_checked(options, text):
+    with pytest.raises(ConfigError) as error:
+        FeedConfig(**options)
+    assert error.value.problems == [text]

@@ -15,7 +15,7 @@ from tfos_lab.jupyter.magics import load_ipython_extension, unload_ipython_exten
 
 @pytest.fixture(autouse=True)
 def cold(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Import TensorFlow nowhere because the extension is loaded; what was to be warmed is kept."""
+    """Do not import TensorFlow when the extension is loaded; what would be warmed is recorded."""
     asked: list[str] = []
     monkeypatch.setattr("tfos_lab.jupyter.magics.warm_in_background", lambda: asked.append("in background"))
     monkeypatch.setattr("tfos_lab.jupyter.commands.warm", lambda: asked.append("now") or "this machine")
@@ -38,7 +38,7 @@ def shell() -> Iterator[Any]:
 
 @pytest.fixture
 def run_cell(shell: Any) -> Any:
-    """Run a cell as a front end does, and raise what it raises."""
+    """Run a cell as a front end does; its errors are raised."""
 
     def run(text: str) -> Any:
         result = shell.run_cell(text, store_history=True)
@@ -58,7 +58,7 @@ def magics(shell: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Let the next cells get these clusters instead of real ones; what they were started with is kept."""
+    """Give these clusters to the next cells instead of real ones; the arguments of each start are recorded."""
     clusters: list[ScriptedCluster] = []
     started: list[dict[str, Any]] = []
 

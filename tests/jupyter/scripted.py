@@ -1,4 +1,4 @@
-"""A cluster that does what a test says, for the notebook edge: no nodes, no sockets."""
+"""A cluster that follows a test's script, for the notebook edge: no nodes, no sockets."""
 
 from __future__ import annotations
 

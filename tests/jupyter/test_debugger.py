@@ -1,4 +1,4 @@
-"""``local=inline`` in a real kernel, with somebody at the keyboard: ``breakpoint()`` and ``%debug`` stop there."""
+"""``local=inline`` in a real kernel with somebody at the keyboard: ``breakpoint()`` and ``%debug`` stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Keyboard:
         self.text = ""
 
     def run(self, cell: str, *lines: str) -> str:
-        """Run a cell and return what is then on the screen, errors included."""
+        """Run a cell and return what is on the screen then, errors included."""
         self.text, self._lines = "", list(lines)
         self._client.execute_interactive(
             cell, allow_stdin=True, timeout=TIMEOUT_S, stdin_hook=self._type, output_hook=self._show
@@ -46,9 +46,9 @@ class Keyboard:
 def keyboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyboard]:
     folder = tmp_path_factory.mktemp("kernel")
     python_path = os.pathsep.join([str(REPOSITORY), *QUICK_ENV.values()])
-    # The plain display and no colours: what is on the screen is to be read.
-    places = {"IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"), "NO_COLOR": "1"}
-    env = {**os.environ, **places, "PYTHONPATH": python_path, "TFOS_LAB_NONINTERACTIVE": "1"}
+    # Lines of text without colours: the test reads the screen.
+    paths = {"IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"), "NO_COLOR": "1"}
+    env = {**os.environ, **paths, "PYTHONPATH": python_path, "TFOS_LAB_NONINTERACTIVE": "1"}
     manager, client = start_new_kernel(cwd=str(folder), env=env)
     try:
         keyboard = Keyboard(client)
@@ -76,7 +76,7 @@ def test_a_breakpoint_stops_in_the_cell_with_its_own_lines_and_names(keyboard: K
     assert "42" in keyboard.run("print(dict(cluster.results))")
 
 
-def test_debug_goes_back_to_where_it_failed(keyboard: Keyboard) -> None:
+def test_debug_goes_back_to_the_failing_line(keyboard: Keyboard) -> None:
     failed = keyboard.run("%%tfos local=inline\nwanted = [1, 2]\nwanted[5]")
     assert "IndexError" in failed
     screen = keyboard.run("%debug", "p wanted", "quit")

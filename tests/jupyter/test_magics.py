@@ -1,4 +1,4 @@
-"""%tfos and what surrounds the magics."""
+"""%tfos, and loading the magics."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def test_loading_prints_nothing_and_may_be_done_twice(shell: Any, capsys: pytest
     assert capsys.readouterr() == ("", "")
 
 
-def test_loading_begins_to_warm(shell: Any, cold: list[str]) -> None:
+def test_loading_starts_warming(shell: Any, cold: list[str]) -> None:
     load_ipython_extension(shell)
     assert cold == ["in background"]
 
 
-def test_warm_says_where(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warm_prints_where(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run("%tfos warm")
     assert capsys.readouterr().out == "warming on this machine: the next cell there starts at once\n"
 
 
-def test_doctor_tells_what_it_found(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_doctor_prints_its_findings(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setattr("tfos_lab.jupyter.commands.examine", lambda: [Finding("Java", ok=True, found="17")])
     run("%tfos doctor")
     assert capsys.readouterr().out == "✓ Java  17\n\nAll is well.\n"
@@ -63,7 +63,7 @@ def test_the_help_documents_every_option(magics: Any) -> None:
     assert text.startswith("Run this cell on a cluster: ``%%tfos cluster_size=4``.")
 
 
-def test_braces_and_dollars_of_the_line_are_left_alone(run: Any, scripted: Any) -> None:
+def test_braces_and_dollars_of_the_line_are_not_expanded(run: Any, scripted: Any) -> None:
     started = scripted(ScriptedCluster())
     run("%%tfos args={'a': '$HOME {x}'}\n1")
     assert started[0]["args"] == {"a": "$HOME {x}"}
@@ -88,13 +88,13 @@ def test_status_lists_the_clusters(run: Any, scripted: Any) -> None:
     assert repr(run("%tfos status")).splitlines()[0] == lines[0]
 
 
-def test_stop_ends_the_one_that_is_named_or_all(run: Any, scripted: Any) -> None:
+def test_stop_stops_the_named_cluster_or_all(run: Any, scripted: Any) -> None:
     clusters = [ScriptedCluster(name, forever=True) for name in ("a", "b", "c")]
     scripted(*clusters)
     assert "no cluster yet" in repr(run("%tfos stop"))
     for name in ("a", "b", "c"):
         run(f"%%tfos name={name} background\n1")
-    assert problem(run, "%tfos stop") == "several clusters run (a, b, c): name one, or say all"
+    assert problem(run, "%tfos stop") == "several clusters run (a, b, c): name one, or write all"
     assert problem(run, "%tfos stop bb") == "no cluster 'bb' is running; did you mean b?"
     assert problem(run, "%tfos stop xyz") == "no cluster 'xyz' is running; there are a, b, c"
     run("%tfos stop b")
@@ -104,7 +104,7 @@ def test_stop_ends_the_one_that_is_named_or_all(run: Any, scripted: Any) -> None
     assert problem(run, "%tfos stop a") == "no cluster is running"
 
 
-def test_stop_needs_no_name_where_one_runs(run: Any, scripted: Any) -> None:
+def test_stop_needs_no_name_if_only_one_runs(run: Any, scripted: Any) -> None:
     cluster = ScriptedCluster("only", forever=True)
     scripted(cluster)
     run("%%tfos name=only background\n1")
@@ -118,7 +118,7 @@ def test_logs_prints_what_nodes_wrote(run: Any, scripted: Any, capsys: pytest.Ca
     run("%%tfos name=a\n1")
     run("%%tfos name=b\n1")
     capsys.readouterr()
-    for line, words in [
+    for line, message in [
         ("%tfos logs", "log of all"),
         ("%tfos logs a", "log of all"),
         ("%tfos logs worker:0", "log of worker:0"),
@@ -126,26 +126,26 @@ def test_logs_prints_what_nodes_wrote(run: Any, scripted: Any, capsys: pytest.Ca
     ]:
         run(line)
         assert capsys.readouterr().out.startswith(
-            f"{words}, last 200\n(the last 200 lines at most; all of them are in "
+            f"{message}, last 200\n(the last 200 lines at most; all of them are in "
         )
     assert problem(run, "%tfos logs c") == "no cluster 'c' is there; there are a, b"
     assert problem(run, "%tfos logs a ps:0") == "the cluster 'a' has no node 'ps:0'; there are chief:0, worker:0"
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("%tfos stp", "%tfos has no command 'stp'; did you mean stop?"),
         ("%tfos cluster_size=4", "options belong to a cell: write %%tfos cluster_size=4 and the code below it"),
         ("%tfos --tensorboard", "options belong to a cell: write %%tfos --tensorboard and the code below it"),
-        ("%tfos status now", "too many words: the command is %tfos status"),
+        ("%tfos status now", "too many arguments: the command is %tfos status"),
         ("%tfos export", "name the file to write: %tfos export FILE.py"),
         ("%tfos export x.py", "there is nothing to export: run a %%tfos cell first"),
         ("%tfos logs 'a", "%tfos logs 'a: No closing quotation"),
     ],
 )
-def test_what_is_no_command_is_refused_with_what_is(run: Any, line: str, words: str) -> None:
-    assert problem(run, line) == words
+def test_an_unknown_command_is_refused_with_a_suggestion(run: Any, line: str, message: str) -> None:
+    assert problem(run, line) == message
 
 
 def test_export_writes_the_last_cell(

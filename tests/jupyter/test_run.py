@@ -26,12 +26,12 @@ def run(magics: Any, run_cell: Any) -> Any:
 
 
 def press_stop() -> None:
-    """Do what ■ does."""
+    """Interrupt as ■ does."""
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def interrupt_when(event: threading.Event) -> None:
-    """Press ■ when something has happened."""
+    """Press ■ once an event is set."""
 
     def press() -> None:
         event.wait(10)
@@ -41,7 +41,7 @@ def interrupt_when(event: threading.Event) -> None:
 
 
 def join_background(cluster: ScriptedCluster) -> None:
-    """Wait until a cell in the background has done its work."""
+    """Wait until a cell in the background has finished."""
     for thread in threading.enumerate():
         if thread.name == f"tfos-cell-{cluster.id}":
             thread.join(5)
@@ -130,7 +130,7 @@ def test_an_interrupt_while_nodes_are_launched_stops_them(run: Any, scripted: An
     assert cluster.calls == [("stop", 1.0)]
 
 
-def test_an_interrupt_before_there_is_a_cluster_is_no_raw_traceback(
+def test_an_interrupt_before_the_cluster_is_made_has_no_raw_traceback(
     run: Any, magics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def press(*args: Any) -> None:
@@ -142,7 +142,7 @@ def test_an_interrupt_before_there_is_a_cluster_is_no_raw_traceback(
         run("%%tfos local=processes\n1")
 
 
-def test_an_interrupt_while_the_old_cluster_is_stopped_is_no_raw_traceback(run: Any, scripted: Any) -> None:
+def test_an_interrupt_while_the_old_cluster_is_stopped_has_no_raw_traceback(run: Any, scripted: Any) -> None:
     old = ScriptedCluster(forever=True)
     scripted(old, ScriptedCluster())
     run("%%tfos background\n1")
@@ -154,7 +154,7 @@ def test_an_interrupt_while_the_old_cluster_is_stopped_is_no_raw_traceback(run: 
         run("%%tfos replace\n1")
 
 
-def test_a_launch_is_shown_and_a_refusal_at_once_is_not(
+def test_a_launch_is_shown_and_an_immediate_error_is_not(
     run: Any, scripted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick, slow = ScriptedCluster("quick"), ScriptedCluster("slow", forever=True)
@@ -204,7 +204,7 @@ def test_a_cluster_that_is_stopped_from_elsewhere_stops_run_all(run: Any, script
         run("%%tfos\n1")
 
 
-def test_a_running_cluster_of_the_same_name_is_not_trampled_on(run: Any, scripted: Any) -> None:
+def test_a_running_cluster_of_the_same_name_is_not_replaced_silently(run: Any, scripted: Any) -> None:
     old = ScriptedCluster(forever=True)
     started = scripted(old, ScriptedCluster("other"), ScriptedCluster())
     run("%%tfos background\n1")
@@ -227,7 +227,7 @@ def test_a_cell_in_the_background_returns_at_once(run: Any, scripted: Any, magic
     assert run("%%tfos background\n1") is None
     assert magics.user_ns["cluster"] is cluster
     join_background(cluster)
-    assert cluster.calls == ["wait_until_running"]  # rows may still come from another cell
+    assert cluster.calls == ["wait_until_running"]  # another cell may still feed it
 
 
 def test_a_cell_in_the_background_feeds_and_waits(run: Any, scripted: Any, magics: Any) -> None:
@@ -243,7 +243,7 @@ def test_a_cell_in_the_background_feeds_and_waits(run: Any, scripted: Any, magic
     ]
 
 
-def test_the_notebooks_session_is_found_where_none_is_active(
+def test_the_session_of_the_notebook_is_used_if_none_is_active(
     run: Any, scripted: Any, magics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pyspark  # noqa: F401 - only then a session is looked for
@@ -267,7 +267,7 @@ def test_the_notebooks_session_is_found_where_none_is_active(
 
 
 class Forks:
-    """Lets a test know of agents as they are forked."""
+    """Counts agents as they are forked, and calls a function at the given one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count, self.at, self.then = 0, 0, lambda: None
@@ -294,7 +294,7 @@ def test_an_interrupt_in_any_phase_ends_the_cell_and_leaves_nothing(
     reached = threading.Event()
     interrupt_when(reached)
     if phase == "launching":
-        # The launch goes no further before the cell has taken note.
+        # The launch does not continue before the interrupt has reached the cell.
         forks.then = lambda: (reached.set(), until(lambda: magics.user_ns["cluster"].attempt.launcher._cancelled))
     else:
         forks.then = lambda: watch_for(magics.user_ns["cluster"], phase, reached)
@@ -305,7 +305,7 @@ def test_an_interrupt_in_any_phase_ends_the_cell_and_leaves_nothing(
 
 
 def watch_for(cluster: Any, state: str, reached: threading.Event) -> None:
-    """Set the event as soon as the cluster has come as far."""
+    """Set the event as soon as the cluster has reached the state."""
     states = ("launching", "reserving", "starting", "running")
 
     def watch() -> None:
@@ -321,7 +321,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_a_machine_that_cannot_fork_any_more_is_told_and_nothing_is_left(
+def test_a_failing_fork_is_reported_and_nothing_is_left(
     run: Any, magics: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
@@ -345,7 +345,7 @@ def test_an_inline_cell_runs_here(run: Any, magics: Any, capsys: pytest.CaptureF
     results = run("%%tfos local=inline args=2\nseen.append(ctx.job_name)\nprint('hello')\nx = x + args\nx")
     assert dict(results) == {"chief:0": 22}
     assert magics.user_ns["x"] == 20
-    assert magics.user_ns["seen"] == ["chief"]  # the values are the notebook's own
+    assert magics.user_ns["seen"] == ["chief"]  # the notebook's own objects
     assert "hello\n" in capsys.readouterr().out
 
 
@@ -365,6 +365,6 @@ def test_lines_above_an_inline_cell_are_counted(run: Any) -> None:
     assert error.traceback[-1].lineno == 4  # counted from 0
 
 
-def test_a_last_value_that_cannot_be_sent_shows_as_its_text(run: Any) -> None:
+def test_a_last_value_that_cannot_be_sent_is_shown_as_text(run: Any) -> None:
     results = run("%%tfos local=inline\nimport threading\nthreading.Lock()")
     assert "lock" in repr(results["chief:0"])

@@ -1,4 +1,4 @@
-"""A real Jupyter server with our routes, and a runtime folder that it shares with the tests."""
+"""A real Jupyter server with our routes; it shares a runtime folder with the tests."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def runtime(folder):
 
 @pytest.fixture(scope="module")
 def url(folder):
-    places = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "RUNTIME", "DATA")}
+    paths = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "RUNTIME", "DATA")}
     command = [
         *(sys.executable, "-m", "jupyter_server", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"),
         *("--ServerApp.allow_root=True", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.base_url={BASE}"),
         "--ServerApp.jpserver_extensions={'tfos_lab.jupyter_server': True}",
-        "--ServerApp.allow_unauthenticated_access=False",  # as behind a hub: only what says so is open
+        "--ServerApp.allow_unauthenticated_access=False",  # as behind a hub: only routes that allow it are open
         f"--ServerApp.root_dir={folder}",
     ]
-    environ = {**os.environ, **places, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environ = {**os.environ, **paths, "PYTHONPATH": os.pathsep.join(sys.path)}
     with Daemon("jupyter server", command, log=folder / "log", env=environ) as server:
         yield server.wait_for_url(rf"(http://127\.0\.0\.1:\d+{BASE})", timeout_s=120)

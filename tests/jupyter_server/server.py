@@ -1,4 +1,4 @@
-"""A Jupyter server as a hub starts it, and how to ask it."""
+"""A Jupyter server as a hub starts it, and requests to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOKEN = secrets.token_hex(8)
 
 
 def ask(url, *, login=True, method="GET", headers=None):
-    """Return status, headers and body, following no redirection."""
+    """Return status, headers and body; redirections are not followed."""
     headers = {**({"Authorization": f"token {TOKEN}"} if login else {}), **(headers or {})}
     request = urllib.request.Request(url, method=method, headers=headers, data=b"" if method == "POST" else None)
     try:

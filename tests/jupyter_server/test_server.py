@@ -1,4 +1,4 @@
-"""Our routes in a real Jupyter server: who may come in, what is passed on, and what is left out."""
+"""Our routes in a real Jupyter server: who has access, what is forwarded, and what is removed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def node(short_path):
 def short_path(tmp_path_factory):
     import tempfile
 
-    with tempfile.TemporaryDirectory(dir="/tmp") as place:
-        yield lambda name: f"{place}/{name}"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield lambda name: f"{folder}/{name}"
 
 
 @pytest.fixture
@@ -63,22 +63,22 @@ def ticket_url(url):
 PATHS = ["clusters", "clusters/mnist-1/stop", "tb/mnist-1/", "tb/mnist-1", "tb/mnist-1/~00ff/", "tb/mnist-1/~00/x.js"]
 
 
-def test_every_route_is_asked_for_below():
+def test_every_route_is_tested_below():
     for pattern, _, _ in make_routes(BASE):
         assert any(re.fullmatch(pattern, f"{BASE}tfos-lab/{path}") for path in PATHS), pattern
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("path", PATHS)
-def test_who_is_not_logged_in_gets_nothing(url, publish, node, path, method):
+def test_without_a_login_nothing_is_served(url, publish, node, path, method):
     publish(tensorboard=node)
     status, headers, body = ask(f"{url}tfos-lab/{path}", login=False, method=method)
     assert status in (403, 405) or (status == 302 and "/login" in headers["Location"])
     assert b"mnist" not in body
-    assert Node.heard == []
+    assert Node.requests == []
 
 
-def test_the_living_clusters_of_all_kernels_are_listed_without_their_sockets(url, publish, node):
+def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, publish, node):
     publish(id="a", tensorboard=node, nodes=(cluster_records.NodeRecord("chief:0", "running", "host"),))
     publish(id="b", started_s=2.0, kernel_id="1234")
     publish(id="c", state="done", tensorboard=node)
@@ -91,7 +91,7 @@ def test_the_living_clusters_of_all_kernels_are_listed_without_their_sockets(url
     assert node not in body.decode()
 
 
-def test_the_ticket_leads_to_tensorboard_which_sees_nothing_of_the_user(url, publish, node):
+def test_the_ticket_leads_to_tensorboard_which_gets_no_user_headers(url, publish, node):
     publish(tensorboard=node)
     status, headers, _ = ask(f"{url}tfos-lab/tb/mnist-1/?darkMode=true")
     assert status == 302
@@ -104,10 +104,10 @@ def test_the_ticket_leads_to_tensorboard_which_sees_nothing_of_the_user(url, pub
     }
     status, _, _ = ask(f"{ticket_url(url)}data/runs?a=1", login=False, headers=secret)
     assert status == 200
-    [(path, heard)] = Node.heard
+    [(path, headers)] = Node.requests
     assert path == "/data/runs?a=1"
-    assert not {"cookie", "authorization", "x-xsrftoken", "referer"} & {name.lower() for name in heard}
-    assert "secret" not in str(heard)
+    assert not {"cookie", "authorization", "x-xsrftoken", "referer"} & {name.lower() for name in headers}
+    assert "secret" not in str(headers)
 
 
 @pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
@@ -126,20 +126,20 @@ def test_what_a_node_sends_is_sandboxed_and_sets_no_cookies(url, publish, node, 
     assert b"<head><script>" in body
 
 
-def test_a_login_in_the_address_is_not_for_the_page(url, publish, node):
+def test_a_login_in_the_address_is_not_passed_on(url, publish, node):
     publish(tensorboard=node)
     status, headers, _ = ask(f"{url}tfos-lab/tb/mnist-1/?token={TOKEN}&darkMode=true", login=False)
     assert status == 302
     assert headers["Location"].endswith("/?darkMode=true")
 
 
-def test_a_node_sends_nobody_elsewhere(url, publish, node):
+def test_a_node_cannot_redirect_elsewhere(url, publish, node):
     publish(tensorboard=node)
     status, headers, _ = ask(ticket_url(url) + "away", login=False)
     assert (status, headers["Location"]) == (502, None)
 
 
-def test_a_sandboxed_page_may_ask_with_tensorboard_s_own_headers(url, publish, node):
+def test_a_sandboxed_page_may_send_tensorboard_s_own_headers(url, publish, node):
     publish(tensorboard=node)
     asked = {
         "Origin": "null",
@@ -156,24 +156,24 @@ def test_a_sandboxed_page_may_ask_with_tensorboard_s_own_headers(url, publish, n
     assert ask(ticket_url(url) + "data", login=False, method="DELETE")[0] in (403, 405)
 
 
-def test_a_ticket_is_good_for_one_run_only(url, publish, node):
+def test_a_ticket_is_valid_for_one_run_only(url, publish, node):
     publish(tensorboard=node)
     publish(id="other", tensorboard=node)
     elsewhere = ticket_url(url).replace("mnist-1", "other")
     status, _, body = ask(elsewhere, login=False)
     assert status == 403
     assert b"open TensorBoard from the notebook again" in body
-    assert Node.heard == []
+    assert Node.requests == []
 
 
-def test_a_tensorboard_that_is_not_there_is_told_in_a_sentence(url, publish, short_path):
+def test_a_missing_tensorboard_is_explained_in_a_sentence(url, publish, short_path):
     publish(tensorboard=short_path("nobody"))
     status, _, body = ask(ticket_url(url), login=False)
     assert status == 502
     assert b"TensorBoard does not answer" in body
     status, _, body = ask(f"{url}tfos-lab/tb/unknown/")
     assert status == 404
-    assert b"the kernel that it belonged to has ended" in body
+    assert b"its kernel has ended" in body
 
 
 @pytest.mark.parametrize(
@@ -187,20 +187,20 @@ def test_a_tensorboard_that_is_not_there_is_told_in_a_sentence(url, publish, sho
         (b"\xff", 200),
     ],
 )
-def test_a_tensorboard_without_anything_to_show_is_kept_back(url, publish, node, listing, status):
+def test_a_tensorboard_with_nothing_to_show_is_held_back(url, publish, node, listing, status):
     publish(tensorboard=node)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Node, "listing", listing)
-        told, headers, body = ask(ticket_url(url), login=False)
+        answered, headers, body = ask(ticket_url(url), login=False)
         assert ask(f"{ticket_url(url)}data/runs", login=False)[0] == 200
-    assert told == status
+    assert answered == status
     assert headers["X-Tfos-Lab"] == "1"
     assert (b"waits for the first event files" in body) == (status == 503)
     assert (b'http-equiv="refresh"' in body) == (status == 503), "in a tab it asks again by itself"
 
 
-def test_stop_goes_to_the_cluster_s_own_door(url, publish, short_path):
-    heard = []
+def test_stop_goes_to_the_cluster_s_own_socket(url, publish, short_path):
+    received = []
     with socket.socket(socket.AF_UNIX) as unix_server:
         unix_server.bind(short_path("unix_server"))
         unix_server.listen()
@@ -208,7 +208,7 @@ def test_stop_goes_to_the_cluster_s_own_door(url, publish, short_path):
         def answer():
             visitor, _ = unix_server.accept()
             with visitor:
-                heard.append(visitor.recv(100))
+                received.append(visitor.recv(100))
                 visitor.sendall(b"stopping\n")
 
         thread = threading.Thread(target=answer, daemon=True)
@@ -216,10 +216,10 @@ def test_stop_goes_to_the_cluster_s_own_door(url, publish, short_path):
         publish(control=short_path("unix_server"))
         status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
         thread.join(30)
-    assert (status, json.loads(body)["state"], heard) == (202, "stopping", [b"stop\n"])
+    assert (status, json.loads(body)["state"], received) == (202, "stopping", [b"stop\n"])
 
 
-def test_stop_says_what_is_wrong(url, publish, short_path):
+def test_stop_explains_what_is_wrong(url, publish, short_path):
     publish(control=short_path("nobody"))
     status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
     assert (status, json.loads(body)["message"]) == (
@@ -230,18 +230,18 @@ def test_stop_says_what_is_wrong(url, publish, short_path):
     assert (status, json.loads(body)["message"]) == (404, "no such cluster runs; it may just have ended")
 
 
-def test_a_request_goes_on_as_it_was_asked_and_brings_its_answer_back(url, publish, node):
+def test_a_request_is_forwarded_unchanged_and_its_answer_comes_back(url, publish, node):
     publish(tensorboard=node)
     quoted = f"{ticket_url(url)}data/plugin/a%2Fb/~c?run=.%2F&tag=x%20y"
     status, headers, body = ask(quoted, login=False, headers={"If-None-Match": '"abc"', "User-Agent": "secret"})
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-    [(path, heard)] = Node.heard
+    [(path, headers)] = Node.requests
     assert path == "/data/plugin/a%2Fb/~c?run=.%2F&tag=x%20y"
-    assert heard["If-None-Match"] == '"abc"'
-    assert "secret" not in str(heard)
+    assert headers["If-None-Match"] == '"abc"'
+    assert "secret" not in str(headers)
     assert body.endswith(PAGE.partition(b"<head>")[2])
     asked = urllib.request.Request(quoted, data=b"tags=1", headers={"Content-Type": "text/x-tags"})
     with urllib.request.urlopen(asked, timeout=120) as answer:
         assert answer.status == 200
     assert Node.bodies[-1] == b"tags=1"
-    assert Node.heard[-1][1]["Content-Type"] == "text/x-tags"
+    assert Node.requests[-1][1]["Content-Type"] == "text/x-tags"

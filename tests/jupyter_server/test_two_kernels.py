@@ -1,4 +1,4 @@
-"""Two kernels with clusters of one name: both are listed, each under an id of its own, and one is stopped alone."""
+"""Two kernels with clusters of one name: both are listed, each with its own id, and each can be stopped alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ cluster.wait_until_running()
 
 @pytest.fixture
 def kernel(tmp_path):
-    """A function that starts a kernel and runs code in it; returns one that runs more, and gives what it is worth."""
+    """A function that starts a kernel and runs code in it; it returns a function that evaluates further code."""
     with ExitStack() as stack:
 
         def start(code):
@@ -45,11 +45,11 @@ def listed(url):
     return json.loads(ask(f"{url}tfos-lab/clusters")[2])["clusters"]
 
 
-def test_clusters_of_one_name_in_two_kernels_are_told_apart_and_stopped_one_by_one(url, kernel):
+def test_clusters_of_one_name_in_two_kernels_are_distinguished_and_stopped_one_by_one(url, kernel):
     first, second = kernel(START), kernel(START)
     ids = [kernel_s("cluster.id") for kernel_s in (first, second)]
     assert ids[0] != ids[1]
-    assert [(told["id"], told["name"]) for told in listed(url)] == [(one, "mnist") for one in ids]
+    assert [(cluster["id"], cluster["name"]) for cluster in listed(url)] == [(one, "mnist") for one in ids]
 
     status, _, _ = ask(f"{url}tfos-lab/clusters/{ids[0]}/stop", method="POST")
     assert status == 202
@@ -57,5 +57,5 @@ def test_clusters_of_one_name_in_two_kernels_are_told_apart_and_stopped_one_by_o
     while len(listed(url)) == 2 or first("cluster.state") != "stopped":
         assert time.monotonic() < deadline, (listed(url), first("cluster.state"))
         time.sleep(0.1)
-    assert [told["id"] for told in listed(url)] == ids[1:]
+    assert [cluster["id"] for cluster in listed(url)] == ids[1:]
     assert second("cluster.state") == "running"

@@ -10,9 +10,10 @@ from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import LogText, MetricsReported
-from tfos_lab.jupyter.display.dashboard import DashboardWidget, encode_view
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.series import SeriesBook
+from tfos_lab.jupyter.display.view_model import encode_view
+from tfos_lab.jupyter.display.widget import DashboardWidget
 
 # A model as anywidget provides it, and functions by which a test plays the kernel.
 _STAGE = """

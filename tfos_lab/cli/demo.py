@@ -1,6 +1,6 @@
 """``tfos-lab demo``: executes the first notebook on local Spark, and prints what it trained.
 
-All numbers are the notebook's own: when the last cell has run, its kernel is asked for its final state.
+All numbers come from the notebook: after the last cell, `final_state` is evaluated in its kernel.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 
 from tfos_lab.cli.notebook_run import CellFailure, KernelDied, Section, Watcher, run_notebook
 from tfos_lab.cli.paths import QUICKSTART, find_checkout, kernel_environ, spark_log
-from tfos_lab.cli.terminal import StatusLine, complain, paint, say
+from tfos_lab.cli.terminal import StatusLine, echo, echo_error, paint
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.engine.doctor import check_java
 from tfos_lab.errors import NoModel
 
-# What the kernel answers with, see `final_state`.
+# Evaluated in the kernel, see `final_state`.
 FINAL = "__import__('tfos_lab.cli.demo', fromlist=['final_state']).final_state(globals())"
 _TITLE_WIDTH = 34
-# What TensorFlow's C++ writes begins so; it is of no use in a line that is about to change.
+# Log lines of TensorFlow's C++ code look like this; they are of no use in a status line.
 _LIBRARY_LINE = re.compile(r"\] [IWEF]\d{4} ")
-# The clusters' own phases, by the mark that ends each.
+# Names of a cluster's phases, by the timing that ends each.
 _PHASES = {
     "launched": "launch",
     "reserved": "reserve",
@@ -43,30 +43,31 @@ _WIDTH = 100
 def run(arguments: Sequence[str]) -> int:
     """Execute the notebook and report; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="tfos-lab demo", description="Execute a notebook on local Spark and tell what it trained."
+        prog="tfos-lab demo", description="Execute a notebook on local Spark and report what it trained."
     )
-    parser.add_argument("notebook", nargs="?", type=Path, help="another notebook than the first tutorial")
+    parser.add_argument("notebook", nargs="?", type=Path, help="a notebook to execute instead of the first tutorial")
     checkout = find_checkout()
     path = parser.parse_args(arguments).notebook or (checkout / "notebooks" / QUICKSTART if checkout else None)
     problem = _what_is_missing(path)
     if path is None or problem:
-        complain(f"tfos-lab demo: {problem}")
+        echo_error(f"tfos-lab demo: {problem}")
         return 1
-    say(f"{paint(str(_short(path)), 'bold')} on local Spark\n")
+    echo(f"{paint(str(_short(path)), 'bold')} on local Spark\n")
     progress = _Progress()
     try:
         environ = kernel_environ(os.environ, checkout)
         finished = run_notebook(path, folder=Path.cwd(), environ=environ, final=FINAL, watcher=progress)
     except (CellFailure, KernelDied) as error:
         progress.failed()
-        complain(f"\n{error}\n\n{_where_to_look()}")
+        echo_error(f"\n{error}\n\n{_where_to_look()}")
         return 1
-    say(f"\n{render_report(finished.state)}\n\nTry it yourself: {'make' if checkout == Path.cwd() else 'tfos-lab'} lab")
+    command = "make lab" if checkout == Path.cwd() else "tfos-lab lab"
+    echo(f"\n{render_report(finished.state)}\n\nTry it yourself: {command}")
     return 0
 
 
 def _what_is_missing(path: Path | None) -> str:
-    """Return in a sentence what the demo lacks, or nothing."""
+    """Return what the demo lacks, as a sentence, or nothing."""
     if path is None:
         return "the notebooks are not part of the installed package: run this in a checkout, or name a notebook"
     if not path.is_file():
@@ -88,25 +89,25 @@ def _where_to_look() -> str:
 
 
 class _Progress(Watcher):
-    """A line per section: what it does now, then how long it took."""
+    """A line per section: its latest output, then how long it took."""
 
     def __init__(self) -> None:
         self._line = StatusLine()
         self._title = ""
 
-    def began(self, section: Section) -> None:
+    def on_begin(self, section: Section) -> None:
         self._title = section.title
         self._line.show(f"  … {section.title}")
 
-    def wrote(self, section: Section, line: str) -> None:
+    def on_output(self, section: Section, line: str) -> None:
         if not _LIBRARY_LINE.search(line):
             self._line.show(f"  … {section.title:<{_TITLE_WIDTH}}  {line}")
 
-    def ended(self, section: Section) -> None:
+    def on_end(self, section: Section) -> None:
         self._line.finish(f"  {paint('✓', 'green')} {section.title:<{_TITLE_WIDTH}} {section.seconds:6.1f} s")
 
     def failed(self) -> None:
-        """Tell at which section it ended."""
+        """Mark the section in which it failed."""
         self._line.finish(f"  {paint('✗', 'red')} {self._title}")
 
 
@@ -116,7 +117,7 @@ class _Progress(Watcher):
 def final_state(names: Mapping[str, Any]) -> str:
     """Return what the notebook did, as JSON: its clusters, and the variables ``digits``, ``accuracy`` and ``history``.
 
-    Called in the kernel, with the notebook's names.
+    Runs in the kernel, with the notebook's names.
     """
     from tfos_lab.engine.registry import clusters
 
@@ -148,7 +149,7 @@ def _cluster_state(cluster: Any) -> dict[str, Any]:
 
 
 def _model_of(cluster: Any) -> str:
-    """Return the file of the model that a cluster has brought home, below this folder if it is there, or nothing."""
+    """Return the file of the cluster's model, relative to this folder if it is in it, or nothing."""
     try:
         return str(_short(cluster.model_path))
     except NoModel:
@@ -159,7 +160,7 @@ def _model_of(cluster: Any) -> str:
 
 
 def render_report(state: Mapping[str, Any]) -> str:
-    """Return what the notebook trained, in words and numbers."""
+    """Return what the notebook trained, as text."""
     if not state["clusters"]:
         return "The notebook started no cluster."
     first, *others = state["clusters"]
@@ -189,7 +190,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _rows(cluster: Mapping[str, Any]) -> str:
-    """Return how many rows were fed, to whom, and how often they were read."""
+    """Return how many rows were fed, to which nodes, and how often they were read."""
     fed = sum(cluster["rows_fed"].values())
     if not fed:
         return ""
@@ -199,7 +200,7 @@ def _rows(cluster: Mapping[str, Any]) -> str:
 
 
 def phase_seconds(timings: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Return how long each phase took, in the order that they ended, from the seconds at which they ended.
+    """Return how long each phase took, in order, from the seconds at which each ended.
 
     Examples
     --------

@@ -1,29 +1,27 @@
-"""``tfos-lab doctor``: a table of what is there and what is missing."""
+"""``tfos-lab doctor``: prints what is installed and what is missing."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 
-from tfos_lab.cli.terminal import complain, paint, say
+from tfos_lab.cli.terminal import echo, echo_error, paint
 from tfos_lab.engine.doctor import Finding, examine, render_text
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Show the findings; returns 1 if there is a problem."""
+    """Print the findings; returns 1 if there is a problem."""
     parser = argparse.ArgumentParser(
-        prog="tfos-lab doctor", description="Look whether all that a cluster needs is there, and say what to do."
+        prog="tfos-lab doctor", description="Check that everything a cluster needs is there, and what to do if not."
     )
-    parser.add_argument(
-        "--master", help="start a Spark session there (spark://host:7077) and look at its executors too"
-    )
+    parser.add_argument("--master", help="start a Spark session there (spark://host:7077) and check its executors too")
     master = parser.parse_args(arguments).master
     try:
         findings = _examine_at(master) if master else examine()
-    except Exception as error:  # noqa: BLE001 - whatever Spark says about its start is the finding
-        complain(f"no Spark session at {master}: {_first_line(error)}")
+    except Exception as error:  # noqa: BLE001 - Spark's message about its start is the finding
+        echo_error(f"no Spark session at {master}: {_first_line(error)}")
         return 1
-    say(_coloured(render_text(findings)))
+    echo(_coloured(render_text(findings)))
     return int(not all(finding.ok for finding in findings))
 
 

@@ -1,12 +1,28 @@
-"""The configuration of a cluster: built once, checked once, then only read."""
+"""What the user asks for, as values: built once, checked once, then only read.
+
+Each option is declared here and nowhere else, with its default, check and documentation; see `tfos_lab.core.options`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from tfos_lab.core.launchers import AUTO, launcher_for, local_choices
+from tfos_lab.core.options import (
+    OptionGroup,
+    OptionType,
+    documented,
+    is_int,
+    one_of,
+    option,
+    problems_in,
+    resolve_options,
+    seconds,
+    whole,
+)
 from tfos_lab.core.paths import absolute
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
@@ -19,45 +35,77 @@ REMAINDER_CHOICES = ("exact", "pad", "drop")
 RESERVED_ENV = ("TF_CONFIG",)
 
 
+# ---- checks of single options ---------------------------------------------------------------------------------------
+
+
+def _check_master(name: str, value: object) -> Iterable[str]:
+    if value not in MASTER_CHOICES:
+        allowed = " or ".join(repr(choice) for choice in MASTER_CHOICES)
+        yield f"{name}={value!r}: not a job name that can lead; use {allowed}, or None to let worker:0 lead"
+
+
+def _check_local(name: str, value: object) -> Iterable[str]:
+    # Asked each time: launchers may be registered after this module was imported.
+    return one_of(*local_choices())(name, value)
+
+
+def _check_label(name: str, value: object) -> Iterable[str]:
+    if not isinstance(value, str) or not value:
+        yield f"{name}={value!r}: a label is needed"
+
+
+def _check_folder(name: str, value: object) -> Iterable[str]:
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        yield f"{name}={value!r}: a folder is needed"
+
+
+def _check_environment(name: str, value: object) -> Iterable[str]:
+    if not isinstance(value, Mapping):
+        yield f"{name}={value!r}: a dict of names and values is needed"
+        return
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            yield f"{name}[{key!r}]: names and values must be strings"
+        elif key in RESERVED_ENV:
+            yield f"{name}[{key!r}]: is set by tfos_lab on every node"
+
+
+def _check_idle_time(name: str, value: object) -> Iterable[str]:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        yield f"{name}={value!r}: a number of seconds, more than 0, is needed"
+
+
+# ---- the options ----------------------------------------------------------------------------------------------------
+
+
+class ClusterOptions(TypedDict, total=False):
+    """The keywords of `tfos_lab.run`, for type checkers; a test compares them with the fields of `ClusterConfig`."""
+
+    cluster_size: int
+    num_ps: int
+    master_node: str | None
+    eval_node: bool
+    tensorboard: bool
+    log_dir: str | None
+    name: str | None
+    local: str
+    restarts: int
+    gpus: int | None
+    env: Mapping[str, str] | None
+    output: str
+    output_limit_bytes: int
+    reservation_timeout_s: float
+    grace_s: float
+
+
+@documented
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     """One cluster, as asked for.
 
     Parameters
     ----------
-    cluster_size : int
-        Nodes in all: workers, chief, parameter servers and evaluator.
-    num_ps : int
-        How many of them are parameter servers.
-    master_node : str or None
-        Job name of the leading node, ``"chief"`` or ``"master"``; None makes ``worker:0`` the chief.
-    eval_node : bool
-        Whether one node is the evaluator.
-    tensorboard : bool
-        Whether the chief runs TensorBoard.
-    log_dir : str or None
-        Where event files go: a folder, from here if it is relative, or an address such as ``"gs://bucket/logs"``. None
-        means the run's folder.
-    name : str
-        Label of the cluster.
-    local : str
-        ``"auto"``, ``"processes"`` (this machine), ``"inline"`` (this very process) or ``"false"`` (insist on Spark).
-    restarts : int
-        How often to start all nodes again after one of them was lost: killed, out of sight, or with its executor. They
-        are fed again what they had been fed. Keras' ``fit`` goes on after the last whole epoch with
-        ``ctx.callbacks()``; other functions find a folder for what they want to keep in ``ctx.backup_dir``.
-    gpus : int or None
-        GPUs per node; None means what Spark assigned.
-    env : mapping of str to str
-        Environment of the children, on top of the node's own.
-    output : str
-        Whose ``ctx.output_dir`` comes to the notebook, into the run's folder ``output``: ``"chief"``, or ``"all"``,
-        where that of each other node is a folder in it, such as ``worker-0``.
-    output_limit_bytes : int
-        The most that a node on another host brings, 8 GiB by default; the newest files go first, the others stay on
-        that host. A node that sees the run's folder writes there itself, as much as it likes.
-    reservation_timeout_s, grace_s : float
-        Seconds to wait for all reservations; seconds between SIGTERM and SIGKILL.
+    {options}
 
     Raises
     ------
@@ -65,43 +113,140 @@ class ClusterConfig:
         With every problem found, and what is allowed.
     """
 
-    cluster_size: int = 1
-    num_ps: int = 0
-    master_node: str | None = "chief"
-    eval_node: bool = False
-    tensorboard: bool = False
-    log_dir: str | None = None
-    name: str = "cluster"
-    local: str = AUTO
-    restarts: int = 0
-    gpus: int | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    output: str = "chief"
-    output_limit_bytes: int = 8 << 30
-    reservation_timeout_s: float = 600.0
-    grace_s: float = 10.0
+    cluster_size: int = option(
+        1,
+        OptionType.WHOLE,
+        "nodes in all: workers, chief, ps and evaluator",
+        check=whole(1, too_small="at least one node is needed"),
+        group=OptionGroup.CLUSTER,
+    )
+    num_ps: int = option(
+        0,
+        OptionType.WHOLE,
+        "how many of them are parameter servers",
+        check=whole(too_small="cannot be negative"),
+        group=OptionGroup.CLUSTER,
+    )
+    master_node: str | None = option(
+        "chief",
+        OptionType.CHOICE,
+        "job name of the node that leads; None lets worker:0 lead",
+        choices=MASTER_CHOICES,
+        optional=True,
+        check=_check_master,
+        group=OptionGroup.CLUSTER,
+    )
+    eval_node: bool = option(
+        default=False, type=OptionType.FLAG, meaning="one of them is the evaluator", group=OptionGroup.CLUSTER
+    )
+    tensorboard: bool = option(
+        default=False,
+        type=OptionType.FLAG,
+        meaning="run TensorBoard on the chief and show it under the cell",
+        group=OptionGroup.OUTPUT,
+    )
+    log_dir: str | None = option(
+        None,
+        OptionType.PATH,
+        "folder for event files",
+        details="A relative one is taken from the working directory; addresses such as ``gs://bucket/logs`` work too.",
+        default_text="the run's folder",
+        optional=True,
+        check=_check_folder,
+        group=OptionGroup.OUTPUT,
+    )
+    name: str = option(
+        "cluster",
+        OptionType.LABEL,
+        "label, and in a notebook the name of the variable that holds the cluster afterwards",
+        none_is_default=True,
+        check=_check_label,
+        group=OptionGroup.CELL,
+    )
+    local: str = option(
+        AUTO,
+        OptionType.CHOICE,
+        "where nodes run: `auto` (Spark's executors, or this machine if the session is local or missing), `processes` "
+        "(this machine), `inline` (this very process, for debugging), `false` (insist on Spark)",
+        choices=local_choices(),
+        check=_check_local,
+        group=OptionGroup.CLUSTER,
+    )
+    restarts: int = option(
+        0,
+        OptionType.WHOLE,
+        "how often to start again from the last backup after a lost node",
+        details=(
+            "All nodes start again when one was killed, lost contact, or went with its executor, and are fed the same "
+            "rows again. Keras' ``fit`` continues after the last whole epoch with ``ctx.callbacks()``; other functions "
+            "find a folder for their own backups in ``ctx.backup_dir``."
+        ),
+        check=whole(too_small="cannot be negative"),
+        group=OptionGroup.FAILURE,
+    )
+    gpus: int | None = option(
+        None,
+        OptionType.WHOLE,
+        "GPUs per node",
+        default_text="what Spark assigned",
+        optional=True,
+        check=whole(needs="a whole number of GPUs per node is needed"),
+        group=OptionGroup.CLUSTER,
+    )
+    env: Mapping[str, str] = option(
+        {},
+        OptionType.ENVIRONMENT,
+        "environment variables of the nodes, added to their own",
+        none_is_default=True,
+        check=_check_environment,
+        group=OptionGroup.CLUSTER,
+    )
+    output: str = option(
+        "chief",
+        OptionType.CHOICE,
+        "whose `ctx.output_dir` is copied to the notebook: the chief's, or all nodes'",
+        details=(
+            "The copy is in ``output`` in the run's folder. With ``all``, the files of each other node "
+            "are in a folder of their own there, such as ``worker-0``."
+        ),
+        choices=OUTPUT_CHOICES,
+        group=OptionGroup.OUTPUT,
+    )
+    output_limit_bytes: int = option(
+        8 << 30,
+        OptionType.WHOLE,
+        "how many bytes of it a node on another host sends at most",
+        details=(
+            "The newest files are sent first, the others stay on that host. A node that sees the run's folder writes "
+            "there directly, without a limit."
+        ),
+        default_text="8 GiB",
+        check=whole(needs="a whole number of bytes is needed"),
+        group=OptionGroup.OUTPUT,
+    )
+    reservation_timeout_s: float = option(
+        600.0, OptionType.SECONDS, "seconds to wait for all nodes to reserve", check=seconds, group=OptionGroup.FAILURE
+    )
+    grace_s: float = option(
+        10.0,
+        OptionType.SECONDS,
+        "seconds between asking a node to end and killing it",
+        check=seconds,
+        group=OptionGroup.FAILURE,
+    )
 
     def __post_init__(self) -> None:
-        problems = [*self._shape_problems(), *self._option_problems(), *self._env_problems()]
+        problems = [*problems_in(type(self), vars(self)), *self._shape_problems()]
         if problems:
             raise ConfigError(problems)
         if self.log_dir is not None:
             object.__setattr__(self, "log_dir", absolute(os.fspath(self.log_dir)))
 
     def _shape_problems(self) -> list[str]:
+        """Return what is wrong with options taken together."""
+        if not all(is_int(value) for value in (self.cluster_size, self.num_ps, self.restarts)):
+            return []
         problems = []
-        numbers = {"cluster_size": self.cluster_size, "num_ps": self.num_ps, "restarts": self.restarts}
-        problems += [
-            f"{key}={value!r}: a whole number is needed" for key, value in numbers.items() if not _is_int(value)
-        ]
-        if problems:
-            return problems
-        if self.cluster_size < 1:
-            problems.append(f"cluster_size={self.cluster_size}: at least one node is needed")
-        if self.num_ps < 0:
-            problems.append(f"num_ps={self.num_ps}: cannot be negative")
-        if self.restarts < 0:
-            problems.append(f"restarts={self.restarts}: cannot be negative")
         launcher = launcher_for(self.local)
         if self.restarts > 0 and launcher is not None and launcher.runs_inline:
             problems.append(
@@ -114,45 +259,59 @@ class ClusterConfig:
                 f"{taken}: leaves no node to train in a cluster of {self.cluster_size}; "
                 f"ask for cluster_size={self.cluster_size + 1 - training} or more"
             )
-        if self.master_node is not None and self.master_node not in MASTER_CHOICES:
-            allowed = " or ".join(repr(choice) for choice in MASTER_CHOICES)
-            problems.append(
-                f"master_node={self.master_node!r}: not a job name that can lead; use {allowed}, "
-                "or None to let worker:0 lead"
-            )
-        return problems
-
-    def _option_problems(self) -> list[str]:
-        problems = []
-        if self.local not in local_choices():
-            problems.append(f"local={self.local!r}: use one of {', '.join(local_choices())}")
-        if self.output not in OUTPUT_CHOICES:
-            problems.append(f"output={self.output!r}: use one of {', '.join(OUTPUT_CHOICES)}")
-        if not _is_int(self.output_limit_bytes) or self.output_limit_bytes < 0:
-            problems.append(f"output_limit_bytes={self.output_limit_bytes!r}: a whole number of bytes is needed")
-        for name in ("reservation_timeout_s", "grace_s"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                problems.append(f"{name}={value!r}: a number of seconds is needed")
-        if self.gpus is not None and (not _is_int(self.gpus) or self.gpus < 0):
-            problems.append(f"gpus={self.gpus!r}: a whole number of GPUs per node is needed")
-        if not isinstance(self.name, str) or not self.name:
-            problems.append(f"name={self.name!r}: a label is needed")
-        if self.log_dir is not None and (not isinstance(self.log_dir, str | os.PathLike) or not str(self.log_dir)):
-            problems.append(f"log_dir={self.log_dir!r}: a folder is needed")
-        return problems
-
-    def _env_problems(self) -> list[str]:
-        if not isinstance(self.env, Mapping):
-            return [f"env={self.env!r}: a dict of names and values is needed"]
-        problems = [
-            f"env[{key!r}]: names and values must be strings"
-            for key, value in self.env.items()
-            if not isinstance(key, str) or not isinstance(value, str)
-        ]
-        problems += [f"env[{key!r}]: is set by tfos_lab on every node" for key in RESERVED_ENV if key in self.env]
         return problems
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def make_config(**options: Unpack[ClusterOptions]) -> ClusterConfig:
+    """Return the configuration that `tfos_lab.run` is asked for.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found, and what is allowed.
+    TypeError
+        For a keyword that is no option.
+    """
+    return ClusterConfig(**resolve_options(ClusterConfig, dict(options), function="run"))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedConfig:
+    """How `Cluster.train` feeds rows; raises `ConfigError` with every problem found, and what is allowed."""
+
+    epochs: int = option(
+        1,
+        OptionType.WHOLE,
+        "how often the nodes read the rows",
+        check=whole(1, too_small="at least one is needed"),
+        group=OptionGroup.ROWS,
+    )
+    columns: list[str] | None = option(
+        None,
+        OptionType.COLUMNS,
+        "which columns of the data to feed",
+        default_text="all",
+        optional=True,
+        group=OptionGroup.ROWS,
+    )
+    remainder: str = option(
+        "exact",
+        OptionType.CHOICE,
+        "how an epoch ends: `exact` (short batches), `pad` (static shapes; rows that fill up count nowhere), "
+        "`drop` (rows that do not fill a step are left out)",
+        choices=REMAINDER_CHOICES,
+        group=OptionGroup.ROWS,
+    )
+    timeout_s: float = option(
+        600.0,
+        OptionType.SECONDS,
+        "seconds in which no row may move before the feed fails",
+        name="feed_timeout",
+        check=_check_idle_time,
+        group=OptionGroup.ROWS,
+    )
+
+    def __post_init__(self) -> None:
+        problems = problems_in(type(self), vars(self))
+        if problems:
+            raise ConfigError(problems)

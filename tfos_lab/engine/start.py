@@ -7,12 +7,13 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
 from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
+from tfos_lab.core.options import takes_options
 from tfos_lab.core.roles import NodeSpec, assign_roles
 from tfos_lab.data.frames import default_fs
 from tfos_lab.data.spark_python import use_right_python
@@ -31,26 +32,13 @@ if TYPE_CHECKING:
 _LOOPBACK = ("127.0.0.1", "127.0.0.1")
 
 
+@takes_options(ClusterConfig)
 def run(
     map_fun: Callable[..., Any],
     args: Any = None,
     *,
     spark: SparkSession | None = None,
-    cluster_size: int = 1,
-    num_ps: int = 0,
-    master_node: str | None = "chief",
-    eval_node: bool = False,
-    tensorboard: bool = False,
-    log_dir: str | None = None,
-    name: str | None = None,
-    local: str = "auto",
-    restarts: int = 0,
-    gpus: int | None = None,
-    env: Mapping[str, str] | None = None,
-    output: str = "chief",
-    output_limit_bytes: int = 8 << 30,
-    reservation_timeout_s: float = 600.0,
-    grace_s: float = 10.0,
+    **options: Unpack[ClusterOptions],
 ) -> Cluster:
     """Start ``map_fun(args, ctx)`` on a cluster of nodes; returns when all of them run.
 
@@ -62,9 +50,7 @@ def run(
         What the function gets as ``args`` (pickled with cloudpickle).
     spark : SparkSession, optional
         Whose executors to use; the active session by default.
-    cluster_size, num_ps, master_node, eval_node, tensorboard, log_dir, name, local, restarts, gpus, env, \
-output, output_limit_bytes, reservation_timeout_s, grace_s
-        See `tfos_lab.core.config.ClusterConfig`.
+    {options}
 
     Returns
     -------
@@ -85,23 +71,7 @@ output, output_limit_bytes, reservation_timeout_s, grace_s
     ...     dict(cluster.wait())
     {'chief:0': 42, 'worker:0': 42}
     """
-    config = ClusterConfig(
-        cluster_size=cluster_size,
-        num_ps=num_ps,
-        master_node=master_node,
-        eval_node=eval_node,
-        tensorboard=tensorboard,
-        log_dir=log_dir,
-        name="cluster" if name is None else name,
-        local=local,
-        restarts=restarts,
-        gpus=gpus,
-        env=dict(env or {}),
-        output=output,
-        output_limit_bytes=output_limit_bytes,
-        reservation_timeout_s=reservation_timeout_s,
-        grace_s=grace_s,
-    )
+    config = make_config(**options)
     cluster = make_cluster(map_fun, args, spark=spark, config=config)
     try:
         cluster.launch()

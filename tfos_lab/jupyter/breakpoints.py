@@ -1,7 +1,7 @@
 """``breakpoint()`` in a cell that runs in the kernel itself (``local=inline``).
 
-A kernel leaves it to JupyterLab's debugger, and where that is not switched on it does nothing at all, without a word.
-For a cell that asked to be debugged, IPython's own debugger then takes its place, if there is somebody to type.
+A kernel leaves it to JupyterLab's debugger; where that is switched off, the call silently does nothing. In such a cell
+IPython's own debugger is started instead, if somebody can type.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tfos_lab.jupyter.display.base import current_kernel
-from tfos_lab.jupyter.display.choose import takes_input
+from tfos_lab.jupyter.display.kernel import current_kernel, takes_input
 
 
 @contextlib.contextmanager
 def stopping() -> Iterator[None]:
-    """See to it that ``breakpoint()`` stops meanwhile, on this thread's cell."""
+    """Make ``breakpoint()`` stop within this context."""
     before = sys.breakpointhook
     if not before.__module__.startswith("debugpy"):
-        yield  # whatever else it is, it was chosen
+        yield  # somebody chose another debugger
         return
 
     def stop(*args: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What ``%tfos`` can do: show the clusters of this notebook and their TensorBoard, stop them, read their logs."""
+"""The commands of ``%tfos``: show the clusters of this notebook and their TensorBoard, stop them, read their logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_cluster, 
 from tfos_lab.jupyter.options.table import BY_NAME
 from tfos_lab.jupyter.options.values import nearest
 
-# So many last lines of each node; the files hold all.
+# Last lines of each node; the files have all of them.
 LOG_LINES = 200
 
 
@@ -28,7 +28,7 @@ class Commands:
     last_cell : callable
         Returns the ``%%tfos`` cell that was run last, or None.
     history : callable
-        Returns the texts of the cells that were run before, oldest first.
+        Returns the text of the cells that were run before, oldest first.
     """
 
     def __init__(self, last_cell: Callable[[], FinishedCell | None], history: Callable[[], list[str]]) -> None:
@@ -45,18 +45,18 @@ class Commands:
         }
 
     def run(self, line: str) -> Any:
-        """Carry out what follows ``%tfos``; raises `ConfigError` for what is no command."""
+        """Run the command that follows ``%tfos``; raises `ConfigError` for an unknown one."""
         try:
-            name, *words = shlex.split(line) or ["status"]
+            name, *arguments = shlex.split(line) or ["status"]
         except ValueError as error:
             raise ConfigError([f"%tfos {line}: {error}"]) from error
         command = self._commands.get(name)
         if command is None:
             raise ConfigError([self._unknown(name, line)])
-        return command(words)
+        return command(arguments)
 
     def complete(self, finished: list[str]) -> Iterable[str]:
-        """Return what can follow the finished words."""
+        """Return what can follow the finished arguments."""
         if not finished:
             return self._commands
         if finished[0] == "stop" and len(finished) == 1:
@@ -79,34 +79,34 @@ class Commands:
 
     # ---- the commands ------------------------------------------------------------------------------------------------
 
-    def _status(self, words: list[str]) -> StatusTable:
-        _expect(words, "status", at_most=0)
+    def _status(self, arguments: list[str]) -> StatusTable:
+        _expect(arguments, "status", at_most=0)
         return StatusTable(clusters())
 
-    def _stop(self, words: list[str]) -> StatusTable:
-        _expect(words, "stop [name|all]", at_most=1)
+    def _stop(self, arguments: list[str]) -> StatusTable:
+        _expect(arguments, "stop [name|all]", at_most=1)
         living = [cluster for cluster in clusters() if not cluster.ended]
-        if words and words[0] != "all":
-            chosen = [cluster for cluster in living if cluster.name == words[0]]
+        if arguments and arguments[0] != "all":
+            chosen = [cluster for cluster in living if cluster.name == arguments[0]]
             if not chosen:
-                raise ConfigError([_no_such(words[0], "running")])
-        elif len(living) > 1 and not words:
-            raise ConfigError([f"several clusters run ({', '.join(_names(live=True))}): name one, or say all"])
+                raise ConfigError([_no_such(arguments[0], "running")])
+        elif len(living) > 1 and not arguments:
+            raise ConfigError([f"several clusters run ({', '.join(_names(live=True))}): name one, or write all"])
         else:
             chosen = living
         for cluster in chosen:
             cluster.stop()
         return StatusTable(chosen)
 
-    def _logs(self, words: list[str]) -> None:
-        _expect(words, "logs [name] [node]", at_most=2)
+    def _logs(self, arguments: list[str]) -> None:
+        _expect(arguments, "logs [name] [node]", at_most=2)
         if not clusters():
             raise ConfigError(["there are no logs: no cluster has run yet"])
-        found = [cluster for cluster in clusters() if words and cluster.name == words[0]]
-        if words and not found and (len(words) > 1 or ":" not in words[0]):
-            raise ConfigError([_no_such(words[0], "there")])
+        found = [cluster for cluster in clusters() if arguments and cluster.name == arguments[0]]
+        if arguments and not found and (len(arguments) > 1 or ":" not in arguments[0]):
+            raise ConfigError([_no_such(arguments[0], "there")])
         cluster = (found or clusters())[-1]
-        rest = words[1:] if found else words
+        rest = arguments[1:] if found else arguments
         node = rest[0] if rest else None
         nodes = [view.node for view in cluster.nodes]
         if node is not None and node not in nodes:
@@ -114,37 +114,37 @@ class Commands:
         text = cluster.logs(node, tail=LOG_LINES).rstrip() or "nothing was written"
         print(f"{text}\n(the last {LOG_LINES} lines at most; all of them are in {cluster.run_dir})")  # noqa: T201
 
-    def _tensorboard(self, words: list[str]) -> TensorBoardView:
-        _expect(words, "tensorboard [name|folder]", at_most=1)
-        found = [cluster for cluster in clusters() if not words or cluster.name == words[0]]
+    def _tensorboard(self, arguments: list[str]) -> TensorBoardView:
+        _expect(arguments, "tensorboard [name|folder]", at_most=1)
+        found = [cluster for cluster in clusters() if not arguments or cluster.name == arguments[0]]
         if found:
             return view_cluster(found[-1])
-        if not words:
+        if not arguments:
             raise ConfigError(["no cluster has run yet: name a folder with event files, %tfos tensorboard FOLDER"])
-        return view_folder(words[0])
+        return view_folder(arguments[0])
 
-    def _export(self, words: list[str]) -> None:
-        _expect(words, "export FILE.py", at_most=1)
-        if len(words) != 1:
+    def _export(self, arguments: list[str]) -> None:
+        _expect(arguments, "export FILE.py", at_most=1)
+        if len(arguments) != 1:
             raise ConfigError(["name the file to write: %tfos export FILE.py"])
         cell = self._last_cell()
         if cell is None:
             raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
-        path = export(words[0], cell, self._history())
+        path = export(arguments[0], cell, self._history())
         print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
 
-    def _warm(self, words: list[str]) -> None:
-        _expect(words, "warm", at_most=0)
+    def _warm(self, arguments: list[str]) -> None:
+        _expect(arguments, "warm", at_most=0)
         print(f"warming on {warm()}: the next cell there starts at once")  # noqa: T201
 
-    def _doctor(self, words: list[str]) -> None:
-        _expect(words, "doctor", at_most=0)
+    def _doctor(self, arguments: list[str]) -> None:
+        _expect(arguments, "doctor", at_most=0)
         print(render_text(examine()))  # noqa: T201
 
 
-def _expect(words: list[str], usage: str, *, at_most: int) -> None:
-    if len(words) > at_most:
-        raise ConfigError([f"too many words: the command is %tfos {usage}"])
+def _expect(arguments: list[str], usage: str, *, at_most: int) -> None:
+    if len(arguments) > at_most:
+        raise ConfigError([f"too many arguments: the command is %tfos {usage}"])
 
 
 def _names(*, live: bool = False) -> list[str]:

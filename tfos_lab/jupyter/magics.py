@@ -1,6 +1,6 @@
-"""The magics: ``%%tfos`` runs a cell on a cluster, ``%tfos`` looks after clusters.
+"""The magics: ``%%tfos`` runs a cell on a cluster, ``%tfos`` manages clusters.
 
-A magic parses, asks and shows; all else is the engine's. ``%load_ext tfos_lab`` comes here.
+They parse, call the engine and show results. ``%load_ext tfos_lab`` comes here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from tfos_lab.jupyter.cell.export import FinishedCell
 from tfos_lab.jupyter.cell.function import make_map_fun
 from tfos_lab.jupyter.cell.location import make_labeller
 from tfos_lab.jupyter.commands import Commands
-from tfos_lab.jupyter.display import error_messages, warning_messages
-from tfos_lab.jupyter.display.choose import load_in_background
+from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
 from tfos_lab.jupyter.options.completion import make_matcher
-from tfos_lab.jupyter.options.table import describe_options, parse_options
+from tfos_lab.jupyter.options.documents import describe_options
+from tfos_lab.jupyter.options.table import parse_options
 from tfos_lab.jupyter.run import run_cell
 from tfos_lab.payload import notebook_sources
 
@@ -38,7 +38,7 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
 ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py`` (the last cell as a script for
-spark-submit), ``%tfos warm``, ``%tfos doctor`` (is all there?).
+spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed).
 """
 
 
@@ -73,7 +73,7 @@ class TfosMagics(Magics):
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register the magics, completion and error views, and begin to warm; prints nothing. May be called twice."""
+    """Register magics, completion and error rendering, and start warming; prints nothing. May be called twice."""
     magics = TfosMagics(shell)
     shell.register_magics(magics)
     _remove_matchers(shell)
@@ -86,7 +86,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Take the magics and completion away; clusters live on."""
+    """Remove the magics and completion; clusters continue."""
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("tfos", None)
     _remove_matchers(shell)

@@ -3,34 +3,69 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import known_run_state
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
-from tfos_lab.jupyter.display.base import Display
-from tfos_lab.jupyter.display.choose import open_display
-from tfos_lab.jupyter.display.tensorboard import show_tensorboard
+from tfos_lab.jupyter.display import open_display
+from tfos_lab.jupyter.display.base import Display, WatchedCluster
+from tfos_lab.jupyter.display.tensorboard import TensorBoardCluster, show_tensorboard
 from tfos_lab.jupyter.options.table import CellOptions
 
-# Short, so that ■ and the display are quick.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Short, so that ■ and the display react quickly.
 STEP_S = 0.05
-# What is refused within this time is refused without a display; a launch that takes longer is shown.
+# An error within this time is raised without a display; a launch that takes longer is shown.
 UNSEEN_S = 0.15
-# After ■ nobody wants to wait: nodes get this long to say good-bye, whatever `grace` is.
+# After ■ nobody wants to wait: nodes get no more than this to shut down, whatever `grace` is.
 INTERRUPT_GRACE_S = 1.0
-# How long the display is kept open for the end of a function that failed in this very process.
+# How long the display stays open for the end of a function that failed in this very process.
 STOP_SHOWN_S = 1.0
 
 
-def run_cell(shell: Any, map_fun: Any, options: CellOptions) -> Any:
-    """Run ``map_fun`` as the options say.
+class CellCluster(WatchedCluster, TensorBoardCluster, Protocol):
+    """The part of a cluster that a cell uses."""
+
+    @property
+    def state(self) -> str:
+        """The state of the cluster as a whole."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the cluster has ended."""
+
+    def launch(self) -> None:
+        """Launch the nodes."""
+
+    def wait_until_running(self, timeout_s: float | None = None) -> None:
+        """Wait until all nodes run."""
+
+    def train(self, data: Any, epochs: int, columns: list[str] | None, remainder: str, timeout_s: float) -> object:
+        """Feed rows to the nodes."""
+
+    def wait(self, timeout_s: float | None = None) -> Mapping[str, object]:
+        """Wait for the nodes' results."""
+
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """Stop the nodes."""
+
+    def note(self, text: str) -> None:
+        """Show a sentence with the cluster."""
+
+
+def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
+    """Run ``map_fun`` with the given options.
 
     Returns
     -------
@@ -42,7 +77,7 @@ def run_cell(shell: Any, map_fun: Any, options: CellOptions) -> Any:
     ClusterInterrupted
         If the user interrupted the cell, or stopped the cluster while the cell waited.
     TfosError
-        Whatever went wrong.
+        For anything that goes wrong.
     """
     __tracebackhide__ = True
     try:
@@ -50,68 +85,72 @@ def run_cell(shell: Any, map_fun: Any, options: CellOptions) -> Any:
     except ClusterInterrupted:
         raise
     except KeyboardInterrupt:
-        # Before there was a cluster, or after its end; what is between stops the nodes first.
-        raise ClusterInterrupted(options.name) from None
+        # Before the cluster was made, or after its end; an interrupt in between stops the nodes first.
+        raise ClusterInterrupted(options.cluster.name) from None
 
 
-def _run(shell: Any, map_fun: Any, options: CellOptions) -> Any:
+def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
     __tracebackhide__ = True
-    make_room(options)
+    require_free_name(options)
     from tfos_lab.engine.start import make_cluster
 
-    cluster = make_cluster(map_fun, options.args, spark=find_session(shell, options), config=options.config())
-    shell.user_ns[options.name] = cluster
+    session = find_session(shell, options)
+    cluster: CellCluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
+    shell.user_ns[options.cluster.name] = cluster
     launch = _Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
     try:
         launch.start()
         launch.join(UNSEEN_S)
         launch.raise_error()
         display = open_display(cluster, blocking=not options.background)
-        if options.tensorboard:
+        if options.cluster.tensorboard:
             show_tensorboard(cluster)
         if options.background:
             launch.finish(display)
-            _go_on_in_background(cluster, options)
+            _continue_in_background(cluster, options)
             return None
     except BaseException:
-        _stop_at_once(cluster, options)  # nobody would see it
+        _stop_at_once(cluster, options)  # nothing shows it, so it must not go on
         raise
     with display:
         return _wait(cluster, options, display, map_fun, launch)
 
 
-def make_room(options: CellOptions) -> None:
-    """See to it that no cluster of that name lives: refuse, or stop the old one if the user said so."""
+def require_free_name(options: CellOptions) -> None:
+    """Make sure that no cluster with the cell's name lives: refuse, or stop the old one if the user asked for that."""
     for cluster in clusters():
-        if cluster.name != options.name or cluster.ended:
+        if cluster.name != options.cluster.name or cluster.ended:
             continue
         if not options.replace:
-            raise ConfigError([_still_there(cluster)])
-        cluster.stop(grace_s=min(options.grace, INTERRUPT_GRACE_S))
+            raise ConfigError([_still_there(cluster.name, cluster.state)])
+        cluster.stop(grace_s=min(options.cluster.grace_s, INTERRUPT_GRACE_S))
 
 
-def _still_there(cluster: Any) -> str:
-    name = cluster.name
+def _still_there(name: str, state: str) -> str:
     return (
-        f"the cluster '{name}' is still {cluster.state}: wait for it with {name}.wait(), stop it with "
+        f"the cluster '{name}' is still {state}: wait for it with {name}.wait(), stop it with "
         f"%tfos stop {name}, write `replace` to stop it first, or give this one another name=..."
     )
 
 
-def find_session(shell: Any, options: CellOptions) -> Any:
-    """Return the session to use: the one asked for, that of the data, or ``spark`` if no other is active."""
-    if options.spark is not None or "pyspark" not in sys.modules:
-        return options.spark
+def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
+    """Return the session to use: the given one, that of the data, or ``spark`` if no other is active."""
+    given: SparkSession | None = options.spark
+    if given is not None or "pyspark" not in sys.modules:
+        return given
     if hasattr(options.data, "sparkSession"):
-        return options.data.sparkSession
+        of_data: SparkSession = options.data.sparkSession
+        return of_data
     from tfos_lab.engine.spark.session import active_session
     from tfos_lab.jupyter.options.values import is_session
 
-    session = shell.user_ns.get("spark")
+    session: SparkSession | None = shell.user_ns.get("spark")
     return session if active_session() is None and is_session(session) else None
 
 
-def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any, launch: _Task) -> Any:
+def _wait(
+    cluster: CellCluster, options: CellOptions, display: Display, map_fun: FunctionType, launch: _Task
+) -> Mapping[str, object] | None:
     __tracebackhide__ = True
     feeder = _Task(f"tfos-cell-{cluster.id}", lambda: feed(cluster, options))
     try:
@@ -122,7 +161,7 @@ def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any, la
     except KeyboardInterrupt:
         _stop_at_once(cluster, options)
         if feeder.is_alive():
-            feeder.join(INTERRUPT_GRACE_S)  # Spark's job is cancelled there
+            feeder.join(INTERRUPT_GRACE_S)  # it cancels Spark's job
         raise ClusterInterrupted(cluster.name) from None
     except ClusterEnded as ended:
         state = known_run_state(ended.state)
@@ -136,7 +175,7 @@ def _wait(cluster: Any, options: CellOptions, display: Display, map_fun: Any, la
     return results if any(value is not None for value in results.values()) else None
 
 
-def _wait_for_results(cluster: Any, display: Display, map_fun: Any) -> Any:
+def _wait_for_results(cluster: CellCluster, display: Display, map_fun: FunctionType) -> Mapping[str, object]:
     __tracebackhide__ = True
     if LAUNCHERS[cluster.view().launcher].runs_inline:
         return _run_here(cluster, map_fun)
@@ -146,8 +185,8 @@ def _wait_for_results(cluster: Any, display: Display, map_fun: Any) -> Any:
             return cluster.wait(timeout_s=STEP_S)
 
 
-def _run_here(cluster: Any, map_fun: Any) -> Any:
-    """Let the function run on this thread; what it raises has no frames between the cell's line and its own."""
+def _run_here(cluster: CellCluster, map_fun: FunctionType) -> Mapping[str, object]:
+    """Run the function on this thread; its errors have no frames between the cell's line and its own."""
     __tracebackhide__ = True
     try:
         with breakpoints.stopping():
@@ -162,16 +201,16 @@ def _run_here(cluster: Any, map_fun: Any) -> Any:
         raise error.with_traceback(frames or error.__traceback__) from error.__cause__
 
 
-def _stop_at_once(cluster: Any, options: CellOptions) -> None:
-    """Stop the nodes within a bounded time; a second interrupt leaves them no time at all."""
+def _stop_at_once(cluster: CellCluster, options: CellOptions) -> None:
+    """Stop the nodes within a short time; a second interrupt gives them no time at all."""
     try:
-        cluster.stop(grace_s=min(options.grace, INTERRUPT_GRACE_S))
+        cluster.stop(grace_s=min(options.cluster.grace_s, INTERRUPT_GRACE_S))
     except KeyboardInterrupt:
         cluster.stop(grace_s=0.0)
 
 
 class _Task(threading.Thread):
-    """Does something that takes a while, so that the main thread can show how it goes, and be interrupted."""
+    """Does slow work on a thread, so that the main thread can update the display and be interrupted."""
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
@@ -179,14 +218,14 @@ class _Task(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Do it; the error is kept for `raise_error`."""
+        """Do the work; `raise_error` raises its error."""
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001 - raised on the main thread
             self._error = error
 
     def finish(self, display: Display) -> None:
-        """Wait for the end, and raise what went wrong, if anything did."""
+        """Wait for the end, and raise the error, if there was one."""
         __tracebackhide__ = True
         while self.is_alive():
             display.poll()
@@ -194,36 +233,30 @@ class _Task(threading.Thread):
         self.raise_error()
 
     def raise_error(self) -> None:
-        """Raise what has gone wrong so far, if anything has."""
+        """Raise the error, if there was one so far."""
         __tracebackhide__ = True
         if self._error is not None:
             raise self._error
 
 
-def feed(cluster: Any, options: CellOptions) -> None:
+def feed(cluster: CellCluster, options: CellOptions) -> None:
     """Wait until all nodes run, then feed ``data``, if there is any."""
     cluster.wait_until_running()
     if options.data is not None:
-        cluster.train(
-            options.data,
-            epochs=options.epochs,
-            columns=options.columns,
-            remainder=options.remainder,
-            timeout_s=options.feed_timeout,
-        )
+        cluster.train(options.data, **dataclasses.asdict(options.feed))
 
 
-def _go_on_in_background(cluster: Any, options: CellOptions) -> None:
-    """Feed and wait on a thread of its own; nothing is printed, `cluster.wait` raises what went wrong."""
+def _continue_in_background(cluster: CellCluster, options: CellOptions) -> None:
+    """Feed and wait on a thread; nothing is printed, `cluster.wait` raises errors."""
 
-    def go_on() -> None:
+    def work() -> None:
         try:
             feed(cluster, options)
             if options.data is not None or LAUNCHERS[cluster.view().launcher].runs_inline:
-                cluster.wait()  # without data the user may still feed from another cell
-        except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display tell what the engine knows
+                cluster.wait()  # without data, another cell may still feed the nodes
+        except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display report what the engine knows
             if not cluster.ended:
                 cluster.note(f"stopped: {error}")  # a print would go to whichever cell runs
                 cluster.stop()
 
-    threading.Thread(target=go_on, name=f"tfos-cell-{cluster.id}", daemon=True).start()
+    threading.Thread(target=work, name=f"tfos-cell-{cluster.id}", daemon=True).start()

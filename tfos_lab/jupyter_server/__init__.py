@@ -1,7 +1,7 @@
-"""What runs inside the Jupyter server: TensorBoard under the user's own login, and the clusters of all kernels.
+"""The Jupyter server extension: TensorBoard behind the user's login, and the clusters of all kernels.
 
-It asks no kernel: what it knows comes from the cluster records that the kernels write, and what it wants goes to their
-sockets.
+It sends nothing to kernels, which may be busy. It reads the cluster records that they write, and connects to the
+sockets of their clusters.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
-    """Tell the Jupyter server where the extension is."""
+    """Name the extension's module; called by the Jupyter server."""
     return [{"module": "tfos_lab.jupyter_server"}]
 
 
 def _load_jupyter_server_extension(server: Any) -> None:
-    """Add the routes; called by the Jupyter server when it starts."""
+    """Add the routes; called by the Jupyter server at its start."""
     from tfos_lab.core import cluster_records
     from tfos_lab.jupyter_server.routes import make_routes
 

@@ -1,4 +1,4 @@
-"""The clusters of all kernels: which live, and how to stop one while its kernel is busy."""
+"""The clusters of all kernels: lists them, and stops one even while its kernel is busy."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ _STOP_TIMEOUT_S = 10.0
 
 
 class ClustersHandler(APIHandler):
-    """``GET tfos-lab/clusters``: the clusters that live, oldest first."""
+    """``GET tfos-lab/clusters``: the live clusters, oldest first."""
 
     auth_resource = "kernels"
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """List them; times are seconds since the epoch."""
-        living = [_shown(record) for record in cluster_records.find_all() if record.lives]
+        """List the clusters; times are seconds since the epoch."""
+        living = [_public(record) for record in cluster_records.find_all() if record.lives]
         self.set_header("Cache-Control", "no-store")
         self.finish(msgspec.json.encode(ClusterList(now_s=time.time(), clusters=living)))
 
 
 class StopHandler(APIHandler):
-    """``POST tfos-lab/clusters/<id>/stop``: goes to the cluster's own thread, not to the kernel's busy one."""
+    """``POST tfos-lab/clusters/<id>/stop``: asks the cluster's own thread, as the kernel's main thread may be busy."""
 
     auth_resource = "kernels"
 
     @web.authenticated
     @authorized
     async def post(self, cluster_id: str) -> None:
-        """Ask the cluster to stop; it takes the time that its nodes need."""
+        """Ask the cluster to stop, without waiting for its nodes to end."""
         record = cluster_records.find(cluster_id)
         if record is None or not record.lives or not record.control:
             raise web.HTTPError(404, "no such cluster runs; it may just have ended")
         try:
-            await asyncio.wait_for(_ask_to_stop(record.control), _STOP_TIMEOUT_S)
+            await asyncio.wait_for(_request_stop(record.control), _STOP_TIMEOUT_S)
         except (OSError, EOFError) as error:
             raise web.HTTPError(502, f"the process of the cluster (pid {record.pid}) does not answer") from error
         self.set_status(202)
         self.finish(msgspec.json.encode({"id": cluster_id, "state": "stopping"}))
 
 
-async def _ask_to_stop(path: str) -> None:
+async def _request_stop(path: str) -> None:
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         writer.write(b"stop\n")
@@ -60,8 +60,8 @@ async def _ask_to_stop(path: str) -> None:
         writer.close()
 
 
-def _shown(record: cluster_records.ClusterRecord) -> ClusterInfo:
-    """Return what the browser may know: no paths of sockets."""
+def _public(record: cluster_records.ClusterRecord) -> ClusterInfo:
+    """Return what the browser may see: no paths of sockets."""
     return {
         "id": record.id,
         "name": record.name,

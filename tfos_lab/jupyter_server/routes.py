@@ -1,4 +1,4 @@
-"""Which address is served by whom."""
+"""The addresses of the extension, and the handlers that serve them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfos_lab.jupyter_server.tensorboard_handlers import TensorBoardEntryHandler
 
 
 def make_routes(base_url: str) -> list[tuple[str, Any, dict[str, Any]]]:
-    """Return the routes below ``base_url``, as tornado takes them."""
+    """Return the routes below ``base_url``, in tornado's form."""
     root = re.escape(base_url.rstrip("/")) + "/tfos-lab"
     tickets = Tickets()
     return [

@@ -1,7 +1,7 @@
-"""TensorBoard of a run: who is logged in gets a ticket at the socket, and with it TensorBoard's pages.
+"""TensorBoard of a run: a logged-in user gets a ticket, and with it TensorBoard's pages.
 
 The pages are sandboxed (see `engine.tensorboard.sandbox`), so the browser sends no cookies for what they load: the
-ticket in their address stands for the login. It is good for one run, for as long as this server lives.
+ticket in their address replaces the login. It is valid for one run, as long as this server lives.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tfos_lab.core import cluster_records
 from tfos_lab.engine.tensorboard.pages import NOT_THERE, permit, show, tell
 
 _UNKNOWN = (
-    "This run is not known here any more: the kernel that it belonged to has ended. "
+    "This run is no longer known here: its kernel has ended. "
     "%tfos tensorboard FOLDER shows the event files of a folder."
 )
 
 
 class Tickets:
-    """Makes and checks the tickets of this server."""
+    """Issues and checks the tickets of this server."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
@@ -35,30 +35,30 @@ class Tickets:
         """Return the ticket for a run."""
         return hmac.new(self._secret, cluster_id.encode(), hashlib.sha256).hexdigest()
 
-    def holds(self, cluster_id: str, ticket: str) -> bool:
-        """Whether it is the ticket for that run."""
+    def is_valid(self, cluster_id: str, ticket: str) -> bool:
+        """Whether this is the ticket for that run."""
         return hmac.compare_digest(self.ticket_for(cluster_id), ticket)
 
 
 class TensorBoardEntryHandler(JupyterHandler):
-    """The address that is shown to the user: asks for the login, and leads to TensorBoard."""
+    """The address that users see: requires the login, and redirects to TensorBoard."""
 
     auth_resource = "kernels"
 
     def initialize(self, tickets: Tickets) -> None:
-        """Take what the routes give."""
+        """Receive the arguments of the route."""
         self._tickets = tickets
 
     @web.authenticated
     @authorized
     async def get(self, cluster_id: str) -> None:
-        """Lead to the run's TensorBoard."""
+        """Redirect to the run's TensorBoard."""
         record = cluster_records.find(cluster_id)
         if record is None or not record.tensorboard:
             tell(self, 404, _UNKNOWN if record is None else "This run has no TensorBoard.")
             return
         path = f"tfos-lab/tb/{quote(cluster_id)}/~{self._tickets.ticket_for(cluster_id)}/"
-        # A login may be in the address itself; it is not for the page.
+        # The address itself may contain the login token, which the page must not get.
         wanted = [(name, value) for name, value in parse_qsl(self.request.query) if name != "token"]
         query = f"?{urlencode(wanted)}" if wanted else ""
         self.set_header("Cache-Control", "no-store")
@@ -67,16 +67,16 @@ class TensorBoardEntryHandler(JupyterHandler):
 
 
 class TensorBoardHandler(JupyterHandler):
-    """Passes requests with a ticket on to the run's socket, without anything of the user's."""
+    """Forwards requests with a ticket to the run's socket, without the user's cookies or tokens."""
 
     def initialize(self, tickets: Tickets) -> None:
-        """Take what the routes give."""
+        """Receive the arguments of the route."""
         self._tickets = tickets
 
     async def prepare(self, **how: Any) -> None:
-        """Check the ticket before anything else; the login was checked where it was given."""
+        """Check the ticket before anything else; the login was checked when it was issued."""
         cluster_id, ticket, _ = self.path_args
-        if self.request.headers.get("Upgrade") or not self._tickets.holds(cluster_id, ticket):
+        if self.request.headers.get("Upgrade") or not self._tickets.is_valid(cluster_id, ticket):
             raise web.HTTPError(403, "This address is old: open TensorBoard from the notebook again.")
         await super().prepare(**how)
         record = cluster_records.find(cluster_id)
@@ -85,39 +85,39 @@ class TensorBoardHandler(JupyterHandler):
         self._socket = record.tensorboard
 
     def check_xsrf_cookie(self) -> None:
-        """A sandboxed page has no cookies: its ticket, which no other page knows, stands for them."""
+        """Accept: a sandboxed page has no cookies; its ticket, which no other page knows, replaces them."""
 
     def compute_etag(self) -> str | None:
-        """TensorBoard's own, if any."""
+        """Return none: TensorBoard sends its own, if any."""
         return None
 
     @allow_unauthenticated
     async def get(self, *_: str) -> None:
         """Fetch a page."""
-        await self._pass_on()
+        await self._forward()
 
     @allow_unauthenticated
     async def head(self, *_: str) -> None:
         """Ask about a page."""
-        await self._pass_on()
+        await self._forward()
 
     @allow_unauthenticated
     async def post(self, *_: str) -> None:
-        """Fetch data; TensorBoard asks for much of it in this way."""
-        await self._pass_on()
+        """Fetch data; TensorBoard requests much of it this way."""
+        await self._forward()
 
     @allow_unauthenticated
     async def options(self, *_: str) -> None:
-        """Let the sandboxed page ask with TensorBoard's own headers."""
+        """Allow the sandboxed page to send TensorBoard's own headers."""
         permit(self)
 
-    async def _pass_on(self) -> None:
-        # As it was asked for: what is quoted stays so.
+    async def _forward(self) -> None:
+        # From the raw request, so that quoted characters stay quoted.
         _, _, path = self.request.path.partition(f"/~{self.path_args[1]}")
         await show(self, self._socket, path)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Say in a sentence what is wrong."""
+        """Answer with one sentence on what is wrong."""
         error = kwargs.get("exc_info", (None, None))[1]
         sentence = error.log_message if isinstance(error, web.HTTPError) and status_code < 500 else None
         tell(self, 502 if status_code == 500 else status_code, sentence or NOT_THERE)

@@ -3,7 +3,7 @@
 
 export type Bundle = Record<string, string>;
 
-/** Finished lines of one node; `note` says what was dropped before them. */
+/** Finished lines of one node; `note` names what was dropped before them. */
 export interface Chunk {
   node: string;
   runs: Run[];
@@ -143,7 +143,7 @@ export interface SeenNoteOptions {
   up: string[];
 }
 
-/** New points of one series, or all of them where `fresh`; `last` is the newest where it is not among them. */
+/** New points of one series, or all of them if `fresh`; `last` is the newest point if it is not among them. */
 export interface SeriesPoints {
   metric: string;
   node: string;

@@ -16,7 +16,7 @@ def finished(line: str, body: str, captured: tuple[str, ...] = (), **names: Any)
     return FinishedCell(line, body, parse_options(line, names), captured)
 
 
-def test_the_script_is_the_cell_and_what_it_builds_on() -> None:
+def test_the_script_is_the_cell_and_the_cells_that_it_depends_on() -> None:
     frame = type("DataFrame", (), {"__module__": "pyspark.sql.dataframe"})()
     line = "cluster_size=2 data=train_df epochs=3 name=mnist grace=5 eval_node args={'lr': RATE}"
     cell = finished(line, "model = build()\nmodel.fit(args['lr'])\n", train_df=frame, RATE=0.1)
@@ -61,17 +61,17 @@ def test_the_script_runs(tmp_path: Path) -> None:
     space["__name__"] = "__main__"
 
 
-def test_the_script_says_where_tensorboard_is() -> None:
+def test_the_script_prints_the_address_of_tensorboard() -> None:
     text = script(finished("tensorboard name=mnist", "1"), [])
     assert '    with mnist:\n        print("TensorBoard:", mnist.tensorboard_url)\n        print(mnist.wait())' in text
 
 
-def test_the_script_brings_the_same_output_home() -> None:
+def test_the_script_has_the_options_for_output() -> None:
     text = script(finished("output=all output_limit_bytes=1000", "ctx.save_model(1)"), [])
     assert "tfos_lab.run(map_fun, None, spark=spark, output='all', output_limit_bytes=1000)" in text
 
 
-def test_a_session_is_made_where_the_notebook_made_none() -> None:
+def test_a_session_is_made_if_the_notebook_made_none() -> None:
     text = script(finished("", "1"), [])
     assert "spark = SparkSession.builder.getOrCreate()\n\ndef map_fun" in text
 
@@ -80,7 +80,7 @@ def test_names_that_no_cell_defined_are_listed() -> None:
     assert "# The notebook's cells did not define: where" in script(finished("", "where + len([1])"), [])
 
 
-def test_names_that_are_local_to_functions_methods_and_comprehensions_are_nobody_s_to_define() -> None:
+def test_names_local_to_functions_methods_and_comprehensions_are_not_missing() -> None:
     layer = """class Layer(keras.Layer):
     rate: float = RATE
     twice = rate * 2
@@ -105,7 +105,7 @@ def test_a_last_value_with_a_semicolon_is_not_returned() -> None:
     assert "return" not in script(finished("", "1;"), [])
 
 
-def test_cells_that_change_a_needed_name_are_taken_and_others_are_not() -> None:
+def test_cells_that_change_a_needed_name_are_included_and_others_are_not() -> None:
     cells = [
         "rows = []",
         "rows.append(1)",
@@ -120,13 +120,13 @@ def test_cells_that_change_a_needed_name_are_taken_and_others_are_not() -> None:
     assert missing == {"gone"}
 
 
-def test_magics_within_a_block_leave_it_whole() -> None:
+def test_magics_within_a_block_leave_it_valid() -> None:
     assert needed_cells({"a"}, ["if True:\n    %matplotlib inline\na = 1"])[0] == [
         "if True:\n    pass  # %matplotlib inline\na = 1"
     ]
 
 
-def test_definitions_that_were_run_again_are_taken_once() -> None:
+def test_definitions_that_were_run_again_are_included_once() -> None:
     chosen, _ = needed_cells({"f", "a"}, ["def f(): ...", "a = 1", "a = a + 1", "def f(): ...", "a = 1"])
     assert chosen == ["def f(): ...", "a = 1", "a = a + 1", "a = 1"]
 
@@ -137,7 +137,7 @@ def test_a_function_may_use_what_a_later_cell_defines() -> None:
     assert not missing
 
 
-def test_a_file_of_the_users_is_left_alone(tmp_path: Path) -> None:
+def test_another_file_of_the_user_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("precious = True\n")
     with pytest.raises(

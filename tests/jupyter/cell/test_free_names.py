@@ -1,4 +1,4 @@
-"""Which names a cell reads before it assigns them, along every way that control can take."""
+"""Which names a cell reads before it assigns them, along every path of control."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reads(source: str) -> tuple[set[str], set[str]]:
         "if a:\n    print(x)\nelse:\n    x = 1",
     ],
 )
-def test_a_name_that_is_read_first_is_read_for_certain(source: str) -> None:
+def test_a_name_that_is_read_first_is_certainly_read(source: str) -> None:
     assert "x" in reads(source)[0]
 
 
@@ -106,7 +106,7 @@ def test_a_name_that_is_always_assigned_first_is_not_read_from_outside(source: s
         "while True:\n    if a:\n        break\n    x = 1\nprint(x)",
     ],
 )
-def test_a_name_that_is_assigned_on_some_ways_only_is_read_possibly(source: str) -> None:
+def test_a_name_that_is_assigned_on_some_paths_only_is_possibly_read(source: str) -> None:
     certain, possible = reads(source)
     assert "x" in possible
     assert "x" not in certain

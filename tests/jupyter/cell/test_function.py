@@ -1,4 +1,4 @@
-"""The body of a cell as a function: what it returns, what it captures, where its lines are."""
+"""The body of a cell as a function: what it returns and captures, and its line numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfos_lab.payload.packing import pack, unpack
 
 @pytest.fixture
 def on_node(shell: Any) -> Any:
-    """Turn a body into a function, send it to a node as bytes, and call it there."""
+    """Turn a body into a function, pickle it as for a node, and call the copy."""
 
     def call(body: str, args: Any = None) -> Any:
         map_fun, args = unpack(pack(make_map_fun(shell, "", body), args))
@@ -51,11 +51,11 @@ def on_node(shell: Any) -> Any:
         ("global g\ng = 5\ndef f():\n    return g\nf()\n", 5),
     ],
 )
-def test_a_cell_returns_its_last_value_or_what_it_says(on_node: Any, body: str, value: Any) -> None:
+def test_a_cell_returns_its_last_value_or_that_of_its_return(on_node: Any, body: str, value: Any) -> None:
     assert on_node(body) == value
 
 
-def test_args_are_there(on_node: Any) -> None:
+def test_args_are_available(on_node: Any) -> None:
     assert on_node("args['x'] + 1", {"x": 1}) == 2
 
 
@@ -71,7 +71,7 @@ def test_args_are_there(on_node: Any) -> None:
         ("x = 1", False),
     ],
 )
-def test_a_last_value_is_marked_as_not_asked_for(shell: Any, body: str, implicit: bool) -> None:
+def test_a_last_value_is_marked_as_implicit(shell: Any, body: str, implicit: bool) -> None:
     assert make_map_fun(shell, "", body).__tfos_implicit__ is implicit  # type: ignore[attr-defined]
     assert unpack(pack(make_map_fun(shell, "", body), None))[0].__tfos_implicit__ is implicit
 
@@ -83,7 +83,7 @@ def test_it_can_be_called_without_a_context(shell: Any) -> None:
 # ---- what it captures -----------------------------------------------------------------------------------------------
 
 
-def test_names_of_the_notebook_are_captured_through_helpers(run_cell: Any, on_node: Any) -> None:
+def test_names_that_helpers_use_are_captured_too(run_cell: Any, on_node: Any) -> None:
     run_cell("import math\nrate = 3\ndef scale(v):\n    return v * rate")
     run_cell("class Net:\n    def f(self):\n        return scale(2)")
     assert on_node("Net().f() + math.floor(rate)") == 9
@@ -107,7 +107,7 @@ def test_a_name_that_is_changed_starts_with_the_notebooks_value(run_cell: Any, o
     assert shell.user_ns["items"] == [0]
 
 
-def test_assigning_never_reaches_the_notebook_even_in_its_own_process(run_cell: Any, shell: Any) -> None:
+def test_assignments_never_change_the_notebook_even_in_its_own_process(run_cell: Any, shell: Any) -> None:
     run_cell("x = 1")
     assert make_map_fun(shell, "", "global x\nx = 2\nx")(None) == 2
     assert shell.user_ns["x"] == 1
@@ -119,7 +119,7 @@ def test_a_name_that_is_assigned_first_is_not_captured(run_cell: Any, on_node: A
     assert on_node("for model in range(2):\n    pass\nmodel") == 1
 
 
-def test_a_name_that_is_read_first_and_cannot_travel_is_refused_by_name(run_cell: Any, on_node: Any) -> None:
+def test_a_captured_name_that_cannot_be_pickled_is_refused_by_name(run_cell: Any, on_node: Any) -> None:
     run_cell("import threading\nmodel = threading.Lock()")
     with pytest.raises(PayloadError) as error:
         on_node("model = model.copy()\nmodel")
@@ -132,14 +132,14 @@ def test_names_that_only_class_bodies_use_are_captured(run_cell: Any, on_node: A
     assert on_node(body + "A.units, A.width, A.B.deep") == (3, 3, 3)
 
 
-def test_what_ipython_put_there_is_not_captured(on_node: Any, tmp_path: Any) -> None:
+def test_names_that_ipython_adds_are_not_captured(on_node: Any, tmp_path: Any) -> None:
     (tmp_path / "f").write_text("text")
     assert on_node(f"open({str(tmp_path / 'f')!r}).read()") == "text"
     with pytest.raises(NameError, match="get_ipython"):
         on_node("get_ipython()")
 
 
-def test_a_name_that_nobody_has_is_an_error_of_the_node(on_node: Any) -> None:
+def test_an_undefined_name_is_an_error_of_the_node(on_node: Any) -> None:
     with pytest.raises(NameError, match="nowhere"):
         on_node("nowhere + 1")
 
@@ -174,7 +174,7 @@ def test_lines_above_the_body_are_counted(shell: Any, run_cell: Any, typed: str,
     assert linecache.getline(seen[0].filename, above + 2) == "1 / 0\n"
 
 
-def test_the_cell_is_called_what_the_notebook_calls_it(shell: Any) -> None:
+def test_the_cell_has_the_file_name_of_the_notebook(shell: Any) -> None:
     labeller = make_labeller(shell)
     filename = register_cell(shell, "", "a = 1\n").filename
     assert labeller(filename) == f"Cell In[{shell.execution_count}]"
@@ -219,7 +219,7 @@ def test_magics_and_commands_are_refused_with_their_line(shell: Any, body: str, 
 
 
 @pytest.mark.parametrize(
-    ("body", "line", "words"),
+    ("body", "line", "message"),
     [
         ("a = 1\nb ==\n", 3, "invalid syntax"),
         ("a = 1\n  b = 2\n", 3, "unexpected indent"),
@@ -233,14 +233,14 @@ def test_magics_and_commands_are_refused_with_their_line(shell: Any, body: str, 
         ("def f():\n    nonlocal nowhere\n", 3, "no binding for nonlocal 'nowhere' found"),
     ],
 )
-def test_what_is_no_python_is_refused_at_its_own_line(shell: Any, body: str, line: int, words: str) -> None:
+def test_invalid_python_is_refused_at_its_own_line(shell: Any, body: str, line: int, message: str) -> None:
     with pytest.raises(CellSyntaxError) as error:
         make_map_fun(shell, "", body)
-    assert words in str(error.value)
+    assert message in str(error.value)
     assert error.value.lineno == line
     assert error.value.filename == register_cell(shell, "", body).filename
 
 
-def test_coroutines_and_generators_inside_are_welcome(on_node: Any) -> None:
+def test_coroutines_and_generators_inside_functions_are_fine(on_node: Any) -> None:
     body = "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 3\ndef g():\n    yield 4\n"
     assert on_node(body + "asyncio.run(f()), list(g())") == (3, [4])

@@ -1,4 +1,4 @@
-"""The live dashboard, seen from the kernel: what it sends, what it hears, and that it leaves nothing behind."""
+"""The live dashboard, seen from the kernel: what it sends and receives, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from comm.base_comm import BaseComm
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import MetricsReported
-from tfos_lab.jupyter.display import dashboard
+from tfos_lab.jupyter.display import dashboard, updates, widget
 from tfos_lab.jupyter.display.dashboard import Dashboard
-from tfos_lab.jupyter.display.log_text import plain_text
+from tfos_lab.jupyter.display.runs import plain_text
 
 DEADLINE_S = 5.0
 
 
 class Browser:
-    """Stands in for kernel messaging: keeps what would go to a browser."""
+    """Replaces the kernel's messaging: keeps what would be sent to a browser."""
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -34,7 +34,7 @@ class Browser:
         browser = self
 
         class RecordingComm(BaseComm):
-            # As ipykernel 7.4 has it: where messages that come in are sent.
+            # As in ipykernel 7.4: decides where incoming messages are handled.
             def _reply_subshell_for(self, data: object, default: object) -> object:
                 raise AssertionError("messages must go where the front end sent them")
 
@@ -106,7 +106,7 @@ def wait_for(what: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_the_view_comes_with_the_widget_and_then_as_it_changes(
+def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(
     browser: Browser, cluster: FakeCluster, shown: Dashboard
 ) -> None:
     [(kind, widget, _)] = browser.outputs
@@ -124,13 +124,13 @@ def test_the_view_comes_with_the_widget_and_then_as_it_changes(
 def test_nothing_is_sent_while_nothing_changes(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
     cluster.write("chief:0", "x\n")
     cluster.change("chief:0", state="reserved")
-    wait_for(lambda: browser.views() and browser.customs("log"))
+    wait_for(lambda: browser.views() and browser.customs("log") and browser.customs("picture"))
     before = len(browser.messages)
     time.sleep(0.5)
     assert len(browser.messages) == before
 
 
-def test_log_text_goes_as_messages_and_never_into_the_widget_s_state(
+def test_log_text_is_sent_as_messages_and_is_never_in_the_widget_s_state(
     browser: Browser, cluster: FakeCluster, shown: Dashboard
 ) -> None:
     cluster.write("chief:0", "secret \x1b[31mred\x1b[0m\nopen")
@@ -158,10 +158,10 @@ def test_a_page_that_says_hello_gets_the_history(browser: Browser, cluster: Fake
     assert plain_text(history["chunks"][0]["runs"]) == "early\n"
 
 
-def test_a_page_that_cannot_be_heard_gets_the_history_unasked(
+def test_a_page_whose_messages_do_not_arrive_gets_the_history_unasked(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "DEAF_AFTER", 2)
+    monkeypatch.setattr(dashboard, "UNREACHABLE_AFTER", 2)
     with Dashboard(cluster):
         wait_for(lambda: browser.customs("history"))
         assert [history["page"] for history in browser.customs("history")] == [""]
@@ -173,7 +173,7 @@ def report(cluster: FakeCluster, step: int, **metrics: float) -> None:
     )
 
 
-def test_metrics_go_as_points_of_series(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
+def test_metrics_are_sent_as_points_of_series(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
     report(cluster, 1, loss=2.0)
     wait_for(lambda: browser.customs("metrics"))
     report(cluster, 2, loss=float("nan"))
@@ -186,7 +186,7 @@ def test_metrics_go_as_points_of_series(browser: Browser, cluster: FakeCluster, 
     assert [point[1] for point in whole["points"]] == [1, 2]
 
 
-def test_metrics_are_in_the_picture_that_stays(browser: Browser, cluster: FakeCluster) -> None:
+def test_metrics_are_in_the_final_picture(browser: Browser, cluster: FakeCluster) -> None:
     made = Dashboard(cluster)
     report(cluster, 1, loss=2.0)
     made.close()
@@ -225,11 +225,11 @@ def test_the_picture_in_the_document_follows_each_change_of_state(
     assert set(picture["bundle"]) == {"text/html", "text/plain"}
 
 
-def test_the_picture_in_the_document_follows_steps_and_what_is_printed(
+def test_the_picture_in_the_document_follows_steps_and_output(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "PICTURE_EVERY_S", 0.1)
-    monkeypatch.setattr(dashboard, "PICTURE_SHARE", 1.0)
+    monkeypatch.setattr(updates, "PICTURE_EVERY_S", 0.1)
+    monkeypatch.setattr(updates, "PICTURE_SHARE", 1.0)
     with Dashboard(cluster):
         cluster.change("chief:0", step=183, state="running")
         wait_for(lambda: pictures(browser) and ">183<" in pictures(browser)[-1])
@@ -243,8 +243,8 @@ def test_the_picture_in_the_document_follows_steps_and_what_is_printed(
 def test_pictures_take_a_small_share_of_the_time(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "PICTURE_EVERY_S", 0.0)
-    monkeypatch.setattr(dashboard, "PICTURE_SHARE", 1e-6)
+    monkeypatch.setattr(updates, "PICTURE_EVERY_S", 0.0)
+    monkeypatch.setattr(updates, "PICTURE_SHARE", 1e-6)
     with Dashboard(cluster):
         wait_for(lambda: pictures(browser))
         cluster.change("chief:0", step=2)
@@ -252,18 +252,16 @@ def test_pictures_take_a_small_share_of_the_time(
         assert len(pictures(browser)) == 1
 
 
-def test_a_page_that_says_hello_gets_the_picture_to_find_its_place_by(
-    browser: Browser, cluster: FakeCluster, shown: Dashboard
-) -> None:
+def test_a_page_that_says_hello_gets_the_picture(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
     wait_for(lambda: pictures(browser))
     browser.send({"kind": "hello", "page": "abc"})
     assert len(pictures(browser)) == 2
 
 
-def test_a_page_hears_that_the_kernel_lives_when_nothing_happens(
+def test_a_page_gets_signs_of_life_when_nothing_happens(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dashboard, "SIGN_OF_LIFE_S", 0.1)
+    monkeypatch.setattr(updates, "SIGN_OF_LIFE_S", 0.1)
     with Dashboard(cluster):
         wait_for(lambda: len(browser.views()) > 2)
 
@@ -291,26 +289,26 @@ def test_rubbish_from_a_page_is_ignored(browser: Browser, shown: Dashboard, rubb
     assert not browser.customs("history")
 
 
-def test_messages_are_heard_while_a_cell_blocks(browser: Browser, shown: Dashboard) -> None:
+def test_messages_arrive_while_a_cell_blocks(browser: Browser, shown: Dashboard) -> None:
     assert browser.comm._reply_subshell_for is None
 
 
 def test_the_end_replaces_the_widget_by_the_static_bundle(browser: Browser, cluster: FakeCluster) -> None:
     made = Dashboard(cluster)
-    cluster.write("chief:0", "last words\n")
+    cluster.write("chief:0", "last line\n")
     cluster.set_state("done")
     made.close()
     made.close()
-    assert browser.text() == "last words\n"
+    assert browser.text() == "last line\n"
     assert browser.views()[-1]["state"] == "done"
     [(_, _, shown_id), (kind, bundle, replaced_id)] = browser.outputs
     assert kind == "update"
     assert replaced_id == shown_id
     assert set(bundle) == {"text/html", "text/plain"}
-    assert "last words" in bundle["text/html"]
+    assert "last line" in bundle["text/html"]
 
 
-def test_a_page_that_was_loaded_again_is_told_of_the_end(browser: Browser, cluster: FakeCluster) -> None:
+def test_a_page_that_was_reloaded_gets_the_end(browser: Browser, cluster: FakeCluster) -> None:
     made = Dashboard(cluster)
     made.close()
     browser.send({"kind": "hello", "page": "late"})
@@ -321,12 +319,12 @@ def test_a_page_that_was_loaded_again_is_told_of_the_end(browser: Browser, clust
     assert not browser.customs("history")
 
 
-def test_widgets_that_have_ended_are_closed_in_time(browser: Browser, cluster: FakeCluster) -> None:
+def test_widgets_that_have_ended_are_closed_later(browser: Browser, cluster: FakeCluster) -> None:
     first = Dashboard(cluster)
     first.close()
     comms = list(browser.comms)
     assert not comms[-1]._closed
-    for _ in range(dashboard.KEEP_RETIRED):
+    for _ in range(widget.KEEP_RETIRED):
         Dashboard(cluster).close()
     assert all(made._closed for made in comms)
 
@@ -352,7 +350,7 @@ def test_in_the_background_it_closes_itself(browser: Browser, cluster: FakeClust
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_in_the_background_the_picture_says_why_it_failed(
+def test_in_the_background_the_picture_explains_the_failure(
     browser: Browser, cluster: FakeCluster, *, blocking: bool
 ) -> None:
     made = Dashboard(cluster, blocking=blocking)

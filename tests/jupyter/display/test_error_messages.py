@@ -1,4 +1,4 @@
-"""What a notebook shows of our errors."""
+"""How a notebook shows our errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def text_of(error: BaseException) -> str:
     return re.sub(r"\x1b\[\d+m", "", "\n".join(render_error(error)))
 
 
-def test_a_failed_node_shows_its_traceback_the_same_of_others_and_what_followed() -> None:
+def test_a_failed_node_is_shown_with_its_traceback_and_the_nodes_that_failed_too() -> None:
     error = NodeFailed(
         node="worker:0",
         kind="ValueError",
@@ -32,14 +32,14 @@ def test_a_failed_node_shows_its_traceback_the_same_of_others_and_what_followed(
     )
 
 
-def test_a_node_that_ended_without_a_word_shows_its_last_lines() -> None:
+def test_a_node_that_ended_without_an_error_is_shown_with_its_last_lines() -> None:
     error = NodeFailed(node="worker:0", kind="Exited", message="killed by SIGKILL", log_tail="one\ntwo\n")
     assert text_of(error) == (
         "NodeFailed: worker:0 failed: Exited: killed by SIGKILL\n\nlast lines of worker:0:\n  one\n  two"
     )
 
 
-def test_what_can_be_patched_is_one_sentence() -> None:
+def test_an_error_that_the_user_can_fix_is_one_sentence() -> None:
     assert text_of(NotEnoughSlots(wanted=4, free=2, total=2)).startswith(
         "NotEnoughSlots: cluster_size=4, but Spark has 2"
     )
@@ -48,14 +48,14 @@ def test_what_can_be_patched_is_one_sentence() -> None:
     assert text_of(ClusterInterrupted("mnist")) == "KeyboardInterrupt: interrupted: the nodes of 'mnist' are stopped"
 
 
-def test_the_shell_shows_it_and_the_cell_fails(magics: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shell_shows_the_error_and_the_cell_fails(magics: Any, capsys: pytest.CaptureFixture[str]) -> None:
     result = magics.run_cell("%%tfos cluster_sze=3\n1")
     assert not result.success
     shown = re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out)
     assert shown == "ConfigError: unknown option 'cluster_sze'; did you mean cluster_size?\n"
 
 
-def test_an_error_in_a_plain_cell_shows_its_line(magics: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_an_ordinary_cell_shows_its_line(magics: Any, capsys: pytest.CaptureFixture[str]) -> None:
     magics.run_cell("from tfos_lab import ClusterConfig\ndef make():\n    ClusterConfig(cluster_size=0)\nmake()")
     shown = capsys.readouterr().out
     assert "cluster_size=0: at least one node is needed" in shown
@@ -71,12 +71,12 @@ def test_syntax_errors_look_like_ipythons_own(magics: Any, capsys: pytest.Captur
     assert "magics.py" not in shown
 
 
-def test_errors_of_others_look_as_ever(magics: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_errors_look_as_usual(magics: Any, capsys: pytest.CaptureFixture[str]) -> None:
     magics.run_cell("1 / 0")
     assert "ZeroDivisionError" in capsys.readouterr().out
 
 
-def test_a_handler_that_was_there_goes_on(magics: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_handler_still_works(magics: Any, capsys: pytest.CaptureFixture[str]) -> None:
     from tfos_lab.jupyter.display import error_messages
 
     before = magics.custom_exceptions, magics.CustomTB

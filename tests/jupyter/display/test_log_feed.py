@@ -1,4 +1,4 @@
-"""Log text on its way to the browser: in order, bounded, and honest about what is missing."""
+"""Log text for the browser: in order, bounded, and with a count of what is missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tfos_lab.engine.state.events import LogText, StateChanged
 from tfos_lab.jupyter.display import log_feed
 from tfos_lab.jupyter.display.log_feed import LogFeed
-from tfos_lab.jupyter.display.log_text import plain_text
+from tfos_lab.jupyter.display.runs import plain_text
 
 
 def write(feed: LogFeed, node: str, text: str, stream: str = "stdout") -> None:
@@ -18,7 +18,7 @@ def texts(batch) -> list[tuple[str, str]]:
     return [(chunk["node"], plain_text(chunk["runs"])) for chunk in batch["chunks"]]
 
 
-def test_nothing_new_is_no_message() -> None:
+def test_without_news_there_is_no_batch() -> None:
     feed = LogFeed()
     assert feed.take_out() is None
     feed.take_in(StateChanged(time_s=0.0, state="running"))
@@ -64,7 +64,7 @@ def test_an_unfinished_line_is_sent_again_only_when_it_changes() -> None:
     assert texts(batch) == [("chief:0", "20%\ndone\n")]
 
 
-def test_one_stream_does_not_cut_the_other_s_line() -> None:
+def test_one_stream_does_not_split_the_other_s_line() -> None:
     feed = LogFeed()
     write(feed, "chief:0", "progress 10%", "stdout")
     write(feed, "chief:0", "warning\n", "stderr")
@@ -73,7 +73,7 @@ def test_one_stream_does_not_cut_the_other_s_line() -> None:
     assert batch["open"] == {"chief:0": [("progress 10%", "")]}
 
 
-def test_too_much_of_one_node_drops_its_oldest_lines_and_says_how_many() -> None:
+def test_too_much_of_one_node_drops_its_oldest_lines_and_counts_them() -> None:
     feed = LogFeed()
     write(feed, "worker:0", "quiet\n")
     for number in range(30):
@@ -98,9 +98,9 @@ def test_one_huge_piece_is_cut_to_the_bounds(line: str) -> None:
     assert chunk["note"] == f"{50_000 - chunk['lines']:,} lines dropped here"
 
 
-def test_events_that_the_bus_dropped_are_said() -> None:
+def test_events_that_the_bus_dropped_are_counted() -> None:
     feed = LogFeed()
-    feed.lost_events(1234)
+    feed.add_dropped(1234)
     assert feed.take_out() is None
     write(feed, "chief:0", "after\n")
     assert feed.take_out()["chunks"][0]["note"] == "1,234 pieces of text dropped here"
@@ -108,7 +108,7 @@ def test_events_that_the_bus_dropped_are_said() -> None:
     assert feed.take_out()["chunks"][0]["note"] == ""
 
 
-def test_a_page_that_comes_late_gets_the_last_lines_and_the_number_of_the_others() -> None:
+def test_a_page_that_loads_later_gets_the_last_lines_and_the_number_of_the_others() -> None:
     feed = LogFeed()
     for number in range(100):
         write(feed, "chief:0", f"{number}\n" * 100)
@@ -124,7 +124,7 @@ def test_a_page_that_comes_late_gets_the_last_lines_and_the_number_of_the_others
     assert history["seq"] == 101
 
 
-def test_of_a_flood_only_the_newest_text_is_read_and_the_rest_is_counted() -> None:
+def test_of_a_flood_only_the_newest_text_is_rendered_and_the_rest_is_counted() -> None:
     feed = LogFeed()
     lines = [f"line {number:06d} \x1b[31mred\x1b[0m\n" for number in range(100_000)]
     pieces = ["".join(lines[start : start + 1000]) for start in range(0, len(lines), 1000)]
@@ -148,7 +148,7 @@ def test_a_line_of_a_hundred_megabytes_costs_no_more_than_its_beginning() -> Non
     assert texts(feed.take_out())[-1][1].endswith("next\n")
 
 
-def test_what_was_skipped_without_a_line_to_show_is_told_with_the_next_one() -> None:
+def test_skipped_lines_are_reported_with_the_next_shown_one() -> None:
     feed = LogFeed()
     text = "x\n" * log_feed.MAX_READ + "y" * log_feed.MAX_READ
     feed.take_in_all([LogText(time_s=0.0, node="chief:0", stream="stdout", text=text)])

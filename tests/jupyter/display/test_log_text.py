@@ -1,4 +1,4 @@
-"""What nodes print becomes fit to show, however it was cut into pieces."""
+"""What nodes print is rendered as a terminal would, however it was cut into pieces."""
 
 from __future__ import annotations
 
@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfos_lab.jupyter.display.log_text import (
-    MAX_LINE_CHARS,
-    LineBuffer,
-    count_lines,
-    html_text,
-    last_lines,
-    merge_runs,
-    plain_text,
-    render_log,
-)
+from tfos_lab.jupyter.display.log_text import MAX_LINE_CHARS, LineBuffer, render_log
+from tfos_lab.jupyter.display.runs import merge_runs, plain_text
 
 # A Keras 3 progress bar as it is written to a pipe: backspaces, a carriage return, colours.
 KERAS = (
@@ -56,13 +48,13 @@ def test_text_is_shown_as_a_terminal_would_leave_it(written: str, seen: str) -> 
 
 
 @given(st.lists(st.text(alphabet=st.sampled_from("ab\n\r\b\x1b[0;31mK\x00 é"), max_size=8), max_size=8))
-def test_where_the_pieces_are_cut_makes_no_difference(pieces: list[str]) -> None:
+def test_it_makes_no_difference_where_the_pieces_are_cut(pieces: list[str]) -> None:
     buffer = LineBuffer()
     runs = [run for piece in pieces for run in buffer.feed(piece)]
     assert merge_runs([*runs, *buffer.flush()]) == render_log("".join(pieces))
 
 
-def test_the_open_line_is_what_a_progress_bar_shows_now() -> None:
+def test_the_open_line_is_the_current_progress_bar() -> None:
     buffer = LineBuffer()
     assert plain_text(buffer.feed("start\n10%")) == "start\n"
     assert plain_text(buffer.open_line) == "10%"
@@ -83,49 +75,10 @@ def test_styles_become_css_classes_and_outlive_a_line() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("parameters", "classes"),
-    [
-        ("92", "tfos-fg-bright-green"),
-        ("41", "tfos-bg-red"),
-        ("103", "tfos-bg-bright-yellow"),
-        ("38;5;1", "tfos-fg-red"),
-        ("38;5;8", "tfos-fg-bright-black"),
-        ("38;5;46", "tfos-fg-bright-green"),
-        ("38;5;244", "tfos-fg-bright-black"),
-        ("38;2;10;10;150", "tfos-fg-blue"),
-        ("48;2;10;10;10", "tfos-bg-black"),
-        ("38;5", ""),
-        ("38", ""),
-        ("", ""),
-        ("999", ""),
-        ("4;7", "tfos-underline tfos-inverse"),
-    ],
-)
-def test_every_colour_becomes_one_of_sixteen(parameters: str, classes: str) -> None:
-    assert render_log(f"\x1b[{parameters}mx\n")[0] == (("x", classes) if classes else ("x\n", ""))
-
-
-def test_a_huge_line_is_cut_and_says_by_how_much() -> None:
+def test_a_huge_line_is_cut_with_a_note_of_how_much() -> None:
     buffer = LineBuffer()
     for _ in range(100):
         buffer.feed("x" * 10_000)
     line = plain_text(buffer.feed("\n"))
     assert line == "x" * MAX_LINE_CHARS + " … 990,000 more characters\n"
     assert "… 1 more characters" in shown("short\n" + "y" * (MAX_LINE_CHARS + 1) + "\nshort\n")
-
-
-def test_the_last_lines_are_whole_and_keep_their_style() -> None:
-    runs = render_log("one\n\x1b[31mtwo\x1b[0m\nthree\n")
-    assert plain_text(last_lines(runs, 2)) == "two\nthree\n"
-    assert last_lines(runs, 2)[0] == ("two", "tfos-fg-red")
-    assert last_lines(runs, 9) == runs
-    assert plain_text(last_lines(runs, 0)) == ""
-    assert count_lines(runs) == 3
-
-
-def test_html_is_escaped() -> None:
-    runs = render_log('\x1b[32m<img src="x" onerror=alert(1)>\x1b[0m & more\n')
-    assert html_text(runs) == (
-        '<span class="tfos-fg-green">&lt;img src=&quot;x&quot; onerror=alert(1)&gt;</span> &amp; more\n'
-    )

@@ -1,4 +1,4 @@
-"""The charts that stay in a notebook."""
+"""The charts of the saved output."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def test_a_chart_has_a_line_in_the_colour_of_each_node() -> None:
     assert '<path d="M46 6L179 58L312 110"' in chart
 
 
-def test_a_line_does_not_run_back_when_steps_begin_anew() -> None:
+def test_a_line_does_not_run_back_when_steps_restart() -> None:
     reports = [
         MetricsReported(time_s=float(time_s), node="chief:0", step=time_s % 3, total_steps=None, metrics={"loss": 1.0})
         for time_s in range(5)
     ]
     [path] = re.findall(r'<path d="M46 ([^"]+)"', render_charts(all_series(reports, 0.0), NODES))
-    places = [float(place.split()[0]) for place in path.split("L")[1:]]
-    assert places == sorted(places)
+    positions = [float(point.split()[0]) for point in path.split("L")[1:]]
+    assert positions == sorted(positions)
 
 
-def test_nothing_reported_draws_nothing() -> None:
+def test_without_reports_nothing_is_drawn() -> None:
     assert render_charts([], NODES) == ""
 
 

@@ -1,4 +1,4 @@
-"""What nodes printed stays in sight: all of it where it is short, of every node, and the files are a click away."""
+"""The nodes' output stays visible: short output in full, the end of long output, and links to the files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def printed(cluster: FakeCluster, **options) -> str:
 
 
 def in_sight(html: str) -> str:
-    """The text that is read without a click."""
+    """The text that is visible without a click."""
     return re.sub(r"<[^>]*>", "", re.sub(r"<details.*?</details>", "", html, flags=re.DOTALL))
 
 
@@ -23,20 +23,20 @@ def lines_of(count: int) -> str:
     return "".join(f"line {number}\n" for number in range(count))
 
 
-def test_short_output_of_each_node_is_read_without_a_click() -> None:
+def test_short_output_of_each_node_is_visible_without_a_click() -> None:
     cluster = FakeCluster(nodes=2)
     for node in cluster.nodes:
         cluster.write(node, "hello\n  <indented>\n")
     assert in_sight(printed(cluster)) == "chief:0hello\n  &lt;indented&gt;\nworker:0hello\n  &lt;indented&gt;\n"
 
 
-def test_a_node_that_is_alone_needs_no_name() -> None:
+def test_a_single_node_is_not_named() -> None:
     cluster = FakeCluster(nodes=1)
     cluster.write("chief:0", "hello\n")
     assert in_sight(printed(cluster)) == "hello\n"
 
 
-def test_all_of_twelve_nodes_are_there() -> None:
+def test_all_of_twelve_nodes_are_listed() -> None:
     cluster = FakeCluster(nodes=12)
     for node in cluster.nodes:
         cluster.write(node, f"{node} was here\n")
@@ -45,7 +45,7 @@ def test_all_of_twelve_nodes_are_there() -> None:
     ]
 
 
-def test_long_output_is_folded_and_says_how_much_of_it_is_there() -> None:
+def test_long_output_is_folded_with_the_number_of_lines() -> None:
     cluster = FakeCluster(nodes=2)
     cluster.write("chief:0", lines_of(1000))
     cluster.write("worker:0", lines_of(SHORT_LINES + 1))
@@ -57,7 +57,7 @@ def test_long_output_is_folded_and_says_how_much_of_it_is_there() -> None:
     assert f">{SHORT_LINES + 1} lines<" in html
 
 
-def test_of_very_many_nodes_all_are_there_and_the_notebook_stays_small() -> None:
+def test_very_many_nodes_are_all_listed_and_the_notebook_stays_small() -> None:
     cluster = FakeCluster(nodes=200)
     for node in cluster.nodes:
         cluster.write(node, lines_of(1000))
@@ -66,7 +66,7 @@ def test_of_very_many_nodes_all_are_there_and_the_notebook_stays_small() -> None
     assert html.count("line ") <= max(ALL_LINES, 3 * 200) + 200
 
 
-def test_short_output_of_very_many_nodes_is_shown_as_far_as_there_is_room() -> None:
+def test_short_output_of_very_many_nodes_is_shown_as_far_as_it_fits() -> None:
     cluster = FakeCluster(nodes=OPEN_LINES + 1)
     for node in cluster.nodes:
         cluster.write(node, "hello\n")
@@ -92,13 +92,13 @@ def test_the_failed_node_comes_first_with_its_last_lines(lines_before: int) -> N
     assert "20%" in first
 
 
-def test_a_silent_node_takes_no_room() -> None:
+def test_a_silent_node_is_not_listed() -> None:
     cluster = FakeCluster(nodes=2)
     cluster.write("chief:0", "\n\n")
     assert printed(cluster) == ""
 
 
-def test_logs_are_linked_to_where_they_can_be_opened() -> None:
+def test_logs_that_can_be_opened_are_linked() -> None:
     cluster = FakeCluster(nodes=2)
     cluster.write("chief:0", lines_of(100))
     assert "<a" not in printed(cluster)

@@ -1,4 +1,4 @@
-"""What is drawn of the metrics: bounded, whatever is reported."""
+"""The points that charts show: bounded, whatever is reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def steps(points) -> list[int]:
     return [point[1] for point in points]
 
 
-def test_only_what_is_new_is_taken() -> None:
+def test_only_new_points_are_taken() -> None:
     book = SeriesBook(100.0)
     book.add([reported(0, loss=2.0), reported(1, loss=1.0)])
     [first] = book.take()
@@ -47,7 +47,7 @@ def test_a_long_series_is_thinned_and_keeps_its_ends() -> None:
     assert max(gaps) <= 2 * min(gaps)
 
 
-def test_taking_bit_by_bit_gives_the_same_as_the_history() -> None:
+def test_taking_points_in_pieces_gives_the_same_as_the_history() -> None:
     book = SeriesBook(100.0)
     held: list = []
     for step in range(3000):
@@ -60,13 +60,13 @@ def test_taking_bit_by_bit_gives_the_same_as_the_history() -> None:
     assert held == book.history()[0]["points"]
 
 
-def test_what_is_not_finite_can_travel_as_json() -> None:
+def test_values_that_are_not_finite_become_valid_json() -> None:
     made = all_series([reported(0, loss=float("nan")), reported(1, loss=float("inf"))], 100.0)
     assert [point[2] for point in made[0]["points"]] == [None, None]
     json.dumps(made, allow_nan=False)
 
 
-def test_many_nodes_and_metrics_share_the_room() -> None:
+def test_many_nodes_and_metrics_share_the_points() -> None:
     reports = [
         reported(step, f"worker:{node}", **{f"m{metric}": 1.0 for metric in range(40)}, epoch=1.0)
         for step in range(300)

@@ -1,4 +1,4 @@
-"""What stays in the notebook: whole in itself, escaped, and without a widget."""
+"""The output that stays in the notebook: self-contained, escaped, and without a widget."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def tail_of(cluster: FakeCluster):
     return lambda node, lines: cluster.logs(node, tail=lines)
 
 
-def test_the_bundle_holds_html_and_text_and_no_widget(failed: FakeCluster) -> None:
+def test_the_bundle_contains_html_and_text_and_no_widget(failed: FakeCluster) -> None:
     bundle = make_bundle(failed.view(), tail_of(failed), failed.run_dir)
     assert set(bundle) == {"text/html", "text/plain"}
 
 
-def test_nothing_that_a_user_or_a_node_wrote_becomes_markup(failed: FakeCluster) -> None:
+def test_text_of_users_and_nodes_does_not_become_markup(failed: FakeCluster) -> None:
     html = render_html(failed.view(), tail_of(failed), f"/runs/{NASTY}")
     outline = Outline(html)
     assert "script" not in outline.tags
     assert outline.text.count(NASTY) == 4 + 1 + 1 + 1 + 1 + 4 + 1  # hosts, name, reason, detail, note, logs, folder
 
 
-def test_the_html_is_whole_in_itself(failed: FakeCluster) -> None:
+def test_the_html_is_self_contained(failed: FakeCluster) -> None:
     html = render_html(failed.view(), tail_of(failed))
     for outside in ("http:", "https:", "url(", "@import", "src=", "<link"):
         assert outside not in html
@@ -76,13 +76,13 @@ def test_the_html_stays_small_enough_to_be_saved_with_every_cell(failed: FakeClu
     assert len(render_html(failed.view(), tail_of(failed))) < 20_000
 
 
-def test_states_are_said_in_words_and_signs_not_in_colour_alone(failed: FakeCluster) -> None:
+def test_states_are_shown_as_text_and_signs_not_by_colour_alone(failed: FakeCluster) -> None:
     html = render_html(failed.view(), tail_of(failed))
     assert '<span aria-hidden="true">✗</span> failed' in html
     assert '<span aria-hidden="true">■</span> stopped' in html
 
 
-def test_phases_feed_and_metrics_stay_in_the_picture(failed: FakeCluster) -> None:
+def test_phases_feed_and_metrics_are_in_the_picture(failed: FakeCluster) -> None:
     feeds = (FeedView(rows={"chief:0": 5}, complete=True, ended_s=1.0), FeedView(number=1, rows={"chief:0": 10}))
     failed.alter(feeds=feeds, timings={"launched": 0.5, "done": 2.0}, ended_s=failed.view().started_s + 2)
     report = MetricsReported(time_s=0, node="chief:0", step=1, total_steps=2, metrics={f"loss {NASTY}": 0.5})

@@ -1,4 +1,4 @@
-"""TensorBoard in a cell's output: what is there without a Jupyter server, and what the script is told."""
+"""TensorBoard in a cell's output: with and without a Jupyter server, and the options of its script."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_without_a_script_the_output_is_a_sentence():
     assert "iframe" not in sentence
 
 
-def test_where_no_jupyter_server_shows_it_there_is_a_link():
+def test_without_a_jupyter_server_there_is_a_link():
     link = "http://127.0.0.1:41231/00ff/"
     bundle = TensorBoardView("mnist-1", "mnist", "/runs/mnist-1/events", link)._repr_mimebundle_()
     assert bundle["text/plain"] == (
@@ -69,6 +69,6 @@ def test_a_folder_is_found_by_the_jupyter_server(tmp_path):
         publisher.show_folder(str(tmp_path / "old")).close()
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no such cluster, and no such folder on this machine"):
         view_folder(str(tmp_path / "nowhere"))

@@ -1,4 +1,4 @@
-"""Warnings of ours: in the cell that gives them, never in another."""
+"""Our warnings: shown in the cell that they come from, never in another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _installed() -> Iterator[None]:
 
 @pytest.fixture
 def unconfigure(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Make logging as a notebook has it; pytest has configured it."""
+    """Configure logging as in a notebook; pytest has changed it."""
     return lambda: monkeypatch.setattr(logging.getLogger(), "handlers", [])
 
 
@@ -34,7 +34,7 @@ def test_the_main_thread_s_warnings_are_shown_once(unconfigure, capsys: pytest.C
     assert capsys.readouterr().err == "slow: 7 s\n"
 
 
-def test_other_threads_write_into_no_cell(unconfigure, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_of_other_threads_are_in_no_cell(unconfigure, capsys: pytest.CaptureFixture[str]) -> None:
     unconfigure()
     thread = threading.Thread(target=logger.error, args=("of a thread",))
     thread.start()
@@ -42,9 +42,9 @@ def test_other_threads_write_into_no_cell(unconfigure, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == ""
 
 
-def test_who_configures_logging_gets_it_as_ever(
+def test_programs_that_configure_logging_get_all_warnings(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logger.warning("heard")
-    assert caplog.messages == ["heard"]
+    logger.warning("a warning")
+    assert caplog.messages == ["a warning"]
     assert capsys.readouterr().err == ""

@@ -29,7 +29,7 @@ def test_options_are_offered_with_their_equals_sign(complete: Any) -> None:
     assert set(complete("%%tfos re")) == {"remainder=", "replace", "restarts=", "reservation_timeout="}
 
 
-def test_options_that_are_given_are_not_offered_again(complete: Any) -> None:
+def test_given_options_are_not_offered_again(complete: Any) -> None:
     assert "cluster_size=" not in complete("%%tfos cluster_size=4 ")
     assert "num_ps=" in complete("%%tfos cluster_size=4 ")
 
@@ -55,12 +55,12 @@ def test_within_brackets_python_completes(complete: Any, run_cell: Any) -> None:
     assert "rate_of_learning" in complete("%%tfos args={'a': rate_of_l")
 
 
-def test_other_lines_are_left_alone(complete: Any) -> None:
+def test_other_lines_are_not_completed(complete: Any) -> None:
     assert "cluster_size=" not in complete("%%tfos\nclu")
     assert "cluster_size=" not in complete("clu")
 
 
-def test_commands_and_their_words_are_offered(complete: Any, scripted: Any, run_cell: Any) -> None:
+def test_commands_and_their_arguments_are_offered(complete: Any, scripted: Any, run_cell: Any) -> None:
     scripted(ScriptedCluster("mnist"))
     assert complete("%tfos st") == ["status", "stop"]
     run_cell("%%tfos name=mnist\n1")

@@ -1,9 +1,8 @@
-"""The line of a %%tfos cell: what is understood, and what is refused with which words."""
+"""The line of a %%tfos cell: what it may contain, and how anything else is refused."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, FeedConfig
+from tfos_lab.core.options import options_of
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.options.line import split_line
-from tfos_lab.jupyter.options.table import OPTIONS, CellOptions, describe_options, parse_options
+from tfos_lab.jupyter.options.table import OPTIONS, CellOptions, parse_options
 
 DataFrame = type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "limit": lambda self, n: self})
 RDD = type("RDD", (), {"__module__": "pyspark.core.rdd"})
@@ -58,8 +58,11 @@ def test_an_empty_line_means_the_defaults() -> None:
     assert parse("   # only a comment") == CellOptions()
 
 
-def test_the_table_and_the_dataclass_hold_the_same_options() -> None:
-    assert [option.name for option in OPTIONS] == [field.name for field in dataclasses.fields(CellOptions)]
+def test_the_cell_has_the_options_of_the_engine_and_its_own() -> None:
+    engine = {one.name for owner in (ClusterConfig, FeedConfig) for one in options_of(owner)}
+    own = {"data", "args", "spark", "background", "replace"}
+    assert {one.name for one in OPTIONS} == engine | own
+    assert len(OPTIONS) == len(engine) + len(own)
 
 
 @pytest.mark.parametrize(
@@ -76,19 +79,19 @@ def test_the_table_and_the_dataclass_hold_the_same_options() -> None:
     ],
 )
 def test_options_can_be_written_in_several_ways(line: str) -> None:
-    assert parse(line) == CellOptions(cluster_size=4, eval_node=True)
+    assert parse(line) == CellOptions(cluster=ClusterConfig(cluster_size=4, eval_node=True))
 
 
 @pytest.mark.parametrize("word", ["false", "False", "no", "off", "0"])
-def test_flags_can_be_denied(word: str) -> None:
-    assert parse(f"eval_node={word}").eval_node is False
+def test_flags_can_be_set_to_false(word: str) -> None:
+    assert parse(f"eval_node={word}").cluster.eval_node is False
 
 
 def test_values_are_expressions_of_the_notebook() -> None:
     options = parse("data=train_df.limit(10) args={'lr': LR, 'units': [16, 32], 'note': 'a = b'} epochs=n")
     assert options.data is train_df
     assert options.args == {"lr": 0.1, "units": [16, 32], "note": "a = b"}
-    assert options.epochs == 3
+    assert options.feed.epochs == 3
 
 
 def test_an_rdd_and_a_session_can_be_named() -> None:
@@ -97,27 +100,27 @@ def test_an_rdd_and_a_session_can_be_named() -> None:
     assert parse("data=None").data is None
 
 
-def test_whole_numbers_of_numpy_will_do() -> None:
-    assert parse_options("cluster_size=size", {"size": np.int64(2)}).cluster_size == 2
+def test_whole_numbers_of_numpy_are_accepted() -> None:
+    assert parse_options("cluster_size=size", {"size": np.int64(2)}).cluster.cluster_size == 2
 
 
 @pytest.mark.parametrize("text", ["inline", "'inline'", "INLINE", "where"])
 def test_choices_need_no_quotes(text: str) -> None:
-    assert parse_options(f"local={text}", {"where": "inline"}).local == "inline"
+    assert parse_options(f"local={text}", {"where": "inline"}).cluster.local == "inline"
 
 
 def test_false_is_a_choice_of_local_in_any_spelling() -> None:
-    assert parse("local=False").local == parse("local=false").local == "false"
+    assert parse("local=False").cluster.local == parse("local=false").cluster.local == "false"
 
 
 def test_no_master_node_is_a_choice() -> None:
-    assert parse("cluster_size=2 master_node=None").master_node is None
+    assert parse("cluster_size=2 master_node=None").cluster.master_node is None
 
 
-def test_a_name_is_itself_even_when_a_variable_has_it() -> None:
-    assert parse("name=mnist").name == "mnist"
-    assert parse("name='run_2'").name == "run_2"
-    assert parse("name=f'run_{n}'").name == "run_3"
+def test_a_name_is_text_even_if_a_variable_has_it() -> None:
+    assert parse("name=mnist").cluster.name == "mnist"
+    assert parse("name='run_2'").cluster.name == "run_2"
+    assert parse("name=f'run_{n}'").cluster.name == "run_3"
 
 
 @pytest.mark.parametrize(
@@ -134,16 +137,16 @@ def test_a_name_is_itself_even_when_a_variable_has_it() -> None:
     ],
 )
 def test_folders_need_no_quotes(text: str, folder: str) -> None:
-    assert parse(f"log_dir={text}").log_dir == folder
+    assert parse(f"log_dir={text}").given["log_dir"] == folder
 
 
 @pytest.mark.parametrize("text", ["image,label", "['image', 'label']", "('image', 'label')", "COLS", "'image,label'"])
 def test_columns_can_be_listed_in_several_ways(text: str) -> None:
-    assert parse(f"data=train_df columns={text}").columns == ["image", "label"]
+    assert parse(f"data=train_df columns={text}").feed.columns == ["image", "label"]
 
 
-def test_the_engine_gets_what_was_asked_for() -> None:
-    config = parse("cluster_size=3 num_ps=1 env={'A': 'b'} grace=2.5 reservation_timeout=60 name=x").config()
+def test_the_engine_gets_the_given_options() -> None:
+    config = parse("cluster_size=3 num_ps=1 env={'A': 'b'} grace=2.5 reservation_timeout=60 name=x").cluster
     assert config == ClusterConfig(
         cluster_size=3, num_ps=1, env={"A": "b"}, grace_s=2.5, reservation_timeout_s=60.0, name="x"
     )
@@ -153,7 +156,7 @@ def test_the_engine_gets_what_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("cluster_sze=3", "unknown option 'cluster_sze'; did you mean cluster_size?"),
         ("num_workers=3", "unknown option 'num_workers'; did you mean cluster_size?"),
@@ -198,24 +201,18 @@ def test_the_engine_gets_what_was_asked_for() -> None:
         ("name=class", "name=class: a name that a variable can have is needed: it will hold the cluster"),
         ("name=(3)", "name=(3): a name is needed, not the int 3"),
         ("epochs=0", "epochs=0: at least one is needed"),
+        ("feed_timeout=0", "feed_timeout=0.0: a number of seconds, more than 0, is needed"),
         ("cluster_size=0", "cluster_size=0: at least one node is needed"),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_would(line: str, words: str) -> None:
-    assert problem(line) == words
+def test_wrong_options_are_refused_with_what_is_allowed(line: str, message: str) -> None:
+    assert problem(line) == message
 
 
 def test_all_problems_are_reported_together() -> None:
     found = problems("cluster_sze=3 local=inlin num_ps=4 epochs=x")
     assert len(found) == 4
     assert any("num_ps=4: leaves no node to train" in text for text in found)
-
-
-def test_the_documentation_names_every_option_with_its_default() -> None:
-    text = describe_options()
-    for option in OPTIONS:
-        assert option.meaning in text
-    assert "cluster_size         nodes in all: workers, chief, ps and evaluator [whole number; 1]" in text
 
 
 # ---- splitting ------------------------------------------------------------------------------------------------------
@@ -234,7 +231,7 @@ def test_brackets_and_quotes_hold_spaces_together() -> None:
     ]
 
 
-def test_a_comparison_is_no_option() -> None:
+def test_a_comparison_is_not_an_option() -> None:
     assert split_line("a==1").problems
 
 

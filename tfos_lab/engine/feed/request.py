@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import REMAINDER_CHOICES
+from tfos_lab.core.config import FeedConfig
+from tfos_lab.core.options import problems_in
 from tfos_lab.data.prepare import prepare
 from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.spark import session as spark_session
@@ -50,13 +51,8 @@ def checked_frame(
     spool_bytes: int | None,
 ) -> DataFrame:
     """Refuse what cannot be fed, before anything is started."""
-    problems = []
-    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-        problems.append(f"epochs={epochs!r}: a whole number, at least 1, is needed")
-    if remainder not in REMAINDER_CHOICES:
-        problems.append(f"remainder={remainder!r}: use 'exact', 'pad' or 'drop'")
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
-        problems.append(f"timeout_s={timeout_s!r}: a number of seconds, more than 0, is needed")
+    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
+    problems = problems_in(FeedConfig, values)
     if spool_bytes is not None and (
         isinstance(spool_bytes, bool) or not isinstance(spool_bytes, int) or spool_bytes < 1
     ):

@@ -1,4 +1,4 @@
-"""Writes a ``%%tfos`` cell as a script for spark-submit, with the earlier cells that it builds on."""
+"""Writes a ``%%tfos`` cell as a script for spark-submit, with the earlier cells that it depends on."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from typing import NamedTuple
 
 from IPython.core.displayhook import DisplayHook
 
+from tfos_lab.core.config import ClusterConfig, FeedConfig
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.symbols import own_nodes, stored_names
 from tfos_lab.jupyter.options.line import split_line
-from tfos_lab.jupyter.options.table import BY_NAME, CellOptions, takes_value
+from tfos_lab.jupyter.options.table import CellOptions, keywords_of, takes_value
 
 _MARK = "# Written by `%tfos export` from a notebook."
 _INDENT = "    "
 
-# Options that are expressions: in the script they are written as in the notebook, not as the value they had.
+# The expressions of these options are written into the script, so names that they use are needed there.
 _EXPRESSIONS = ("data", "args", "spark", "env", "columns")
-_TRAIN = {"epochs": "epochs", "columns": "columns", "remainder": "remainder", "feed_timeout": "timeout_s"}
-_RUN_NAMES = {"reservation_timeout": "reservation_timeout_s", "grace": "grace_s"}
-_NOT_IN_SCRIPTS = ("background", "replace", "args", "data", "spark", *_TRAIN)
 # Cell magics whose body is plain Python.
 _PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
 
@@ -35,7 +33,7 @@ _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDe
 
 
 class FinishedCell(NamedTuple):
-    """The ``%%tfos`` cell to write: its line and body, what they meant, and which local names it captured."""
+    """A ``%%tfos`` cell that was run: its line and body, its options, and the local names that it captured."""
 
     line: str
     body: str
@@ -44,21 +42,21 @@ class FinishedCell(NamedTuple):
 
 
 def export(path: str, cell: FinishedCell, earlier: Iterable[str]) -> Path:
-    """Write the cell as a script and return its path.
+    """Write the cell as a script; return its path.
 
     Parameters
     ----------
     path : str
-        Where to write; an older export is replaced, any other file is left alone.
+        Where to write; an older export is replaced, any other file is not touched.
     cell : FinishedCell
         The cell.
     earlier : iterable of str
-        The texts of the cells that were run before, oldest first.
+        The text of the cells that were run before, oldest first.
 
     Raises
     ------
     ConfigError
-        If the file is somebody else's.
+        If the file exists and was not written by an export.
     """
     target = Path(path).expanduser()
     if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
@@ -91,7 +89,7 @@ def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
 
 
 def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], set[str]]:
-    """Return the cells that define or change the needed names, in order, and the names that none defines."""
+    """Return the cells that define or change the needed names, in order, and the names that no cell defines."""
     cells = [cell for cell in map(_EarlierCell.read, earlier) if cell is not None]
     wanted, before = set(needed), set[str]()
     while wanted != before:  # a function may use what a later cell defines
@@ -100,14 +98,14 @@ def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], s
             if cell.gives & wanted:
                 wanted |= cell.takes
     chosen = [cell for cell in cells if cell.gives & wanted]
-    # Definitions that were run again as they were need not be made again.
+    # Definitions that were run again without a change are needed once.
     sources = [cell.source for n, cell in enumerate(chosen) if not (cell.only_defines and cell in chosen[:n])]
     defined = set().union(*(cell.gives for cell in chosen))
     return sources, {name for name in needed - defined if not hasattr(builtins, name)}
 
 
 class _EarlierCell(NamedTuple):
-    """A cell that was run before: which names it gives a value to or changes, and which it uses."""
+    """A cell that was run before, with the names that it assigns or changes, and those that it uses."""
 
     source: str
     gives: frozenset[str]
@@ -116,7 +114,7 @@ class _EarlierCell(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> _EarlierCell | None:
-        """Return what a cell does, or None if it is no Python."""
+        """Return the analysis of a cell, or None if it is not Python."""
         source = _as_python(text).strip()
         tree = _parse(source)
         if tree is None:
@@ -126,7 +124,7 @@ class _EarlierCell(NamedTuple):
 
 
 def _as_python(text: str) -> str:
-    """Return a cell without what only the notebook understands."""
+    """Return a cell without what only notebooks understand."""
     lines = text.strip("\n").split("\n")
     if lines[0].startswith("%%"):
         if not lines[0].startswith(_PYTHON_MAGICS):
@@ -144,7 +142,7 @@ def _parse(source: str) -> ast.Module | None:
 
 
 def _used_names(source: str) -> set[str]:
-    """Return the names that a cell, or an expression, takes from those before it: no locals of what it defines."""
+    """Return the names that a cell or an expression takes from earlier cells; locals of functions do not count."""
     tree = _parse(source)
     if tree is None:
         return set()
@@ -153,7 +151,7 @@ def _used_names(source: str) -> set[str]:
 
 
 def _changed_names(tree: ast.Module) -> set[str]:
-    """Return the names whose values statements change in place: ``rows.append(1)``, ``conf['a'] = 1``."""
+    """Return the names whose values are changed in place: ``rows.append(1)``, ``conf['a'] = 1``."""
     roots = set()
     for node in own_nodes(tree.body):
         changed: list[ast.expr] = []
@@ -193,7 +191,7 @@ def _with_return(body: str) -> str:
 
 
 def _indent(source: str) -> str:
-    """Indent code, but not what lies within strings of several lines."""
+    """Indent code, except lines inside of multi-line strings."""
     within: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
@@ -205,16 +203,17 @@ def _indent(source: str) -> str:
 
 
 def _main(options: CellOptions, texts: dict[str, str]) -> str:
-    """Return the part that runs the function as the cell's line said."""
-    keywords = [f"spark={texts.get('spark', 'spark')}"]
-    asked = [name for name in texts if name in BY_NAME and name not in _NOT_IN_SCRIPTS]
-    keywords += [f"{_RUN_NAMES.get(name, name)}={getattr(options, name)!r}" for name in asked]
-    name = options.name
+    """Return the part that runs the function with the options of the cell's line."""
+    keywords = [f"spark={texts.get('spark', 'spark')}", *_keywords(ClusterConfig, options)]
+    name = options.cluster.name
     lines = [f"{name} = tfos_lab.run(map_fun, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]
-    if options.tensorboard:
+    if options.cluster.tensorboard:
         lines.append(f'{_INDENT}print("TensorBoard:", {name}.tensorboard_url)')
     if options.data is not None:
-        fed = [f"{keyword}={getattr(options, option)!r}" for option, keyword in _TRAIN.items() if option in texts]
-        lines.append(f"{_INDENT}{name}.train({', '.join([texts['data'], *fed])})")
+        lines.append(f"{_INDENT}{name}.train({', '.join([texts['data'], *_keywords(FeedConfig, options)])})")
     lines.append(f"{_INDENT}print({name}.wait())")
     return 'if __name__ == "__main__":\n' + "\n".join(_INDENT + line for line in lines)
+
+
+def _keywords(owner: type, options: CellOptions) -> list[str]:
+    return [f"{keyword}={value!r}" for keyword, value in keywords_of(owner, options.given).items()]

@@ -1,9 +1,9 @@
-"""Which names a cell reads before it has given them a value: those must come from the notebook.
+"""Which names a cell reads before it assigns them: their values must come from the notebook.
 
 In a notebook ``x = x + 1`` reads the notebook's ``x``; in a function, which a ``%%tfos`` cell becomes, it would be an
-error. So a name that may be read before it is assigned is bound to the notebook's value at entry. This follows the
-ways that control can take, as a compiler does: a name that is always assigned first (``model = build()``) must not be
-captured, as the notebook's ``model`` may be large, or unable to travel.
+error. A name that may be read before it is assigned is therefore bound to the notebook's value at entry. This analysis
+follows the control flow, as a compiler does: a name that is always assigned first (``model = build()``) must not be
+captured, as the notebook's ``model`` may be large or impossible to pickle.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 class EarlyReads(NamedTuple):
-    """Names that are read unassigned on every way there (``certain``), or on some (``possible``)."""
+    """Names that are read unassigned on every path (``certain``), or only on some paths (``possible``)."""
 
     certain: frozenset[str]
     possible: frozenset[str]
 
 
 def early_reads(body: list[ast.stmt]) -> EarlyReads:
-    """Return the names that the statements may read before they assign them; global names are among them."""
+    """Return the names that the statements may read before they assign them, global names included."""
     reader = _Reader()
     state = reader.block(body, _State())
     ends = [*reader.returns, *([state] if state.alive else [])]
     for name in reader.deferred:
-        # Called at an unknown time: fine if the name has a value whenever the body ends.
+        # Called at an unknown time: fine if the name has a value at every end of the body.
         if not ends or not all(name in end.definite for end in ends):
             reader.possible.add(name)
     return EarlyReads(frozenset(reader.certain), frozenset(reader.possible - reader.certain))
@@ -39,7 +39,7 @@ def early_reads(body: list[ast.stmt]) -> EarlyReads:
 
 @dataclass
 class _State:
-    """What has a value at one point: on every way there, and on at least one; not alive after a return or raise."""
+    """The names that have a value: on every path to a point, and on some path; not alive after return or raise."""
 
     definite: set[str] = field(default_factory=set)
     maybe: set[str] = field(default_factory=set)
@@ -58,7 +58,7 @@ class _State:
 
 
 def _join(states: Iterable[_State], fallback: _State) -> _State:
-    """Return what holds after several ways have met; ways that have ended do not count."""
+    """Return the state after several paths have joined; paths that have ended do not count."""
     living = [state for state in states if state.alive]
     if not living:
         return _State(set(fallback.definite), set(fallback.maybe), alive=False)
@@ -117,16 +117,16 @@ class _Reader:
                 self._comprehension(node, state)
             case ast.BoolOp(values=[first, *rest]):
                 self._expression(first, state)
-                self._perhaps(rest, state)
+                self._conditional(rest, state)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 self._expression(test, state)
-                self._perhaps([body], state)
-                self._perhaps([orelse], state)
+                self._conditional([body], state)
+                self._conditional([orelse], state)
             case _:
                 self._expressions(ast.iter_child_nodes(node), state)
 
-    def _perhaps(self, nodes: list[ast.expr], state: _State) -> None:
-        """Walk expressions that may not run: what they assign is no more than possible."""
+    def _conditional(self, nodes: list[ast.expr], state: _State) -> None:
+        """Walk expressions that may not run: names that they assign may have a value."""
         inner = state.copy()
         self._expressions(nodes, inner)
         state.maybe |= inner.maybe
@@ -268,7 +268,7 @@ class _Reader:
         catches_all = isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and last.guard is None
         return _join(ends if catches_all else [*ends, state], state)
 
-    # ---- statements that end a way -----------------------------------------------------------------------------------
+    # ---- statements that end a path ----------------------------------------------------------------------------------
 
     def _do_return(self, node: ast.Return, state: _State) -> _State:
         self._expressions([node.value], state)

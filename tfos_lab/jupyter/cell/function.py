@@ -1,9 +1,9 @@
 """Turns the body of a ``%%tfos`` cell into ``map_fun(args, ctx)``.
 
-``return`` works at the top, and the value of a last expression is returned. Names of the notebook that the body uses
-are captured by value: the function has global names of its own, only those it refers to, so that assigning to one never
-reaches the notebook (``local=inline`` runs in the kernel itself, and there the values are the notebook's own objects).
-Line numbers are the cell's.
+``return`` works at the top level, and the value of a last expression is returned. Names of the notebook that the body
+uses are captured by value: the function has its own globals, which hold only the names that it refers to, so that an
+assignment never changes the notebook (with ``local=inline``, which runs in the kernel itself, the values are the
+notebook's own objects). Line numbers are those of the cell.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ast
 import builtins
 import dis
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from IPython.core.displayhook import DisplayHook
@@ -30,19 +30,19 @@ _PARAMETERS = ("args", "ctx")
 
 
 class CellSyntaxError(SyntaxError):
-    """The body of a ``%%tfos`` cell is no Python that a function can hold; shown as IPython shows its own."""
+    """The body of a ``%%tfos`` cell is not valid in a function; shown as IPython shows its own syntax errors."""
 
 
-CellSyntaxError.__name__ = "SyntaxError"  # what people read
+CellSyntaxError.__name__ = "SyntaxError"  # as users know it
 
 
-def make_map_fun(shell: Any, line: str, body: str) -> Callable[..., Any]:
+def make_map_fun(shell: Any, line: str, body: str) -> types.FunctionType:
     """Return the body of the cell that runs now as a function.
 
     Parameters
     ----------
     shell : InteractiveShell
-        The notebook's shell: its names are captured.
+        The notebook's shell; its names are captured.
     line, body : str
         What follows ``%%tfos``, and the lines below it.
 
@@ -51,19 +51,19 @@ def make_map_fun(shell: Any, line: str, body: str) -> Callable[..., Any]:
     CellSyntaxError
         At the cell's own line numbers.
     ConfigError
-        If the body is empty, or holds what only the notebook understands (``%magic``, ``!command``).
+        If the body is empty, or contains what only notebooks understand (``%magic``, ``!command``).
     """
     if not body.strip():
         raise ConfigError(["the cell is empty: write below %%tfos what each node is to do"])
     cell = register_cell(shell, line, body)
     statements, flags = _parse(shell, cell)
-    _refuse_what_a_function_cannot_hold(statements, cell)
+    _refuse_invalid_in_function(statements, cell)
     implicit = _return_last_value(statements, body)
     code, defaults, space = _compile(statements, cell, flags, _visible_names(shell))
-    # To a reader the body is the cell itself: tracebacks name no function, and show the lines around.
+    # Users see the cell, not a function: tracebacks name no function, and show the lines around.
     map_fun = types.FunctionType(code.replace(co_name="<module>", co_qualname="<module>"), space, _NAME, (None,))
     map_fun.__kwdefaults__ = defaults or None
-    # A last value that cannot be sent degrades to its text.
+    # If the last value cannot be sent, its text is.
     map_fun.__dict__["__tfos_implicit__"] = implicit
     return map_fun
 
@@ -72,7 +72,7 @@ def make_map_fun(shell: Any, line: str, body: str) -> Callable[..., Any]:
 
 
 def _parse(shell: Any, cell: CellText) -> tuple[list[ast.stmt], int]:
-    """Return the body's statements and the compiler's flags, ``from __future__`` imports taken out."""
+    """Return the body's statements without ``from __future__`` imports, and the compiler's flags."""
     flags = shell.compile.flags
     try:
         tree = compile(cell.padded, cell.filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
@@ -90,7 +90,7 @@ def _parse(shell: Any, cell: CellText) -> tuple[list[ast.stmt], int]:
 
 
 def _refuse_magics(shell: Any, cell: CellText) -> None:
-    """Raise `ConfigError` if it is magics or shell commands that made the body no Python."""
+    """Raise `ConfigError` if the body is invalid because of magics or shell commands."""
     try:
         tree = ast.parse(shell.transform_cell(cell.body))
     except (SyntaxError, ValueError):
@@ -111,7 +111,7 @@ def _refuse_magics(shell: Any, cell: CellText) -> None:
 
 
 def _as_cell_error(error: Exception, cell: CellText) -> CellSyntaxError:
-    # Python's own error may know its place while its `args` do not.
+    # Python's own error may have a location that is not in its `args`.
     line = getattr(error, "lineno", None) or cell.lines_before + 1
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     return CellSyntaxError(message, (cell.filename, line, getattr(error, "offset", None), _line(cell, line)))
@@ -122,8 +122,8 @@ def _line(cell: CellText, number: int) -> str | None:
     return lines[number - 1] if number <= len(lines) else None
 
 
-def _refuse_what_a_function_cannot_hold(statements: list[ast.stmt], cell: CellText) -> None:
-    """Say in the cell's terms what Python would say in those of a function that the user never wrote."""
+def _refuse_invalid_in_function(statements: list[ast.stmt], cell: CellText) -> None:
+    """Report in terms of the cell what Python would report of a function that the user never wrote."""
     for node in own_nodes(statements):
         match node:
             case ast.Await() | ast.AsyncFor() | ast.AsyncWith():
@@ -145,7 +145,7 @@ def _refuse_what_a_function_cannot_hold(statements: list[ast.stmt], cell: CellTe
 
 
 def _return_last_value(statements: list[ast.stmt], body: str) -> bool:
-    """Make the last expression a return, unless a ``;`` follows it; return whether no other value is returned."""
+    """Make the last expression a return, unless a ``;`` follows it; return whether it is the only return of a value."""
     last = statements[-1]
     if isinstance(last, ast.Expr) and not DisplayHook.semicolon_at_end_of_expression(body):  # type: ignore[no-untyped-call]
         explicit = any(isinstance(node, ast.Return) and _has_value(node) for node in own_nodes(statements))
@@ -179,7 +179,7 @@ def _compile(
     own = set(code.co_varnames[len(_PARAMETERS) :]) | set(code.co_cellvars) - set(_PARAMETERS)
     reads = early_reads(statements)
     captured = {name for name in reads.certain & own if name in names}
-    # What may never be read is left out if it could not travel.
+    # What may never be read is left out if it cannot be pickled.
     captured |= {name for name in reads.possible & own if name in names and refusal(names[name]) is None}
     looked_up = [name for name in _looked_up_in_classes(code) if name in names]
     if captured or looked_up:
@@ -216,7 +216,7 @@ def _compile_function(statements: list[ast.stmt], captured: list[str], cell: Cel
 
 
 def _looked_up_in_classes(code: types.CodeType) -> list[str]:
-    """Return the global names that bodies of classes look up; pickling by value does not see them there."""
+    """Return the global names that class bodies look up; pickling by value does not find them."""
     names: dict[str, None] = {}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -228,7 +228,7 @@ def _looked_up_in_classes(code: types.CodeType) -> list[str]:
 
 
 def _mention(names: list[str], statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Put a function that is never called before the statements, so that it is seen that they use ``names``."""
+    """Put a lambda that is never called before the statements, so that ``names`` count as used."""
     if not names:
         return statements
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])

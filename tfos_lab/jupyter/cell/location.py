@@ -1,6 +1,6 @@
-"""Where a cell's text lies in the notebook: its made-up file name, its lines, and its label.
+"""Where a cell's code is, for tracebacks and debuggers: its file name, its lines, and its label.
 
-IPython knows a ``%%tfos`` cell as one line, a call of the magic. Here the text as typed is registered under the name
+To IPython a ``%%tfos`` cell is one line, a call of the magic. Here the text as typed is registered under the file name
 that tracebacks, breakpoints and ``%debug`` use, so that line 1 is the ``%%tfos`` line.
 """
 
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"In\[(\d+)\]")
 
 
 class CellText(NamedTuple):
-    """A cell as it was typed: its file name in code objects, the lines before its body, and the body."""
+    """A cell as typed: its file name in code objects, the number of lines before its body, and the body."""
 
     filename: str
     lines_before: int
@@ -23,12 +23,12 @@ class CellText(NamedTuple):
 
     @property
     def padded(self) -> str:
-        """The body at its own line numbers, with nothing above it."""
+        """The body at its own line numbers, below empty lines."""
         return "\n" * self.lines_before + self.body
 
 
 def register_cell(shell: Any, line: str, body: str) -> CellText:
-    """Make the text of the cell that runs now known to tracebacks and debuggers."""
+    """Register the text of the cell that runs now for tracebacks and debuggers."""
     code = body.rstrip("\n")
     for text in _typed_texts(shell):
         above = text.rstrip("\n").removesuffix(code)
@@ -37,13 +37,13 @@ def register_cell(shell: Any, line: str, body: str) -> CellText:
     else:
         above = f"%%tfos {line}".rstrip() + "\n"
         text = above + body
-    # The kernel derives the name from the raw text, and so does the front end that sets a breakpoint.
+    # The kernel, and a front end that sets a breakpoint, derive the file name from the raw text.
     filename = shell.compile.cache(text, _cell_number(shell), raw_code=text)
     return CellText(filename, above.count("\n"), body)
 
 
 def _typed_texts(shell: Any) -> Iterator[str]:
-    """Yield what may be the whole text of the cell: as the front end sent it, and as the history has it."""
+    """Yield candidates for the whole text of the cell: from the front end's request, and from the history."""
     kernel = getattr(shell, "kernel", None)
     if kernel is not None:
         yield str(kernel.get_parent().get("content", {}).get("code", ""))
@@ -52,7 +52,7 @@ def _typed_texts(shell: Any) -> Iterator[str]:
 
 
 def _cell_number(shell: Any) -> int:
-    """Return the number of the cell that runs now; some versions of IPython have counted on already."""
+    """Return the number of the cell that runs now; some versions of IPython have already increased their count."""
     frame = inspect.currentframe()
     while frame is not None:
         named = shell.compile.format_code_name(frame.f_code.co_filename)
@@ -64,7 +64,7 @@ def _cell_number(shell: Any) -> int:
 
 
 def make_labeller(shell: Any) -> Callable[[str], str | None]:
-    """Return a function that says ``Cell In[5]`` for the file names of the shell's cells."""
+    """Return a function that labels file names of the shell's cells, such as ``Cell In[5]``."""
 
     def label(filename: str) -> str | None:
         named = shell.compile.format_code_name(filename)

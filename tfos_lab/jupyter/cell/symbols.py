@@ -1,4 +1,4 @@
-"""Names and scopes in Python source: what a scope assigns, and what a function takes from around it."""
+"""Names and scopes in Python source: the names that a scope assigns, and the free names of a function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the nodes of one scope; of functions, classes and lambdas within only the node itself."""
+    """Yield the nodes of one scope; of nested functions, classes and lambdas only the node itself."""
     for node in nodes:
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
@@ -35,7 +35,7 @@ def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def free_names(function: Function) -> set[str]:
-    """Return the names that a function takes from around it."""
+    """Return the names that a function takes from enclosing scopes."""
     arguments = function.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     body = function.body if isinstance(function.body, list) else [function.body]

@@ -1,1 +1,67 @@
-"""The output of a cell: live in a notebook, as text elsewhere, and what stays when the cell has ended."""
+"""The output of a cell: a live dashboard in a notebook, lines of text elsewhere.
+
+    display = open_display(cluster)
+    try:
+        while not cluster_has_ended(timeout_s=0.1):
+            display.poll()
+    finally:
+        display.close()
+
+The main thread calls ``poll`` while it waits. The text display writes then, because other threads must not print: their
+output would appear below whichever cell runs. The dashboard has its own thread and needs no poll.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+
+from tfos_lab.jupyter.display.base import Display, WatchedCluster
+from tfos_lab.jupyter.display.kernel import current_kernel, has_front_end
+
+logger = logging.getLogger(__name__)
+
+
+def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, blocking: bool = True) -> Display:
+    """Show ``cluster`` in the output of the current cell.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster to watch; it may not be launched yet.
+    interactive : bool, optional
+        True for the live dashboard, False for lines of text; by default, what fits (see `has_front_end`).
+    blocking : bool
+        Whether the cell waits for the cluster. If not (``background``), nobody polls: the dashboard closes itself when
+        the cluster has ended, and the text display only says where to look.
+
+    Returns
+    -------
+    Display
+        To be polled while waiting, and closed at the end.
+    """
+    if has_front_end() if interactive is None else interactive:
+        try:
+            from tfos_lab.jupyter.display.dashboard import Dashboard
+
+            return Dashboard(cluster, blocking=blocking)
+        except ImportError as error:
+            logger.warning("no live dashboard (%s); lines of text instead", error)
+    from tfos_lab.jupyter.display.text import TextDisplay
+
+    return TextDisplay(cluster, blocking=blocking)
+
+
+def load_in_background() -> None:
+    """In a kernel, import what its first cell needs: that would take longer than launching the nodes."""
+    if current_kernel() is not None:
+        threading.Thread(target=_load, name="tfos-load", daemon=True).start()
+
+
+def _load() -> None:
+    for module in ("tfos_lab.engine.start", "tfos_lab.jupyter.display.dashboard"):
+        try:
+            importlib.import_module(module)
+        except (ImportError, FileNotFoundError) as error:  # the cell that needs it will report it
+            logger.info("could not load %s: %s", module, error)

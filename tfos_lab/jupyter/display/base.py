@@ -1,18 +1,17 @@
-"""What every display of a cluster is, what it needs of the cluster, and where it runs."""
+"""What a display is, and what it needs of a cluster."""
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
 
 
 class WatchedCluster(Protocol):
-    """What a display needs of a cluster."""
+    """The part of a cluster that displays use."""
 
     @property
     def id(self) -> str:
@@ -24,50 +23,43 @@ class WatchedCluster(Protocol):
 
     @property
     def bus(self) -> Bus:
-        """Where events come from."""
+        """Publishes the events."""
 
     @property
     def run_dir(self) -> str | Path:
-        """The folder with the whole logs."""
+        """The folder with the complete logs."""
 
     def view(self) -> ClusterView:
         """Return the cluster as it is now."""
 
     def stop(self) -> None:
-        """End the cluster; may be called twice."""
+        """Stop the cluster; may be called twice."""
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
-        """Return the (last lines of the) log of a node as text."""
+        """Return the log of a node, or its last lines."""
 
     def log_path(self, node: str) -> Path:
-        """Return where the whole log of a node is; raises ``KeyError`` for what is no node."""
+        """Return the file with the log of a node; raises ``KeyError`` for an unknown node."""
 
     def failure(self) -> Exception:
-        """Return the error that tells why the cluster failed."""
+        """Return the error that explains why the cluster failed."""
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
 
 
 class Display(ABC):
-    """The output of one cell while its cluster lives."""
+    """The output of one cell while its cluster lives; a context manager that closes it."""
 
     def poll(self) -> None:  # noqa: B027 - most displays need no poll
         """Called by the main thread, often, while it waits."""
 
     @abstractmethod
     def close(self) -> None:
-        """Show how it ended, and let everything go; may be called twice."""
+        """Show the end and release everything; may be called twice."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def current_kernel() -> Any | None:
-    """Return the ipykernel that runs this code, or None."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None)

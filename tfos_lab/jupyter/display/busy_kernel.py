@@ -1,13 +1,13 @@
-"""Keeps the kernel busy in the eyes of its front ends while a cell runs.
+"""Keeps front ends showing the kernel as busy while a cell runs.
 
-A kernel that runs a cell still answers on its control channel and on subshells, which is how JupyterLab sends what
-widgets say. ipykernel announces ``busy`` and ``idle`` around each of these answers without regard to the cell, and
-JupyterLab's status bar and the server's list of kernels believe the last word: one message of the dashboard, and the
-kernel is shown as idle, and may be culled, until the cell has ended.
+A kernel that runs a cell still answers on its control channel and on subshells, where JupyterLab sends the messages of
+widgets. ipykernel announces ``busy`` and ``idle`` around each of these answers, whether or not a cell runs, and
+JupyterLab's status bar and the server's list of kernels believe the latest announcement: after one message of the
+dashboard the kernel is shown as idle, and may be culled, until the cell has ended.
 
-While a cell runs, such announcements are made as for a request that says nothing of how busy a kernel is, which server
-and JupyterLab leave out of account; whoever waits for the answer knows it by its id. For older ones, which take every
-word for the kernel's own, the cell has the last word.
+While a cell runs, such announcements therefore name a type of request that the server and JupyterLab ignore when they
+decide whether a kernel is busy; whoever waits for the answer recognizes it by its id. Older versions believe every
+announcement: for them, the cell's ``busy`` is repeated after each ``idle``.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import threading
 from typing import Any
 
 _MARK = "tfos_lab_busy"
-# One of the server's `untracked_message_types`, by which JupyterLab goes, too.
+# One of the server's `untracked_message_types`, which JupyterLab ignores too.
 _UNTRACKED = "comm_info_request"
 
 
 class BusyKernel:
-    """What a kernel announces, put right from now on.
+    """Corrects the announcements of a kernel.
 
     Parameters
     ----------
     kernel : ipykernel.kernelbase.Kernel
-        Whose announcements.
+        The kernel; its ``_publish_status`` is replaced.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -38,7 +38,7 @@ class BusyKernel:
         kernel._publish_status = self._announce  # noqa: SLF001 - the same
 
     def repeat(self) -> None:
-        """Announce once more that the kernel is busy, if it is: for pages that have been loaded since it was said."""
+        """Announce again that the kernel is busy, if it is: for pages that were loaded since the last time."""
         with self._lock:
             if self._running:
                 self._publish("busy", "shell", parent=self._running)
@@ -56,12 +56,12 @@ class BusyKernel:
 
 
 def _untracked(parent: dict[str, Any]) -> dict[str, Any]:
-    """Return a request as one of the same id by which nobody judges whether the kernel is busy."""
+    """Return a request with the same id, of a type that does not count as activity."""
     return {**parent, "header": {**parent.get("header", {}), "msg_type": _UNTRACKED}}
 
 
 def keep_busy(kernel: Any) -> BusyKernel | None:
-    """Put right what a kernel announces, once in its life; None for a kernel that announces nothing we know."""
+    """Correct the announcements of a kernel, once in its life; None for a kernel that works differently."""
     if not hasattr(kernel, "_publish_status"):
         return None
     if not hasattr(kernel, _MARK):

@@ -1,7 +1,6 @@
-"""How errors of tfos_lab look in a notebook: sentences for what can be mended, the remote traceback for what failed.
+"""How errors of tfos_lab look in a notebook: a sentence for what the user can fix, the remote traceback for failures.
 
-The engine raises plain exceptions and knows nothing of this; loading the extension teaches their classes to render
-themselves, which is IPython's own hook for it.
+The engine raises ordinary exceptions. Loading the extension adds IPython's rendering hook to their classes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, TfosErr
 from tfos_lab.jupyter.cell.function import CellSyntaxError
 from tfos_lab.payload import notebook_sources
 
-# IPython calls it, if an exception has it, to get the lines to show.
+# If an exception has this method, IPython calls it for the lines to show.
 _HOOK = "_render_traceback_"
 _RED = "\x1b[31m"
 _PLAIN = "\x1b[39m"
@@ -23,7 +22,7 @@ _INDENT = "  "
 
 
 def install(shell: Any) -> None:
-    """Let the shell show our errors in our way; may be called twice."""
+    """Make the shell render our errors with `render_error`; may be called twice."""
     for kind in (TfosError, ClusterInterrupted):
         setattr(kind, _HOOK, render_error)
     previous, show_previous = shell.custom_exceptions, shell.CustomTB
@@ -40,7 +39,7 @@ def install(shell: Any) -> None:
 
 
 def render_error(error: BaseException) -> list[str]:
-    """Return the lines that a notebook shows for an error of tfos_lab."""
+    """Return the lines that a notebook shows for one of our errors."""
     match error:
         case NodeFailed():
             lines = _node_failed(error)
@@ -55,7 +54,7 @@ def render_error(error: BaseException) -> list[str]:
 
 
 def _node_failed(error: NodeFailed) -> list[str]:
-    """Return the first failing node's traceback; the same of others, and what followed from it, in a line each."""
+    """Return the traceback of the first node that failed, and a line for the nodes that failed because of it."""
     nodes = _listed([error.node, *error.also])
     lines = [_headline("NodeFailed", f"{nodes} failed")]
     if error.traceback:
@@ -71,7 +70,7 @@ def _node_failed(error: NodeFailed) -> list[str]:
 
 
 def _own_lines(error: BaseException) -> list[str]:
-    """Return where in the notebook the error arose, if that says more than the ``%%tfos`` line does."""
+    """Return the lines of the notebook that led to the error, except the ``%%tfos`` line itself."""
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
         label = notebook_sources.label(frame.filename)

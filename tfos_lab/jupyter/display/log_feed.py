@@ -1,8 +1,7 @@
-"""Log text on its way to the browser: events in, bounded messages out. Pure: no I/O, no clock.
+"""Log text for the browser: events go in, bounded batches come out. Pure: no I/O, no clock.
 
-A batch carries what has come since the last one, in order of arrival, joined into as few chunks as possible: the
-browser makes one text node of each. Whatever is too much is dropped, oldest first, and said as a number; the files are
-whole.
+A batch holds what has arrived since the last one, in order, joined into as few chunks as possible: the browser makes
+one text node of each. What is too much is dropped, oldest first, and counted; the files are complete.
 """
 
 from __future__ import annotations
@@ -14,25 +13,26 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from tfos_lab.engine.state.events import Event, LogText
-from tfos_lab.jupyter.display.log_text import LineBuffer, Run, count_lines, last_lines, merge_runs
+from tfos_lab.jupyter.display.log_text import LineBuffer
+from tfos_lab.jupyter.display.runs import Run, count_lines, last_lines, merge_runs
 
-# What one batch carries at most: of one node, and of all. A page keeps no more of a node than 5,000 lines anyway.
+# The most that one batch holds of one node, and of all. A page keeps no more than 5,000 lines of a node anyway.
 MAX_NODE_LINES = 2_000
 MAX_LINES = 8_000
 MAX_CHARS = 800_000
 
-# So much text is made fit to show between two batches, in characters; of more, the oldest is skipped unread.
+# This many characters are rendered between two batches; if there are more, the oldest are skipped unread.
 MAX_READ = 400_000
 
-# Chunks of several nodes stay in the order of arrival up to so many; a fuller batch is sorted by node.
+# Up to this many chunks stay in the order of arrival; a larger batch is sorted by node.
 MAX_CHUNKS = 24
 
-# What a page gets that loads later.
+# Lines that a page gets if it loads later.
 HISTORY_LINES = 4_000
 
 
 class Chunk(TypedDict):
-    """Finished lines of one node; ``note`` says what was dropped before them."""
+    """Finished lines of one node; ``note`` names what was dropped before them."""
 
     node: str
     runs: list[Run]
@@ -41,7 +41,7 @@ class Chunk(TypedDict):
 
 
 class LogBatch(TypedDict):
-    """What the browser gets: chunks in order, and the unfinished line of each node whose line has changed."""
+    """Chunks in order, and the unfinished line of each node where it has changed."""
 
     seq: int
     chunks: list[Chunk]
@@ -49,14 +49,14 @@ class LogBatch(TypedDict):
 
 
 class LogHistory(LogBatch):
-    """All that is remembered, and how many lines of each node are not."""
+    """All remembered text, and how many earlier lines of each node are forgotten."""
 
     forgotten: dict[str, int]
 
 
 @dataclass
 class _NodeBatch:
-    """What has come from one node since the last batch."""
+    """What has arrived from one node since the last batch."""
 
     chunks: deque[Chunk] = field(default_factory=deque)
     lines: int = 0
@@ -86,9 +86,9 @@ class _NodeBatch:
 
 
 class LogFeed:
-    """Collects log events between two batches, and remembers the last lines for pages that come late.
+    """Collects log events between two batches, and remembers the last lines for pages that load later.
 
-    The two streams of a node are kept apart until their lines are finished, so that neither cuts the other.
+    The two streams of a node are separate until their lines are finished, so that neither splits a line of the other.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class LogFeed:
         self._order: list[Chunk] = []
         self._touched: dict[str, str] = {}
         self._open: dict[str, list[Run]] = {}
-        self._lost_events = 0
+        self._dropped_events = 0
         self._skipped: dict[str, int] = {}
         self._seq = 0
         self._history: deque[Chunk] = deque()
@@ -105,7 +105,7 @@ class LogFeed:
         self._forgotten: dict[str, int] = {}
 
     def take_in_all(self, events: Iterable[Event]) -> None:
-        """Take events in; of a flood only the newest text, so that reading it costs little whatever a node prints."""
+        """Add events; of a flood only the newest text, so that rendering stays cheap whatever a node prints."""
         texts = [event for event in events if isinstance(event, LogText)]
         sizes: dict[str, int] = {}
         for event in texts:
@@ -118,16 +118,16 @@ class LogFeed:
                 self.take_in(event)
 
     def _skip(self, event: LogText, at_least: int) -> int:
-        """Leave out the beginning of a text, up to the end of a line; return how many characters."""
+        """Skip the beginning of a text, up to the end of a line; return how many characters."""
         end = event.text.find("\n", at_least) + 1 or len(event.text)
         self._skipped[event.node] = self._skipped.get(event.node, 0) + event.text.count("\n", 0, end)
-        # Whatever was open has ended somewhere in what is left out.
+        # The open line ended somewhere in the skipped part.
         self._buffers[event.node, event.stream] = LineBuffer()
         self.take_in(dataclasses.replace(event, text=event.text[end:]))
         return end
 
     def take_in(self, event: Event) -> None:
-        """Take one event in; only text matters here."""
+        """Add one event; all but log text is ignored."""
         if not isinstance(event, LogText):
             return
         key = (event.node, event.stream)
@@ -138,9 +138,9 @@ class LogFeed:
         if runs:
             self._add({"node": event.node, "runs": runs, "lines": count_lines(runs), "note": ""})
 
-    def lost_events(self, count: int) -> None:
-        """Note that the bus dropped events before they came here."""
-        self._lost_events += count
+    def add_dropped(self, count: int) -> None:
+        """Add how many events the bus has dropped."""
+        self._dropped_events += count
 
     def take_out(self) -> LogBatch | None:
         """Return the batch to send now, or None when nothing is new."""
@@ -153,7 +153,7 @@ class LogFeed:
         return {"seq": self._seq, "chunks": chunks, "open": opened}
 
     def history(self) -> LogHistory:
-        """Return all that is remembered."""
+        """Return all remembered text."""
         return {
             "seq": self._seq,
             "chunks": list(self._history),
@@ -178,10 +178,10 @@ class LogFeed:
             if dropped:
                 first = next(chunk for chunk in chunks if chunk["node"] == node)
                 first["note"] = f"{dropped:,} lines dropped here"
-        if self._lost_events and chunks:
-            lost = f"{self._lost_events:,} pieces of text dropped here"
+        if self._dropped_events and chunks:
+            lost = f"{self._dropped_events:,} pieces of text dropped here"
             chunks[0]["note"] = "; ".join(note for note in (lost, chunks[0]["note"]) if note)
-            self._lost_events = 0
+            self._dropped_events = 0
         self._batch.clear()
         self._order.clear()
         return chunks

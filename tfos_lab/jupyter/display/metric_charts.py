@@ -1,6 +1,6 @@
-"""The metrics as they stay in the notebook: small line charts in inline SVG, without script.
+"""The charts of the saved output: small line charts in inline SVG, without scripts.
 
-``static/charts.js`` draws the same ones live; both have the same measures, so that the end of a cell moves nothing.
+``static/charts.js`` draws the same charts live, in the same size, so that nothing moves when a cell ends.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import math
 from collections.abc import Iterable, Sequence
 
 from tfos_lab.engine.metrics import by_weight, steps_go_on
+from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.series import Point, SeriesPoints
-from tfos_lab.jupyter.display.summary import format_metric
 
 WIDTH, HEIGHT = 320, 130
 LEFT, RIGHT, TOP, BOTTOM = 46, 8, 6, 20
 
 MAX_CHARTS = 9
 MAX_LINES = 32
-# What all lines of a saved cell cost together.
+# For all lines of a saved cell together.
 _MAX_POINTS = 5_000
 _LINE_POINTS = (16, 160)
 
@@ -33,7 +33,7 @@ def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str]) -> str:
     series : list of SeriesPoints
         What was reported; see `tfos_lab.jupyter.display.series`.
     nodes : list of str
-        All nodes of the cluster, in order: the place says the colour.
+        All nodes of the cluster, in order: a node's position selects its colour.
     """
     names = by_weight(dict.fromkeys(one["metric"] for one in series))
     series = sorted(series, key=lambda one: nodes.index(one["node"]) if one["node"] in nodes else len(nodes))
@@ -77,26 +77,26 @@ def _positions(points: Iterable[Point], *, by_step: bool) -> Positions:
     return [(float(step) if by_step and step is not None else time_s, value) for time_s, step, value in points]
 
 
-def _thin(places: Positions, at_most: int) -> Positions:
-    """Return about ``at_most`` of the points: of each stretch the lowest and the highest, so that no peak is lost."""
-    if len(places) <= at_most:
-        return places
-    stretch = math.ceil(len(places) / (at_most / 2))
+def _thin(points: Positions, at_most: int) -> Positions:
+    """Return about ``at_most`` points: the lowest and the highest of each section, so that no peak is lost."""
+    if len(points) <= at_most:
+        return points
+    section = math.ceil(len(points) / (at_most / 2))
     kept: Positions = []
-    for start in range(0, len(places) - 1, stretch):
-        part = places[start : start + stretch]
-        finite = [place for place in part if place[1] is not None]
+    for start in range(0, len(points) - 1, section):
+        part = points[start : start + section]
+        finite = [point for point in part if point[1] is not None]
         ends = [min(finite, key=_height), max(finite, key=_height)] if finite else part[:1]
-        kept += sorted(dict.fromkeys(ends), key=lambda place: place[0])
-    return [*kept, places[-1]] if kept[-1] != places[-1] else kept
+        kept += sorted(dict.fromkeys(ends), key=lambda point: point[0])
+    return [*kept, points[-1]] if kept[-1] != points[-1] else kept
 
 
-def _height(place: tuple[float, float | None]) -> float:
-    return place[1] or 0.0
+def _height(point: tuple[float, float | None]) -> float:
+    return point[1] or 0.0
 
 
 class _Scale:
-    """Values to places in the picture, with round ticks."""
+    """Maps values to coordinates, with round ticks."""
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
@@ -136,8 +136,8 @@ def _render_axes(across: _Scale, up: _Scale, *, by_step: bool) -> str:
     for value in across.ticks:
         if by_step and value != int(value):
             continue
-        place = f'x="{across(value)}" y="{HEIGHT - 6}"'
-        parts.append(f'<text class="tfos-tick" {place} text-anchor="middle">{_tick(value)}</text>')
+        position = f'x="{across(value)}" y="{HEIGHT - 6}"'
+        parts.append(f'<text class="tfos-tick" {position} text-anchor="middle">{_tick(value)}</text>')
     unit = "step" if by_step else "s"
     parts.append(f'<text class="tfos-tick" x="{LEFT - 14}" y="{HEIGHT - 6}" text-anchor="end">{unit}</text>')
     return "".join(parts)
@@ -152,10 +152,10 @@ def _render_line(line: Positions, across: _Scale, up: _Scale, hue: int) -> str:
         path.append(f"{pen}{across(x):g} {up(y):g}")
         pen = "L"
     drawn = f'<path d="{"".join(path)}" fill="none" stroke="currentColor" stroke-width="1.4" stroke-linejoin="round"/>'
-    lone = [place for place in line if place[1] is not None]
-    if len(lone) == 1:
-        drawn = f'<circle cx="{across(lone[0][0]):g}" cy="{up(lone[0][1] or 0):g}" r="2.5" fill="currentColor"/>'
-    return f'<g class="tfos-line tfos-hue{hue}">{drawn}</g>' if lone else ""
+    known = [point for point in line if point[1] is not None]
+    if len(known) == 1:
+        drawn = f'<circle cx="{across(known[0][0]):g}" cy="{up(known[0][1] or 0):g}" r="2.5" fill="currentColor"/>'
+    return f'<g class="tfos-line tfos-hue{hue}">{drawn}</g>' if known else ""
 
 
 def _tick(value: float) -> str:

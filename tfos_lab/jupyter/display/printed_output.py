@@ -1,7 +1,7 @@
-"""What nodes have printed, as it stays in the notebook: short output as it was printed, the end of long output folded.
+"""The nodes' output in the saved cell: short output in full, the last lines of long output folded.
 
-Every node that has printed something is there, whatever their number; what each may take is bounded, so that a notebook
-does not grow with its clusters.
+Every node that has printed something is listed, however many there are. The lines per node are limited, so that a
+notebook does not grow with its clusters.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
-from tfos_lab.jupyter.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
+from tfos_lab.jupyter.display.log_text import render_log
+from tfos_lab.jupyter.display.runs import Run, count_lines, html_text, last_lines, plain_text
 
 TailReader = Callable[[str, int], str]
 Linker = Callable[[str], "str | None"]
 
-# Whole output of so many lines is shown as it was printed, of all nodes together up to so many.
+# Output of up to this many lines is shown in full, up to this many lines of all nodes together.
 SHORT_LINES = 10
 OPEN_LINES = 60
-# How much of each node's longer log stays: of those that failed, of others, and of all others together.
+# Lines kept of longer logs: of each failed node, of each other node, and of all nodes together.
 FAILED_LINES = 60
 OTHER_LINES = 20
 ALL_LINES = 400
 _LEAST_LINES = 3
-# So many files are linked to by name; those of longer logs are linked to beside them, too.
+# This many log files are linked by name; longer logs have a link of their own as well.
 _MAX_FILES = 12
 _MAX_LINE_CHARS = 1_000
 
 
 @dataclass(frozen=True)
 class _Printed:
-    """The end of a node's log; ``whole`` if it is all of it."""
+    """The last lines of a node's log; ``whole`` if there are no others."""
 
     node: NodeView
     hue: int
@@ -43,7 +44,7 @@ class _Printed:
 
 
 def no_link(_node: str) -> str | None:
-    """Link to no file."""
+    """Return no link."""
     return None
 
 
@@ -61,16 +62,16 @@ def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = n
     """
     printed = [one for one in _read_all(view, read_tail, link_of) if one is not None]
     shown, folded = _choose_shown([one for one in printed if one.whole and one.lines <= SHORT_LINES])
-    parts = [_said(shown, named=len(view.nodes) > 1)] if shown else []
+    parts = [_full(shown, named=len(view.nodes) > 1)] if shown else []
     if folded:
         more = f"{len(folded)} more {'node' if len(folded) == 1 else 'nodes'}"
-        parts.append(f'<details class="tfos-tail"><summary>{more}</summary>{_said(folded, named=True)}</details>')
+        parts.append(f'<details class="tfos-tail"><summary>{more}</summary>{_full(folded, named=True)}</details>')
     quick = {one.node.node for one in (*shown, *folded)}
     return [*parts, *(_tail(one) for one in printed if one.node.node not in quick)]
 
 
 def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker = no_link) -> str:
-    """Return where the logs are, with links to them as far as they can be opened."""
+    """Return where the logs are, with links to those that can be opened."""
     if not run_dir:
         return ""
     names = [node.node for node in view.nodes[:_MAX_FILES]]
@@ -84,9 +85,9 @@ def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list
     hues = {node.node: index % 7 for index, node in enumerate(view.nodes)}
     broken = [node for node in view.nodes if node.state.is_broken]
     others = [node for node in view.nodes if not node.state.is_broken]
-    room = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
-    failed_room = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
-    wanted = [*((node, failed_room) for node in broken), *((node, room) for node in others)]
+    lines_per_other = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
+    lines_per_failed = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
+    wanted = [*((node, lines_per_failed) for node in broken), *((node, lines_per_other) for node in others)]
     return [_read(node, lines, hues[node.node], read_tail, link_of) for node, lines in wanted]
 
 
@@ -100,18 +101,18 @@ def _read(node: NodeView, lines: int, hue: int, read_tail: TailReader, link_of: 
 
 
 def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
-    """Return those whose output is shown, and those for whose output there is no room."""
+    """Return the nodes whose output is shown, and those whose output does not fit."""
     shown: list[_Printed] = []
-    room = OPEN_LINES
+    lines_left = OPEN_LINES
     for one in short:
-        if one.lines > room:
+        if one.lines > lines_left:
             break
-        room -= one.lines
+        lines_left -= one.lines
         shown.append(one)
     return shown, list(short[len(shown) :])
 
 
-def _said(printed: Sequence[_Printed], *, named: bool) -> str:
+def _full(printed: Sequence[_Printed], *, named: bool) -> str:
     rows = "".join(
         f'<div class="tfos-said tfos-hue{one.hue}" data-state="{html.escape(one.node.state)}">'
         + (f'<span class="tfos-speaker">{html.escape(one.node.node)}</span>' if named else "")

@@ -1,7 +1,7 @@
-"""What is drawn of the metrics: one bounded series for each metric and node. Pure: reports go in, points come out.
+"""The points that charts show: one bounded series per metric and node. Pure: reports go in, points come out.
 
-A series that has grown too long gives up every second point, so that a picture costs the same after a minute and after
-a night; `cluster.metrics` has them all.
+A series that gets too long drops every second point, so that drawing costs the same after a minute and after a night.
+`cluster.metrics` has all points.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tfos_lab.engine.state.events import MetricsReported
 # Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).
 Point = tuple[float, int | None, float | None]
 
-# Said by the steps already.
+# Not drawn: the steps show it already.
 UNDRAWN = frozenset({"epoch"})
 MAX_METRICS = 24
 MAX_POINTS = 600
@@ -24,7 +24,7 @@ _MIN_POINTS = 60
 
 
 class SeriesPoints(TypedDict):
-    """New points of one series, or all of them where ``fresh``; ``last`` is the newest where it is not among them."""
+    """New points of one series, or all of them if ``fresh``; ``last`` is the newest point if it is not among them."""
 
     metric: str
     node: str
@@ -34,7 +34,7 @@ class SeriesPoints(TypedDict):
 
 
 class _Series:
-    """One line of a chart: every ``stride``-th report, and the newest."""
+    """One line of a chart: every ``stride``-th report, and the newest one."""
 
     def __init__(self) -> None:
         self.points: list[Point] = []
@@ -69,7 +69,7 @@ class SeriesBook:
         self._changed: dict[tuple[str, str], None] = {}
 
     def add(self, reports: Iterable[MetricsReported]) -> None:
-        """Take reports in."""
+        """Add reports."""
         for report in reports:
             for metric, value in report.metrics.items():
                 if metric not in UNDRAWN:
@@ -106,7 +106,7 @@ class SeriesBook:
 
 
 def all_series(reports: Sequence[MetricsReported], called_s: float) -> list[SeriesPoints]:
-    """Return what is to be drawn of these reports."""
+    """Return the series of these reports."""
     book = SeriesBook(called_s)
     book.add(reports)
     return book.history()

@@ -1,9 +1,8 @@
-"""What stays in the notebook when a cell has ended: a picture of the cluster that needs neither a kernel nor a network.
+"""The output that stays in the notebook: a picture of the cluster that needs neither a kernel nor a network.
 
-The HTML is whole in itself (escaped text, one ``<style>``, no script), so it survives saving, reopening, ``nbconvert``
+The HTML is self-contained (escaped text, one ``<style>``, no script), so it survives saving, reopening, ``nbconvert``
 and mail. Where a front end strips the style, plain tables and ``<details>`` remain. The picture of a run that goes on
-says when it was taken; it has a small script that asks the Jupyter server how the run is by now, and does nothing
-elsewhere.
+shows when it was taken; a small script in it asks the Jupyter server for the current state, and does nothing elsewhere.
 """
 
 from __future__ import annotations
@@ -20,12 +19,17 @@ from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
-from tfos_lab.jupyter.display.log_text import html_text, plain_text, render_log
+from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_shares
+from tfos_lab.jupyter.display.formats import format_seconds
+from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
+from tfos_lab.jupyter.display.node_table import Column, node_columns
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
+from tfos_lab.jupyter.display.runs import html_text, plain_text
 from tfos_lab.jupyter.display.series import all_series
 from tfos_lab.jupyter.display.states import state_tables
+from tfos_lab.jupyter.display.static_text import render_text, seen_text
 
 _MAX_LINE_CHARS = 1_000
 
@@ -46,22 +50,22 @@ def make_bundle(
     Parameters
     ----------
     view : ClusterView
-        The cluster as it ended (or as it is).
+        The cluster at its end, or now.
     read_tail : callable
         ``read_tail(node, lines)`` returns the last lines of a node's log as text.
     run_dir : path, optional
-        Where the whole logs are; named in the output.
+        Where the complete logs are; shown in the output.
     reports : list of MetricsReported
-        What nodes have reported; drawn as charts.
+        What the nodes have reported; drawn as charts.
     error : str
-        Why the cluster failed, as a traceback, where the cell itself does not raise it.
+        Why the cluster failed, as a traceback, unless the cell itself raises it.
     link_of : callable, optional
         ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
 
     Returns
     -------
     dict
-        ``text/html`` and ``text/plain``; never a widget, which a reopened notebook could not find.
+        ``text/html`` and ``text/plain``; never a widget, which would be missing in a reopened notebook.
     """
     view = summary.with_endings(view)
     return {
@@ -98,32 +102,8 @@ def render_html(
     return "\n".join(part for part in parts if part)
 
 
-def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
-    """Return the cluster as text, for terminals and for front ends without HTML."""
-    columns = summary.node_columns(view)
-    rows = [[column.title.lower() for column in columns]]
-    rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
-    lines = [
-        _headline_text(view),
-        *([] if view.state.ended else [_seen_text()]),
-        *([view.reason] if view.reason else []),
-        *([summary.phase_line(view)] if view.timings else []),
-        *summary.feed_lines(view),
-        *view.notes,
-        *_aligned(rows, [column.numeric for column in columns]),
-        *(f"{node}: {detail}" for node, detail in summary.broken_nodes(view)),
-        *([f"logs: {run_dir}"] if run_dir else []),
-    ]
-    return "\n".join(lines)
-
-
-def _headline_text(view: ClusterView) -> str:
-    seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
-    return f"{view.state.look.sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
-
-
 def _header(view: ClusterView) -> str:
-    seconds = summary.format_seconds(summary.elapsed_s(view, time.time()))
+    seconds = format_seconds(summary.elapsed_s(view, time.time()))
     return (
         f'<div class="tfos-header">{_state(view.state)} <strong class="tfos-name">{_escape(view.name)}</strong> '
         f'<span class="tfos-facts">{_escape(summary.headline(view))} · {seconds}</span></div>'
@@ -131,18 +111,14 @@ def _header(view: ClusterView) -> str:
 
 
 def _seen(view: ClusterView) -> str:
-    """Say of a run that goes on when it was so; a script asks how it is by now, where a Jupyter server knows."""
+    """Return when the picture of a run that goes on was taken, with a script that asks for the current state."""
     if view.state.ended:
         return ""
     element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
     nodes = state_tables()["nodes"]
     ended, up = ([state for state, traits in nodes.items() if traits[trait]] for trait in ("ended", "up"))
     options = SeenNoteOptions(element=element, run=view.cluster_id, ended=ended, up=up)
-    return f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>{inline_script("seen_note.js", options)}'
-
-
-def _seen_text() -> str:
-    return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
+    return f'<div class="tfos-seen" id="{element}">{seen_text()}</div>{inline_script("seen_note.js", options)}'
 
 
 def _state(state: NodeState | RunState) -> str:
@@ -155,29 +131,29 @@ def _timeline(view: ClusterView) -> str:
         return ""
     spans = spans_of(view)
     whole_s = max(span.end_s for span in spans) or 1.0
-    tracks = max(span.track for span in spans)
+    writers = max(span.track for span in spans)
     bars = "".join(_bar(span, whole_s) for span in spans)
     legend = " ".join(
-        f'<span data-span="{span.kind}">{span.name} {summary.format_seconds(span.end_s - span.start_s)}</span>'
+        f'<span data-span="{span.kind}">{span.name} {format_seconds(span.end_s - span.start_s)}</span>'
         for span in spans
     )
     return (
-        f'<div class="tfos-timeline" style="--tfos-tracks:{tracks}" aria-hidden="true">{bars}</div>'
+        f'<div class="tfos-timeline" style="--tfos-tracks:{writers}" aria-hidden="true">{bars}</div>'
         f'<div class="tfos-phases">{legend}</div>'
     )
 
 
 def _bar(span: Span, whole_s: float) -> str:
     left, width = 100 * span.start_s / whole_s, 100 * (span.end_s - span.start_s) / whole_s
-    place = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-track:{span.track}" if span.track else "")
-    return f'<span class="tfos-span" data-span="{span.kind}" title="{span.name}" style="{place}"></span>'
+    position = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-track:{span.track}" if span.track else "")
+    return f'<span class="tfos-span" data-span="{span.kind}" title="{span.name}" style="{position}"></span>'
 
 
 def _feed(view: ClusterView) -> str:
     if not view.feeds:
         return ""
-    *older, last = summary.feed_lines(view)
-    shares = summary.feed_shares(view.feeds[-1])
+    *older, last = feed_lines(view)
+    shares = feed_shares(view.feeds[-1])
     before = "".join(f'<div class="tfos-older-feed">{_escape(line)}</div>' for line in older)
     facts = f'<span class="tfos-facts">{_escape(shares)}</span>'
     return f'{before}<div class="tfos-feed"><span>{_escape(last)}</span> {facts}</div>'
@@ -189,7 +165,7 @@ def _notes(view: ClusterView) -> str:
 
 
 def _table(view: ClusterView) -> str:
-    columns = summary.node_columns(view)
+    columns = node_columns(view)
     head = "".join(f'<th scope="col"{_column_class(column)}>{_escape(column.title)}</th>' for column in columns)
     details = dict(summary.broken_nodes(view))
     body = "".join(_row(node, index, columns, details.get(node.node, "")) for index, node in enumerate(view.nodes))
@@ -199,7 +175,7 @@ def _table(view: ClusterView) -> str:
     )
 
 
-def _row(node: NodeView, index: int, columns: list[summary.Column], detail: str) -> str:
+def _row(node: NodeView, index: int, columns: list[Column], detail: str) -> str:
     cells = "".join(_cell(node, column) for column in columns)
     row = f'<tr class="tfos-hue{index % 7}">{cells}</tr>'
     if detail:
@@ -207,7 +183,7 @@ def _row(node: NodeView, index: int, columns: list[summary.Column], detail: str)
     return row
 
 
-def _cell(node: NodeView, column: summary.Column) -> str:
+def _cell(node: NodeView, column: Column) -> str:
     if column.key == "node":
         mark = '<span class="tfos-mark" aria-hidden="true"></span>'
         return f'<th scope="row"{_column_class(column)}>{mark}{_escape(node.node)}</th>'
@@ -215,7 +191,7 @@ def _cell(node: NodeView, column: summary.Column) -> str:
     return f"<td{_column_class(column)}>{text}</td>"
 
 
-def _column_class(column: summary.Column) -> str:
+def _column_class(column: Column) -> str:
     numeric = " tfos-numeric" if column.numeric else ""
     return f' class="tfos-rank{column.rank}{numeric}"'
 
@@ -231,22 +207,6 @@ def _error(text: str) -> str:
 
 def _plain_error(text: str) -> str:
     return plain_text(render_log(text)).rstrip()
-
-
-def _cell_text(column: summary.Column, node: NodeView) -> str:
-    text = column.text(node)
-    return f"{node.state.look.sign} {text}" if column.key == "state" else text
-
-
-def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    return [
-        "  ".join(
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _escape(text: str) -> str:

@@ -1,21 +1,35 @@
-"""What ``%tfos`` shows: one line for each cluster of this notebook."""
+"""The table that ``%tfos`` shows: one line for each cluster of this notebook."""
 
 from __future__ import annotations
 
 import html
 import time
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Protocol
 
+from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display.formats import format_seconds
 
 _COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")
+
+
+class ListedCluster(Protocol):
+    """The part of a cluster that the table uses."""
+
+    @property
+    def run_dir(self) -> str | Path:
+        """The folder with the complete logs."""
+
+    def view(self) -> ClusterView:
+        """Return the cluster as it is now."""
 
 
 class StatusTable:
     """The clusters of this notebook as a table, in HTML and as text."""
 
-    def __init__(self, clusters: Sequence[Any]) -> None:
+    def __init__(self, clusters: Sequence[ListedCluster]) -> None:
         now_s = time.time()
         self._rows = [_row(cluster, now_s) for cluster in clusters]
 
@@ -37,7 +51,7 @@ class StatusTable:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _row(cluster: Any, now_s: float) -> tuple[str, ...]:
+def _row(cluster: ListedCluster, now_s: float) -> tuple[str, ...]:
     view = cluster.view()
     return (
         view.name,
@@ -45,6 +59,6 @@ def _row(cluster: Any, now_s: float) -> tuple[str, ...]:
         summary.headline(view),
         summary.furthest(view),
         view.launcher,
-        summary.format_seconds(summary.elapsed_s(view, now_s)),
+        format_seconds(summary.elapsed_s(view, now_s)),
         str(cluster.run_dir),
     )

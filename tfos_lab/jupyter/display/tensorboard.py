@@ -1,8 +1,8 @@
 """TensorBoard in the output of a cell: a frame where the Jupyter server can show it, a link or a sentence elsewhere.
 
-The output is a sentence that a small script replaces by a frame, once it has asked the server for the page and got it.
-So a notebook that is opened later, exported or read where there is no Jupyter server shows the sentence: never a blank
-frame, and never another run's pages. Where no Jupyter server shows the run, the sentence holds a link of its own.
+The output is a sentence. A small script replaces it by a frame after it has got the page from the server. A notebook
+that is opened later, exported, or read without a Jupyter server therefore shows the sentence: never a blank frame, and
+never the pages of another run. Where no Jupyter server shows the run, the sentence contains a link.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import os
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from tfos_lab.engine.discovery.publisher import show_folder
 from tfos_lab.errors import ConfigError
@@ -22,19 +22,51 @@ from tfos_lab.jupyter.display.messages import TensorBoardFrameOptions
 _numbers = itertools.count(1)
 
 
+class TensorBoardSource(Protocol):
+    """The part of a cluster's publisher that is used here."""
+
+    @property
+    def log_dir(self) -> str:
+        """The folder with the event files."""
+
+    @property
+    def tensorboard_socket(self) -> str | None:
+        """The socket that serves TensorBoard's pages, if there is one."""
+
+    @property
+    def link(self) -> str | None:
+        """An address for browsers on this machine, where no Jupyter server shows the run."""
+
+
+class TensorBoardCluster(Protocol):
+    """The part of a cluster that is used here."""
+
+    @property
+    def id(self) -> str:
+        """Unique id of the run."""
+
+    @property
+    def name(self) -> str:
+        """The label that the user gave."""
+
+    @property
+    def publisher(self) -> TensorBoardSource | None:
+        """Makes the cluster visible to other processes; None if that was impossible."""
+
+
 class TensorBoardView:
-    """What a cell shows of TensorBoard.
+    """The output of a cell that shows TensorBoard.
 
     Parameters
     ----------
     run_id : str
-        By which the Jupyter server knows the run.
+        The id by which the Jupyter server knows the run.
     name : str
-        How people call it.
+        Label for people.
     folder : str
-        The event files.
+        Folder of the event files.
     link : str or None
-        An address that browsers on this machine can open, where no Jupyter server shows it.
+        An address for browsers on this machine, where no Jupyter server shows the run.
     """
 
     def __init__(self, run_id: str, name: str, folder: str, link: str | None = None) -> None:
@@ -52,10 +84,11 @@ class TensorBoardView:
         return f"TensorBoard of {self.name}: {here} shows it in a notebook, {elsewhere} in a browser of its own"
 
     def _commands(self) -> tuple[str, str]:
+        """Return what shows the folder in a notebook, and what shows it elsewhere."""
         folder = shlex.quote(self.folder)
         return f"%tfos tensorboard {folder}", f"tensorboard --logdir {folder}"
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/html": self._html(), "text/plain": repr(self)}
 
     def _html(self) -> str:
@@ -74,19 +107,19 @@ class TensorBoardView:
         )
 
 
-def show_tensorboard(cluster: Any) -> None:
-    """Show a cluster's TensorBoard in the output of the cell that runs, or say why it cannot be shown."""
+def show_tensorboard(cluster: TensorBoardCluster) -> None:
+    """Show a cluster's TensorBoard in the output of the cell that runs, or print why that is impossible."""
     from IPython.display import display
 
     try:
         view = view_cluster(cluster)
     except ConfigError as error:
-        print(error)  # noqa: T201 - the cluster runs all the same
+        print(error)  # noqa: T201 - the cluster runs anyway
         return
     display(view)  # type: ignore[no-untyped-call]
 
 
-def view_cluster(cluster: Any) -> TensorBoardView:
+def view_cluster(cluster: TensorBoardCluster) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
     publisher = cluster.publisher
     if publisher is None:
@@ -102,7 +135,7 @@ def view_folder(folder: str, name: str = "") -> TensorBoardView:
     Raises
     ------
     ConfigError
-        If there is no such folder here, or it holds nothing.
+        If there is no such folder, or TensorBoard cannot be shown.
     """
     if "://" not in folder:
         path = Path(folder).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""How fast rows go: rows and bytes per second over the last few seconds. Pure: views go in, the clock is theirs."""
+"""Throughput: rows and bytes per second over the last few seconds. Pure: the caller brings views and times."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class Meter:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque()
 
-    def note(self, now_s: float, value: float) -> None:
-        """Take a sample."""
+    def record(self, now_s: float, value: float) -> None:
+        """Add a sample."""
         if self._samples and value < self._samples[-1][1]:
-            self._samples.clear()  # it began anew
+            self._samples.clear()  # counted from the start again
         self._samples.append((now_s, value))
         while len(self._samples) > 2 and self._samples[1][0] <= now_s - WINDOW_S:
             self._samples.popleft()
 
     @property
     def per_s(self) -> float | None:
-        """How much came per second lately; None where that cannot be said yet."""
+        """The rate over the last seconds; None while there are too few samples."""
         if not self._samples or not self._samples[-1][1]:
             return None
         (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
@@ -34,24 +34,24 @@ class Meter:
 
 
 class Throughput:
-    """The rates of one cluster: rows that nodes take, rows and bytes that are fed."""
+    """The rates of one cluster: rows that its nodes read, rows and bytes that are fed."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Meter] = {}
         self._rows = Meter()
         self._bytes = Meter()
 
-    def note(self, view: ClusterView, now_s: float) -> None:
-        """Take a look at the cluster."""
+    def record(self, view: ClusterView, now_s: float) -> None:
+        """Add a sample of the cluster."""
         for node in view.nodes:
-            self._nodes.setdefault(node.node, Meter()).note(now_s, node.rows)
+            self._nodes.setdefault(node.node, Meter()).record(now_s, node.rows)
         feed = view.feeds[-1] if view.feeds else None
         if feed is not None and feed.kind != "inference" and not feed.complete:
-            self._rows.note(now_s, sum(feed.rows.values()))
-            self._bytes.note(now_s, feed.size_bytes)
+            self._rows.record(now_s, sum(feed.rows.values()))
+            self._bytes.record(now_s, feed.size_bytes)
 
     def rows_per_s(self, node: str) -> float | None:
-        """Rows that a node takes per second."""
+        """Rows per second that a node reads."""
         return self._nodes[node].per_s if node in self._nodes else None
 
     @property

@@ -1,7 +1,7 @@
-"""Warnings of ours in a notebook: shown in the cell that runs, if its own thread gives them.
+"""Our warnings in a notebook: shown below the cell that runs, if they come from its own thread.
 
-What other threads write would appear below whichever cell runs; they tell what a user needs to know in their cluster's
-own output. Whoever configures `logging` gets everything, as ever.
+Warnings of other threads would appear below whichever cell runs; what a user needs to know of them is in the output of
+their cluster. Programs that configure `logging` get all of them.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import threading
 
 
 class CellHandler(logging.Handler):
-    """Writes the main thread's records to the cell, and no others."""
+    """Writes the records of the main thread to the cell, and no others."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, if it is the main thread's and nobody else writes it."""
+        """Write a record, if it comes from the main thread and no other handler writes it."""
         if threading.current_thread() is threading.main_thread() and not logging.getLogger().handlers:
             sys.stderr.write(f"{self.format(record)}\n")
 
 
 def install() -> None:
-    """Let our warnings go through the handler; may be called twice."""
+    """Add the handler to our loggers; may be called twice."""
     remove()
     logging.getLogger("tfos_lab").addHandler(CellHandler())
 
 
 def remove() -> None:
-    """Take the handler away."""
+    """Remove the handler."""
     logger = logging.getLogger("tfos_lab")
     for handler in list(logger.handlers):
         if isinstance(handler, CellHandler):

@@ -1,4 +1,4 @@
-"""Tab on the ``%%tfos`` line completes options, values and the notebook's DataFrames; on ``%tfos``, commands."""
+"""Tab completion: options, values and the notebook's DataFrames after ``%%tfos``, commands after ``%tfos``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
-from tfos_lab.jupyter.options import values as kinds
+from tfos_lab.core.options import Option, OptionType
 from tfos_lab.jupyter.options.line import split_line
-from tfos_lab.jupyter.options.table import BY_NAME, OPTIONS, Option, takes_value
-from tfos_lab.jupyter.options.values import Wrong
+from tfos_lab.jupyter.options.table import BY_NAME, OPTIONS, takes_value
+from tfos_lab.jupyter.options.values import UnreadableValue, all_choices, read_value
 
 _CELL_LINE = re.compile(r"\s*%%tfos\s(?P<rest>.*)", re.DOTALL)
 _COMMAND_LINE = re.compile(r"\s*%tfos\s+(?P<rest>.*)", re.DOTALL)
-_LAST_MESSAGE = re.compile(r"(?:(?P<dashes>--)?(?P<key>[\w-]+)\s*=\s*)?(?P<word>\S*)$")
+_LAST_ITEM = re.compile(r"(?:(?P<dashes>--)?(?P<key>[\w-]+)\s*=\s*)?(?P<word>\S*)$")
 
 
 def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[str]]) -> Any:
@@ -24,9 +24,9 @@ def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[st
     Parameters
     ----------
     shell : InteractiveShell
-        Whose names are completed.
+        Its names are completed.
     complete_command : callable
-        Takes the finished words after ``%tfos``, returns what can follow.
+        Takes the finished arguments of ``%tfos``, returns what can follow.
     """
 
     @context_matcher(identifier="tfos_lab")  # type: ignore[untyped-decorator]
@@ -47,11 +47,11 @@ def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[st
 
 
 def complete_options(text: str, names: Mapping[str, Any]) -> tuple[str, list[SimpleCompletion]]:
-    """Return the unfinished word at the end of an option line, and all that could stand in its place."""
+    """Return the unfinished word at the end of an option line, and everything that could replace it."""
     items, problems = split_line(text, takes_value)
     if problems and "not closed" in problems[-1]:
         return "", []  # within brackets or quotes: Python's own completion knows better
-    last = _LAST_MESSAGE.search(text)
+    last = _LAST_ITEM.search(text)
     assert last is not None
     word = last["word"]
     option = BY_NAME.get((last["key"] or "").replace("-", "_")) or _option_before(text[: last.start()])
@@ -66,20 +66,20 @@ def _option_before(text: str) -> Option | None:
     """Return the option whose value comes next: ``--local`` and a space."""
     found = re.search(r"--([\w-]+)\s+$", text)
     option = BY_NAME.get(found[1].replace("-", "_")) if found else None
-    return option if option is not None and option.kind is not kinds.FLAG else None
+    return option if option is not None and option.type is not OptionType.FLAG else None
 
 
 def _key(option: Option, dashes: str) -> SimpleCompletion:
-    bare = option.kind is kinds.FLAG or dashes
+    bare = option.type is OptionType.FLAG or dashes
     return SimpleCompletion(f"{dashes}{option.name}" if bare else f"{option.name}=", type="param")
 
 
 def _values(option: Option, names: Mapping[str, Any]) -> Iterable[SimpleCompletion]:
-    """Yield what can be the value of an option: its choices, and names of the notebook that hold a fitting value."""
-    choices = ("true", "false") if option.kind is kinds.FLAG else option.choices
+    """Yield possible values of an option: its choices, or the notebook's names whose values fit."""
+    choices = ("true", "false") if option.type is OptionType.FLAG else all_choices(option)
     for choice in choices:
         yield SimpleCompletion(choice, type="value")
-    if choices or option.kind is kinds.LABEL:
+    if choices or option.type is OptionType.LABEL:
         return
     for name, value in names.items():
         if not name.startswith("_") and value is not None and _fits(option, name, names):
@@ -88,7 +88,7 @@ def _values(option: Option, names: Mapping[str, Any]) -> Iterable[SimpleCompleti
 
 def _fits(option: Option, name: str, names: Mapping[str, Any]) -> bool:
     try:
-        option.kind.read(name, names)
-    except Wrong:
+        read_value(option, name, names)
+    except UnreadableValue:
         return False
     return True

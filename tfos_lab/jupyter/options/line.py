@@ -1,4 +1,4 @@
-"""Splits the line of a ``%%tfos`` cell into options and the text of their values; knows no option by name."""
+"""Splits the line of a ``%%tfos`` cell into option names and the text of their values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 class Item(NamedTuple):
-    """One option as written; ``value`` is None for a bare flag. ``start`` and ``end`` are places in the line."""
+    """One option as written; ``value`` is None for a bare flag. ``start`` and ``end`` are positions in the line."""
 
     key: str
     value: str | None
@@ -21,7 +21,7 @@ class Item(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What a line holds, and what is wrong with it."""
+    """The items of a line, and what is wrong with it."""
 
     items: list[Item]
     problems: list[str]
@@ -76,7 +76,7 @@ def _at_boundary(line: str, position: int) -> bool:
 
 
 def _read_value(line: str, start: int) -> tuple[str, int, str]:
-    """Return the text of a value, where it ends, and what is not closed in it (or nothing)."""
+    """Return the text of a value, its end, and what is not closed in it, if anything."""
     open_: list[str] = []
     position = start
     while position < len(line):
@@ -99,7 +99,7 @@ def _read_value(line: str, start: int) -> tuple[str, int, str]:
 
 
 def _end_of_string(line: str, start: int) -> int | None:
-    """Return the place after a string that begins with the quote at ``start``."""
+    """Return the position after a string that begins with the quote at ``start``."""
     quote = line[start] * 3 if line.startswith(line[start] * 3, start) else line[start]
     position = start + len(quote)
     while position < len(line):

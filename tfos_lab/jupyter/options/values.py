@@ -1,4 +1,4 @@
-"""Turns the text of an option's value into the value: a literal, an expression of the notebook, or a bare word."""
+"""Reads the text of an option's value: a literal, an expression of the notebook, or a bare word."""
 
 from __future__ import annotations
 
@@ -8,26 +8,45 @@ import difflib
 import keyword
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from tfos_lab.core.options import Option, OptionType
 
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
 
-class Wrong(ValueError):
-    """Why a text is no value for its option."""
+class UnreadableValue(ValueError):
+    """Why a text is no value of its option."""
 
 
-class Kind(NamedTuple):
-    """What values an option takes: how to say it, and how to get one from a text."""
+def read_value(option: Option, text: str, names: Mapping[str, Any]) -> Any:
+    """Return the value that the text of an option stands for.
 
-    name: str
-    read: Callable[[str, Mapping[str, Any]], Any]
+    Parameters
+    ----------
+    option : Option
+        Its type decides how to read it.
+    text : str
+        As written on the line.
+    names : mapping
+        The notebook's names, which expressions refer to.
+
+    Raises
+    ------
+    UnreadableValue
+        With the reason, and what is needed.
+    """
+    if option.optional and text == "None":
+        return None
+    if option.type is OptionType.CHOICE:
+        return _read_choice(option, text, names)
+    return _READERS[option.type](text, names)
 
 
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the word most like ``word``, if one is alike enough."""
-    found = difflib.get_close_matches(word, list(words), n=1, cutoff=0.55)
+def nearest(text: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate most like ``text``, if one is similar enough."""
+    found = difflib.get_close_matches(text, list(candidates), n=1, cutoff=0.55)
     return found[0] if found else None
 
 
@@ -35,23 +54,23 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
-    """Evaluate an expression with the notebook's names; raises `Wrong` with a reason."""
+    """Evaluate an expression with the notebook's names; raises `UnreadableValue` with a reason."""
     try:
         code = compile(text.strip(), "<%%tfos>", "eval", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        raise Wrong("this is no Python expression") from error
+        raise UnreadableValue("this is no Python expression") from error
     try:
         return eval(code, dict(names))  # noqa: S307 - the user's own expression, in the user's own kernel
     except NameError as error:
         close = nearest(error.name or "", (name for name in names if not name.startswith("_")))
         hint = f"; did you mean {close}?" if close else ""
-        raise Wrong(f"the notebook has no name {error.name!r}{hint}") from error
+        raise UnreadableValue(f"the notebook has no name {error.name!r}{hint}") from error
     except Exception as error:
-        raise Wrong(f"{type(error).__name__}: {error}") from error
+        raise UnreadableValue(f"{type(error).__name__}: {error}") from error
 
 
 def _text_or_value(text: str, names: Mapping[str, Any]) -> Any:
-    """Evaluate what can be evaluated with the notebook's names; anything else stands for itself, as a text."""
+    """Evaluate what can be evaluated with the notebook's names; anything else is taken as text."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError):
@@ -77,27 +96,23 @@ def is_session(value: Any) -> bool:
     return "SparkSession" in _class_names(value, "pyspark")
 
 
-# ---- one reader for each kind of value ------------------------------------------------------------------------------
+# ---- one reader for each type ---------------------------------------------------------------------------------------
 
 
 def _read_whole(text: str, names: Mapping[str, Any]) -> int:
     value = evaluate(text, names)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise Wrong(f"a whole number is needed, not {_kind_of(value)}")
+        raise UnreadableValue(f"a whole number is needed, not {_describe(value)}")
     return int(value.__index__())
-
-
-def _read_whole_or_none(text: str, names: Mapping[str, Any]) -> int | None:
-    return None if text == "None" else _read_whole(text, names)
 
 
 def _read_seconds(text: str, names: Mapping[str, Any]) -> float:
     value = evaluate(text, names)
     if isinstance(value, bool) or not hasattr(value, "__float__"):
-        raise Wrong(f"a number of seconds is needed, not {_kind_of(value)}")
+        raise UnreadableValue(f"a number of seconds is needed, not {_describe(value)}")
     seconds = float(value)
     if not seconds >= 0:
-        raise Wrong("a number of seconds cannot be negative")
+        raise UnreadableValue("a number of seconds cannot be negative")
     return seconds
 
 
@@ -109,18 +124,18 @@ def _read_flag(text: str, names: Mapping[str, Any]) -> bool:
     value = evaluate(text, names)
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return bool(value)
-    raise Wrong(f"true or false is needed, not {_kind_of(value)}")
+    raise UnreadableValue(f"true or false is needed, not {_describe(value)}")
 
 
 def _read_label(text: str, names: Mapping[str, Any]) -> str:
-    # A bare word is itself: after the first run it is also a variable, which holds the cluster.
+    # A bare name is text: after the first run it is also a variable, which holds the cluster.
     value = text if text.isidentifier() else _text_or_value(text, names)
     if not isinstance(value, str):
-        raise Wrong(f"a name is needed, not {_kind_of(value)}")
+        raise UnreadableValue(f"a name is needed, not {_describe(value)}")
     if not value.isidentifier() or keyword.iskeyword(value):
         close = "".join(char if char.isalnum() else "_" for char in value)
         hint = f", such as {close}" if close.isidentifier() and not keyword.iskeyword(close) else ""
-        raise Wrong(f"a name that a variable can have is needed{hint}: it will hold the cluster")
+        raise UnreadableValue(f"a name that a variable can have is needed{hint}: it will hold the cluster")
     return value
 
 
@@ -130,7 +145,7 @@ def _read_path(text: str, names: Mapping[str, Any]) -> str | None:
         return value
     if isinstance(value, os.PathLike):
         return str(value)
-    raise Wrong(f"a folder is needed, not {_kind_of(value)}")
+    raise UnreadableValue(f"a folder is needed, not {_describe(value)}")
 
 
 def _read_columns(text: str, names: Mapping[str, Any]) -> list[str] | None:
@@ -141,7 +156,7 @@ def _read_columns(text: str, names: Mapping[str, Any]) -> list[str] | None:
         value = [part.strip() for part in value.split(",")]
     columns = list(value) if isinstance(value, list | tuple) else []
     if not columns or not all(isinstance(column, str) and column for column in columns):
-        raise Wrong(f"a list of column names is needed, not {_kind_of(value)}")
+        raise UnreadableValue(f"a list of column names is needed, not {_describe(value)}")
     return columns
 
 
@@ -149,31 +164,36 @@ def _read_rows(text: str, names: Mapping[str, Any]) -> Any:
     value = evaluate(text, names)
     if value is None or _class_names(value, "pyspark") & {"DataFrame", "RDD"}:
         return value
-    kind = _kind_of(value)
-    if type(value).__module__.startswith("pyspark.pandas"):
-        raise Wrong(f"a Spark DataFrame or RDD is needed, not {kind}; use its .to_spark()")
-    if type(value).__module__.partition(".")[0] in ("pandas", "pyarrow", "numpy"):
-        raise Wrong(f"a Spark DataFrame or RDD is needed, not {kind}; make one with spark.createDataFrame({text})")
+    raise UnreadableValue(f"a Spark DataFrame or RDD is needed, not {_describe(value)}{_rows_hint(value, text)}")
+
+
+def _rows_hint(value: Any, text: str) -> str:
+    """Return how to make a DataFrame of a value, where that is known."""
+    module = type(value).__module__
+    if module.startswith("pyspark.pandas"):
+        return "; use its .to_spark()"
+    if module.partition(".")[0] in ("pandas", "pyarrow", "numpy"):
+        return f"; make one with spark.createDataFrame({text})"
     if hasattr(value, "foreachRDD"):
-        raise Wrong(f"a Spark DataFrame or RDD is needed, not {kind}; read the stream with spark.readStream instead")
-    raise Wrong(f"a Spark DataFrame or RDD is needed, not {kind}")
+        return "; read the stream with spark.readStream instead"
+    return ""
 
 
 def _read_session(text: str, names: Mapping[str, Any]) -> Any:
     value = evaluate(text, names)
     if value is None or is_session(value):
         return value
-    raise Wrong(f"a SparkSession is needed, not {_kind_of(value)}")
+    raise UnreadableValue(f"a SparkSession is needed, not {_describe(value)}")
 
 
 def _read_environment(text: str, names: Mapping[str, Any]) -> dict[str, str]:
     value = evaluate(text, names)
     if not isinstance(value, Mapping):
-        raise Wrong(f"a dict of names and texts is needed, not {_kind_of(value)}")
+        raise UnreadableValue(f"a dict of names and texts is needed, not {_describe(value)}")
     return dict(value)
 
 
-def _kind_of(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
         return "None"
     package, name = type(value).__module__.partition(".")[0], type(value).__name__
@@ -182,35 +202,34 @@ def _kind_of(value: Any) -> str:
     return f"a value of type {name}" if package in ("builtins", "__main__") else f"a {package} {name}"
 
 
-WHOLE = Kind("whole number", _read_whole)
-WHOLE_OR_NONE = Kind("whole number", _read_whole_or_none)
-SECONDS = Kind("seconds", _read_seconds)
-FLAG = Kind("flag", _read_flag)
-LABEL = Kind("name", _read_label)
-PATH = Kind("folder", _read_path)
-COLUMNS = Kind("list of names", _read_columns)
-ROWS = Kind("DataFrame or RDD", _read_rows)
-SESSION = Kind("SparkSession", _read_session)
-ENVIRONMENT = Kind("dict", _read_environment)
-ANYTHING = Kind("anything", evaluate)
+def _read_choice(option: Option, text: str, names: Mapping[str, Any]) -> str:
+    if text.lower() in option.choices:
+        return text.lower()
+    try:
+        value = str(evaluate(text, names))
+    except UnreadableValue:
+        value = text
+    if value.lower() in option.choices:
+        return value.lower()
+    close = nearest(value, option.choices)
+    hint = f"; did you mean {close}?" if close else ""
+    raise UnreadableValue(f"use one of {', '.join(all_choices(option))}{hint}")
 
 
-def one_of(*choices: str, none: bool = False) -> Kind:
-    """Return the kind of an option that takes one of some words (or None)."""
+def all_choices(option: Option) -> tuple[str, ...]:
+    """Return the choices of an option, None included where it is allowed."""
+    return (*option.choices, "None") if option.optional and option.choices else option.choices
 
-    def read(text: str, names: Mapping[str, Any]) -> str | None:
-        if text.lower() in choices:
-            return text.lower()
-        if none and text == "None":
-            return None
-        try:
-            value = str(evaluate(text, names))
-        except Wrong:
-            value = text
-        if value.lower() in choices:
-            return value.lower()
-        close = nearest(value, choices)
-        hint = f"; did you mean {close}?" if close else ""
-        raise Wrong(f"use one of {', '.join(choices)}{', None' if none else ''}{hint}")
 
-    return Kind(" | ".join(choices), read)
+_READERS: dict[OptionType, Callable[[str, Mapping[str, Any]], Any]] = {
+    OptionType.WHOLE: _read_whole,
+    OptionType.SECONDS: _read_seconds,
+    OptionType.FLAG: _read_flag,
+    OptionType.LABEL: _read_label,
+    OptionType.PATH: _read_path,
+    OptionType.COLUMNS: _read_columns,
+    OptionType.ENVIRONMENT: _read_environment,
+    OptionType.ROWS: _read_rows,
+    OptionType.SESSION: _read_session,
+    OptionType.ANYTHING: evaluate,
+}

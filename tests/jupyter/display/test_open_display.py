@@ -1,25 +1,24 @@
-"""The display that fits: live with a front end, plain lines without."""
+"""The display that fits: live with a front end, lines of text without."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbclient
 import nbformat
 import pytest
 
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.jupyter.display import choose
+from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display.dashboard import Dashboard
 from tfos_lab.jupyter.display.text import TextDisplay
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WATCHING = """
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.jupyter.display.choose import open_display
+from tfos_lab.jupyter.display import open_display
 cluster = FakeCluster(scenario="fail", steps=10, speed=20).start()
 with open_display(cluster) as display:
     while not cluster.wait(0.02):
@@ -27,51 +26,23 @@ with open_display(cluster) as display:
 """
 
 
-def kernel_with(monkeypatch: pytest.MonkeyPatch, content: object) -> None:
-    kernel = SimpleNamespace(get_parent=lambda: content)
-    monkeypatch.setattr(choose, "current_kernel", lambda: kernel)
-    monkeypatch.delenv(choose.NONINTERACTIVE, raising=False)
-
-
-def test_a_script_gets_plain_lines() -> None:
-    assert choose.current_kernel() is None
-    assert not choose.has_front_end()
-    with choose.open_display(FakeCluster()) as opened:
+def test_a_script_gets_lines_of_text() -> None:
+    with open_display(FakeCluster()) as opened:
         assert isinstance(opened, TextDisplay)
 
 
-def test_a_front_end_that_takes_input_has_a_person(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel_with(monkeypatch, {"content": {"allow_stdin": True}})
-    assert choose.has_front_end()
-    kernel_with(monkeypatch, {"content": {"allow_stdin": False}})
-    assert not choose.has_front_end()
-
-
-@pytest.mark.parametrize("parent", [None, {}, {"content": {}}])
-def test_a_kernel_that_does_not_say_counts_as_having_a_person(monkeypatch: pytest.MonkeyPatch, parent: object) -> None:
-    kernel_with(monkeypatch, parent)
-    assert choose.has_front_end()
-
-
-@pytest.mark.parametrize(("value", "expected"), [("1", False), ("yes", False), ("0", True), ("", True)])
-def test_the_environment_decides_first(monkeypatch: pytest.MonkeyPatch, value: str, expected: bool) -> None:
-    kernel_with(monkeypatch, {"content": {"allow_stdin": True}})
-    monkeypatch.setenv(choose.NONINTERACTIVE, value)
-    assert choose.has_front_end() is expected
-
-
-def test_who_asks_for_one_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with choose.open_display(FakeCluster(), interactive=True) as opened:
+def test_the_caller_may_choose(capsys: pytest.CaptureFixture[str]) -> None:
+    with open_display(FakeCluster(), interactive=True) as opened:
         assert isinstance(opened, Dashboard)
-    with choose.open_display(FakeCluster(), interactive=False) as opened:
+    with open_display(FakeCluster(), interactive=False) as opened:
         assert isinstance(opened, TextDisplay)
     assert "mnist: launching" in capsys.readouterr().out
 
 
-def test_what_a_first_cell_needs_is_loaded_beside_the_notebook() -> None:
+def test_modules_for_the_first_cell_are_imported_in_the_background() -> None:
     code = """
 import sys, threading
-from tfos_lab.jupyter.display import choose as display
+from tfos_lab.jupyter import display
 needed = {"tfos_lab.engine.start", "tfos_lab.jupyter.display.dashboard"}
 display.load_in_background()
 assert not needed & set(sys.modules), "nobody shows anything in a script"

@@ -1,0 +1,26 @@
+"""Writes the tables of options into docs/options.md: what stands between `## Cell options` and the next chapter."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+DOCUMENT = ROOT / "docs/options.md"
+_CHAPTER = re.compile(r"(?<=^## Cell options\n).*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+
+
+def main() -> None:
+    """Replace the chapter."""
+    from tfos_lab.jupyter.options.documents import options_markdown
+
+    text, count = _CHAPTER.subn(lambda _: f"\n{options_markdown()}\n\n", DOCUMENT.read_text("utf-8"))
+    if count != 1:
+        sys.exit(f"{DOCUMENT} has no chapter `## Cell options`")
+    DOCUMENT.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The columns of the node table, and the progress of each node."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.jupyter.views import view_of
+from tfos_lab.engine.state.events import FeedView
+from tfos_lab.jupyter.display.node_table import node_columns, progress, progress_column
+
+
+def test_empty_columns_are_left_out() -> None:
+    view = view_of("running", "running", "running")
+    assert [column.key for column in node_columns(view)] == ["node", "state"]
+    first = dataclasses.replace(view.nodes[0], host="h", step=1, metrics={"loss": 0.5}, rows=7, gpus=("0", "1"))
+    columns = node_columns(dataclasses.replace(view, nodes=(first, view.nodes[1])))
+    assert [column.title for column in columns] == ["Node", "State", "Step", "loss", "Rows", "Host", "GPUs"]
+    assert [column.text(first) for column in columns] == ["chief:0", "running", "1", "0.5", "7", "h", "0, 1"]
+    assert [column.text(view.nodes[1]) for column in columns][2:] == [""] * 5
+
+
+def test_progress_is_known_only_with_a_total() -> None:
+    node = view_of("running", "running").nodes[0]
+    assert progress(node) is None
+    assert progress(dataclasses.replace(node, step=5)) is None
+    assert progress(dataclasses.replace(node, step=5, total_steps=20)) == 0.25
+    assert progress(dataclasses.replace(node, step=25, total_steps=20)) == 1.0
+
+
+def test_progress_is_in_rows_where_no_steps_are_known() -> None:
+    view = view_of("running", "running")
+    node = dataclasses.replace(view.nodes[0], rows=30)
+    feed = FeedView(rows={"chief:0": 30}, partitions=1, size_bytes=1, epochs=2)
+    assert progress(node, [feed]) is None, "more rows may come"
+    whole = dataclasses.replace(feed, complete=True)
+    assert progress(node, [whole]) == 0.5
+    assert progress(dataclasses.replace(node, step=1, total_steps=10), [whole]) == 0.1
+    assert progress(node, [whole, dataclasses.replace(whole, number=1)]) == 0.25, "both are to be read"
+    assert progress(node, [whole, dataclasses.replace(feed, number=1)]) is None
+    assert progress(node, [dataclasses.replace(whole, kind="stream")]) is None, "a stream has no end"
+    assert progress_column(view) == "rows"

@@ -1,0 +1,109 @@
+"""The node table: its columns, and how far each node has come. Pure: views go in, text comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tfos_lab.core.states import NodeState
+from tfos_lab.engine.metrics import by_weight
+from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
+from tfos_lab.jupyter.display.formats import format_metric, format_rate
+from tfos_lab.jupyter.display.throughput import Throughput
+
+_MAX_METRICS = 3
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; ``numeric`` ones are right-aligned, those of a low ``rank`` stay when the table is narrow."""
+
+    key: str
+    title: str
+    text: Callable[[NodeView], str]
+    numeric: bool = False
+    rank: int = 0
+
+
+def node_columns(view: ClusterView, throughput: Throughput | None = None) -> list[Column]:
+    """Return the columns that are not empty for this cluster, node and state in any case."""
+    metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
+    rates = [_rate_column(throughput)] if throughput is not None else []
+    columns = [*_FIRST_COLUMNS, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
+    always = ("node", "state")
+    return [column for column in columns if column.key in always or any(column.text(node) for node in view.nodes)]
+
+
+def metric_names(view: ClusterView, at_most: int = _MAX_METRICS) -> list[str]:
+    """Return the names of the metrics that fit in the table: the loss first, those of validation last."""
+    names = dict.fromkeys(name for node in view.nodes for name in node.metrics)
+    return by_weight(names)[:at_most]
+
+
+def progress_column(view: ClusterView) -> str:
+    """Return the key of the column that holds the progress bars: steps where their totals are known, else rows."""
+    return "step" if any(node.total_steps for node in view.nodes) else "rows"
+
+
+def progress(node: NodeView, feeds: Sequence[FeedView] = ()) -> float | None:
+    """Return which part of its steps, or else of its rows, a node has done, from 0 to 1, if that is known."""
+    if node.total_steps and node.step is not None:
+        return min(1.0, max(0.0, node.step / node.total_steps))
+    total = total_rows(node, feeds)
+    return min(1.0, node.rows / total) if total else None
+
+
+def total_rows(node: NodeView, feeds: Sequence[FeedView]) -> int | None:
+    """Return how many rows a node will have read at the end of all feeds, if that is known already."""
+    if not all(feed.kind == "table" and feed.complete for feed in feeds):
+        return None
+    return sum(feed.rows.get(node.node, 0) * feed.epochs for feed in feeds) or None
+
+
+def step_text(node: NodeView) -> str:
+    """Return the step of a node, with the total where it is known."""
+    if node.step is None:
+        return ""
+    return f"{node.step:,}/{node.total_steps:,}" if node.total_steps else f"{node.step:,}"
+
+
+def _metric_column(name: str, rank: int) -> Column:
+    def text(node: NodeView) -> str:
+        return format_metric(node.metrics[name]) if name in node.metrics else ""
+
+    return Column(f"metric {name}", name, text, numeric=True, rank=min(2, rank))
+
+
+def _rows_column(feeds: Sequence[FeedView]) -> Column:
+    def text(node: NodeView) -> str:
+        total = total_rows(node, feeds)
+        rows = f"{node.rows:,}" if node.rows else ""
+        return f"{node.rows:,}/{total:,}" if total and node.rows else rows
+
+    return Column("rows", "Rows", text, numeric=True, rank=1)
+
+
+def _rate_column(throughput: Throughput) -> Column:
+    def text(node: NodeView) -> str:
+        rate = throughput.rows_per_s(node.node) if node.state is NodeState.RUNNING else None
+        return "" if rate is None else format_rate(rate)
+
+    return Column("rate", "Rows/s", text, numeric=True, rank=2)
+
+
+def _port_text(node: NodeView) -> str:
+    return node.address.rpartition(":")[2]
+
+
+_FIRST_COLUMNS = (
+    Column("node", "Node", lambda node: node.node),
+    Column("state", "State", lambda node: node.state.value),
+    Column("step", "Step", step_text, numeric=True),
+)
+_LAST_COLUMNS = (
+    Column("host", "Host", lambda node: node.host, rank=2),
+    Column("executor", "Executor", lambda node: node.executor, rank=3),
+    Column("gpus", "GPUs", lambda node: ", ".join(node.gpus), rank=2),
+    Column("port", "Port", _port_text, numeric=True, rank=3),
+    Column("pid", "PID", lambda node: str(node.pid or ""), numeric=True, rank=3),
+)

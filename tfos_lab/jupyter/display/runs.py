@@ -1,0 +1,56 @@
+"""Runs of styled text: what the dashboard, the saved output and plain lines are all made from."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+# Text, and the CSS classes of its style, separated by spaces.
+Run = tuple[str, str]
+
+
+def merge_runs(runs: Iterable[Run]) -> list[Run]:
+    """Join neighbours of the same style, so that unstyled text is one run, however many pieces it came in."""
+    merged: list[tuple[list[str], str]] = []
+    for text, classes in runs:
+        if merged and merged[-1][1] == classes:
+            merged[-1][0].append(text)
+        else:
+            merged.append(([text], classes))
+    return [("".join(texts), classes) for texts, classes in merged]
+
+
+def last_lines(runs: list[Run], keep: int) -> list[Run]:
+    """Return the last ``keep`` lines of finished lines."""
+    kept: list[Run] = []
+    wanted = keep + 1  # newlines to pass: the one that ends the last line, and one before each line that is kept
+    for text, classes in reversed(runs):
+        found = text.count("\n")
+        if found < wanted:
+            kept.append((text, classes))
+            wanted -= found
+            continue
+        tail = "\n".join(text.split("\n")[-wanted:])
+        if tail:
+            kept.append((tail, classes))
+        break
+    return kept[::-1]
+
+
+def count_lines(runs: Iterable[Run]) -> int:
+    """Return how many newlines the runs hold."""
+    return sum(text.count("\n") for text, _ in runs)
+
+
+def plain_text(runs: Iterable[Run]) -> str:
+    """Return the text without its styles."""
+    return "".join(text for text, _ in runs)
+
+
+def html_text(runs: Iterable[Run]) -> str:
+    """Return the text as escaped HTML, with a span for each styled run."""
+    parts = []
+    for text, classes in runs:
+        escaped = html.escape(text)
+        parts.append(f'<span class="{classes}">{escaped}</span>' if classes else escaped)
+    return "".join(parts)

@@ -1,0 +1,57 @@
+"""A cluster as lines of text, for terminals and for front ends without HTML."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display.feed_lines import feed_lines
+from tfos_lab.jupyter.display.formats import format_seconds
+from tfos_lab.jupyter.display.node_table import Column, node_columns
+
+
+def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
+    """Return the cluster as text."""
+    columns = node_columns(view)
+    rows = [[column.title.lower() for column in columns]]
+    rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
+    lines = [
+        _headline_text(view),
+        *([] if view.state.ended else [seen_text()]),
+        *([view.reason] if view.reason else []),
+        *([summary.phase_line(view)] if view.timings else []),
+        *feed_lines(view),
+        *view.notes,
+        *_aligned(rows, [column.numeric for column in columns]),
+        *(f"{node}: {detail}" for node, detail in summary.broken_nodes(view)),
+        *([f"logs: {run_dir}"] if run_dir else []),
+    ]
+    return "\n".join(lines)
+
+
+def _headline_text(view: ClusterView) -> str:
+    seconds = format_seconds(summary.elapsed_s(view, time.time()))
+    return f"{view.state.look.sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
+
+
+def _cell_text(column: Column, node: NodeView) -> str:
+    text = column.text(node)
+    return f"{node.state.look.sign} {text}" if column.key == "state" else text
+
+
+def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    return [
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def seen_text() -> str:
+    """Return when the picture of a run that goes on was taken."""
+    return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."

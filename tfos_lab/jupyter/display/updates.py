@@ -1,0 +1,158 @@
+"""What a dashboard's front end is sent while its cluster runs: the view, log text, points of metrics, pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tfos_lab.core.states import RunState
+from tfos_lab.engine.bus import Subscription
+from tfos_lab.jupyter.display.base import WatchedCluster
+from tfos_lab.jupyter.display.log_feed import LogFeed
+from tfos_lab.jupyter.display.log_files import read_piece
+from tfos_lab.jupyter.display.series import SeriesBook
+from tfos_lab.jupyter.display.throughput import Throughput
+from tfos_lab.jupyter.display.view_model import encode_view
+from tfos_lab.jupyter.display.widget import DashboardWidget
+
+logger = logging.getLogger(__name__)
+
+# The picture in the document follows a run at this interval; a change of the run's state is drawn at once.
+PICTURE_EVERY_S = 3.0
+# Drawing pictures may take this share of the time, however large the cluster is.
+PICTURE_SHARE = 0.05
+
+# The front end gets a message this often even if nothing has changed, so that it knows that the kernel is alive; see
+# `extensions/dashboard/src/format.ts`.
+SIGN_OF_LIFE_S = 5.0
+
+
+class Updates:
+    """Sends to the widget what has changed.
+
+    The dashboard's thread calls it, and for pages that have just loaded the threads that receive their messages.
+
+    Parameters
+    ----------
+    cluster : WatchedCluster
+        The cluster to watch.
+    subscription : Subscription
+        Its events.
+    widget : DashboardWidget
+        Where the updates go.
+    make_bundle : callable
+        Draws the picture for the document.
+    """
+
+    def __init__(
+        self,
+        cluster: WatchedCluster,
+        subscription: Subscription,
+        widget: DashboardWidget,
+        make_bundle: Callable[[], dict[str, str]],
+    ) -> None:
+        self._cluster = cluster
+        self._subscription = subscription
+        self._widget = widget
+        self._make_bundle = make_bundle
+        self._feed = LogFeed()
+        self._throughput = Throughput()
+        self._metrics = SeriesBook(cluster.view().started_s)
+        self._reports_seen = 0
+        # A page gets batches and history in order, from whichever thread.
+        self._sending = threading.Lock()
+        self._shown: dict[str, Any] = {}
+        self._shown_s = 0.0
+        self._changed = True
+        self._pictured_state: RunState | None = None
+        self._picture_due_s = 0.0
+
+    @property
+    def shown_state(self) -> RunState:
+        """The cluster's state as the front end knows it."""
+        return RunState(self._shown.get("state", RunState.LAUNCHING))
+
+    def send(self, *, with_view: bool, with_metrics: bool, with_picture: bool) -> None:
+        """Send what is new; an error is logged and ends this update only."""
+        try:
+            self._send_logs()
+            if with_view:
+                self._send_view()
+            if with_metrics:
+                self._send_metrics()
+            if with_picture and self._picture_is_due():
+                self.send_picture()
+        except Exception:
+            logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
+
+    def close(self) -> None:
+        """Take no further events."""
+        self._subscription.close()
+
+    # ---- at intervals ------------------------------------------------------------------------------------------------
+
+    def _send_logs(self) -> None:
+        self._feed.take_in_all(self._subscription.take())
+        self._feed.add_dropped(self._subscription.take_dropped())
+        with self._sending:
+            batch = self._feed.take_out()
+            if batch is not None:
+                self._changed = True
+                self._widget.send_message({"kind": "log", **batch})
+
+    def _send_view(self) -> None:
+        view, now_s = self._cluster.view(), time.time()
+        self._throughput.record(view, now_s)
+        encoded = encode_view(view, str(self._cluster.run_dir), now_s, self._throughput)
+        content = {key: value for key, value in encoded.items() if key != "now_s"}
+        changed = content != self._shown
+        if changed or now_s - self._shown_s > SIGN_OF_LIFE_S:
+            self._changed = self._changed or changed
+            self._shown, self._shown_s = content, now_s
+            self._widget.view = dict(encoded)
+
+    def _send_metrics(self) -> None:
+        reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
+        with self._sending:
+            self._metrics.add(reports)
+            series = self._metrics.take()
+            if series:
+                self._widget.send_message({"kind": "metrics", "series": series})
+
+    def _picture_is_due(self) -> bool:
+        state = self.shown_state
+        if state.ended:
+            return False
+        return state is not self._pictured_state or (self._changed and time.monotonic() >= self._picture_due_s)
+
+    # ---- on request --------------------------------------------------------------------------------------------------
+
+    def send_picture(self) -> None:
+        """Send the current picture for the document."""
+        began_s = time.monotonic()
+        self._pictured_state, self._changed = self.shown_state, False
+        self._widget.send_message({"kind": "picture", "model": self._widget.model_id, "bundle": self._make_bundle()})
+        ended_s = time.monotonic()
+        self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
+
+    def send_history(self, page: str) -> None:
+        """Send all remembered log text and metrics to a page, or to all pages if ``page`` is empty."""
+        with self._sending:
+            self._widget.send_message({"kind": "history", "page": page, **self._feed.history()})
+            self._widget.send_message({"kind": "metrics", "series": self._metrics.history()})
+
+    def send_piece(self, page: str, node: str, offset: int) -> None:
+        """Send a piece of a node's log file to a page."""
+        with contextlib.suppress(KeyError):  # not one of our nodes
+            data, size = read_piece(self._cluster.log_path(node), offset)
+            self._widget.send_message(
+                {"kind": "file", "page": page, "node": node, "offset": offset, "size": size}, [data]
+            )
+
+    def send_end(self, bundle: dict[str, str]) -> None:
+        """Send the output that replaces the widget."""
+        self._widget.send_message({"kind": "end", "model": self._widget.model_id, "bundle": bundle})

@@ -1,0 +1,73 @@
+"""The cluster as the front end gets it: the trait ``view`` of the dashboard's widget, as plain JSON values."""
+
+from __future__ import annotations
+
+from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.engine.state.phases import Span, spans_of
+from tfos_lab.jupyter.display import messages, summary
+from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
+from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
+from tfos_lab.jupyter.display.throughput import Throughput
+
+
+def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throughput | None = None) -> messages.View:
+    """Return the view as the front end draws it: all text is made here; times are by the kernel's clock."""
+    view = summary.with_endings(view)
+    columns = node_columns(view, throughput)
+    broken = dict(summary.broken_nodes(view))
+    return {
+        "id": view.cluster_id,
+        "name": view.name,
+        "state": view.state.value,
+        "reason": view.reason,
+        "notes": list(view.notes),
+        "headline": summary.headline(view),
+        "spans": [_encode_span(span) for span in spans_of(view, now_s)],
+        "feed": _encode_feeds(view, throughput),
+        "spark_ui": view.spark_ui,
+        "tensorboard": {"state": view.tensorboard.state, "reason": view.tensorboard.reason}
+        if view.tensorboard is not None
+        else None,
+        "started_s": view.started_s,
+        "ended_s": view.ended_s,
+        "now_s": now_s,
+        "run_dir": run_dir,
+        "bar": progress_column(view),
+        "columns": [
+            {"key": column.key, "title": column.title, "numeric": column.numeric, "rank": column.rank}
+            for column in columns
+        ],
+        "rows": [_encode_node(node, view, columns, broken.get(node.node, "")) for node in view.nodes],
+    }
+
+
+def _encode_span(span: Span) -> messages.TimelineSpan:
+    end_s = None if span.open else span.end_s
+    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "track": span.track}
+
+
+def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> messages.Feed | None:
+    """Return the last feed, and a line for each one before it."""
+    if not view.feeds:
+        return None
+    last = view.feeds[-1]
+    *older, line = feed_lines(view, throughput)
+    return {
+        "older": older,
+        "line": line,
+        "shares": feed_shares(last),
+        "progress": feed_progress(last),
+        "complete": last.complete,
+    }
+
+
+def _encode_node(node: NodeView, view: ClusterView, columns: list[Column], broken: str) -> messages.Row:
+    return {
+        "node": node.node,
+        "state": node.state.value,
+        "detail": node.detail,
+        "broken": broken,
+        "cells": {column.key: column.text(node) for column in columns},
+        "progress": progress(node, view.feeds),
+        "heartbeat_s": node.last_heartbeat_s,
+    }
