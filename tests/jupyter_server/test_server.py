@@ -75,7 +75,7 @@ def test_without_a_login_nothing_is_served(url, publish, node, path, method):
     status, headers, body = ask(f"{url}tfos-lab/{path}", login=False, method=method)
     assert status in (403, 405) or (status == 302 and "/login" in headers["Location"])
     assert b"mnist" not in body
-    assert Node.requests == []
+    assert Node.heard == []
 
 
 def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, publish, node):
@@ -104,7 +104,7 @@ def test_the_ticket_leads_to_tensorboard_which_gets_no_user_headers(url, publish
     }
     status, _, _ = ask(f"{ticket_url(url)}data/runs?a=1", login=False, headers=secret)
     assert status == 200
-    [(path, headers)] = Node.requests
+    [(path, headers)] = Node.heard
     assert path == "/data/runs?a=1"
     assert not {"cookie", "authorization", "x-xsrftoken", "referer"} & {name.lower() for name in headers}
     assert "secret" not in str(headers)
@@ -163,7 +163,7 @@ def test_a_ticket_is_valid_for_one_run_only(url, publish, node):
     status, _, body = ask(elsewhere, login=False)
     assert status == 403
     assert b"open TensorBoard from the notebook again" in body
-    assert Node.requests == []
+    assert Node.heard == []
 
 
 def test_a_missing_tensorboard_is_explained_in_a_sentence(url, publish, short_path):
@@ -235,7 +235,7 @@ def test_a_request_is_forwarded_unchanged_and_its_answer_comes_back(url, publish
     quoted = f"{ticket_url(url)}data/plugin/a%2Fb/~c?run=.%2F&tag=x%20y"
     status, headers, body = ask(quoted, login=False, headers={"If-None-Match": '"abc"', "User-Agent": "secret"})
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-    [(path, headers)] = Node.requests
+    [(path, headers)] = Node.heard
     assert path == "/data/plugin/a%2Fb/~c?run=.%2F&tag=x%20y"
     assert headers["If-None-Match"] == '"abc"'
     assert "secret" not in str(headers)
@@ -244,4 +244,4 @@ def test_a_request_is_forwarded_unchanged_and_its_answer_comes_back(url, publish
     with urllib.request.urlopen(asked, timeout=120) as answer:
         assert answer.status == 200
     assert Node.bodies[-1] == b"tags=1"
-    assert Node.requests[-1][1]["Content-Type"] == "text/x-tags"
+    assert Node.heard[-1][1]["Content-Type"] == "text/x-tags"

@@ -131,14 +131,14 @@ def _timeline(view: ClusterView) -> str:
         return ""
     spans = spans_of(view)
     whole_s = max(span.end_s for span in spans) or 1.0
-    writers = max(span.track for span in spans)
+    tracks = max(span.track for span in spans)
     bars = "".join(_bar(span, whole_s) for span in spans)
     legend = " ".join(
         f'<span data-span="{span.kind}">{span.name} {format_seconds(span.end_s - span.start_s)}</span>'
         for span in spans
     )
     return (
-        f'<div class="tfos-timeline" style="--tfos-tracks:{writers}" aria-hidden="true">{bars}</div>'
+        f'<div class="tfos-timeline" style="--tfos-tracks:{tracks}" aria-hidden="true">{bars}</div>'
         f'<div class="tfos-phases">{legend}</div>'
     )
 
