@@ -1,4 +1,4 @@
-"""pyproject.toml says what is needed, requirements.lock and environment.yml what is installed: they must agree."""
+"""pyproject.toml names what is needed; requirements.lock and environment.yml, what is installed. They must agree."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ def test_the_conda_environment_has_the_python_and_the_java_that_setup_looks_for(
 
 
 @pytest.mark.parametrize("name", ["requirements.lock", "environment.yml"])
-def test_nothing_says_where_packages_come_from(name):
+def test_no_file_names_a_package_index(name):
     text = (ROOT / name).read_text()
     assert not re.search(r"://|\bindex[-_]url\b|--find-links|--trusted-host|\b[\w-]+\.(org|com|net|io|dev)\b", text)

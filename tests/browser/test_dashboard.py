@@ -1,4 +1,4 @@
-"""The output of a cell in a real JupyterLab, in a real Chromium, with a cluster that is only acted.
+"""The output of a cell in a real JupyterLab, in a real Chromium, with a fake cluster.
 
 Pictures are kept in ``tests/artefacts``.
 """
@@ -23,7 +23,7 @@ from tests.support.quick import QUICK_ENV
 
 pytestmark = pytest.mark.browser
 
-# On a busy machine everything takes long; what never comes is what fails.
+# On a busy machine everything takes long; only what never comes should fail.
 expect.set_options(timeout=60_000)
 
 WATCH = '''
@@ -59,7 +59,7 @@ for step in itertools.count(1):
     time.sleep(0.05)
 """
 
-# It does not hear SIGTERM: whoever presses Stop does not wait for the grace of its cluster.
+# It ignores SIGTERM: Stop must not wait for the grace of the cluster.
 STUBBORN = """\
 import signal, threading
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

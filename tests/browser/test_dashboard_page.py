@@ -1,4 +1,4 @@
-"""The front end of the dashboard by itself: its modules in a bare page of a real Chromium, with an acted model."""
+"""The front end of the dashboard by itself: its bundle in a bare page of a real Chromium, with a fake model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_row_changes_cell_by_cell(stage: Stage) -> None:
     expect(stage.row("chief:0").get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
 
 
-def test_a_failed_node_says_why_below_its_row(stage: Stage) -> None:
+def test_a_failed_node_shows_the_reason_below_its_row(stage: Stage) -> None:
     stage.change("worker:0", state="failed", detail="ValueError: <b>no</b>")
     expect(stage.page.locator("tr.tfos-detail")).to_have_text("ValueError: <b>no</b>")
     expect(stage.tab("worker:0")).to_have_attribute("data-state", "failed")
@@ -41,7 +41,7 @@ def test_a_late_heartbeat_is_marked(stage: Stage) -> None:
     expect(stage.row("worker:1").locator(".tfos-heartbeat")).to_have_text("")
 
 
-def test_a_kernel_that_says_nothing_is_called_silent_until_it_speaks(stage: Stage) -> None:
+def test_a_silent_kernel_is_reported_until_it_sends_again(stage: Stage) -> None:
     silence = stage.page.locator(".tfos-silence")
     stage.cluster.set_state("running")
     stage.show()
@@ -63,7 +63,7 @@ def test_only_changes_of_state_are_announced(stage: Stage) -> None:
     assert stage.page.locator("[aria-live]:not([aria-live=off])").count() == 1
 
 
-def test_the_all_tab_says_whose_text_it_is_once_per_run(stage: Stage) -> None:
+def test_the_all_tab_names_the_node_once_per_block(stage: Stage) -> None:
     stage.write(("chief:0", "a\nb\n"), ("worker:0", "c\n"), ("worker:0", "d\n"))
     stage.write(("worker:0", "e\n"), ("chief:0", "\n<i>f</i>\n"))
     expect(stage.panel.locator(".tfos-who")).to_have_text(["chief:0", "worker:0", "chief:0"])
@@ -72,7 +72,7 @@ def test_the_all_tab_says_whose_text_it_is_once_per_run(stage: Stage) -> None:
     assert [round(height / heights[2]) for height in heights] == [2, 2, 1, 2], "every line is there, also the empty one"
 
 
-def test_tabs_are_walked_by_arrow_keys(stage: Stage) -> None:
+def test_arrow_keys_move_between_tabs(stage: Stage) -> None:
     stage.write(("chief:0", "of the chief\n"), ("worker:2", "of the last\n"))
     stage.tab("All").focus()
     for key, name in [("ArrowRight", "chief:0"), ("ArrowLeft", "All"), ("ArrowLeft", "worker:2"), ("Home", "All")]:
@@ -110,7 +110,7 @@ def test_a_progress_bar_is_one_line_that_changes(stage: Stage) -> None:
     stage.has_lines("start", "100%", "done")
 
 
-def test_what_was_dropped_and_forgotten_is_said_as_numbers(stage: Stage) -> None:
+def test_dropped_lines_are_counted(stage: Stage) -> None:
     stage.tab("chief:0").click()
     for _ in range(4):
         stage.write(("chief:0", "x\n" * 2000))
@@ -141,29 +141,29 @@ def test_scrolling_up_stops_following_and_coming_back_resumes_it(stage: Stage) -
     expect(follow).to_have_attribute("aria-pressed", "true")
 
 
-def test_text_that_is_forgotten_does_not_stop_following(stage: Stage) -> None:
+def test_dropped_text_does_not_stop_following(stage: Stage) -> None:
     for _ in range(30):
         stage.write(("chief:0", "x\n" * 500))
     expect(stage.panel).to_contain_text("10,000 earlier lines not kept here")
     expect(stage.page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "true")
 
 
-def test_a_page_that_came_late_takes_the_history(stage: Stage) -> None:
+def test_a_page_that_loads_late_gets_the_history(stage: Stage) -> None:
     stage.tab("chief:0").click()
     page = stage.page.evaluate("() => window.sent[0].page")
-    stage.say({"kind": "log", "seq": 7, "chunks": [], "open": {}})
+    stage.send({"kind": "log", "seq": 7, "chunks": [], "open": {}})
     chunk = {"node": "chief:0", "runs": [["early\n", ""]], "lines": 1, "note": ""}
     history = {"kind": "history", "seq": 7, "chunks": [chunk], "open": {}, "forgotten": {"chief:0": 3}}
-    stage.say({**history, "page": "somebody else"})
+    stage.send({**history, "page": "somebody else"})
     stage.has_lines("No output yet.")
-    stage.say({**history, "page": page})
+    stage.send({**history, "page": page})
     stage.has_lines("3 earlier lines not kept here; whole files in /runs/1", "early")
 
 
-def test_a_page_that_was_there_from_the_start_needs_no_history_unasked(stage: Stage) -> None:
+def test_a_page_that_was_there_from_the_start_ignores_unasked_history(stage: Stage) -> None:
     stage.tab("chief:0").click()
     stage.write(("chief:0", "first\n"))
-    stage.say({"kind": "history", "page": "", "seq": 1, "chunks": [], "open": {}, "forgotten": {}})
+    stage.send({"kind": "history", "page": "", "seq": 1, "chunks": [], "open": {}, "forgotten": {}})
     stage.has_lines("first")
 
 
@@ -180,7 +180,7 @@ def test_stop_is_one_click_and_falls_back_to_a_message(stage: Stage) -> None:
     expect(stage.page.locator(".tfos-stop")).to_be_hidden()
 
 
-def test_leaving_leaves_nothing(stage: Stage) -> None:
+def test_closing_a_view_leaves_nothing_behind(stage: Stage) -> None:
     stage.page.evaluate("() => { window.leave(); window.forget(); }")
     assert stage.page.evaluate("() => window.leftovers()") == 0
     assert stage.page.locator(".tfos").count() == 0

@@ -82,7 +82,7 @@ def test_without_steps_metrics_are_drawn_over_time(stage: Stage) -> None:
 # ---- phases, feed, progress ------------------------------------------------------------------------------------------
 
 
-def test_the_timeline_says_where_the_seconds_went(stage: Stage) -> None:
+def test_the_timeline_shows_where_the_seconds_went(stage: Stage) -> None:
     timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "running": 5.0, "done": 10.0}
     feeds = (FeedView(started_s=5.5, ended_s=7.0),)
     stage.alter(state="done", timings=timings, feeds=feeds, ended_s=stage.cluster.view().started_s + 10)
@@ -92,7 +92,7 @@ def test_the_timeline_says_where_the_seconds_went(stage: Stage) -> None:
     assert widths == [5.0, 15.0, 1.0, 29.0, 50.0, 15.0]
 
 
-def test_feeds_that_overlap_lie_below_one_another(stage: Stage) -> None:
+def test_overlapping_feeds_are_drawn_below_one_another(stage: Stage) -> None:
     feeds = tuple(FeedView(number=number, started_s=5.0 + number, ended_s=8.0 + number) for number in range(3))
     timings = {"running": 5.0, "done": 20.0}
     for count in (1, 3, 2):
@@ -106,12 +106,12 @@ def test_feeds_that_overlap_lie_below_one_another(stage: Stage) -> None:
     expect(stage.page.locator(".tfos-phases span").last).to_have_text("feed 2 3.00 s")
 
 
-def test_a_phase_that_goes_on_grows(stage: Stage) -> None:
+def test_a_running_phase_grows(stage: Stage) -> None:
     stage.alter(state="reserving", timings={"launched": 0.5})
     expect(stage.page.locator(".tfos-phases span")).to_have_text(["launch 0.50 s", "reserve …"])
 
 
-def test_the_feed_has_a_bar_where_spark_tells_the_whole(stage: Stage) -> None:
+def test_the_feed_has_a_bar_where_its_total_is_known(stage: Stage) -> None:
     feed = FeedView(rows={"chief:0": 1000, "worker:0": 500}, partitions=3, size_bytes=1_500_000)
     stage.alter(feeds=(feed,))
     box = stage.page.locator(".tfos-feed")
@@ -123,7 +123,7 @@ def test_the_feed_has_a_bar_where_spark_tells_the_whole(stage: Stage) -> None:
     expect(stage.page.get_by_role("progressbar", name="Progress of the feed")).to_have_attribute("aria-valuenow", "75")
 
 
-def test_what_was_fed_before_stays_as_a_line(stage: Stage) -> None:
+def test_earlier_feeds_stay_as_lines(stage: Stage) -> None:
     first = FeedView(rows={"chief:0": 500}, complete=True, ended_s=2.0)
     stage.alter(feeds=(first, FeedView(kind="inference", rows={"chief:0": 80}, partitions=4)))
     older = stage.page.locator(".tfos-older-feed")
@@ -140,7 +140,7 @@ def test_without_steps_the_bar_of_a_node_is_that_of_its_rows(stage: Stage) -> No
     expect(stage.row("chief:0").get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
 
 
-def test_spark_s_own_pages_are_linked_where_there_are_any(stage: Stage) -> None:
+def test_the_spark_ui_is_linked_where_there_is_one(stage: Stage) -> None:
     link = stage.page.get_by_role("link", name="Spark UI")
     expect(link).to_be_hidden()
     stage.alter(spark_ui="javascript:alert(1)")
@@ -189,7 +189,7 @@ def test_tensorboard_is_linked_when_it_can_be_opened(stage: Stage) -> None:
     assert asked == [address], "the server is asked once"
 
 
-def test_a_tensorboard_that_is_gone_is_said_in_place(stage: Stage) -> None:
+def test_a_tensorboard_that_is_gone_is_explained_in_place(stage: Stage) -> None:
     in_jupyter(stage, 302, Location="/elsewhere")
     stage.alter(tensorboard=TensorBoardStatus("gone", "its process ended with code <-9>"))
     expect(stage.page.locator(".tfos-note")).to_have_text(
@@ -199,7 +199,7 @@ def test_a_tensorboard_that_is_gone_is_said_in_place(stage: Stage) -> None:
     expect(stage.page.get_by_role("link", name="TensorBoard")).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
 
 
-def test_a_server_without_our_extension_is_said_in_place(stage: Stage) -> None:
+def test_a_server_without_our_extension_is_explained_in_place(stage: Stage) -> None:
     in_jupyter(stage, 404)
     stage.alter(tensorboard=TensorBoardStatus("ready"))
     expect(stage.page.locator(".tfos-note")).to_contain_text("this Jupyter server runs without tfos_lab's extension")
@@ -227,7 +227,7 @@ def test_jupyterlab_may_open_tensorboard_in_a_tab_of_its_own(stage: Stage) -> No
 # ---- repeats ---------------------------------------------------------------------------------------------------------
 
 
-def test_repeats_are_folded_with_a_count_and_unfolded_at_will(stage: Stage) -> None:
+def test_repeats_are_folded_with_a_count_and_unfolded_on_request(stage: Stage) -> None:
     stage.tab("chief:0").click()
     stage.write(("chief:0", "one\nsame\nsame\n\x1b[31msame\x1b[0m\ntwo\n\n\nthree\n"))
     stage.has_lines("one", "same × 3", "two", "", "", "three")
@@ -268,9 +268,9 @@ def test_a_node_s_whole_file_is_fetched_piece_by_piece(stage: Stage, tmp_path: P
     with stage.page.expect_download() as download:
         stage.page.get_by_role("button", name="Download").click()
         for piece, offset in [("first\n", 0), ("zweit\u00f6ns\n", 6), ("", 16)]:
-            asked = stage.heard_at("fetch", offset=offset)
+            asked = stage.wait_for_message("fetch", offset=offset)
             assert asked["node"] == "worker:1"
-            stage.say({**asked, "kind": "file", "size": 17}, piece)
+            stage.send({**asked, "kind": "file", "size": 17}, piece)
     download.value.save_as(tmp_path / "log")
     assert download.value.suggested_filename == "mnist-worker-1.log"
     assert (tmp_path / "log").read_text() == "first\nzweit\u00f6ns\n"
@@ -280,14 +280,14 @@ def test_all_nodes_files_come_as_one_with_their_names(stage: Stage, tmp_path: Pa
     with stage.page.expect_download() as download:
         stage.page.get_by_role("button", name="Download").click()
         for node in stage.cluster.nodes:
-            asked = stage.heard_at("fetch", node=node)
-            stage.say({**asked, "kind": "file", "size": 3}, "hi\n")
+            asked = stage.wait_for_message("fetch", node=node)
+            stage.send({**asked, "kind": "file", "size": 3}, "hi\n")
     download.value.save_as(tmp_path / "log")
     said = [f"==> {node} <==\nhi\n" for node in stage.cluster.nodes]
     assert (tmp_path / "log").read_text() == "\n".join(said)
 
 
-def test_a_kernel_that_cannot_be_heard_leaves_what_the_page_holds(stage: Stage, tmp_path: Path) -> None:
+def test_a_kernel_that_does_not_answer_leaves_what_the_page_holds(stage: Stage, tmp_path: Path) -> None:
     stage.write(("chief:0", "kept\n"), ("worker:0", "not asked for\n"))
     stage.tab("chief:0").click()
     stage.page.clock.install()

@@ -1,4 +1,4 @@
-"""What a cell says of its run in a real JupyterLab is so: while it runs, when its kernel is lost, and afterwards."""
+"""What a cell shows of its run in a real JupyterLab is true: while it runs, when its kernel is lost, and afterwards."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig
     expect(live(notebook).get_by_role("tabpanel")).to_contain_text("at step")
     seen = []
     for look in range(LOOKS):
-        # The page speaks to the kernel all the while.
+        # The page sends messages to the kernel meanwhile.
         notebook.page.get_by_role("tab", name=("chief:0", "worker:0")[look % 2]).click()
         with notebook.page.expect_download():
             live(notebook).get_by_role("button", name="Download").click()
@@ -178,7 +178,7 @@ def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, exten
     assert 'data-state="running"' in later
     assert re.search(r"running.*2/2 nodes running", exported(notebook, extended_rig), re.DOTALL)
     assert kernels(extended_rig)[0]["last_activity"] > before, "a server that culls idle kernels must leave it alone"
-    in_state(notebook, "running")  # the page itself shows the dashboard all the while
+    in_state(notebook, "running")  # the page itself shows the dashboard meanwhile
     expect(live(notebook)).to_have_count(1)
 
 
@@ -192,7 +192,9 @@ def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_backgrou
     saved(notebook, extended_rig, "background", "2/2 nodes running")
 
 
-def test_a_view_that_lost_its_kernel_says_so_and_so_does_the_file(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(
+    notebook: Notebook, extended_rig: JupyterRig
+) -> None:
     notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
     in_state(notebook, "lost")
     reason = live(notebook).locator(".tfos-reason")
@@ -216,7 +218,7 @@ def test_a_view_that_lost_its_kernel_says_so_and_so_does_the_file(notebook: Note
     notebook.screenshot("kernel-lost-saved", notebook.output(cell("background")))
 
 
-def test_a_picture_of_a_run_whose_kernel_ended_unseen_does_not_say_that_it_runs(
+def test_a_picture_of_a_run_whose_kernel_ended_unseen_is_not_shown_as_running(
     notebook: Notebook, extended_rig: JupyterRig
 ) -> None:
     notebook.run_cell(cell("load"))
@@ -236,7 +238,7 @@ def test_a_picture_of_a_run_whose_kernel_ended_unseen_does_not_say_that_it_runs(
     notebook.wait_until_ready()
 
 
-def test_a_cell_that_blocks_says_after_a_reload_that_it_runs_on(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Notebook, extended_rig: JupyterRig) -> None:
     notebook.run_cell(cell("load"))
     notebook.start_cell(cell("blocking"))
     in_state(notebook, "running")
@@ -254,7 +256,7 @@ def test_a_cell_that_blocks_says_after_a_reload_that_it_runs_on(notebook: Notebo
     saved(notebook, extended_rig, "blocking", "stopped")
 
 
-def test_a_run_that_the_notebook_was_not_saved_with_is_told_of(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_a_run_that_the_saved_notebook_lacks_is_notified(notebook: Notebook, extended_rig: JupyterRig) -> None:
     notebook.wait_until_ready()
     notebook.start_cell(cell("blocking"))
     in_state(notebook, "running")
@@ -302,7 +304,7 @@ def test_tensorboard_of_a_run_that_is_over_at_once_shows_it(notebook: Notebook) 
     expect(tensorboard(notebook, "short").frame_locator("iframe").locator("card-view").first).to_be_visible()
 
 
-def test_tensorboard_of_a_run_without_event_files_says_so(notebook: Notebook) -> None:
+def test_tensorboard_of_a_run_without_event_files_explains_it(notebook: Notebook) -> None:
     notebook.run_cell(cell("silent"))
     expect(tensorboard(notebook, "silent")).to_contain_text("There are no event files in")
     expect(tensorboard(notebook, "silent").locator("iframe")).to_have_count(0)

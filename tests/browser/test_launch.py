@@ -1,4 +1,4 @@
-"""The beginning of a cell, in a real JupyterLab: it is seen before there are nodes, and ■ ends it there."""
+"""The beginning of a cell, in a real JupyterLab: it is shown before there are nodes, and ■ ends it there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield opened
 
 
-def test_a_launch_is_seen_as_it_begins_and_an_interrupt_ends_it_without_a_traceback(notebook: Notebook) -> None:
+def test_a_launch_is_shown_from_its_start_and_an_interrupt_ends_it_without_a_traceback(notebook: Notebook) -> None:
     notebook.start_cell(1)
     output = notebook.output(1)
     expect(output.get_by_text("3/8 nodes reserved")).to_be_visible()

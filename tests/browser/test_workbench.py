@@ -110,7 +110,7 @@ def test_its_pages_cannot_act_as_the_user(notebook: Notebook, extended_rig: Jupy
     assert extended_rig.token not in frame.url
 
 
-def test_who_is_not_logged_in_gets_nothing(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_without_a_login_there_is_nothing(notebook: Notebook, extended_rig: JupyterRig) -> None:
     frame = page_below(notebook)
     entry = re.sub(r"~.*", "", frame.url)
     for url in (f"{extended_rig.url}tfos-lab/clusters", entry, f"{entry}~00ff/", f"{entry}~00ff/data/runs"):

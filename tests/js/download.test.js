@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Download, fileName } from "../../tfos_lab/jupyter/display/static/download.js";
+import { Download, fileName } from "../../extensions/dashboard/src/download";
 
 /** A kernel that answers with pieces of these files. */
 function kernel(files, pieceBytes = 4) {
@@ -14,7 +14,7 @@ function kernel(files, pieceBytes = 4) {
     const bytes = new TextEncoder().encode(files[node] + "+".repeat(target.grows));
     const piece = bytes.slice(offset, offset + pieceBytes);
     target.grows += target.growing ? 3 : 0;
-    target.download?.take({ page, node, offset, size: bytes.length }, [new DataView(piece.buffer)]);
+    target.download?.onPiece({ page, node, offset, size: bytes.length }, [new DataView(piece.buffer)]);
   };
   return { sent, model, target };
 }
@@ -35,7 +35,7 @@ test("several files come as one, with their names", async () => {
   assert.equal(text, "==> chief:0 <==\na\n==> worker:0 <==\n\n==> worker:1 <==\nc\n");
 });
 
-test("of a file that grows, what was there at the beginning comes", async () => {
+test("of a growing file, what was there at the beginning comes", async () => {
   const { model, target } = kernel({ "chief:0": "hello" });
   target.growing = true;
   target.download = new Download(model, "p", ["chief:0"], () => {});
@@ -46,8 +46,8 @@ test("answers to others are left alone, and cancelling ends it", async () => {
   const { model, target, sent } = kernel({ "chief:0": "hello" });
   const download = new Download(model, "p", ["chief:0"], () => {});
   const file = download.run();
-  download.take({ page: "q", node: "chief:0", offset: 0, size: 5 }, [new DataView(new ArrayBuffer(4))]);
-  download.take({ page: "p", node: "chief:0", offset: 4, size: 5 }, [new DataView(new ArrayBuffer(4))]);
+  download.onPiece({ page: "q", node: "chief:0", offset: 0, size: 5 }, [new DataView(new ArrayBuffer(4))]);
+  download.onPiece({ page: "p", node: "chief:0", offset: 4, size: 5 }, [new DataView(new ArrayBuffer(4))]);
   assert.equal(download.offset, 0);
   download.cancel();
   assert.equal(await file, null);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { formatBytes, formatElapsed, formatMetric, formatSeconds, plural } from "../../tfos_lab/jupyter/display/static/format.js";
+import { formatBytes, formatElapsed, formatMetric, formatSeconds, plural } from "../../extensions/dashboard/src/format";
 
 test("durations", () => {
   assert.deepEqual([0, 0.123, 9.996, 59.96, 245, 3723].map(formatSeconds), ["0.00 s", "0.12 s", "10.0 s", "1:00", "4:05", "1:02:03"]);

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { keepPicture, lostPicture, replaceOutput } from "../../tfos_lab/jupyter/display/static/picture.js";
+import { keepPicture, lostPicture, replaceOutput } from "../../extensions/dashboard/src/picture";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 const bundle = { "text/html": "<p>picture</p>", "text/plain": "picture" };
@@ -43,7 +43,7 @@ test("the page keeps the dashboard, the document gets the picture", () => {
   assert.deepEqual(document, [stranger, ours(bundle)]);
 });
 
-test("a page that was loaded again puts the dashboard where the picture is", () => {
+test("a page that was loaded again puts the dashboard in place of the picture", () => {
   const { model, shown, document } = notebook(ours({ "text/html": "older" }), stranger);
   keepPicture(model, "m1", bundle);
   assert.equal(shown[0].data[WIDGET_VIEW].model_id, "m1");

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Header } from "../../tfos_lab/jupyter/display/static/header.js";
-import { CLUSTER_STATES, NODE_STATES } from "../../tfos_lab/jupyter/display/static/states.js";
-import { NodeTable } from "../../tfos_lab/jupyter/display/static/table.js";
+import { Header } from "../../extensions/dashboard/src/header";
+import { CLUSTER_STATES, NODE_STATES } from "../../extensions/dashboard/src/states";
+import { NodeTable } from "../../extensions/dashboard/src/table";
 
 /** As much of an element as drawing a state takes. */
 class FakeElement {

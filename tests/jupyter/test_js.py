@@ -1,25 +1,27 @@
-"""The dashboard's modules by themselves, under Node's own test runner: ``tests/js``."""
+"""The dashboard's modules by themselves, under Node's own test runner (``tests/js``); types and messages in step."""
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
+import sys
 from pathlib import Path
 
-from tests.support.nodejs import find_node
-
-REPOSITORY = Path(__file__).parents[2]
-STATIC = Path("tfos_lab/jupyter/display/static")
+from tests.support.nodejs import ESBUILD, ROOT, find_node
 
 
-def test_the_tests_of_the_modules_pass(tmp_path: Path) -> None:
-    # Node only treats them as modules if a package.json beside them says so.
-    (tmp_path / "package.json").write_text(json.dumps({"type": "module"}))
-    for folder in (STATIC, Path("tests/js")):
-        shutil.copytree(REPOSITORY / folder, tmp_path / folder)
-    files = sorted(str(path) for path in (tmp_path / "tests" / "js").glob("*.test.js"))
-    assert files
-    command = [find_node(), "--test", *files]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
-    assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
+def run(*command: str | Path, cwd: Path = ROOT) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+def test_the_modules_pass_their_tests(tmp_path: Path) -> None:
+    tests = sorted((ROOT / "tests/js").glob("*.test.js"))
+    assert tests
+    # Node runs no TypeScript: each test becomes one file with the modules that it imports.
+    options = ("--bundle", "--platform=node", "--format=esm", "--out-extension:.js=.mjs", "--log-level=warning")
+    run(find_node(), ESBUILD, *tests, *options, f"--outdir={tmp_path}")
+    run(find_node(), "--test", *sorted(tmp_path.glob("*.mjs")))
+
+
+def test_the_types_of_the_messages_are_those_of_python() -> None:
+    run(sys.executable, ROOT / ".ci/message_types.py", "--check")

@@ -1,4 +1,4 @@
-"""Where this machine's Chromium is. The browser tests ask, and so does `make test-tools`, which runs this file."""
+"""Finds the Chromium of this machine, for the browser tests and for `make test-tools`, which runs this file."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
         notebook = rig.open_notebook("demo.ipynb", ["1 + 1"])
         notebook.run_cell(0)
 
-The server listens on 127.0.0.1 with a token; its configuration, runtime and workspaces lie in a throw-away folder. It
-is ended with its process group, and it ends its kernels, which leave by themselves when it is gone.
+The server listens on 127.0.0.1 with a token; its configuration, runtime and workspaces are in a temporary folder. Its
+process group is ended at the end; kernels exit by themselves when the server is gone.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ _SERVER_OPTIONS = (
     "--LabApp.extension_manager=readonly",
 )
 
-# Frame times of the page, for tests that ask whether it stays smooth.
+# Records the frame times of the page, for tests of its smoothness.
 _WATCH_FRAMES = """() => {
   window.tfosFrames = [];
   let last = performance.now();
-  const note = (now) => {
+  const record = (now) => {
     window.tfosFrames.push(now - last);
     last = now;
-    window.tfosFrame = requestAnimationFrame(note);
+    window.tfosFrame = requestAnimationFrame(record);
   };
-  window.tfosFrame = requestAnimationFrame(note);
+  window.tfosFrame = requestAnimationFrame(record);
 }"""
 
 _KERNEL_IS_IDLE = """async () => {
@@ -79,7 +79,7 @@ class JupyterRig:
     Parameters
     ----------
     folder : path
-        Throw-away folder: notebooks lie in its ``notebooks``, logs and configuration beside them.
+        Temporary folder: notebooks are in its ``notebooks``, logs and configuration beside them.
     base_url : str
         As a hub would give it, such as ``"/user/alice/"``.
     env : mapping, optional
@@ -105,7 +105,7 @@ class JupyterRig:
     def open_notebook(
         self, name: str, cells: Sequence[str] = (), *, dark: bool = False, width: int = 1100, height: int = 900
     ) -> Notebook:
-        """Open a notebook in a page of JupyterLab; it is written first where cells are given."""
+        """Open a notebook in a page of JupyterLab; with cells, write it first."""
         notebook = self._open(name, cells, f"lab/tree/{name}?reset&", width, height)
         notebook.command("application:toggle-left-area")
         if dark:
@@ -115,11 +115,11 @@ class JupyterRig:
     def open_in_notebook_7(
         self, name: str, cells: Sequence[str] = (), *, width: int = 1100, height: int = 900
     ) -> Notebook:
-        """Open a notebook in a page of Notebook 7; it is written first where cells are given."""
+        """Open a notebook in a page of Notebook 7; with cells, write it first."""
         return self._open(name, cells, f"notebooks/{name}?", width, height)
 
     def new_page(self, **options: Any) -> Page:
-        """Return an empty page, for looking at files."""
+        """Return an empty page, to look at files."""
         return self._browser.new_page(**options)
 
     def close(self) -> None:
@@ -170,8 +170,8 @@ class JupyterRig:
             "JUPYTERLAB_SETTINGS_DIR": "settings",
             "IPYTHONDIR": "ipython",
         }
-        places = {name: str(self._folder / folder) for name, folder in folders.items()}
-        return {**os.environ, **places, "PYTHONPATH": str(REPOSITORY), "JUPYTER_PLATFORM_DIRS": "1", **extra}
+        paths = {name: str(self._folder / folder) for name, folder in folders.items()}
+        return {**os.environ, **paths, "PYTHONPATH": str(REPOSITORY), "JUPYTER_PLATFORM_DIRS": "1", **extra}
 
     def _wait_for_url(self) -> str:
         pattern = rf"(http://127\.0\.0\.1:\d+{re.escape(self._base_url)})"
@@ -183,7 +183,7 @@ class JupyterRig:
 
 
 def _write_settings(folder: Path) -> None:
-    """Nothing may leave the machine or ask the tester: no news, no updates."""
+    """Write settings by which nothing leaves the machine: no news, no updates."""
     path = folder / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
@@ -233,7 +233,7 @@ class Notebook:
         self.wait_for_end(index, timeout_s=timeout_s)
 
     def wait_for_end(self, index: int, *, timeout_s: float = 120) -> None:
-        """Wait until the cell has a number, which is when it has ended."""
+        """Wait until the cell has a number: then it has ended."""
         prompt = self.cell(index).locator(".jp-InputArea-prompt")
         self.page.wait_for_function(
             r"(prompt) => /^\[\d+\]:/.test(prompt.textContent)", arg=prompt.element_handle(), timeout=timeout_s * 1000
@@ -248,14 +248,14 @@ class Notebook:
         self.command("notebook:interrupt-kernel")
 
     def screenshot(self, name: str, element: Locator | None = None) -> Path:
-        """Keep a picture of the page, or of one element, among the artefacts."""
+        """Save a picture of the page, or of one element, among the artefacts."""
         ARTEFACTS.mkdir(parents=True, exist_ok=True)
         path = ARTEFACTS / f"{name}.png"
         (element or self.page).screenshot(path=path)
         return path
 
     def watch_frames(self) -> None:
-        """Start to measure the page's frames."""
+        """Start to record the page's frame times."""
         self.page.evaluate(_WATCH_FRAMES)
 
     def frame_times_ms(self) -> list[float]:

@@ -1,10 +1,14 @@
-"""Where this machine's Node.js is: on PATH, or the one that PyPI has, which also builds the Lab extension."""
+"""Node.js on this machine: the one on PATH, or the one from PyPI that `make setup` installs where there is none."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# A script that finds the program for this machine; `make setup` has installed it.
+ESBUILD = ROOT / "extensions/node_modules/esbuild/bin/esbuild"
 
 
 def find_node() -> Path:

@@ -1,8 +1,9 @@
-"""The dashboard's front end by itself: its modules in a bare page, with an acted model and an acted kernel."""
+"""The dashboard's front end by itself: its bundle in a bare page, with a fake model and a fake kernel."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from playwright.sync_api import Page, expect
@@ -12,11 +13,11 @@ from tfos_lab.engine.state.events import LogText, MetricsReported
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.series import SeriesBook
 from tfos_lab.jupyter.display.view_model import encode_view
-from tfos_lab.jupyter.display.widget import DashboardWidget, compose_module
+from tfos_lab.jupyter.display.widget import DashboardWidget
 
-# A model as anywidget gives it, and the sockets through which a test acts the kernel.
+# A model as anywidget provides it, and functions by which a test plays the kernel.
 _STAGE = """
-const dashboard = (() => { MODULE; return exported; })();
+const dashboard = (() => { MODULE })();
 const handlers = {};
 window.sent = [];
 window.traits = TRAITS;
@@ -26,7 +27,7 @@ const model = {
   on: (name, callback) => { (handlers[name] ??= []).push(callback); },
   off: (name, callback) => { handlers[name] = (handlers[name] ?? []).filter((kept) => kept !== callback); },
 };
-window.say = (message, text) => {
+window.deliver = (message, text) => {
   const buffers = text === undefined ? [] : [new DataView(new TextEncoder().encode(text).buffer)];
   for (const handler of handlers["msg:custom"] ?? []) handler(message, buffers);
 };
@@ -41,7 +42,7 @@ window.leftovers = () => Object.values(handlers).flat().length;
 
 
 class Stage:
-    """A bare page with the dashboard in it; the test acts the kernel."""
+    """A bare page with the dashboard in it; the test plays the kernel."""
 
     def __init__(self, page: Page, cluster: FakeCluster) -> None:
         self.page = page
@@ -51,8 +52,13 @@ class Stage:
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.set_content(f"<style>{DashboardWidget._css}</style>")
-        traits = {"view": self._view(), "display_key": "k", "blocking": True, "kernel_id": ""}
-        module = compose_module().replace("export default", "const exported =")
+        traits = {
+            "view": self._view(),
+            "display_key": "k",
+            "blocking": True,
+            "kernel_id": "",
+        }
+        module = re.sub(r"export\{(\S+) as default\};?$", r"return \1;", str(DashboardWidget._esm))
         page.evaluate(_STAGE.replace("MODULE", module).replace("TRAITS", json.dumps(traits)))
 
     def _view(self) -> dict[str, Any]:
@@ -69,23 +75,23 @@ class Stage:
     def write(self, *texts: tuple[str, str]) -> None:
         for node, text in texts:
             self.feed.take_in(LogText(time_s=0.0, node=node, stream="stdout", text=text))
-        self.say({"kind": "log", **(self.feed.take_out() or {})})
+        self.send({"kind": "log", **(self.feed.take_out() or {})})
 
     def report(self, *reports: MetricsReported) -> None:
         self.series.add(reports)
-        self.say({"kind": "metrics", "series": self.series.take()})
+        self.send({"kind": "metrics", "series": self.series.take()})
 
-    def say(self, message: dict[str, Any], text: str | None = None) -> None:
-        """Act a message of the kernel; ``text`` goes as a buffer."""
-        self.page.evaluate("([message, text]) => window.say(message, text ?? undefined)", [message, text])
+    def send(self, message: dict[str, Any], text: str | None = None) -> None:
+        """Send a message of the kernel; ``text`` goes as a buffer."""
+        self.page.evaluate("([message, text]) => window.deliver(message, text ?? undefined)", [message, text])
 
     def alter(self, **fields: Any) -> None:
         """Change what the cluster as a whole shows."""
         self.cluster.alter(**fields)
         self.show()
 
-    def heard_at(self, kind: str, **fields: Any) -> dict[str, Any]:
-        """Return the message with these fields that the page sends."""
+    def wait_for_message(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Wait for a message of the page with these fields; return it."""
         handle = self.page.wait_for_function(
             "(fields) => window.sent.find((one) => Object.entries(fields).every(([key, value]) => one[key] === value))",
             arg={"kind": kind, **fields},

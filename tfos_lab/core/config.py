@@ -16,6 +16,7 @@ from tfos_lab.core.options import (
     OptionType,
     documented,
     is_int,
+    one_of,
     option,
     problems_in,
     resolve_options,
@@ -41,6 +42,11 @@ def _check_master(name: str, value: object) -> Iterable[str]:
     if value not in MASTER_CHOICES:
         allowed = " or ".join(repr(choice) for choice in MASTER_CHOICES)
         yield f"{name}={value!r}: not a job name that can lead; use {allowed}, or None to let worker:0 lead"
+
+
+def _check_local(name: str, value: object) -> Iterable[str]:
+    # Asked each time: launchers may be registered after this module was imported.
+    return one_of(*local_choices())(name, value)
 
 
 def _check_label(name: str, value: object) -> Iterable[str]:
@@ -163,6 +169,7 @@ class ClusterConfig:
         "where nodes run: `auto` (Spark's executors, or this machine if the session is local or missing), `processes` "
         "(this machine), `inline` (this very process, for debugging), `false` (insist on Spark)",
         choices=local_choices(),
+        check=_check_local,
         group=OptionGroup.CLUSTER,
     )
     restarts: int = option(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 import msgspec
 from jupyter_server.auth.decorator import authorized
@@ -12,6 +11,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
+from tfos_lab.jupyter_server.messages import ClusterInfo, ClusterList
 
 _STOP_TIMEOUT_S = 10.0
 
@@ -27,7 +27,7 @@ class ClustersHandler(APIHandler):
         """List the clusters; times are seconds since the epoch."""
         living = [_public(record) for record in cluster_records.find_all() if record.lives]
         self.set_header("Cache-Control", "no-store")
-        self.finish(msgspec.json.encode({"now_s": time.time(), "clusters": living}))
+        self.finish(msgspec.json.encode(ClusterList(now_s=time.time(), clusters=living)))
 
 
 class StopHandler(APIHandler):
@@ -60,7 +60,7 @@ async def _request_stop(path: str) -> None:
         writer.close()
 
 
-def _public(record: cluster_records.ClusterRecord) -> dict[str, Any]:
+def _public(record: cluster_records.ClusterRecord) -> ClusterInfo:
     """Return what the browser may see: no paths of sockets."""
     return {
         "id": record.id,

@@ -1,34 +1,12 @@
-// What the server extension says and takes; `tfos_lab/jupyter_server/cluster_handlers.py` is the other side.
+// Requests to the server extension; `tfos_lab/jupyter_server/cluster_handlers.py` answers them.
 
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 
-export interface NodeInfo {
-  readonly node: string;
-  readonly state: string;
-  readonly host: string;
-}
+import type { ClusterList } from "./messages";
 
-export interface ClusterInfo {
-  readonly id: string;
-  readonly name: string;
-  readonly state: string;
-  readonly launcher: string;
-  readonly started_s: number;
-  readonly kernel_id: string;
-  readonly pid: number;
-  readonly run_dir: string;
-  readonly nodes: readonly NodeInfo[];
-  readonly tensorboard: boolean;
-}
-
-export interface ClusterList {
-  readonly now_s: number;
-  readonly clusters: readonly ClusterInfo[];
-}
-
-/** The server's own words for what went wrong. */
-export class ServerProblem extends Error {}
+/** What went wrong, as the server says it. */
+export class ServerError extends Error {}
 
 export class ServerApi {
   constructor(private readonly settings: ServerConnection.ISettings) {}
@@ -41,7 +19,7 @@ export class ServerApi {
     await this.request(`clusters/${encodeURIComponent(id)}/stop`, "POST");
   }
 
-  /** Where a run's TensorBoard is; it asks for the login itself. */
+  /** The address of a run's TensorBoard; it asks for the login itself. */
   tensorBoardUrl(id: string, dark: boolean): string {
     const url = URLExt.join(this.settings.baseUrl, "tfos-lab", "tb", encodeURIComponent(id));
     return `${url}/${dark ? "?darkMode=true" : ""}`;
@@ -52,9 +30,9 @@ export class ServerApi {
     const response = await ServerConnection.makeRequest(url, { method, cache: "no-store" }, this.settings);
     if (response.ok) return response.json();
     if (response.status === 404 && path === "clusters") {
-      throw new ServerProblem("this Jupyter server runs without tfos_lab's extension: restart it to load it");
+      throw new ServerError("this Jupyter server runs without tfos_lab's extension: restart it to load it");
     }
-    throw new ServerProblem((await messageOf(response)) ?? response.statusText);
+    throw new ServerError((await messageOf(response)) ?? response.statusText);
   }
 }
 

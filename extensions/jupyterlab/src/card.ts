@@ -1,7 +1,7 @@
 // One cluster in the panel: state, nodes, age, TensorBoard, Stop.
 
-import type { ClusterInfo } from "./api";
 import { element, formatAge, setText } from "./dom";
+import type { ClusterInfo } from "./messages";
 import type { ClustersModel } from "./model";
 import { NODE_STATES } from "./states";
 

@@ -1,4 +1,4 @@
-// Text always goes in as text nodes: nothing that a node or a kernel says is ever parsed as HTML.
+// Builds elements. Text always becomes a text node: nothing from a node or a kernel is ever parsed as HTML.
 
 /** Makes an element with attributes and children. */
 export function element<K extends keyof HTMLElementTagNameMap>(
@@ -17,7 +17,7 @@ export function setText(target: Element, text: string): void {
   if (target.textContent !== text) target.textContent = text;
 }
 
-/** Seconds as people say them: 42 s, 3 min, 2 h 5 min. */
+/** An age such as 42 s, 3 min or 2 h 5 min. */
 export function formatAge(seconds: number): string {
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   const minutes = Math.floor(seconds / 60);

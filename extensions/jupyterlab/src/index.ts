@@ -10,12 +10,12 @@ import { ICommandPalette, IThemeManager } from "@jupyterlab/apputils";
 import { INotebookTracker } from "@jupyterlab/notebook";
 
 import { ServerApi } from "./api";
-import { addTensorBoardCommand, OPEN_TENSORBOARD } from "./tensorboard";
 import { addCellButton } from "./cell_button";
 import { clusterIcon } from "./icon";
 import { ClustersModel } from "./model";
 import { ClustersPanel } from "./panel";
-import { tellOfRunningClusters } from "./running_note";
+import { notifyOfRunningClusters } from "./running_note";
+import { addTensorBoardCommand, OPEN_TENSORBOARD } from "./tensorboard";
 
 const SHOW_CLUSTERS = "tfos-lab:show-clusters";
 
@@ -50,7 +50,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       execute: () => app.shell.activateById(panel.id),
     });
     const showClusters = () => void app.commands.execute(SHOW_CLUSTERS);
-    if (notebooks) tellOfRunningClusters(notebooks, api, { showClusters });
+    if (notebooks) notifyOfRunningClusters(notebooks, api, { showClusters });
     palette?.addItem({ command: SHOW_CLUSTERS, category: "TensorFlow Clusters" });
     model.start();
   },

@@ -1,10 +1,11 @@
-// The clusters of all kernels, as the panel sees them: state, and a signal when it changes.
+// The clusters of all kernels: the panel's state, and a signal when it changes.
 
 import type { IDisposable } from "@lumino/disposable";
 import { Poll } from "@lumino/polling";
 import { type ISignal, Signal } from "@lumino/signaling";
 
-import type { ClusterInfo, ServerApi } from "./api";
+import type { ServerApi } from "./api";
+import type { ClusterInfo } from "./messages";
 
 const PERIOD_MS = 1500;
 const SLOWEST_MS = 15_000;
@@ -17,7 +18,7 @@ export class ClustersModel implements IDisposable {
   private _problem = "";
   private offsetS = 0;
 
-  /** Whether anybody looks: the server is not asked in vain. */
+  /** Whether the panel is visible: otherwise the server is not asked. */
   watched = false;
 
   constructor(private readonly api: ServerApi) {
@@ -38,7 +39,7 @@ export class ClustersModel implements IDisposable {
     return this._clusters;
   }
 
-  /** One sentence on why there is no list, or nothing. */
+  /** A sentence on why there is no list, or nothing. */
   get problem(): string {
     return this._problem;
   }
@@ -56,7 +57,7 @@ export class ClustersModel implements IDisposable {
     await this.poll.tick;
   }
 
-  /** Seconds since a cluster was asked for, by the server's clock. */
+  /** Seconds since the cluster's start was requested, by the server's clock. */
   ageS(cluster: ClusterInfo): number {
     return Math.max(0, Date.now() / 1000 + this.offsetS - cluster.started_s);
   }

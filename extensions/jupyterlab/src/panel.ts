@@ -1,12 +1,12 @@
-// The panel: one card for each living cluster of any kernel.
+// The panel: one card for each live cluster of any kernel.
 
 import { Notification } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 
-import type { ClusterInfo } from "./api";
 import { ClusterCard } from "./card";
 import { element } from "./dom";
+import type { ClusterInfo } from "./messages";
 import type { ClustersModel } from "./model";
 
 export interface PanelActions {
@@ -60,9 +60,9 @@ export class ClustersPanel extends Widget {
 
   private render(): void {
     const { clusters, problem } = this.model;
-    const living = new Set(clusters.map((cluster) => cluster.id));
+    const live = new Set(clusters.map((cluster) => cluster.id));
     for (const [id, card] of this.cards) {
-      if (!living.has(id)) {
+      if (!live.has(id)) {
         card.node.remove();
         this.cards.delete(id);
       }

@@ -1,21 +1,22 @@
-// Tells, when a notebook is opened or loaded again, of clusters that run on in its kernel and that it shows nothing of:
-// what a cell shows is in the notebook only as far as it was saved, and a kernel that is busy shows it nowhere.
+// Notifies, when a notebook is opened or loaded again, of clusters in its kernel that it does not show: outputs are in the
+// notebook only as far as it was saved, and a busy kernel cannot show them again.
 
 import { Notification } from "@jupyterlab/apputils";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
-import type { ClusterInfo, ServerApi } from "./api";
+import type { ServerApi } from "./api";
+import type { ClusterInfo } from "./messages";
 import { NODE_STATES } from "./states";
 
 export interface NoteActions {
   showClusters(): void;
 }
 
-export function tellOfRunningClusters(notebooks: INotebookTracker, api: ServerApi, actions: NoteActions): void {
-  notebooks.widgetAdded.connect((_, panel) => void tell(panel, api, actions));
+export function notifyOfRunningClusters(notebooks: INotebookTracker, api: ServerApi, actions: NoteActions): void {
+  notebooks.widgetAdded.connect((_, panel) => void notify(panel, api, actions));
 }
 
-async function tell(panel: NotebookPanel, api: ServerApi, actions: NoteActions): Promise<void> {
+async function notify(panel: NotebookPanel, api: ServerApi, actions: NoteActions): Promise<void> {
   await Promise.all([panel.context.ready, panel.sessionContext.ready]);
   const kernel = panel.sessionContext.session?.kernel?.id;
   if (!kernel || panel.isDisposed) return;
@@ -38,7 +39,7 @@ async function runningIn(kernel: string, api: ServerApi): Promise<ClusterInfo[]>
   }
 }
 
-/** Whether an output of the notebook is of this run; `tfos_lab/jupyter/display/dashboard.py` names it so. */
+/** Whether an output of the notebook belongs to this run; `tfos_lab/jupyter/display/dashboard.py` sets the display id. */
 function isShown(panel: NotebookPanel, cluster: ClusterInfo): boolean {
   for (const cell of panel.content.model?.cells ?? []) {
     if (cell.type === "code" && JSON.stringify(cell.toJSON()["outputs"] ?? []).includes(`"tfos-${cluster.id}-`)) return true;

@@ -7,8 +7,8 @@ import { UUID } from "@lumino/coreutils";
 import type { ServerApi } from "./api";
 
 export const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
-/** `tfos_lab/jupyter/display/static/tensorboard.js` says so. */
-const ASKED_TO_OPEN = "tfos-lab:open-tensorboard";
+/** The event of the dashboard: `extensions/dashboard/src/tensorboard.ts`. */
+const OPEN_EVENT = "tfos-lab:open-tensorboard";
 
 interface TensorBoardArgs {
   readonly id: string;
@@ -20,7 +20,7 @@ class TensorBoardWidget extends MainAreaWidget<IFrame> {
     readonly run: TensorBoardArgs,
     url: string,
   ) {
-    // Its pages come from a node: they get an origin of their own. The server insists on it, too.
+    // Its pages come from a node, so they get an origin of their own. The server enforces it, too.
     const content = new IFrame({ sandbox: ["allow-scripts", "allow-downloads", "allow-modals"] });
     content.url = url;
     super({ content });
@@ -41,7 +41,7 @@ export function addTensorBoardCommand(
   const tracker = new WidgetTracker<TensorBoardWidget>({ namespace: "tfos-lab-tensorboards" });
   app.commands.addCommand(OPEN_TENSORBOARD, {
     label: "Open TensorBoard of a Cluster",
-    isVisible: () => false, // it is no use without knowing which
+    isVisible: () => false, // it needs to know which cluster
     execute: async (args) => {
       const run: TensorBoardArgs = { id: String(args["id"]), name: String(args["name"] ?? args["id"]) };
       const dark = themes?.theme ? !themes.isLight(themes.theme) : false;
@@ -60,8 +60,8 @@ export function addTensorBoardCommand(
     },
   });
   if (labShell) {
-    // The dashboard of a cell asks so; where nobody answers, its link opens a tab of the browser.
-    document.addEventListener(ASKED_TO_OPEN, (event) => {
+    // Sent by the dashboard of a cell; where nothing handles it, its link opens a tab of the browser.
+    document.addEventListener(OPEN_EVENT, (event) => {
       const { id, name } = (event as CustomEvent<Partial<TensorBoardArgs>>).detail;
       event.preventDefault();
       void app.commands.execute(OPEN_TENSORBOARD, { id: String(id), name: String(name) });

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 
 from tfos_lab.core.states import NodeState, RunState, Tone
 from tfos_lab.jupyter.display import static_bundle
+from tfos_lab.jupyter.display.assets import read_style_sheet
 from tfos_lab.jupyter.display.states import fill_in_states
 
 REPOSITORY = Path(__file__).parents[3]
-STATIC = REPOSITORY / "tfos_lab/jupyter/display/static"
-
-
-def test_generated_modules_are_in_step_with_the_table():
-    modules = runpy.run_path(str(REPOSITORY / ".ci/generate_states.py"))["modules"]()
-    assert len(modules) == 2
-    for path, text in modules.items():
-        assert path.read_text() == text, f"{path} is out of date: run python .ci/generate_states.py"
+SOURCES = REPOSITORY / "extensions/dashboard"
 
 
 @pytest.mark.parametrize("state", [*NodeState, *RunState])
@@ -32,14 +25,14 @@ def test_every_state_is_shown_with_its_sign_and_word(state):
 
 @pytest.mark.parametrize("state", [*NodeState, *RunState])
 def test_every_state_has_a_drawing(state):
-    drawn = re.findall(r"^  (\w+): \[", (STATIC / "dom.js").read_text(), flags=re.MULTILINE)
+    drawn = re.findall(r"^  (\w+): \[", (SOURCES / "src/dom.ts").read_text(), flags=re.MULTILINE)
     assert state.look.shape in drawn
 
 
 @pytest.mark.parametrize("state", [*NodeState, *RunState])
 def test_every_state_has_its_colour(state):
-    assert f"--tfos-{state.look.tone}:" in (STATIC / "theme.css").read_text()
-    sheet = static_bundle.style_sheet("summary.css", "dashboard.css")
+    assert f"--tfos-{state.look.tone}:" in (SOURCES / "style/theme.css").read_text()
+    sheet = read_style_sheet("dashboard.css")
     assert "@" not in re.sub(r"@(container|keyframes|media)", "", sheet)
     coloured = re.findall(r"\.tfos-state:is\(([^)]*)\){color:var\(--tfos-(\w+)\)", sheet.replace(" ", ""))
     tones = [tone for states, tone in coloured if f'"{state}"' in states]

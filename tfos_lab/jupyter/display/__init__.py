@@ -63,5 +63,5 @@ def _load() -> None:
     for module in ("tfos_lab.engine.start", "tfos_lab.jupyter.display.dashboard"):
         try:
             importlib.import_module(module)
-        except ImportError as error:  # the cell that needs it will report it
+        except (ImportError, FileNotFoundError) as error:  # the cell that needs it will report it
             logger.info("could not load %s: %s", module, error)

@@ -4,9 +4,6 @@ The state of the cluster travels as the trait ``view``; log text and points of m
 and two a second. When the cell ends, the output is replaced by the static bundle. Until then the page shows the widget,
 and the document holds a picture that follows the run: a saved notebook never asks for the widget.
 
-The messages in both directions (``static/dashboard.js`` is the other side):
-
-========== ========= ==================================================================================================
 to         kind      content
 ========== ========= ==================================================================================================
 front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
@@ -19,6 +16,8 @@ kernel     hello     ``page``: a page has loaded; it gets the history and the pi
 kernel     fetch     ``page`` wants the piece of the log of ``node`` that begins at ``offset``
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
+=======
+Both kinds are declared in `messages`; ``extensions/dashboard`` is the other side.
 """
 
 from __future__ import annotations
@@ -28,8 +27,11 @@ import logging
 import threading
 import time
 
+import msgspec
 from IPython.display import display, update_display
 
+from tfos_lab.core.states import RunState
+from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
 from tfos_lab.jupyter.display.busy_kernel import keep_busy
 from tfos_lab.jupyter.display.error_messages import render_error
@@ -158,12 +160,16 @@ class Dashboard(Display):
     # ---- messages of the front end; they come on the main thread, or on a subshell's --------------------------------
 
     def _on_message(self, content: object) -> None:
-        match content:
-            case {"kind": "hello", "page": str(page)}:
+        try:
+            message = msgspec.convert(content, messages.KernelMessage)
+        except msgspec.ValidationError:
+            return
+        match message:
+            case messages.Hello(page=page):
                 self._greet(page)
-            case {"kind": "fetch", "page": str(page), "node": str(node), "offset": int(offset)}:
+            case messages.Fetch(page=page, node=node, offset=offset):
                 self._updates.send_piece(page, node, offset)
-            case {"kind": "stop"}:
+            case messages.Stop():
                 self._stop_cluster()
 
     def _greet(self, page: str) -> None:

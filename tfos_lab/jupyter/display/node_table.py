@@ -97,7 +97,7 @@ def _port_text(node: NodeView) -> str:
 
 _FIRST_COLUMNS = (
     Column("node", "Node", lambda node: node.node),
-    Column("state", "State", lambda node: node.state),
+    Column("state", "State", lambda node: node.state.value),
     Column("step", "Step", step_text, numeric=True),
 )
 _LAST_COLUMNS = (

@@ -1,27 +1,52 @@
-"""The states of nodes and clusters, as style sheets and JavaScript take them."""
+"""The states of nodes and clusters, as style sheets and JavaScript take them.
+
+``make format`` writes the tables as TypeScript, for the dashboard and for JupyterLab's extension.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import TypedDict
 
-from tfos_lab.core.states import NodeState, RunState, Tone
+from tfos_lab.core.states import NodeState, RunState, Shape, Tone
 
 _GROUP = re.compile(r'\[data-state="@([a-z-]+)"\]')
 
 
-def state_tables() -> dict[str, dict[str, dict[str, str | bool]]]:
-    """Return all states, by name, with what front ends have to know of them.
+class ClusterStateTraits(TypedDict):
+    """How a state of a cluster is drawn, and whether it is the last one."""
 
-    ``nodes`` and ``clusters`` map states to ``sign``, ``shape``, ``tone`` and ``ended``, and those of nodes also to
-    ``present`` (sends heartbeats) and ``up`` (its function runs, or has returned).
-    """
-    nodes = {state.value: {**_looks(state), "present": state.is_present, "up": state.is_up} for state in NodeState}
-    return {"nodes": nodes, "clusters": {state.value: _looks(state) for state in RunState}}
+    sign: str
+    shape: Shape
+    tone: Tone
+    ended: bool
 
 
-def _looks(state: NodeState | RunState) -> dict[str, str | bool]:
+class NodeStateTraits(ClusterStateTraits):
+    """The same of a node; whether it sends heartbeats, and whether its function runs or has returned."""
+
+    present: bool
+    up: bool
+
+
+class StateTables(TypedDict):
+    """All states, by name."""
+
+    nodes: dict[str, NodeStateTraits]
+    clusters: dict[str, ClusterStateTraits]
+
+
+def state_tables() -> StateTables:
+    """Return all states, with what front ends have to know of them."""
+    nodes = {
+        state.value: NodeStateTraits(**_traits(state), present=state.is_present, up=state.is_up) for state in NodeState
+    }
+    return {"nodes": nodes, "clusters": {state.value: _traits(state) for state in RunState}}
+
+
+def _traits(state: NodeState | RunState) -> ClusterStateTraits:
     look = state.look
-    return {"sign": look.sign, "shape": look.shape.value, "tone": look.tone.value, "ended": state.ended}
+    return {"sign": look.sign, "shape": look.shape, "tone": look.tone, "ended": state.ended}
 
 
 def fill_in_states(css: str) -> str:

@@ -9,36 +9,31 @@ from __future__ import annotations
 
 import html
 import itertools
-import json
 import os
-import re
 import time
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_shares
 from tfos_lab.jupyter.display.formats import format_seconds
 from tfos_lab.jupyter.display.log_text import render_log
+from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.node_table import Column, node_columns
-from tfos_lab.jupyter.display.outputs import script
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.runs import html_text, plain_text
 from tfos_lab.jupyter.display.series import all_series
-from tfos_lab.jupyter.display.states import fill_in_states, state_tables
+from tfos_lab.jupyter.display.states import state_tables
 from tfos_lab.jupyter.display.static_text import render_text, seen_text
 
 _MAX_LINE_CHARS = 1_000
 
 _numbers = itertools.count(1)
-
-STYLE_SHEETS = ("theme.css", "summary.css")
 
 
 def make_bundle(
@@ -90,7 +85,7 @@ def render_html(
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
     parts = [
-        f"<style>{style_sheet(*STYLE_SHEETS)}</style>",
+        f"<style>{read_style_sheet('summary.css')}</style>",
         f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
         _header(view),
         _seen(view),
@@ -105,16 +100,6 @@ def render_html(
         "</div>",
     ]
     return "\n".join(part for part in parts if part)
-
-
-@cache
-def style_sheet(*names: str) -> str:
-    """Return style sheets of ``static/`` as one, without comments and unneeded spaces."""
-    folder = resources.files("tfos_lab.jupyter.display") / "static"
-    text = "".join((folder / name).read_text("utf-8") for name in names)
-    text = fill_in_states(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
-    text = re.sub(r"\s+", " ", text)
-    return re.sub(r" ?([{};,]) ?", r"\1", text).strip()
 
 
 def _header(view: ClusterView) -> str:
@@ -132,12 +117,8 @@ def _seen(view: ClusterView) -> str:
     element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
     nodes = state_tables()["nodes"]
     ended, up = ([state for state, traits in nodes.items() if traits[trait]] for trait in ("ended", "up"))
-    values = {"element": element, "run": view.cluster_id, "ended": ended, "up": up}
-    options = json.dumps(values).replace("<", "\\u003c")
-    return (
-        f'<div class="tfos-seen" id="{element}">{seen_text()}</div>'
-        f"<script>({script('seen_note.js')})({options})</script>"
-    )
+    options = SeenNoteOptions(element=element, run=view.cluster_id, ended=ended, up=up)
+    return f'<div class="tfos-seen" id="{element}">{seen_text()}</div>{inline_script("seen_note.js", options)}'
 
 
 def _state(state: NodeState | RunState) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import html
 import itertools
-import json
 import os
 import shlex
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import Protocol
 
 from tfos_lab.engine.discovery.publisher import show_folder
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.display.outputs import script
+from tfos_lab.jupyter.display.assets import inline_script
+from tfos_lab.jupyter.display.messages import TensorBoardFrameOptions
 
 _numbers = itertools.count(1)
 
@@ -94,7 +94,7 @@ class TensorBoardView:
     def _html(self) -> str:
         element = f"tfos-tensorboard-{os.getpid()}-{next(_numbers)}"
         here, elsewhere = map(html.escape, self._commands())
-        options = json.dumps({"element": element, "run": self.run_id, "name": self.name}).replace("<", "\\u003c")
+        options = TensorBoardFrameOptions(element=element, run=self.run_id, name=self.name)
         title = f"TensorBoard of <b>{html.escape(self.name)}</b>"
         beginning = f"{title}:"
         if self.link:
@@ -103,7 +103,7 @@ class TensorBoardView:
         return (
             f'<div id="{element}" class="tfos-tensorboard">{beginning} '
             f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
-            f"<script>({script('tensorboard_frame.js')})({options})</script>"
+            f"{inline_script('tensorboard_frame.js', options)}"
         )
 
 

@@ -27,7 +27,7 @@ PICTURE_EVERY_S = 3.0
 PICTURE_SHARE = 0.05
 
 # The front end gets a message this often even if nothing has changed, so that it knows that the kernel is alive; see
-# `static/format.js`.
+# `extensions/dashboard/src/format.ts`.
 SIGN_OF_LIFE_S = 5.0
 
 
@@ -102,17 +102,18 @@ class Updates:
             batch = self._feed.take_out()
             if batch is not None:
                 self._changed = True
-                self._widget.send({"kind": "log", **batch})
+                self._widget.send_message({"kind": "log", **batch})
 
     def _send_view(self) -> None:
         view, now_s = self._cluster.view(), time.time()
         self._throughput.record(view, now_s)
         encoded = encode_view(view, str(self._cluster.run_dir), now_s, self._throughput)
-        del encoded["now_s"]
-        if encoded != self._shown or now_s - self._shown_s > SIGN_OF_LIFE_S:
-            self._changed = self._changed or encoded != self._shown
-            self._shown, self._shown_s = encoded, now_s
-            self._widget.view = {**encoded, "now_s": now_s}
+        content = {key: value for key, value in encoded.items() if key != "now_s"}
+        changed = content != self._shown
+        if changed or now_s - self._shown_s > SIGN_OF_LIFE_S:
+            self._changed = self._changed or changed
+            self._shown, self._shown_s = content, now_s
+            self._widget.view = dict(encoded)
 
     def _send_metrics(self) -> None:
         reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
@@ -120,7 +121,7 @@ class Updates:
             self._metrics.add(reports)
             series = self._metrics.take()
             if series:
-                self._widget.send({"kind": "metrics", "series": series})
+                self._widget.send_message({"kind": "metrics", "series": series})
 
     def _picture_is_due(self) -> bool:
         state = self.shown_state
@@ -134,23 +135,24 @@ class Updates:
         """Send the current picture for the document."""
         began_s = time.monotonic()
         self._pictured_state, self._changed = self.shown_state, False
-        self._widget.send({"kind": "picture", "model": self._widget.model_id, "bundle": self._make_bundle()})
+        self._widget.send_message({"kind": "picture", "model": self._widget.model_id, "bundle": self._make_bundle()})
         ended_s = time.monotonic()
         self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
 
     def send_history(self, page: str) -> None:
         """Send all remembered log text and metrics to a page, or to all pages if ``page`` is empty."""
         with self._sending:
-            self._widget.send({"kind": "history", "page": page, **self._feed.history()})
-            self._widget.send({"kind": "metrics", "series": self._metrics.history()})
+            self._widget.send_message({"kind": "history", "page": page, **self._feed.history()})
+            self._widget.send_message({"kind": "metrics", "series": self._metrics.history()})
 
     def send_piece(self, page: str, node: str, offset: int) -> None:
         """Send a piece of a node's log file to a page."""
         with contextlib.suppress(KeyError):  # not one of our nodes
             data, size = read_piece(self._cluster.log_path(node), offset)
-            piece = {"kind": "file", "page": page, "node": node, "offset": offset, "size": size}
-            self._widget.send(piece, [data])
+            self._widget.send_message(
+                {"kind": "file", "page": page, "node": node, "offset": offset, "size": size}, [data]
+            )
 
     def send_end(self, bundle: dict[str, str]) -> None:
         """Send the output that replaces the widget."""
-        self._widget.send({"kind": "end", "model": self._widget.model_id, "bundle": bundle})
+        self._widget.send_message({"kind": "end", "model": self._widget.model_id, "bundle": bundle})

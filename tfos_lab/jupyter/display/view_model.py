@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
-from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display import messages, summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
 from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
 from tfos_lab.jupyter.display.throughput import Throughput
 
 
-def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throughput | None = None) -> dict[str, Any]:
+def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throughput | None = None) -> messages.View:
     """Return the view as the front end draws it: all text is made here; times are by the kernel's clock."""
     view = summary.with_endings(view)
     columns = node_columns(view, throughput)
@@ -39,16 +37,16 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
             {"key": column.key, "title": column.title, "numeric": column.numeric, "rank": column.rank}
             for column in columns
         ],
-        "rows": [{**_encode_node(node, view, columns), "broken": broken.get(node.node, "")} for node in view.nodes],
+        "rows": [_encode_node(node, view, columns, broken.get(node.node, "")) for node in view.nodes],
     }
 
 
-def _encode_span(span: Span) -> dict[str, Any]:
+def _encode_span(span: Span) -> messages.TimelineSpan:
     end_s = None if span.open else span.end_s
     return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "track": span.track}
 
 
-def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str, Any] | None:
+def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> messages.Feed | None:
     """Return the last feed, and a line for each one before it."""
     if not view.feeds:
         return None
@@ -63,11 +61,12 @@ def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str,
     }
 
 
-def _encode_node(node: NodeView, view: ClusterView, columns: list[Column]) -> dict[str, Any]:
+def _encode_node(node: NodeView, view: ClusterView, columns: list[Column], broken: str) -> messages.Row:
     return {
         "node": node.node,
         "state": node.state.value,
         "detail": node.detail,
+        "broken": broken,
         "cells": {column.key: column.text(node) for column in columns},
         "progress": progress(node, view.feeds),
         "heartbeat_s": node.last_heartbeat_s,

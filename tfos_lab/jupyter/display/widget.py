@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import anywidget
 import traitlets
 
-from tfos_lab.jupyter.display.static_bundle import style_sheet
+from tfos_lab.jupyter.display.assets import read_asset, read_style_sheet
+from tfos_lab.jupyter.display.messages import PageMessage
 
 # So many widgets of ended dashboards are kept before the oldest one is closed.
 KEEP_RETIRED = 4
 
-MODULES = (
-    "dom.js",
-    "format.js",
-    "store.js",
-    "page.js",
-    "stop.js",
-    "picture.js",
-    "kernel_watch.js",
-    "tensorboard.js",
-    "header.js",
-    "timeline.js",
-    "table.js",
-    "plot.js",
-    "charts.js",
-    "fold.js",
-    "download.js",
-    "logs.js",
-    "dashboard.js",
-)
-
 _retired: deque[DashboardWidget] = deque()
-
-
-@cache
-def compose_module() -> str:
-    """Return the modules of ``static/`` as the single ES module that anywidget needs."""
-    folder = resources.files("tfos_lab.jupyter.display") / "static"
-    parts = []
-    for name in MODULES:
-        text = (folder / name).read_text("utf-8")
-        text = re.sub(r"^import\b[^;]*;\n", "", text, flags=re.MULTILINE)
-        parts.append(re.sub(r"^export (?!default)", "", text, flags=re.MULTILINE))
-    return "\n".join(parts)
 
 
 class DashboardWidget(anywidget.AnyWidget):
     """What the front end draws; `Dashboard` owns it."""
 
-    _esm = compose_module()
-    _css = style_sheet("theme.css", "summary.css", "dashboard.css")
+    _esm = read_asset("dashboard.js")
+    _css = read_style_sheet("dashboard.css")
 
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
@@ -74,6 +40,10 @@ class DashboardWidget(anywidget.AnyWidget):
         self.on_msg(lambda _widget, content, _buffers: on_message(content))
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = None  # noqa: SLF001 - there is no public way
+
+    def send_message(self, message: PageMessage, buffers: list[bytes] | None = None) -> None:
+        """Send one of the messages that the page knows."""
+        self.send(message, buffers)
 
     def close_with_layout(self) -> None:
         """Close the widget, and the layout that came with it."""

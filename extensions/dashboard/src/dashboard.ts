@@ -1,0 +1,113 @@
+// Entry of the live dashboard, as anywidget loads it: joins the model with a store, and each view with its parts.
+//
+// The state of the cluster is the trait `view`, so that a page that loads later has it at once. Log text comes as
+// custom messages, which are never saved into the notebook.
+
+import { Charts } from "./charts";
+import { element, setAttribute } from "./dom";
+import { formatClock } from "./format";
+import { Header } from "./header";
+import { watchKernel } from "./kernel_watch";
+import { LogTabs } from "./logs";
+import type { HistoryMessage, PageMessage, PictureMessage } from "./messages";
+import type { Model } from "./model";
+import { keepPicture, lostPicture, replaceOutput } from "./picture";
+import { Store, type KeptChunk } from "./store";
+import { NodeTable } from "./table";
+
+/** One store for all views of a display, by its key. */
+const stores = new Map<string, Store>();
+let viewCount = 0;
+
+function initialize({ model }: { model: Model }): () => void {
+  const store = new Store(model.get("view"));
+  const key = model.get("display_key");
+  const page = Math.random().toString(36).slice(2);
+  let picture: PictureMessage | null = null;
+
+  const onView = () => store.setView(model.get("view"));
+  const onMessage = (message: PageMessage, buffers: DataView[]) => {
+    store.onMessage();
+    switch (message?.kind) {
+      case "log":
+        return store.addLogs(message);
+      case "history":
+        return isForUs(message, page, store) ? store.replaceLogs(message) : undefined;
+      case "metrics":
+        return store.addMetrics(message);
+      case "file":
+        return store.onFile(message, buffers);
+      case "picture":
+        picture = message;
+        return keepPicture(model, message.model, message.bundle);
+      case "end":
+        replaceOutput(model, message.model, message.bundle);
+        return store.dropLogs();
+    }
+  };
+  const onKernelLost = (happened: string) => {
+    if (!store.lose(`The kernel ${happened} at ${formatClock(new Date())}.`) || !picture) return;
+    keepPicture(model, picture.model, lostPicture(picture.bundle, store.view.reason));
+  };
+
+  const endWatch = watchKernel(model, onKernelLost);
+  model.on("change:view", onView);
+  model.on("msg:custom", onMessage);
+  stores.set(key, store);
+  model.send({ kind: "hello", page });
+  return () => {
+    endWatch();
+    model.off("change:view", onView);
+    model.off("msg:custom", onMessage);
+    stores.delete(key);
+  };
+}
+
+/**
+ * History comes as the answer to our hello, or unasked where the kernel could not receive it: then it is of use only to
+ * a page that missed the beginning.
+ */
+function isForUs(message: HistoryMessage, page: string, store: Store): boolean {
+  return message.page === page || (message.page === "" && store.firstSeq !== 1);
+}
+
+function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  const store = stores.get(model.get("display_key")) as Store;
+  viewCount += 1;
+  const header = new Header(store, model);
+  const charts = new Charts(store);
+  const logs = new LogTabs(store, model, `tfos-${model.get("display_key")}-${viewCount}`);
+  const table = new NodeTable(store, (node) => logs.select(node));
+  // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
+  const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
+  root.append(header.el, table.el, charts.el, logs.el);
+  const listener = {
+    viewChanged: () => {
+      setAttribute(root, "data-state", store.view.state);
+      header.update();
+      table.update();
+      logs.update();
+    },
+    metricsChanged: () => charts.update(),
+    logsAdded: (chunks: KeptChunk[]) => logs.add(chunks),
+    logsReplaced: () => logs.redraw(),
+  };
+  store.listeners.add(listener);
+  listener.viewChanged();
+  charts.update();
+  const clock = setInterval(() => {
+    header.tick();
+    table.tick();
+  }, 1000);
+  el.append(root);
+  return () => {
+    clearInterval(clock);
+    store.listeners.delete(listener);
+    header.close();
+    charts.close();
+    logs.close();
+    root.remove();
+  };
+}
+
+export default { initialize, render };

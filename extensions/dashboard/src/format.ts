@@ -1,0 +1,53 @@
+// Texts and numbers of the live dashboard that change as time passes.
+
+/** A kernel that sends nothing for so long is silent: it sends something every few seconds. */
+export const SILENT_S = 20;
+
+/** A heartbeat older than this is marked: agents send one every second. */
+export const LATE_S = 5;
+
+/** An elapsed time such as "7 s", "4:05" or "1:02:03". */
+export function formatElapsed(seconds: number): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 60) return `${whole} s`;
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  return hours ? `${hours}:${pad(minutes)}:${pad(whole % 60)}` : `${minutes}:${pad(whole % 60)}`;
+}
+
+/** A time of the day, such as "09:04:55". */
+export function formatClock(time: Date): string {
+  return [time.getHours(), time.getMinutes(), time.getSeconds()].map(pad).join(":");
+}
+
+function pad(number: number): string {
+  return String(number).padStart(2, "0");
+}
+
+/** A duration as Python writes it: "0.12 s", "12.3 s", "4:05". */
+export function formatSeconds(seconds: number): string {
+  if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
+  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
+  return formatElapsed(Math.round(seconds));
+}
+
+/** A metric with four significant digits, as Python writes it. */
+export function formatMetric(value: number): string {
+  const size = Math.abs(value);
+  if (value !== 0 && (size < 1e-4 || size >= 1e6)) return value.toExponential(3).replace(/e([+-])(\d)$/, "e$10$2");
+  if (size >= 1000) return Math.round(value).toLocaleString("en-US");
+  return String(Number(value.toPrecision(4)));
+}
+
+/** A size such as "812 B" or "14.6 MB". */
+export function formatBytes(bytes: number): string {
+  let [size, unit] = [bytes, "B"];
+  for (const larger of ["kB", "MB", "GB"]) {
+    if (size < 999.5) break;
+    [size, unit] = [size / 1000, larger];
+  }
+  return `${unit === "B" || size >= 99.95 ? Math.round(size) : Number(size.toPrecision(3))} ${unit}`;
+}
+
+export function plural(count: number, one: string): string {
+  return `${count.toLocaleString("en-US")} ${one}${count === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,66 @@
+// Below the header of a picture that was taken while its run went on: shows how the run is now, when the page is loaded
+// again. Stands in the output itself, without a kernel.
+
+import type { ClusterInfo, ClusterList, SeenNoteOptions } from "../messages";
+import { serverUrl } from "../page";
+
+const INTERVAL_MS = 3000;
+/** A picture that is not shown is given up after so long. */
+const PATIENCE_MS = 600_000;
+/** The output may become part of the page a little later than its script runs. */
+const MOUNT_INTERVAL_MS = 200;
+const MOUNT_PATIENCE_MS = 5000;
+
+declare const TFOS_OPTIONS: SeenNoteOptions;
+
+function followRun(options: SeenNoteOptions, waitedMs = 0): void {
+  const { element, run, ended, up } = options;
+  const url = serverUrl("tfos-lab/clusters");
+  if (!url) return;
+  const box = document.getElementById(element);
+  if (!box) {
+    // The output is not part of the page yet, or the live view has replaced it.
+    const again = () => followRun(options, waitedMs + MOUNT_INTERVAL_MS);
+    if (waitedMs < MOUNT_PATIENCE_MS) setTimeout(again, MOUNT_INTERVAL_MS);
+    return;
+  }
+  const seen = box.textContent ?? "";
+  const askLater = () => {
+    waitedMs += INTERVAL_MS;
+    if (waitedMs < PATIENCE_MS || box.isConnected) setTimeout(ask, INTERVAL_MS);
+  };
+  const ask = async () => {
+    // JupyterLab takes outputs out of the page while they are out of sight.
+    if (!box.isConnected) {
+      askLater();
+      return;
+    }
+    try {
+      const answer = await fetch(url, { credentials: "same-origin", cache: "no-store" });
+      if (!answer.ok) return; // this server knows of no clusters: what is written stays true
+      const { clusters } = (await answer.json()) as ClusterList;
+      show(clusters.find(({ id }) => id === run));
+    } catch {
+      askLater(); // the server is away
+    }
+  };
+  const show = (cluster: ClusterInfo | undefined) => {
+    if (cluster) {
+      const running = cluster.nodes.filter(({ state }) => up.includes(state) && !ended.includes(state)).length;
+      box.textContent =
+        `It runs on (${cluster.state}, ${running}/${cluster.nodes.length} nodes running). This page was loaded meanwhile: ` +
+        `the live view comes back as soon as the kernel is free; ■ stops a cell that still runs. ${seen}`;
+      askLater();
+      return;
+    }
+    box.textContent = `It is not followed any more: the run has ended since, or its kernel has. ${seen}`;
+    for (const state of box.closest(".tfos")?.querySelectorAll(".tfos-state") ?? []) {
+      if (ended.includes(state.getAttribute("data-state") ?? "")) continue;
+      state.setAttribute("data-state", "unknown");
+      state.textContent = "○ unknown";
+    }
+  };
+  void ask();
+}
+
+followRun(TFOS_OPTIONS);

@@ -1,0 +1,209 @@
+// What the page knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history of
+// log text.
+
+import type { Chunk, FileMessage, HistoryMessage, LogMessage, MetricsMessage, Point, Row, Run, View } from "./messages";
+import { CLUSTER_STATES, NODE_STATES } from "./states";
+
+/** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
+const KEEP_PER_NODE = 5000;
+const KEEP_IN_ALL = 20000;
+/** At least so many of each, however many nodes there are. */
+const KEEP_AT_LEAST = 500;
+
+/** A chunk is marked when the history drops it, so that views can drop what they have drawn of it. */
+export interface KeptChunk extends Chunk {
+  gone?: boolean;
+}
+
+/** The lines of one metric: the points that stay, and those to draw, with the newest at their end. */
+export interface MetricLines {
+  version: number;
+  readonly kept: Map<string, Point[]>;
+  readonly nodes: Map<string, Point[]>;
+}
+
+export interface Listener {
+  viewChanged?(): void;
+  metricsChanged?(): void;
+  logsAdded?(chunks: KeptChunk[]): void;
+  logsReplaced?(): void;
+}
+
+export interface FileReceiver {
+  onPiece(message: FileMessage, buffers: DataView[]): void;
+}
+
+export class Store {
+  view: View;
+  /** In order of arrival, without the dropped ones. */
+  chunks: KeptChunk[] = [];
+  /** The unfinished line of each node. */
+  readonly open = new Map<string, Run[]>();
+  /** By metric. */
+  readonly series = new Map<string, MetricLines>();
+  readonly downloads = new Set<FileReceiver>();
+  readonly listeners = new Set<Listener>();
+  stopRequested = false;
+  firstSeq = 0;
+  /** When the kernel last sent anything, by the browser's clock. */
+  lastMessageS = 0;
+  private readonly byNode = new Map<string, KeptChunk[]>();
+  private readonly lineCounts = new Map<string, number>();
+  private droppedLines = new Map<string, number>();
+  private goneChunks = 0;
+  private clockOffsetS = 0;
+
+  constructor(view: View) {
+    this.view = view;
+    this.setView(view);
+  }
+
+  // ---- state ----------------------------------------------------------------------------------------------------------
+
+  setView(view: View): void {
+    if (this.view.state === "lost") return;
+    this.onMessage();
+    this.clockOffsetS = Date.now() / 1000 - view.now_s;
+    this.show(view);
+  }
+
+  show(view: View): void {
+    this.view = view;
+    for (const listener of this.listeners) listener.viewChanged?.();
+  }
+
+  get hasEnded(): boolean {
+    return CLUSTER_STATES[this.view.state]?.ended ?? false;
+  }
+
+  /** The kernel has sent something. */
+  onMessage(): void {
+    this.lastMessageS = Date.now() / 1000;
+  }
+
+  /** Seconds since the kernel last sent anything about a run that goes on. */
+  silentS(): number {
+    return this.hasEnded ? 0 : Date.now() / 1000 - this.lastMessageS;
+  }
+
+  /**
+   * The kernel is gone, and the nodes go with it: the view stays as the run was.
+   *
+   * `sentence` says what happened, and when; returns whether the run had not ended before.
+   */
+  lose(sentence: string): boolean {
+    if (this.hasEnded) return false;
+    const { view } = this;
+    const ended_s = this.nowS();
+    this.show({
+      ...view,
+      state: "lost",
+      reason:
+        `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
+        `${view.run_dir}.`,
+      headline: `last seen with ${view.headline}`,
+      ended_s,
+      spans: view.spans.map((span) => ({ ...span, end_s: span.end_s ?? ended_s - view.started_s })),
+      rows: view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row))),
+    });
+    return true;
+  }
+
+  /** The kernel's clock, in seconds since the epoch. */
+  nowS(): number {
+    return Date.now() / 1000 - this.clockOffsetS;
+  }
+
+  /** A node's index in the table. */
+  indexOf(node: string): number {
+    return Math.max(0, this.view.rows.findIndex((row) => row.node === node));
+  }
+
+  /** The number of a node's colour. */
+  hueOf(node: string): number {
+    return this.indexOf(node) % 7;
+  }
+
+  // ---- metrics --------------------------------------------------------------------------------------------------------
+
+  addMetrics({ series }: MetricsMessage): void {
+    for (const { metric, node, fresh, points, last } of series) {
+      const lines = this.series.get(metric) ?? { version: 0, kept: new Map(), nodes: new Map() };
+      const kept = fresh ? points : [...(lines.kept.get(node) ?? []), ...points];
+      lines.kept.set(node, kept);
+      lines.nodes.set(node, last ? [...kept, last] : kept);
+      lines.version += 1;
+      this.series.set(metric, lines);
+    }
+    for (const listener of this.listeners) listener.metricsChanged?.();
+  }
+
+  // ---- logs -----------------------------------------------------------------------------------------------------------
+
+  /** Hands a piece of a log file to the download that asked for it. */
+  onFile(message: FileMessage, buffers: DataView[]): void {
+    for (const download of this.downloads) download.onPiece(message, buffers);
+  }
+
+  addLogs({ seq, chunks, open }: LogMessage): void {
+    this.firstSeq ||= seq;
+    for (const chunk of chunks) this.keep(chunk);
+    this.setOpen(open);
+    for (const listener of this.listeners) listener.logsAdded?.(chunks);
+  }
+
+  replaceLogs({ chunks, open, forgotten }: Pick<HistoryMessage, "chunks" | "open" | "forgotten">): void {
+    this.firstSeq = 1;
+    this.chunks = [];
+    this.byNode.clear();
+    this.lineCounts.clear();
+    this.droppedLines = new Map(Object.entries(forgotten));
+    this.open.clear();
+    for (const chunk of chunks) this.keep(chunk);
+    this.setOpen(open);
+    for (const listener of this.listeners) listener.logsReplaced?.();
+  }
+
+  /** Frees the text once the static picture has replaced all views. */
+  dropLogs(): void {
+    if (this.listeners.size === 0) this.replaceLogs({ chunks: [], open: {}, forgotten: {} });
+  }
+
+  /** How many lines of one node, or of all, are no longer kept here. */
+  droppedLinesOf(node: string | null): number {
+    if (node !== null) return this.droppedLines.get(node) ?? 0;
+    return [...this.droppedLines.values()].reduce((sum, lines) => sum + lines, 0);
+  }
+
+  private setOpen(open: Record<string, Run[]>): void {
+    for (const [node, runs] of Object.entries(open)) {
+      if (runs.length) this.open.set(node, runs);
+      else this.open.delete(node);
+    }
+  }
+
+  private keep(chunk: KeptChunk): void {
+    this.chunks.push(chunk);
+    const own = this.byNode.get(chunk.node) ?? [];
+    own.push(chunk);
+    this.byNode.set(chunk.node, own);
+    let lines = (this.lineCounts.get(chunk.node) ?? 0) + chunk.lines;
+    const limit = Math.max(KEEP_AT_LEAST, Math.min(KEEP_PER_NODE, KEEP_IN_ALL / Math.max(1, this.view.rows.length)));
+    while (lines > limit && own.length > 1) {
+      const oldest = own.shift() as KeptChunk;
+      oldest.gone = true;
+      this.goneChunks += 1;
+      lines -= oldest.lines;
+      this.droppedLines.set(chunk.node, (this.droppedLines.get(chunk.node) ?? 0) + oldest.lines);
+    }
+    this.lineCounts.set(chunk.node, lines);
+    if (this.goneChunks > 200) {
+      this.chunks = this.chunks.filter((kept) => !kept.gone);
+      this.goneChunks = 0;
+    }
+  }
+}
+
+function lostRow(row: Row): Row {
+  return { ...row, state: "lost", cells: { ...row.cells, state: "lost" } };
+}

@@ -1,0 +1,193 @@
+"""The messages and traits that kernel and page exchange; `dashboard` sends them, ``extensions/dashboard`` draws them.
+
+The TypeScript types are generated from the ones here: ``make format`` writes ``extensions/dashboard/src/messages.ts``,
+and ``make check`` fails where the two differ. What the page receives is built as plain dictionaries, which ipywidgets
+sends as they are; what it sends is decoded by msgspec, as anything may come.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+import msgspec
+
+from tfos_lab.jupyter.display.log_feed import LogBatch, LogHistory
+from tfos_lab.jupyter.display.series import SeriesPoints
+
+# MIME type → content, as in a notebook's output.
+Bundle = dict[str, str]
+
+# ---- kernel to page -------------------------------------------------------------------------------------------------
+
+
+class LogMessage(LogBatch):
+    """New log text."""
+
+    kind: Literal["log"]
+
+
+class HistoryMessage(LogHistory):
+    """All remembered log text; ``page`` is the one that asked, or empty for all that missed the start."""
+
+    kind: Literal["history"]
+    page: str
+
+
+class MetricsMessage(TypedDict):
+    """New points of the metrics' lines."""
+
+    kind: Literal["metrics"]
+    series: list[SeriesPoints]
+
+
+class FileMessage(TypedDict):
+    """A piece of a node's log file, which comes as a buffer; ``size`` is that of the whole file."""
+
+    kind: Literal["file"]
+    page: str
+    node: str
+    offset: int
+    size: int
+
+
+class PictureMessage(TypedDict):
+    """What the document holds in place of the widget ``model`` while the run goes on."""
+
+    kind: Literal["picture"]
+    model: str
+    bundle: Bundle
+
+
+class EndMessage(TypedDict):
+    """What replaces the widget ``model``, as the run has ended."""
+
+    kind: Literal["end"]
+    model: str
+    bundle: Bundle
+
+
+PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | PictureMessage | EndMessage
+
+# ---- page to kernel -------------------------------------------------------------------------------------------------
+
+
+class Hello(msgspec.Struct, frozen=True, tag_field="kind", tag="hello"):
+    """A page has loaded: it gets the history and the picture, or the end."""
+
+    page: str
+
+
+class Fetch(msgspec.Struct, frozen=True, tag_field="kind", tag="fetch"):
+    """A page wants the piece of a node's log file that begins at ``offset``."""
+
+    page: str
+    node: str
+    offset: int
+
+
+class Stop(msgspec.Struct, frozen=True, tag_field="kind", tag="stop"):
+    """Stop the cluster."""
+
+
+KernelMessage = Hello | Fetch | Stop
+
+# ---- traits: the state of the cluster -------------------------------------------------------------------------------
+
+
+class Row(TypedDict):
+    """One node: ``cells`` by the columns' keys, ``broken`` is what happened where it failed."""
+
+    node: str
+    state: str
+    detail: str
+    broken: str
+    cells: dict[str, str]
+    progress: float | None
+    heartbeat_s: float | None
+
+
+class Column(TypedDict):
+    """A column of the node table; those of a low ``rank`` stay when it is narrow."""
+
+    key: str
+    title: str
+    numeric: bool
+    rank: int
+
+
+class TimelineSpan(TypedDict):
+    """A bar of the timeline in seconds since the call; feeds are drawn below the phases, each on a track of its own."""
+
+    name: str
+    kind: str
+    start_s: float
+    end_s: float | None
+    track: int
+
+
+class Feed(TypedDict):
+    """The last feed, and a line for each one before it."""
+
+    older: list[str]
+    line: str
+    shares: str
+    progress: float | None
+    complete: bool
+
+
+class TensorBoard(TypedDict):
+    """The state of TensorBoard beside the chief."""
+
+    state: str
+    reason: str
+
+
+class View(TypedDict):
+    """The cluster as it is: the trait ``view``. Times are the kernel's clock."""
+
+    id: str
+    name: str
+    state: str
+    reason: str
+    notes: list[str]
+    headline: str
+    spans: list[TimelineSpan]
+    feed: Feed | None
+    spark_ui: str
+    tensorboard: TensorBoard | None
+    started_s: float
+    ended_s: float | None
+    now_s: float
+    run_dir: str
+    bar: str
+    columns: list[Column]
+    rows: list[Row]
+
+
+class Traits(TypedDict):
+    """The widget's traits that the page reads."""
+
+    view: View
+    display_key: str
+    blocking: bool
+    kernel_id: str
+
+
+# ---- options of the scripts in saved outputs ------------------------------------------------------------------------
+
+
+class SeenNoteOptions(TypedDict):
+    """For ``seen_note``: the element to update, the run to ask for, and the states with these traits."""
+
+    element: str
+    run: str
+    ended: list[str]
+    up: list[str]
+
+
+class TensorBoardFrameOptions(TypedDict):
+    """For ``tensorboard_frame``: the element to replace by the frame, and the run's id and name."""
+
+    element: str
+    run: str
+    name: str
