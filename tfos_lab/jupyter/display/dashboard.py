@@ -30,7 +30,6 @@ import time
 import msgspec
 from IPython.display import display, update_display
 
-from tfos_lab.core.states import RunState
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
 from tfos_lab.jupyter.display.busy_kernel import keep_busy
