@@ -162,7 +162,7 @@ def test_large_output_comes_whole_with_its_progress(run, far):
     assert {event.node for event in coming} == {"chief:0"}
     assert max(event.size_bytes for event in coming) == coming[-1].total_bytes == sum(sizes.values())
     assert (last.complete, last.files, last.size_bytes) == (True, 3, sum(sizes.values()))
-    assert [path.name for path in output.parent.iterdir()] == ["output"]
+    assert sorted(path.name for path in output.parent.iterdir()) == ["output", "run.json"]
 
 
 def test_what_is_more_than_the_limit_stays_and_the_cell_says_where(run, far):
@@ -190,7 +190,7 @@ def test_a_second_stop_does_not_wait_for_files(run, far, monkeypatch, tmp_path):
         return []
 
     monkeypatch.setattr("tfos_lab.engine.files.receiver.FileReceiver.take", keep_nothing)
-    monkeypatch.setattr("tfos_lab.engine.lifecycle.STOP_EXTRA_S", 1.0)
+    monkeypatch.setattr("tfos_lab.engine.runtime.STOP_EXTRA_S", 1.0)
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     until(lambda: output_of(cluster, "far").joinpath("ready").exists())
     first = threading.Thread(target=cluster.stop)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.misfortune.conftest import PATIENCE_S, Family, wait_forever
 from tests.support.unix_http import fetch_until, write_events
+from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.errors import ClusterEnded, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
@@ -135,7 +136,7 @@ def test_event_files_of_all_generations_come_home_and_are_told_apart(run, tmp_pa
     cluster.stop()
     far.rename(tmp_path / "gone")
     try:
-        unix_server = cluster.publisher.tensorboard_socket
+        unix_server = runtime_of(cluster).publisher.tensorboard_socket
         fetch_until(unix_server, "/data/plugin/scalars/tags", b"chief-0-restart-1")
         shown = {}
         for generation in ("chief-0", "chief-0-restart-1"):
@@ -143,7 +144,7 @@ def test_event_files_of_all_generations_come_home_and_are_told_apart(run, tmp_pa
             shown[generation] = [(step, value) for _, step, value in json.loads(points)]
         assert shown == {"chief-0": [(0, 3.0), (1, 2.0), (2, 1.0)], "chief-0-restart-1": [(0, 0.5), (1, 0.25)]}
     finally:
-        cluster.publisher.close()
+        runtime_of(cluster).publisher.close()
 
 
 def until(condition):

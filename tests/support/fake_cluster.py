@@ -62,7 +62,7 @@ class FakeCluster:
         self.id = f"fake-{next(_ids)}-{time.time_ns() % 1_000_000}"
         self.name = name
         self.history = History(time.time())
-        self.bus = Bus(self.history.note)
+        self.bus = Bus(self.history.record)
         self.run_dir = Path(run_dir or tempfile.mkdtemp(prefix="tfos-fake-"))
         self.stops = 0
         self.lines_written = 0

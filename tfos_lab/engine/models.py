@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfos_lab.core.cluster_records import ENDED_STATES as ENDED
 from tfos_lab.data.model_files import find_model, load_model
-from tfos_lab.engine.lifecycle import ENDED
 from tfos_lab.errors import NoModel
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
@@ -59,12 +60,12 @@ def _run(shell: Any, map_fun: Any, options: CellOptions) -> Any:
 
     cluster = make_cluster(map_fun, options.args, spark=find_session(shell, options), config=options.config())
     shell.user_ns[options.name] = cluster
-    launch = _Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
+    launch = _Task(f"tfos-launch-cell-{cluster.id}", runtime_of(cluster).launch)
     try:
         launch.start()
         launch.join(UNSEEN_S)
         launch.raise_error()
-        display = open_display(cluster, blocking=not options.background)
+        display = open_display(runtime_of(cluster), blocking=not options.background)
         if options.tensorboard:
             show_tensorboard(cluster)
         if options.background:
@@ -220,7 +221,7 @@ def _go_on_in_background(cluster: Any, options: CellOptions) -> None:
                 cluster.wait()  # without data the user may still feed from another cell
         except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display tell what the engine knows
             if not cluster.ended:
-                cluster.note(f"stopped: {error}")  # a print would go to whichever cell runs
+                runtime_of(cluster).note(f"stopped: {error}")  # a print would go to whichever cell runs
                 cluster.stop()
 
     threading.Thread(target=go_on, name=f"tfos-cell-{cluster.id}", daemon=True).start()

@@ -16,6 +16,7 @@ from tests.support import leftovers
 from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
 from tfos_lab.core import cluster_records
+from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.state.events import TensorBoardStatus
 
 pytestmark = pytest.mark.leaves_nothing
@@ -39,7 +40,7 @@ def run():
     yield run
     for cluster in clusters:
         cluster.stop(grace_s=0.0)
-        cluster.publisher.close()
+        runtime_of(cluster).publisher.close()
 
 
 def until(condition):
@@ -70,7 +71,7 @@ def _is_ours(process):
 
 def test_tensorboard_is_there_while_the_cluster_runs_and_afterwards(run):
     cluster = run(stay, cluster_size=2, tensorboard=True)
-    unix_server = cluster.publisher.tensorboard_socket
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
     assert cluster.view().tensorboard.state in ("starting", "ready")
     assert b"<title>TensorBoard</title>" in fetch_until(unix_server, "/", b"</html>")
     assert cluster.view().tensorboard == TensorBoardStatus("ready")
@@ -86,7 +87,7 @@ def test_a_tensorboard_that_nobody_visits_ends_and_begins_again(run, monkeypatch
     monkeypatch.setattr("tfos_lab.engine.tensorboard.server.IDLE_S", 0.1)
     cluster = run(stay, 0, tensorboard=True)
     cluster.wait(PATIENCE_S)
-    unix_server = cluster.publisher.tensorboard_socket
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
     before = tensorboards()
     fetch_until(unix_server, "/", b"</html>")
     until(lambda: not tensorboards() - before)
@@ -96,7 +97,7 @@ def test_a_tensorboard_that_nobody_visits_ends_and_begins_again(run, monkeypatch
 def test_a_tensorboard_that_died_is_told_in_a_sentence_and_its_folder_shown_from_here(run, monkeypatch):
     before = tensorboards()
     cluster = run(lambda args: threading.Event().wait(args), 600, tensorboard=True)
-    unix_server = cluster.publisher.tensorboard_socket
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
     fetch_until(unix_server, "/", b"</html>")
     [tensorboard] = tensorboards() - before
     os.kill(tensorboard.pid, signal.SIGKILL)
@@ -119,16 +120,16 @@ def test_event_files_of_a_folder_that_is_not_shared_are_brought_home(run, tmp_pa
     far.rename(tmp_path / "gone")
     home = cluster.run_dir / "events"
     assert [path.name for path in home.iterdir()] == written
-    assert cluster.publisher.log_dir == str(home)
+    assert runtime_of(cluster).publisher.log_dir == str(home)
     assert any("1 brought from the chief's host" in note for note in cluster.view().notes)
-    fetch_until(cluster.publisher.tensorboard_socket, "/data/plugin/scalars/tags", b"loss")
+    fetch_until(runtime_of(cluster).publisher.tensorboard_socket, "/data/plugin/scalars/tags", b"loss")
 
 
 def test_event_files_that_are_seen_here_stay_where_they_are(run, tmp_path):
     cluster = run(stay, 0, log_dir=str(tmp_path / "near"))
     cluster.wait(PATIENCE_S)
     cluster.stop()
-    assert cluster.publisher.log_dir == str(tmp_path / "near")
+    assert runtime_of(cluster).publisher.log_dir == str(tmp_path / "near")
     assert cluster.view().notes == ()
     assert not (cluster.run_dir / "events").exists()
 
@@ -153,14 +154,14 @@ def test_stop_comes_through_the_door_while_the_main_thread_waits(run):
 
 
 def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("tfos_lab.engine.discovery.publisher._told_of_trouble", False)
+    monkeypatch.setattr("tfos_lab.engine.discovery.publisher._warned", False)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file"))
     clusters = [run(stay, 600, name=name, tensorboard=True) for name in ("one", "two")]
     for cluster in clusters:
         assert cluster.view().tensorboard is None, "nothing would answer at its address"
         assert cluster.tensorboard_url.startswith("http://127.0.0.1:"), "the Jupyter server would not find it"
-        fetch_until(cluster.publisher.tensorboard_socket, "/", b"</html>")
+        fetch_until(runtime_of(cluster).publisher.tensorboard_socket, "/", b"</html>")
         cluster.stop()
         assert cluster.state == "stopped"
     said = [record.getMessage() for record in caplog.records if record.name == "tfos_lab.engine.discovery.publisher"]
@@ -179,7 +180,7 @@ def test_a_kernel_of_a_server_with_our_extension_gives_its_address_and_opens_no_
     cluster_records.announce_server()
     cluster = run(lambda: 1, tensorboard=True)
     assert cluster.tensorboard_url == f"/user/alice/tfos-lab/tb/{cluster.id}/"
-    assert cluster.publisher.link is None
+    assert runtime_of(cluster).publisher.link is None
 
 
 def test_tensorboard_comes_back_when_the_nodes_start_again(run):
@@ -187,11 +188,11 @@ def test_tensorboard_comes_back_when_the_nodes_start_again(run):
         threading.Event().wait(600)
 
     cluster = run(once, tensorboard=True, restarts=1)
-    unix_server = cluster.publisher.tensorboard_socket
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
     fetch_until(unix_server, "/", b"</html>")
-    before = cluster.generation.tunnel
+    before = runtime_of(cluster).generation.tunnel
     assert before.ready
     os.kill(cluster.nodes[0].pid, signal.SIGKILL)
-    until(lambda: cluster.generation.number == 1 and cluster.generation.tunnel.ready)
+    until(lambda: runtime_of(cluster).generation.number == 1 and runtime_of(cluster).generation.tunnel.ready)
     assert not before.ready
     assert b"<title>TensorBoard</title>" in fetch_until(unix_server, "/", b"</html>")

@@ -8,6 +8,7 @@ import pytest
 
 from tfos_lab import messages as m
 from tfos_lab.engine.files.output import OutputReceiver
+from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import NodeView, OutputProgressed
 from tfos_lab.engine.state.instructions import Publish, SendTo
 
@@ -19,7 +20,7 @@ NODES = [CHIEF, WORKER]
 class Stand:
     def __init__(self, folder, *, limit_bytes=1000, of_all=False):
         self.home = folder / "output"
-        self.keeper = OutputReceiver(self.home, limit_bytes=limit_bytes, of_all=of_all)
+        self.keeper = OutputReceiver(RunDir(self.home.parent), limit_bytes=limit_bytes, of_all=of_all)
         self.now_s = 0.0
 
     def hear(self, message):

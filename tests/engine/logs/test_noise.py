@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tfos_lab.engine.logs.noise import NoiseFilter, without_noise
 from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.messages import LogRecord
 
 SHUFFLE = (
@@ -61,7 +62,7 @@ def test_what_continues_a_line_is_shown_even_if_it_is_noise():
 
 
 def test_the_file_is_whole_and_what_is_shown_is_not(tmp_path):
-    keeper = LogWriter(tmp_path, lambda sentence: None)
+    keeper = LogWriter(RunDir(tmp_path), lambda sentence: None)
     records = [LogRecord(0.0, "stderr", text.encode()) for text in (NO_DRIVER, SHUFFLE)]
     assert keeper.write("chief:0", records) == []
     (event,) = keeper.write("chief:0", [LogRecord(0.0, "stderr", b"loss\n")])

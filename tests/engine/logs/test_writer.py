@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.messages import LogRecord
 
 
@@ -13,7 +14,7 @@ def record(data, stream="stdout", time_s=1.0):
 
 
 def test_bytes_are_kept_as_they_came(tmp_path):
-    keeper = LogWriter(tmp_path, pytest.fail)
+    keeper = LogWriter(RunDir(tmp_path), pytest.fail)
     rubbish = bytes(range(256))
     keeper.write("worker:1", [record(rubbish), record(b"after\n", "stderr")])
     keeper.close()
@@ -22,7 +23,7 @@ def test_bytes_are_kept_as_they_came(tmp_path):
 
 
 def test_a_character_that_is_cut_by_a_batch_arrives_whole(tmp_path):
-    keeper = LogWriter(tmp_path, pytest.fail)
+    keeper = LogWriter(RunDir(tmp_path), pytest.fail)
     first, second = "naïve ✓".encode()[:-1], "naïve ✓".encode()[-1:]
     texts = [event.text for data in (first, second) for event in keeper.write("chief:0", [record(data)])]
     assert "".join(texts) == "naïve ✓"
@@ -30,7 +31,7 @@ def test_a_character_that_is_cut_by_a_batch_arrives_whole(tmp_path):
 
 
 def test_records_of_one_stream_become_one_event_with_the_time_of_the_first(tmp_path):
-    keeper = LogWriter(tmp_path, pytest.fail)
+    keeper = LogWriter(RunDir(tmp_path), pytest.fail)
     records = [
         record(b"a", time_s=1.0),
         record(b"b", time_s=2.0),
@@ -47,7 +48,7 @@ def test_records_of_one_stream_become_one_event_with_the_time_of_the_first(tmp_p
 
 
 def test_a_log_can_be_read_whole_or_by_its_last_lines(tmp_path):
-    keeper = LogWriter(tmp_path, pytest.fail)
+    keeper = LogWriter(RunDir(tmp_path), pytest.fail)
     keeper.write("chief:0", [record(b"one\ntwo\nthree\n")])
     assert keeper.read("chief:0") == "one\ntwo\nthree\n"
     assert keeper.read("chief:0", tail=2) == "two\nthree"
@@ -59,7 +60,7 @@ def test_a_log_can_be_read_whole_or_by_its_last_lines(tmp_path):
 
 def test_a_full_disk_costs_log_and_the_file_says_how_much(tmp_path):
     told = []
-    keeper = LogWriter(tmp_path, told.append)
+    keeper = LogWriter(RunDir(tmp_path), told.append)
     path = keeper.path("worker:1")
     path.symlink_to("/dev/full")
     for text in (b"lost\n", b"too\n"):
@@ -78,7 +79,7 @@ def test_a_full_disk_costs_log_and_the_file_says_how_much(tmp_path):
 
 def test_a_folder_that_is_gone_ends_nothing(tmp_path):
     told = []
-    keeper = LogWriter(tmp_path / "gone", told.append)
+    keeper = LogWriter(RunDir(tmp_path / "gone"), told.append)
     for node in ("chief:0", "worker:0"):
         [event] = keeper.write(node, [record(b"said\n")])
         assert event.text == "said\n"

@@ -15,6 +15,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.discovery.publisher import show_folder
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.outputs import script
@@ -88,7 +89,7 @@ def show_tensorboard(cluster: Any) -> None:
 
 def view_cluster(cluster: Any) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
-    publisher = cluster.publisher
+    publisher = runtime_of(cluster).publisher
     if publisher is None:
         raise ConfigError([f"the cluster '{cluster.name}' cannot be shown: no socket could be made for it"])
     if publisher.tensorboard_socket is None:
