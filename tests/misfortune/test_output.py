@@ -190,7 +190,7 @@ def test_a_second_stop_does_not_wait_for_files(run, far, monkeypatch, tmp_path):
         return []
 
     monkeypatch.setattr("tfos_lab.engine.files.receiver.FileReceiver.take", keep_nothing)
-    monkeypatch.setattr("tfos_lab.engine.runtime.STOP_EXTRA_S", 1.0)
+    monkeypatch.setattr("tfos_lab.engine.generations.STOP_EXTRA_S", 1.0)
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     until(lambda: output_of(cluster, "far").joinpath("ready").exists())
     first = threading.Thread(target=cluster.stop)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -19,13 +18,13 @@ from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.generation import failure_of
 from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
+from tfos_lab.engine.generations import WAIT_STEP_S, Generations
 from tfos_lab.engine.history import History
 from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeView, RowsUnread
-from tfos_lab.engine.state.instructions import Publish
 from tfos_lab.engine.state.readers import NOTHING_READ, unread_text
 from tfos_lab.errors import ClusterEnded, FeedError, ReservationTimeout, TfosError, WaitTimeout
 
@@ -36,14 +35,9 @@ if TYPE_CHECKING:
     from tfos_lab.engine.generation import Generation
     from tfos_lab.messages import Outcome
 
-logger = logging.getLogger(__name__)
-
 ENDED = ("done", "failed", "stopped")
-# Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
-WAIT_STEP_S = 0.1
 # Once the first cause of a failure is known, the reports of other nodes are waited for this long.
 LAST_ERRORS_S = 1.0
-STOP_EXTRA_S = 5.0
 # A disk that hangs must not hang the notebook.
 RECORD_TIMEOUT_S = 2.0
 
@@ -74,8 +68,6 @@ class ClusterRuntime:
         What happens, as it happens.
     services : RunServices
         What stores the logs, event files and output that nodes send.
-    generation : Generation
-        The nodes as they are now; another one after each restart.
     feeding : Feeding
         What the nodes have been fed.
     results : Results
@@ -94,13 +86,12 @@ class ClusterRuntime:
         self.bus = Bus(self._on_event)
         self.services = RunServices.make(maker.config, run_dir, history=self.history, bus=self.bus)
         self._maker = maker
-        self._changing = threading.RLock()
-        self._stopping = False
         self._spark_ui = spark_session.ui_of(maker.spark) if maker.spark is not None else ""
-        self.generation = maker.make(self.services, 0)
+        self._generations = Generations(maker, self.services, self._on_over)
         self.feeding = Feeding(self)
         self.results = Results(self._outcomes)
         self._inference: Inference | None = None
+        self._first_inference = threading.Lock()
         self._recorder = RunRecorder(run_dir, self)
         self.publisher = make_publisher(self)
         if self.publisher is not None:
@@ -130,6 +121,11 @@ class ClusterRuntime:
             spark_ui=self._spark_ui,
             tensorboard=self.publisher.tensorboard_status if self.publisher is not None else None,
         )
+
+    @property
+    def generation(self) -> Generation:
+        """The nodes as they are now; another generation after each restart."""
+        return self._generations.current
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:
@@ -166,7 +162,7 @@ class ClusterRuntime:
         """What the nodes answer for, made when it is first asked for."""
         from tfos_lab.engine.feed.inference import Inference
 
-        with self._changing:
+        with self._first_inference:
             if self._inference is None:
                 self._inference = Inference(self, self.feeding)
             return self._inference
@@ -215,19 +211,12 @@ class ClusterRuntime:
         """Add a sentence that the cell shows beside the table."""
         self.history.add_note(text)
 
-    # ---- start and restart ------------------------------------------------------------------------------------------
+    # ---- start and stop ---------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
         """Start the nodes; returns when all are on their way, or the cluster has been stopped meanwhile."""
-        with self._changing:
-            generation = self.generation
-            self.listen(generation)
-        try:
-            generation.launcher.launch()
-        except BaseException as error:
-            generation.control.fail_launch(error if isinstance(error, TfosError) else None, str(error))
-            generation.server.over.wait(STOP_EXTRA_S)
-            raise
+        self._recorder.start()
+        self._generations.launch()
         if self.config.restarts:
             from tfos_lab.engine.restarts import Restarter
 
@@ -235,37 +224,32 @@ class ClusterRuntime:
 
     def listen(self, generation: Generation) -> None:
         """Start to receive messages of a generation's nodes; may be called twice."""
-        self._recorder.start()
-        generation.server.start(
-            on_executor_gone=generation.launcher.on_executor_end, on_over=lambda: self._on_over(generation)
-        )
-
-    def _on_over(self, generation: Generation) -> None:
-        """A generation has ended; called by its server's thread."""
-        generation.launcher.close()
-        if generation.state in ENDED:
-            self._recorder.finish()
+        self._generations.listen(generation)
 
     def next_generation(self) -> Generation | None:
         """Make the generation that follows a lost one and return it, or None if the user has stopped the cluster."""
-        with self._changing:
-            lost = self.generation
-            if self._stopping:
-                self._abandon(lost)
-                return None
-            number = lost.number + 1
-            self.note(f"restart {number} of {self.config.restarts}, as {lost.cluster_state.reason}")
-            self.generation = self._maker.make(self.services, number)
-            return self.generation
+        return self._generations.next()
 
-    def _abandon(self, lost: Generation) -> None:
-        """End a cluster that was stopped while it was about to restart."""
-        with lost.server.lock:
-            for instruction in lost.cluster_state.abandon(time.time()):
-                if isinstance(instruction, Publish):
-                    self.bus.publish(instruction.event)
-                    for event in self.services.output.conclude(time.time(), is_last=True):
-                        self.bus.publish(event)
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """Stop all nodes; see `Cluster.stop`."""
+        self._recorder.start()
+        self._generations.stop(grace_s=grace_s)
+        self._recorder.finish()
+        self._recorder.join(RECORD_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Stop at once, and remove what other processes see of the cluster; for Python's exit."""
+        try:
+            if not self.ended:
+                self.stop(grace_s=0.0)
+        finally:
+            if self.publisher is not None:
+                self.publisher.close()
+
+    def _on_over(self, state: str) -> None:
+        """A generation has ended; called by its server's thread."""
+        if state in ENDED:
+            self._recorder.finish()
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
@@ -349,42 +333,3 @@ class ClusterRuntime:
         return failure_of(self.generation, self.services.log_writer) or ClusterEnded(
             cluster=self.name, state=self.state, asked="tell a failure"
         )
-
-    # ---- stop -------------------------------------------------------------------------------------------------------
-
-    def stop(self, *, grace_s: float | None = None) -> None:
-        """Stop all nodes; see `Cluster.stop`."""
-        with self._changing:
-            is_in_haste = self._stopping and grace_s == 0.0
-            self._stopping = True
-            generation = self.generation
-            self.listen(generation)  # a cluster that was never launched ends in the same way
-        generation.server.request(lambda now_s: generation.cluster_state.stop(now_s, grace_s=grace_s))
-        limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
-        generation.launcher.cancel()
-        if not self._wait_for_end(generation, limit_s, for_files=not is_in_haste):
-            logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
-        generation.launcher.close()
-        generation.server.request(generation.cluster_state.give_up)
-        generation.server.join(STOP_EXTRA_S)
-        self._abandon(generation)
-        self._recorder.finish()
-        self._recorder.join(RECORD_TIMEOUT_S)
-
-    def _wait_for_end(self, generation: Generation, limit_s: float, *, for_files: bool) -> bool:
-        deadline = time.monotonic() + limit_s
-        while not generation.server.over.wait(WAIT_STEP_S):
-            if for_files:
-                deadline = max(deadline, self.services.output.moved_at + STOP_EXTRA_S)
-            if time.monotonic() > deadline:
-                return False
-        return True
-
-    def close(self) -> None:
-        """Stop at once, and remove what other processes see of the cluster; for Python's exit."""
-        try:
-            if not self.ended:
-                self.stop(grace_s=0.0)
-        finally:
-            if self.publisher is not None:
-                self.publisher.close()
