@@ -212,7 +212,7 @@ def test_an_inline_run_is_recorded_too(run):
 _KERNEL = """
 import time, tfos_lab
 
-cluster = tfos_lab.run(time.sleep, 60, local="inline")
+cluster = tfos_lab.run(lambda: time.sleep(60), local="inline")
 print(cluster.run_dir, flush=True)
 cluster.wait()
 """
