@@ -221,9 +221,11 @@ cluster.wait()
 def test_a_kernel_that_is_killed_leaves_a_readable_record(tmp_path):
     environ = {**os.environ, "TFOS_LAB_RUNS": str(tmp_path / "runs"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "jupyter")}
     with subprocess.Popen([sys.executable, "-c", _KERNEL], env=environ, stdout=subprocess.PIPE, text=True) as kernel:
-        path = Path(kernel.stdout.readline().strip(), "run.json")
-        until(lambda: decode(path.read_bytes()).state == "running")
-        kernel.kill()
+        try:
+            path = Path(kernel.stdout.readline().strip(), "run.json")
+            until(path.exists)
+        finally:
+            kernel.kill()
     record = decode(path.read_bytes())
     assert (record.process.pid, record.outcome) == (kernel.pid, None)
     assert cluster_records.birth_of(record.process.pid) != record.process.born
