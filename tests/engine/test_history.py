@@ -60,7 +60,7 @@ def test_imports_end_with_the_last_node_s_and_a_feed_with_its_last_row():
     assert history.timings["fed"] == 12.0
 
 
-def test_metrics_can_be_read_on_from_where_one_was():
+def test_a_reader_of_metrics_can_continue_where_it_stopped():
     history = History(CALLED_S)
     assert history.metrics_after(0) == ([], 0)
     reports = [reported(step) for step in range(3)]
@@ -102,7 +102,7 @@ def test_the_first_end_counts():
     assert history.timings["done"] == 3.0
 
 
-def test_log_text_is_not_kept_and_everything_else_is():
+def test_everything_but_log_text_is_recorded():
     history = History(CALLED_S)
     change = NodeChanged(time_s=1.0, node="chief:0", state="running")
     metrics = MetricsReported(time_s=2.0, node="chief:0", step=1, total_steps=2, metrics={"loss": 1.0})
@@ -112,7 +112,7 @@ def test_log_text_is_not_kept_and_everything_else_is():
     assert history.metrics == [metrics]
 
 
-def test_the_latest_progress_of_the_feed_is_at_hand():
+def test_feeds_show_their_latest_progress():
     history = History(CALLED_S)
     for rows in (10, 20):
         history.record(FeedProgressed(time_s=1.0, feed=0, rows={"chief:0": rows}, partitions=1, size_bytes=rows))
@@ -120,7 +120,7 @@ def test_the_latest_progress_of_the_feed_is_at_hand():
     assert feed.rows == {"chief:0": 20}
 
 
-def test_old_events_give_way_to_new_ones():
+def test_the_oldest_events_are_dropped():
     history = History(CALLED_S)
     for number in range(10_050):
         history.record(NodeChanged(time_s=float(number), node="chief:0", state="running"))
@@ -146,5 +146,5 @@ def test_waiting_ends_with_the_event_that_was_waited_for():
     assert met == [True]
 
 
-def test_waiting_in_vain_says_so():
+def test_a_wait_that_times_out_returns_false():
     assert History(CALLED_S).wait_for(lambda: False, 0.0) is False

@@ -88,7 +88,7 @@ def test_an_executor_that_an_agent_has_seen_end_is_the_launcher_s_matter(start, 
 
     cluster = start()
     cluster.wait_until_running()
-    nodes.say(m.ExecutorGone(rank=1))
+    nodes.send(m.ExecutorGone(rank=1))
     until(lambda: "on_executor_end e1" in nodes.launcher.calls)
 
 
@@ -131,7 +131,7 @@ def test_a_failed_node_is_raised_with_its_log_and_the_others_are_stopped(start, 
 
     cluster = start()
     cluster.wait_until_running()
-    nodes.say(m.Logs(rank=1, sequence=0, records=[m.LogRecord(0.0, "stdout", b"about to fail\n")]))
+    nodes.send(m.Logs(rank=1, sequence=0, records=[m.LogRecord(0.0, "stdout", b"about to fail\n")]))
     nodes.fail(1, "LookupError", "no such label")
     with pytest.raises(NodeFailed) as caught:
         cluster.wait(timeout_s=1)
@@ -236,14 +236,14 @@ def test_a_chief_that_saves_where_nobody_finds_it_is_noted(start, nodes, tmp_pat
 
     cluster = start()
     cluster.wait_until_running()
-    nodes.say(m.SavesTo(rank=0, path="/data/model", mark=str(tmp_path / "not-there")))
+    nodes.send(m.SavesTo(rank=0, path="/data/model", mark=str(tmp_path / "not-there")))
     until(lambda: cluster.view().notes)
     [note] = cluster.view().notes
     assert note.startswith(
         "chief:0 saves to /data/model on fake, where this machine does not see it: use ctx.save_model"
     )
     (tmp_path / "mark").touch()
-    nodes.say(m.SavesTo(rank=0, path="/data/model", mark=str(tmp_path / "mark")))
+    nodes.send(m.SavesTo(rank=0, path="/data/model", mark=str(tmp_path / "mark")))
     nodes.end(0)
     nodes.end(1)
     cluster.wait(timeout_s=1)

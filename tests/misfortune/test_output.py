@@ -120,7 +120,7 @@ def test_what_an_agent_had_brought_before_it_was_killed_is_here(run, far, tmp_pa
     cluster.stop()
     assert content(cluster.run_dir / "output") == CHECKPOINT
     [note] = [note for note in cluster.view().notes if "was gone before" in note]
-    assert note.startswith("chief:0 was gone before it said that all of its output had come: what is missing ")
+    assert note.startswith("chief:0 was lost before all of its output had been copied here: what is missing ")
 
 
 def test_an_agent_that_is_asked_to_leave_brings_its_output_first(run, far, tmp_path):
@@ -169,11 +169,11 @@ def test_what_is_more_than_the_limit_stays_and_the_cell_says_where(run, far):
     cluster = run(write_much, {"large": 3000, "small": 500}, output_limit_bytes=1000)
     hashes = cluster.wait(timeout_s=120)["chief:0"]
     assert sorted(content(cluster.run_dir / "output")) == ["small"]
-    [note] = [note for note in cluster.view().notes if "did not come here" in note]
+    [note] = [note for note in cluster.view().notes if "not copied here" in note]
     told, _, folder = note.rpartition(" in ")
     assert told == (
-        "output of chief:0: 1 file of 3,000 bytes did not come here (with them it would be more than "
-        f"output_limit_bytes=1,000); it is on {cluster.nodes[0].host}"
+        "output of chief:0: 1 file of 3,000 bytes was not copied here ("
+        f"output_limit_bytes=1,000 is reached); it is on {cluster.nodes[0].host}"
     )
     assert hash_of(Path(folder, "large")) == hashes["large"]
     for path in Path(folder).iterdir():

@@ -4,7 +4,7 @@ A test makes a runtime whose nodes it plays itself::
 
     nodes = FakeNodes()
     runtime = make_runtime(tmp_path, nodes, cluster_size=2)
-    runtime.launch()  # every node reserves, is told to start, and runs
+    runtime.launch()  # every node reserves, is sent its start message, and runs
     nodes.end(0, value=21)  # what node 0 returned
 
 Nodes answer `Stop` and `Finish` as agents do, unless they are ``deaf``.
@@ -167,21 +167,21 @@ class FakeNodes:
             m.Reserve(rank=rank, host="fake", address=f"fake:{rank}", pid=rank, executor=f"e{rank}", gpus=[]),
         )
 
-    def say(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         """Send an agent's message to the driver."""
         self.listener.deliver(identity_of(message.rank), message)
 
     def end(self, rank: int, value: Any = None) -> None:
         """Let the function of a node return."""
-        self.say(m.Ended(rank=rank, outcome=m.Outcome(kind="returned", value=encode_value(value))))
+        self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="returned", value=encode_value(value))))
 
     def fail(self, rank: int, error: str = "ValueError", message: str = "no") -> None:
         """Let the function of a node raise."""
-        self.say(m.Ended(rank=rank, outcome=m.Outcome(kind="raised", error=error, message=message)))
+        self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="raised", error=error, message=message)))
 
     def kill(self, rank: int) -> None:
         """Let the child of a node be killed, as by the host when memory is short."""
-        self.say(m.Ended(rank=rank, outcome=m.Outcome(kind="exited", exit_code=-9)))
+        self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="exited", exit_code=-9)))
 
 
 def identity_of(rank: int) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
-from tfos_lab.engine.models import home_model, load_home_model
+from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import ClusterView, Event, NodeView
@@ -147,7 +147,7 @@ class Cluster:
         NoModel
             While the run goes on, and where nothing was saved.
         """
-        return home_model(self._runtime.files.output, name=self.name, state=self.state)
+        return find_run_model(self._runtime.files.output, name=self.name, state=self.state)
 
     def model(
         self,
@@ -182,7 +182,7 @@ class Cluster:
         >>> model = cluster.model()  # doctest: +SKIP
         >>> model.predict(images)  # doctest: +SKIP
         """
-        return load_home_model(self.model_path, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
+        return load_run_model(self.model_path, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
 
     # ---- wait and stop ----------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def test_it_is_written_at_most_once_a_second_and_not_for_each_metric(start, node
     cluster.wait_until_running()
     until(lambda: writes)
     for step in range(500):
-        nodes.say(report(0, step, 1.0))
+        nodes.send(report(0, step, 1.0))
     until(lambda: cluster.reports_after()[1] == 500)
     assert len(writes) == 1
     nodes.end(0)
@@ -89,7 +89,7 @@ def test_metrics_alone_are_written_now_and_then(start, nodes, writes, monkeypatc
     monkeypatch.setattr(recorder_module, "METRICS_PERIOD_S", 0.02)
     cluster = start()
     until(lambda: record_of(cluster).state == "running")
-    nodes.say(report(0, 3, 0.5))
+    nodes.send(report(0, 3, 0.5))
     until(lambda: record_of(cluster).nodes[0].metrics == {"loss": 0.5})
 
 
@@ -98,7 +98,7 @@ def test_metrics_are_sampled_and_what_is_not_finite_is_null(start, nodes, monkey
     cluster = start()
     cluster.wait_until_running()
     for step in range(95):
-        nodes.say(report(0, step, math.nan if step == 94 else 1.0))
+        nodes.send(report(0, step, math.nan if step == 94 else 1.0))
     nodes.end(0)
     nodes.end(1)
     cluster.wait(timeout_s=2)

@@ -131,20 +131,20 @@ class OutputReceiver:
         name, host = transfer.node.node, transfer.node.host
         if sent.left_out:
             files = _files(sent.left_out, sent.left_out_bytes)
-            why = sent.problem or f"with them it would be more than output_limit_bytes={self.limit_bytes:,}"
-            they = "it is" if sent.left_out == 1 else "they are"
+            why = sent.problem or f"output_limit_bytes={self.limit_bytes:,} is reached"
+            were, they = ("was", "it is") if sent.left_out == 1 else ("were", "they are")
             self._final_notes.append(
-                f"output of {name}: {files} did not come here ({why}); {they} on {host} in {sent.place}"
+                f"output of {name}: {files} {were} not copied here ({why}); {they} on {host} in {sent.place}"
             )
         if sent.links:
-            links = "1 symbolic link" if sent.links == 1 else f"{sent.links:,} symbolic links"
-            self._final_notes.append(f"output of {name}: {links} did not come here")
+            links = "1 symbolic link was" if sent.links == 1 else f"{sent.links:,} symbolic links were"
+            self._final_notes.append(f"output of {name}: {links} not copied here")
         self._update_notes()
         return [Publish(transfer.progress(now_s))]
 
     def _update_notes(self) -> None:
         coming = [
-            f"output of {one.node.node}: {_size(one.size_bytes)} of {_size(one.total_bytes)} brought here"
+            f"output of {one.node.node}: {_size(one.size_bytes)} of {_size(one.total_bytes)} copied here"
             for one in self._coming.values()
             if one.size_bytes < one.total_bytes
         ]
@@ -155,7 +155,7 @@ class OutputReceiver:
         for transfer in self._coming.values():
             transfer.files.drop()
             node = transfer.node
-            what = f"{node.node} was gone before it said that all of its output had come"
+            what = f"{node.node} was lost before all of its output had been copied here"
             self._final_notes.append(f"{what}: what is missing may be on {node.host} in {transfer.origin}")
         self._coming.clear()
         events: Sequence[Event] = ()

@@ -76,7 +76,7 @@ class LogWriter:
         if not self._notified:
             self._notified = True
             self._notify(
-                f"logs cannot be kept in {self.path(node)} ({reason}): nodes go on, and files say what they lack"
+                f"logs cannot be written to {self.path(node)} ({reason}): nodes go on, files say how much is missing"
             )
 
     def _decoder(self, node: str, stream: str) -> codecs.IncrementalDecoder:
