@@ -12,6 +12,7 @@ from tests.misfortune.conftest import PATIENCE_S, failure_of
 from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.processes import command_line
+from tfos_lab.engine.cluster import runtime_of
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -73,7 +74,7 @@ def wait_until(predicate):
 def lives_on(cluster):
     """Whether all nodes are there when executors that look idle are not."""
     return (
-        not cluster.attempt.server.over.wait(3.0 * IDLE_S)
+        not runtime_of(cluster).generation.server.over.wait(3.0 * IDLE_S)
         and [node.state for node in cluster.nodes] == ["running"] * 3
         and {node.executor for node in cluster.nodes} <= executors()
     )
