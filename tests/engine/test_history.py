@@ -148,3 +148,19 @@ def test_waiting_ends_with_the_event_that_was_waited_for():
 
 def test_a_wait_that_times_out_returns_false():
     assert History(CALLED_S).wait_for(lambda: False, 0.0) is False
+
+
+def test_notes_are_kept_in_order():
+    history = History(CALLED_S)
+    for text in ("first", "second"):
+        history.add_note(text)
+    assert history.notes == ("first", "second")
+
+
+def test_a_sample_of_metrics_is_evenly_spread_and_has_the_newest():
+    history = History(CALLED_S)
+    assert history.sample_metrics(5) == []
+    for step in range(23):
+        history.record(reported(step))
+    assert [report.step for report in history.sample_metrics(5)] == [2, 7, 12, 17, 22]
+    assert history.sample_metrics(100) == history.metrics

@@ -34,13 +34,7 @@ def far(monkeypatch):
 
 
 def make_far(monkeypatch):
-    from tfos_lab.engine.files.output import _leave_probe
-
-    def leave_elsewhere(folder):
-        _leave_probe(folder).unlink()
-        return folder / "no-such-file"
-
-    monkeypatch.setattr("tfos_lab.engine.files.output._leave_probe", leave_elsewhere)
+    monkeypatch.setattr("tfos_lab.engine.run_dir.RunDir.make_probe", lambda run_dir: run_dir.path / "no-such-file")
 
 
 def checkpoint_and(args, ctx):

@@ -1,4 +1,4 @@
-"""The generations of one cluster: starts the first one, makes another for each restart, stops the last one."""
+"""The generations of one cluster: starts the first one, makes another for each restart, and stops the last one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tfos_lab.engine.generation import Generation
 from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
 from tfos_lab.engine.state.instructions import Publish
-from tfos_lab.errors import TfosError
+from tfos_lab.errors import ReservationTimeout, TfosError, WaitTimeout
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +78,38 @@ class Generations:
             self._services.history.add_note(f"restart {number} of {self._maker.config.restarts}, as {reason}")
             self.current = self._maker.make(self._services, number)
             return self.current
+
+    def wait_until_running(self, timeout_s: float) -> None:
+        """Wait until all nodes run, or the cluster has ended; after ``timeout_s`` it is stopped.
+
+        Raises
+        ------
+        ReservationTimeout, WaitTimeout
+            If nodes have not reserved, or do not run, in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._has_begun():
+            if time.monotonic() > deadline:
+                self._give_up_waiting(timeout_s)
+
+    def _has_begun(self) -> bool:
+        # Inline, the function runs while it is waited for: before that there is no more than a reservation.
+        begun: tuple[str, ...] = ("starting",) if self.current.launcher.name == "inline" else ()
+        begun += ("running", "stopping", "done", "failed", "stopped")
+        return self._services.history.wait_for(lambda: self.current.cluster_state.state in begun, WAIT_STEP_S)
+
+    def _give_up_waiting(self, limit_s: float) -> None:
+        generation = self.current
+        with generation.server.lock:
+            missing, nodes = generation.cluster_state.missing, generation.cluster_state.views
+        hint = generation.launcher.hint()
+        self.stop(grace_s=0.0)
+        if missing:
+            raise ReservationTimeout(
+                reserved=len(nodes) - len(missing), wanted=len(nodes), waited_s=limit_s, missing=missing, hint=hint
+            )
+        late = [view.node for view in nodes if view.state in ("reserved", "importing", "starting")]
+        raise WaitTimeout(waited_s=limit_s, still_running=late)
 
     def stop(self, *, grace_s: float | None = None) -> None:
         """Stop all nodes; see `Cluster.stop`."""

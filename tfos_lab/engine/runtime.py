@@ -26,7 +26,7 @@ from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeView, RowsUnread
 from tfos_lab.engine.state.readers import NOTHING_READ, unread_text
-from tfos_lab.errors import ClusterEnded, FeedError, ReservationTimeout, TfosError, WaitTimeout
+from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -255,11 +255,7 @@ class ClusterRuntime:
 
     def wait_until_running(self, timeout_s: float | None = None) -> None:
         """Wait until all nodes run; see `Cluster.wait_until_running`."""
-        limit_s = self.config.reservation_timeout_s if timeout_s is None else timeout_s
-        deadline = time.monotonic() + limit_s
-        while not self._has_begun():
-            if time.monotonic() > deadline:
-                self._give_up_waiting(limit_s)
+        self._generations.wait_until_running(self.config.reservation_timeout_s if timeout_s is None else timeout_s)
         if self.state == "failed":
             self._raise_failure()
 
@@ -267,25 +263,6 @@ class ClusterRuntime:
         """Wait until the nodes have been restarted for the ``number``-th time, or the cluster has ended."""
         while self.generation.number < number and not self.ended:
             time.sleep(WAIT_STEP_S)
-
-    def _has_begun(self) -> bool:
-        # Inline, the function runs while it is waited for: before that there is no more than a reservation.
-        begun: tuple[str, ...] = ("starting",) if self.generation.launcher.name == "inline" else ()
-        begun += ("running", "stopping", "done", "failed", "stopped")
-        return self.history.wait_for(lambda: self.generation.cluster_state.state in begun, WAIT_STEP_S)
-
-    def _give_up_waiting(self, limit_s: float) -> None:
-        generation = self.generation
-        with generation.server.lock:
-            missing, nodes = generation.cluster_state.missing, generation.cluster_state.views
-        hint = generation.launcher.hint()
-        self.stop(grace_s=0.0)
-        if missing:
-            raise ReservationTimeout(
-                reserved=len(nodes) - len(missing), wanted=len(nodes), waited_s=limit_s, missing=missing, hint=hint
-            )
-        late = [view.node for view in nodes if view.state in ("reserved", "importing", "starting")]
-        raise WaitTimeout(waited_s=limit_s, still_running=late)
 
     def wait(self, timeout_s: float | None = None) -> Results:
         """Wait until all training nodes have returned; see `Cluster.wait`."""
