@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import tfos_lab
-from tfos_lab.engine.cluster import runtime_of
+from tests.support.clusters import runtime_of
 from tfos_lab.errors import ClusterEnded, NodeFailed, WaitTimeout
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]

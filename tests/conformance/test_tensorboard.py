@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from tests.support.clusters import runtime_of
 from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
-from tfos_lab.engine.cluster import runtime_of
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.back_ends("inline", "standalone")]
 

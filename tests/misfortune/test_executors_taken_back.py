@@ -9,10 +9,9 @@ import psutil
 import pytest
 
 from tests.misfortune.conftest import PATIENCE_S, failure_of
-from tests.support.clusters import running_clusters
+from tests.support.clusters import running_clusters, runtime_of
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.processes import command_line
-from tfos_lab.engine.cluster import runtime_of
 
 pytestmark = pytest.mark.leaves_nothing
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.misfortune.conftest import Family, environment_of_a_kernel, failure_of, gone, wait_forever
-from tfos_lab.engine.cluster import runtime_of
+from tests.support.clusters import runtime_of
 
 
 @pytest.mark.leaves_nothing

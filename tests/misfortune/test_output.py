@@ -113,7 +113,7 @@ def test_what_an_agent_had_brought_before_it_was_killed_is_here(run, far, tmp_pa
     assert failure_of(cluster).kind == "Lost"
     cluster.stop()
     assert content(cluster.run_dir / "output") == CHECKPOINT
-    [note] = [note for note in cluster.view().notes if "was gone before" in note]
+    [note] = [note for note in cluster.view().notes if "was lost before" in note]
     assert note.startswith("chief:0 was lost before all of its output had been copied here: what is missing ")
 
 
@@ -128,7 +128,7 @@ def test_an_agent_that_is_asked_to_leave_brings_its_output_first(run, far, tmp_p
     assert content(cluster.run_dir / "output") == CHECKPOINT
     assert family.all_gone()
     assert not list((scratch_root() / "output").glob(f"{cluster.id}*"))
-    assert not [note for note in cluster.view().notes if "was gone before" in note]
+    assert not [note for note in cluster.view().notes if "was lost before" in note]
 
 
 def write_much(args, ctx):

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from tfos_lab.engine.cluster import runtime_of
+from tests.support.clusters import runtime_of
 from tfos_lab.engine.state.events import LogText
 from tfos_lab.errors import PayloadError
 

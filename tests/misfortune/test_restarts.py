@@ -8,8 +8,8 @@ import time
 import pytest
 
 from tests.misfortune.conftest import PATIENCE_S, Family, wait_forever
+from tests.support.clusters import runtime_of
 from tests.support.unix_http import fetch_until, write_events
-from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.errors import ClusterEnded, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tfos_lab
 from tests.node.keras.exact_training import EPOCHS, read_when_there, train_examples, write
-from tfos_lab.engine.cluster import runtime_of
+from tests.support.clusters import runtime_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
