@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 # Changes come in bursts; one write tells all of them.
 MIN_PERIOD_S = 1.0
 METRICS_PERIOD_S = 10.0
+# The first write waits so long: it must not compete with the start of the nodes, of which people count milliseconds.
+START_DELAY_S = 0.2
 
 
 class RunRecorder:
@@ -35,15 +37,16 @@ class RunRecorder:
         self._run = run
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._due_s = 0.0
-        self._written_s = -math.inf
+        self._due_s = math.inf
+        self._written_s = math.inf  # until the first write, which no event brings forward
         self._finished = False
         self._warned = False
 
     def start(self) -> None:
-        """Start the thread, which writes at once; may be called twice."""
+        """Start the thread, which soon writes for the first time; may be called twice."""
         with self._changed:
             if self._thread is None:
+                self._due_s = time.monotonic() + START_DELAY_S
                 name = f"tfos-record-{self._run_dir.id}"
                 self._thread = threading.Thread(target=self._write_until_finished, name=name, daemon=True)
                 self._thread.start()
