@@ -1,4 +1,4 @@
-"""The bus: bounded, in order, never in the sender's way, and honest about what it dropped."""
+"""The bus: bounded, in order, never blocking, and it counts what it dropped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def publish(bus, *numbers):
         bus.publish(event)
 
 
-def test_every_listener_gets_every_event_in_order():
+def test_every_subscriber_gets_every_event_in_order():
     bus = Bus()
     with bus.subscribe() as first, bus.subscribe() as second:
         publish(bus, 1, 2, 3)
@@ -25,7 +25,7 @@ def test_every_listener_gets_every_event_in_order():
         assert first.take() == []
 
 
-def test_a_listener_hears_nothing_from_before_it_came_or_after_it_left():
+def test_a_subscriber_gets_no_event_from_before_it_subscribed_or_after_it_closed():
     bus = Bus()
     publish(bus, 1)
     subscription = bus.subscribe()
@@ -37,7 +37,7 @@ def test_a_listener_hears_nothing_from_before_it_came_or_after_it_left():
     assert subscription.take() == events(2)
 
 
-def test_a_slow_listener_loses_its_oldest_events_and_learns_how_many():
+def test_a_slow_subscriber_loses_its_oldest_events_and_can_ask_how_many():
     bus = Bus()
     with bus.subscribe(capacity=3) as slow, bus.subscribe() as quick:
         publish(bus, 1, 2, 3, 4, 5)
@@ -48,7 +48,7 @@ def test_a_slow_listener_loses_its_oldest_events_and_learns_how_many():
         assert len(quick.take()) == 5
 
 
-def test_a_listener_may_take_a_few_at_a_time():
+def test_a_subscriber_may_take_a_few_events_at_a_time():
     bus = Bus()
     with bus.subscribe() as subscription:
         publish(bus, 1, 2, 3)
@@ -56,7 +56,7 @@ def test_a_listener_may_take_a_few_at_a_time():
         assert subscription.take(at_most=2) == events(3)
 
 
-def test_the_tap_sees_each_event_before_any_listener():
+def test_the_tap_gets_each_event_before_any_subscriber():
     seen = []
     bus = Bus(lambda event: seen.append((event, subscription.take())))
     subscription = bus.subscribe()
@@ -76,7 +76,7 @@ def test_taking_waits_for_the_first_event():
     assert taken == [events(1)]
 
 
-def test_closing_the_bus_wakes_who_waits_and_leaves_what_is_there_to_be_taken():
+def test_closing_the_bus_wakes_waiting_subscribers_and_leaves_their_events():
     bus = Bus()
     full, waiting = bus.subscribe(), bus.subscribe()
     publish(bus, 1)
@@ -92,7 +92,7 @@ def test_closing_the_bus_wakes_who_waits_and_leaves_what_is_there_to_be_taken():
     assert full.take(timeout_s=30.0) == []
 
 
-def test_text_that_waits_is_bounded_in_its_size():
+def test_waiting_text_is_bounded_in_size():
     bus = Bus()
     with bus.subscribe() as slow:
         for number in range(40):

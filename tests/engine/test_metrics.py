@@ -1,4 +1,4 @@
-"""What nodes report, as a table and as a picture."""
+"""What nodes report, as a table and as a figure."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_before_the_first_report_the_table_is_empty_and_has_its_columns() -> Non
     assert str(frame["step"].dtype) == "Int64"
 
 
-def test_a_metric_may_be_called_as_a_column_is() -> None:
+def test_a_metric_may_have_the_name_of_a_column() -> None:
     frame = metrics_frame([reported("chief:0", 101.0, 1, time=7.0)], 100.0)
     assert frame.loc[0, ["time", "time_"]].tolist() == [1.0, 7.0]
 
 
-def test_the_picture_has_a_plot_for_each_metric_and_a_timeline() -> None:
+def test_the_figure_has_a_plot_for_each_metric_and_a_timeline() -> None:
     cluster = FakeCluster(nodes=2)
     cluster.alter(timings={"launched": 0.1, "running": 1.0})
     before = plt.get_fignums()

@@ -46,6 +46,10 @@ class ScriptedCluster:
         if not forever:
             self._end("failed" if error else "done")
 
+    @property
+    def _runtime(self) -> ScriptedCluster:
+        return self
+
     def _end(self, state: str) -> None:
         self._state = state
         self._over.set()

@@ -13,6 +13,7 @@ import pytest
 
 from tests.jupyter.scripted import ScriptedCluster
 from tests.support.quick import QUICK_ENV
+from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.launchers.local import LocalLauncher
 from tfos_lab.errors import ClusterInterrupted, ConfigError, FeedError, LaunchFailed, NodeFailed, NotEnoughSlots
 from tfos_lab.jupyter.display.text import TextDisplay
@@ -294,8 +295,11 @@ def test_an_interrupt_in_any_phase_ends_the_cell_and_leaves_nothing(
     reached = threading.Event()
     interrupt_when(reached)
     if phase == "launching":
-        # The launch does not continue before the interrupt has reached the cell.
-        forks.then = lambda: (reached.set(), until(lambda: magics.user_ns["cluster"].attempt.launcher._cancelled))
+        # The launch goes no further before the cell has taken note.
+        forks.then = lambda: (
+            reached.set(),
+            until(lambda: runtime_of(magics.user_ns["cluster"]).generation.launcher._cancelled),
+        )
     else:
         forks.then = lambda: watch_for(magics.user_ns["cluster"], phase, reached)
     with pytest.raises(ClusterInterrupted, match="interrupted: the nodes of 'cluster' are stopped"):

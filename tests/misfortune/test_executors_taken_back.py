@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.misfortune.conftest import PATIENCE_S, failure_of
-from tests.support.clusters import running_clusters
+from tests.support.clusters import running_clusters, runtime_of
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.processes import command_line
 
@@ -73,7 +73,7 @@ def wait_until(predicate):
 def lives_on(cluster):
     """Whether all nodes are there when executors that look idle are not."""
     return (
-        not cluster.attempt.server.over.wait(3.0 * IDLE_S)
+        not runtime_of(cluster).generation.server.over.wait(3.0 * IDLE_S)
         and [node.state for node in cluster.nodes] == ["running"] * 3
         and {node.executor for node in cluster.nodes} <= executors()
     )

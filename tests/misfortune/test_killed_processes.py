@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.misfortune.conftest import Family, environment_of_a_kernel, failure_of, gone, wait_forever
+from tests.support.clusters import runtime_of
 
 
 @pytest.mark.leaves_nothing
@@ -74,7 +75,7 @@ def test_who_does_not_hear_sigterm_is_killed(run):
         threading.Event().wait()
 
     cluster = run(deaf)
-    with cluster.bus.subscribe() as events:
+    with runtime_of(cluster).bus.subscribe() as events:
         while not all(node.step for node in cluster.nodes):
             events.take(timeout_s=0.2)
     family = Family.of(cluster)

@@ -115,6 +115,7 @@ import json, sys, threading, tfos_lab
 from pathlib import Path
 from tests.support.quick import QUICK_ENV
 from tests.support.spark import spark_session
+from tfos_lab.engine.cluster import runtime_of
 
 def map_fun(args, ctx):
     import signal, threading
@@ -124,8 +125,8 @@ def map_fun(args, ctx):
 with spark_session(sys.argv[1], Path(sys.argv[2])) as spark:
     slotless, seated = [tfos_lab.run(map_fun, cluster_size=2, spark=spark, env=QUICK_ENV) for _ in range(2)]
     # What a feed does where no slot is free.
-    slotless.attempt.launcher._plan.free_slots()
-    slotless.attempt.launcher._thread.join()
+    runtime_of(slotless).generation.launcher._plan.free_slots()
+    runtime_of(slotless).generation.launcher._thread.join()
     clusters = [[cluster.id, [node.pid for node in cluster.nodes]] for cluster in (slotless, seated)]
     print(json.dumps(clusters), flush=True)
     threading.Event().wait()

@@ -34,13 +34,7 @@ def far(monkeypatch):
 
 
 def make_far(monkeypatch):
-    from tfos_lab.engine.files.output import _leave_probe
-
-    def leave_elsewhere(folder):
-        _leave_probe(folder).unlink()
-        return folder / "no-such-file"
-
-    monkeypatch.setattr("tfos_lab.engine.files.output._leave_probe", leave_elsewhere)
+    monkeypatch.setattr("tfos_lab.engine.run_dir.RunDir.make_probe", lambda run_dir: run_dir.path / "no-such-file")
 
 
 def checkpoint_and(args, ctx):
@@ -119,8 +113,8 @@ def test_what_an_agent_had_brought_before_it_was_killed_is_here(run, far, tmp_pa
     assert failure_of(cluster).kind == "Lost"
     cluster.stop()
     assert content(cluster.run_dir / "output") == CHECKPOINT
-    [note] = [note for note in cluster.view().notes if "was gone before" in note]
-    assert note.startswith("chief:0 was gone before it said that all of its output had come: what is missing ")
+    [note] = [note for note in cluster.view().notes if "was lost before" in note]
+    assert note.startswith("chief:0 was lost before all of its output had been copied here: what is missing ")
 
 
 def test_an_agent_that_is_asked_to_leave_brings_its_output_first(run, far, tmp_path):
@@ -134,7 +128,7 @@ def test_an_agent_that_is_asked_to_leave_brings_its_output_first(run, far, tmp_p
     assert content(cluster.run_dir / "output") == CHECKPOINT
     assert family.all_gone()
     assert not list((scratch_root() / "output").glob(f"{cluster.id}*"))
-    assert not [note for note in cluster.view().notes if "was gone before" in note]
+    assert not [note for note in cluster.view().notes if "was lost before" in note]
 
 
 def write_much(args, ctx):
@@ -162,18 +156,18 @@ def test_large_output_comes_whole_with_its_progress(run, far):
     assert {event.node for event in coming} == {"chief:0"}
     assert max(event.size_bytes for event in coming) == coming[-1].total_bytes == sum(sizes.values())
     assert (last.complete, last.files, last.size_bytes) == (True, 3, sum(sizes.values()))
-    assert [path.name for path in output.parent.iterdir()] == ["output"]
+    assert sorted(path.name for path in output.parent.iterdir()) == ["output", "run.json"]
 
 
 def test_what_is_more_than_the_limit_stays_and_the_cell_says_where(run, far):
     cluster = run(write_much, {"large": 3000, "small": 500}, output_limit_bytes=1000)
     hashes = cluster.wait(timeout_s=120)["chief:0"]
     assert sorted(content(cluster.run_dir / "output")) == ["small"]
-    [note] = [note for note in cluster.view().notes if "did not come here" in note]
+    [note] = [note for note in cluster.view().notes if "not copied here" in note]
     told, _, folder = note.rpartition(" in ")
     assert told == (
-        "output of chief:0: 1 file of 3,000 bytes did not come here (with them it would be more than "
-        f"output_limit_bytes=1,000); it is on {cluster.nodes[0].host}"
+        "output of chief:0: 1 file of 3,000 bytes was not copied here ("
+        f"output_limit_bytes=1,000 is reached); it is on {cluster.nodes[0].host}"
     )
     assert hash_of(Path(folder, "large")) == hashes["large"]
     for path in Path(folder).iterdir():
@@ -190,7 +184,7 @@ def test_a_second_stop_does_not_wait_for_files(run, far, monkeypatch, tmp_path):
         return []
 
     monkeypatch.setattr("tfos_lab.engine.files.receiver.FileReceiver.take", keep_nothing)
-    monkeypatch.setattr("tfos_lab.engine.lifecycle.STOP_EXTRA_S", 1.0)
+    monkeypatch.setattr("tfos_lab.engine.generations.STOP_EXTRA_S", 1.0)
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     until(lambda: output_of(cluster, "far").joinpath("ready").exists())
     first = threading.Thread(target=cluster.stop)

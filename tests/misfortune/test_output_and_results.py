@@ -11,6 +11,7 @@ import time
 import psutil
 import pytest
 
+from tests.support.clusters import runtime_of
 from tfos_lab.engine.state.events import LogText
 from tfos_lab.errors import PayloadError
 
@@ -92,7 +93,7 @@ def test_a_disk_that_is_full_under_the_logs_stops_nobody(run, tmp_path):
 
     cluster = run(speak, tmp_path / "go")
     (cluster.run_dir / "worker-0.log").symlink_to("/dev/full")
-    with cluster.bus.subscribe() as listener:
+    with runtime_of(cluster).bus.subscribe() as listener:
         (tmp_path / "go").touch()
         assert set(cluster.wait(timeout_s=60).values()) == {"done"}
         said = [event for event in listener.take() if isinstance(event, LogText)]
@@ -130,7 +131,7 @@ def test_random_bytes_arrive_whole_and_harm_nobody(run):
 
 def test_a_slow_listener_loses_events_and_learns_how_many_while_files_are_whole(run):
     cluster = run(lambda args, ctx: [print("line", number, flush=True) for number in range(5000)] and None)
-    with cluster.bus.subscribe(capacity=5) as slow:
+    with runtime_of(cluster).bus.subscribe(capacity=5) as slow:
         cluster.wait(timeout_s=60)
         assert len(slow.take()) <= 5
         assert slow.take_dropped() > 0

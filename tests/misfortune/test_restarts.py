@@ -1,4 +1,4 @@
-"""A lost node, with `restarts`: all nodes start again, are fed again, and the user's call never knew."""
+"""A lost node, with `restarts`: all nodes start again and are fed again, and the user's call does not notice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.misfortune.conftest import PATIENCE_S, Family, wait_forever
+from tests.support.clusters import runtime_of
 from tests.support.unix_http import fetch_until, write_events
 from tfos_lab.errors import ClusterEnded, NodeFailed
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.leaves_nothing
 
 
 def fail_once(args, ctx):
-    """Be killed in the first generation, once the first rows have come."""
+    """Kill itself in the first generation, once it has read the first rows."""
     import os
     import signal
 
@@ -44,7 +45,7 @@ def test_nodes_that_were_killed_start_again_and_are_fed_again(run):
 
 
 def wait_for_a_kill(args, ctx):
-    """Go on only in another generation."""
+    """Return only in a later generation."""
     import threading
 
     if ctx.restart == 0:
@@ -83,7 +84,7 @@ def learn(args, ctx):
 
 
 @pytest.mark.tensorflow
-def test_keras_goes_on_after_the_last_whole_epoch_and_all_nodes_agree_on_it(run):
+def test_keras_continues_after_the_last_complete_epoch_on_all_nodes(run):
     results = run(learn, restarts=1, env={}).wait(timeout_s=200)
     (epochs, weights), (others_epochs, others_weights) = results.values()
     assert epochs == others_epochs == [2, 3]
@@ -91,7 +92,7 @@ def test_keras_goes_on_after_the_last_whole_epoch_and_all_nodes_agree_on_it(run)
         assert one.tolist() == other.tolist()
 
 
-def test_when_no_restart_is_left_the_cluster_fails_as_ever(run):
+def test_when_no_restart_is_left_the_cluster_fails_as_usual(run):
     def die(args, ctx):
         import os
 
@@ -102,7 +103,7 @@ def test_when_no_restart_is_left_the_cluster_fails_as_ever(run):
     assert caught.value.kind == "Exited"
 
 
-def test_what_is_stopped_does_not_start_again(run):
+def test_a_stopped_cluster_does_not_restart(run):
     cluster = run(wait_forever, restarts=5)
     family = Family.of(cluster)
     family.children[0].kill()
@@ -114,7 +115,7 @@ def test_what_is_stopped_does_not_start_again(run):
 
 
 def write_scalars(args, ctx):
-    """Write event files as two loops would that know nothing of one another."""
+    """Write event files as two training loops would that know nothing of each other."""
     import threading
 
     if ctx.is_chief:
@@ -124,9 +125,9 @@ def write_scalars(args, ctx):
 
 
 @pytest.mark.parametrize("lost", ["children", "agents"])
-def test_event_files_of_all_generations_come_home_and_are_told_apart(run, tmp_path, monkeypatch, lost):
+def test_event_files_of_all_generations_are_copied_here_and_kept_apart(run, tmp_path, monkeypatch, lost):
     far = tmp_path / "far"
-    # The nodes are on this machine, which is told that it is another one.
+    # The nodes are on this machine; pretend that it does not see their folder.
     monkeypatch.setattr("tfos_lab.engine.tensorboard.event_files._sees", lambda _path: False)
     cluster = run(write_scalars, write_events, restarts=1, tensorboard=True, log_dir=str(far))
     until(lambda: list(far.rglob("*tfevents*")))
@@ -135,7 +136,7 @@ def test_event_files_of_all_generations_come_home_and_are_told_apart(run, tmp_pa
     cluster.stop()
     far.rename(tmp_path / "gone")
     try:
-        unix_server = cluster.publisher.tensorboard_socket
+        unix_server = runtime_of(cluster).publisher.tensorboard_socket
         fetch_until(unix_server, "/data/plugin/scalars/tags", b"chief-0-restart-1")
         shown = {}
         for generation in ("chief-0", "chief-0-restart-1"):
@@ -143,7 +144,7 @@ def test_event_files_of_all_generations_come_home_and_are_told_apart(run, tmp_pa
             shown[generation] = [(step, value) for _, step, value in json.loads(points)]
         assert shown == {"chief-0": [(0, 3.0), (1, 2.0), (2, 1.0)], "chief-0-restart-1": [(0, 0.5), (1, 0.25)]}
     finally:
-        cluster.publisher.close()
+        runtime_of(cluster).publisher.close()
 
 
 def until(condition):

@@ -1,4 +1,4 @@
-"""A cluster that is only acted: it publishes what a real one would, so that displays can be tried without Spark.
+"""A cluster that only pretends: it publishes what a real one would, so that displays can be tested without Spark.
 
     cluster = FakeCluster(scenario="train")
     cluster.start()
@@ -44,7 +44,7 @@ TRACEBACK = """\x1b[31mTraceback (most recent call last):\x1b[0m
 
 
 class FakeCluster:
-    """Acts a scenario in a thread of its own; ``speed=2`` acts twice as fast."""
+    """Plays a scenario on a thread of its own; ``speed=2`` plays it twice as fast."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class FakeCluster:
         self.id = f"fake-{next(_ids)}-{time.time_ns() % 1_000_000}"
         self.name = name
         self.history = History(time.time())
-        self.bus = Bus(self.history.note)
+        self.bus = Bus(self.history.record)
         self.run_dir = Path(run_dir or tempfile.mkdtemp(prefix="tfos-fake-"))
         self.stops = 0
         self.lines_written = 0
@@ -84,9 +84,9 @@ class FakeCluster:
             timings={},
             nodes=tuple(NodeView(spec.node, spec.job_name, spec.task_index, spec == chief) for spec in node_specs),
         )
-        self._thread = threading.Thread(target=self._act, name=f"fake-cluster-{self.id}", daemon=True)
+        self._thread = threading.Thread(target=self._play, name=f"fake-cluster-{self.id}", daemon=True)
 
-    # What a display uses.
+    # What displays use.
 
     def view(self) -> ClusterView:
         with self._lock:
@@ -116,7 +116,7 @@ class FakeCluster:
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         return self.history.metrics_after(count)
 
-    # What the stage manager uses.
+    # What tests use.
 
     def start(self) -> FakeCluster:
         self._thread.start()
@@ -176,9 +176,9 @@ class FakeCluster:
     def nodes(self) -> list[str]:
         return [node.node for node in self._view.nodes]
 
-    # The acts.
+    # The scenarios.
 
-    def _act(self) -> None:
+    def _play(self) -> None:
         try:
             self._reserve()
             {"train": self._train, "fail": self._train, "flood": self._flood, "forever": self._train}[self._scenario]()
@@ -253,7 +253,7 @@ class FakeCluster:
             self._feed(step, now)
 
     def _feed(self, step: int, now_s: float) -> None:
-        """Half of the steps long, rows come; each node reads its share twice."""
+        """Feed rows during the first half of the steps; each node reads its share twice."""
         count = self._steps // 2 or 1
         fed = min(step, count)
         at_s = now_s - self._view.started_s
@@ -302,4 +302,4 @@ class FakeCluster:
 
 
 class _Stopped(Exception):
-    """The cluster was told to stop."""
+    """The cluster was asked to stop."""

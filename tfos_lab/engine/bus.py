@@ -1,7 +1,7 @@
-"""A bounded publish-subscribe bus between the engine and whoever looks on.
+"""A bounded publish-subscribe bus between the engine and its observers.
 
-The engine publishes, listeners take at their own pace. A slow listener loses its oldest events, never the sender's
-time, and is told how many it lost.
+The engine publishes without waiting; each subscriber takes events as fast as it can. A slow one loses its oldest
+events, and can ask how many it has lost.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Self
 
 from tfos_lab.engine.state.events import Event, LogText
 
-# Text that waits for one listener; a node can print faster than anyone can look.
+# Log text that waits for one subscriber; a node can print faster than a notebook can show it.
 MAX_CHARS = 16_000_000
 
 
 class Subscription:
-    """One listener's queue of events, bounded in their number and in their text."""
+    """One subscriber's queue of events, bounded in their number and in their text."""
 
     def __init__(self, bus: Bus, capacity: int) -> None:
         self._bus = bus
@@ -30,7 +30,7 @@ class Subscription:
         self._closed = False
 
     def offer(self, event: Event) -> None:
-        """Take an event in, at the cost of the oldest one where the queue is full; for the bus."""
+        """Append an event, and drop the oldest ones if the queue is full; for the bus."""
         with self._ready:
             size = _chars_of(event)
             while self._events and (len(self._events) >= self._capacity or self._chars + size > MAX_CHARS):
@@ -61,11 +61,11 @@ class Subscription:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come; what waits can still be taken."""
+        """Whether no more events will come; waiting ones can still be taken."""
         return self._closed
 
     def close(self) -> None:
-        """Stop listening; may be called twice."""
+        """Unsubscribe; may be called twice."""
         self._bus.forget(self)
         with self._ready:
             self._closed = True
@@ -83,7 +83,13 @@ def _chars_of(event: Event) -> int:
 
 
 class Bus:
-    """Hands each event to every subscription, in the order of publishing; ``tap`` sees each one first, at once."""
+    """Hands each event to every subscription, in the order of publishing.
+
+    Parameters
+    ----------
+    tap : callable, optional
+        Called with each event first, by the thread that publishes it.
+    """
 
     def __init__(self, tap: Callable[[Event], None] | None = None) -> None:
         self._tap = tap
@@ -98,7 +104,7 @@ class Bus:
         return subscription
 
     def publish(self, event: Event) -> None:
-        """Offer ``event`` to every listener; never blocks."""
+        """Offer ``event`` to every subscription; never blocks."""
         if self._tap is not None:
             self._tap(event)
         with self._lock:
@@ -106,14 +112,14 @@ class Bus:
                 subscription.offer(event)
 
     def close(self) -> None:
-        """End all subscriptions; what they hold can still be taken."""
+        """End all subscriptions; waiting events can still be taken."""
         with self._lock:
             subscriptions = list(self._subscriptions)
         for subscription in subscriptions:
             subscription.close()
 
     def forget(self, subscription: Subscription) -> None:
-        """Offer nothing more to ``subscription``."""
+        """Remove a subscription."""
         with self._lock:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)

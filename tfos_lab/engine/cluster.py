@@ -1,22 +1,19 @@
-"""A cluster, as its user holds it: wait for it, feed it, read what it says, stop it."""
+"""A cluster as its user holds it: feed it, wait for it, read what it reports, stop it.
+
+`Cluster` has what users need and nothing else; the work is done by `tfos_lab.engine.runtime.ClusterRuntime`.
+"""
 
 from __future__ import annotations
 
-import threading
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.feed.feeding import Feeding
-from tfos_lab.engine.lifecycle import LAST_ERRORS_S, Lifecycle
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
-from tfos_lab.engine.models import home_model, load_home_model
+from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.results import Results
-from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported
-from tfos_lab.engine.state.readers import NOTHING_READ
-from tfos_lab.errors import ClusterEnded, FeedError, WaitTimeout
+from tfos_lab.engine.runtime import ClusterRuntime
+from tfos_lab.engine.state.events import ClusterView, Event, NodeView
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,154 +21,134 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
-    from tfos_lab.engine.discovery.publisher import Publisher
-    from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.feed.stream import StreamFeed
-    from tfos_lab.engine.generation_maker import GenerationMaker
 
 
-class Cluster(Lifecycle):
+class Cluster:
     """All nodes of one run. Made by `tfos_lab.run`; usable with ``with``, which stops it at the end.
 
     Safe to use from any thread.
-
-    Attributes
-    ----------
-    id, name : str
-        Unique identifier; the label that the user gave.
-    run_dir : pathlib.Path
-        Folder on this machine that holds the nodes' whole logs, and in ``output`` what they have written to
-        ``ctx.output_dir``.
-    bus : Bus
-        What happens, as it happens.
-    publisher : Presence or None
-        How it is seen from outside this process.
     """
 
-    def __init__(self, maker: GenerationMaker, *, run_dir: Path, called_s: float) -> None:
-        self.publisher: Publisher | None = None
-        super().__init__(
-            maker.config, run_dir=run_dir, called_s=called_s, spark=maker.spark, make_generation=maker.make
-        )
-        self._feeding = Feeding(self)
-        self._results = Results(self._outcomes)
-        self._inference: Inference | None = None
-        self._first_inference = threading.Lock()
+    def __init__(self, runtime: ClusterRuntime) -> None:
+        self._runtime = runtime
 
     def __repr__(self) -> str:
         view = self.view()
         up = sum(node.state.is_up for node in view.nodes)
         return f"<Cluster {self.name!r}: {view.state}, {up}/{len(view.nodes)} nodes, {view.launcher}>"
 
-    # ---- what it is doing -------------------------------------------------------------------------------------------
+    # ---- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Unique identifier: the name of `run_dir`."""
+        return self._runtime.id
+
+    @property
+    def name(self) -> str:
+        """The label that the user gave."""
+        return self._runtime.name
+
+    @property
+    def run_dir(self) -> Path:
+        """Folder on this machine with the nodes' whole logs, a record of the run, and their output.
+
+        ``output`` holds what the nodes wrote to ``ctx.output_dir``, ``run.json`` the run's options, versions, metrics
+        and outcome.
+        """
+        return self._runtime.run_dir
+
+    @property
+    def state(self) -> RunState:
+        """The state of the cluster as a whole; see `ClusterView`."""
+        return self._runtime.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether the cluster has ended, well or badly."""
+        return self._runtime.ended
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The nodes, in launch order: ps, chief, evaluator, workers."""
+        return self._runtime.nodes
 
     def view(self) -> ClusterView:
         """Return all that can be seen of the cluster now, as one value."""
-        tensorboard = self.publisher.tensorboard_status if self.publisher is not None else None
-        return replace(super().view(), tensorboard=tensorboard)
+        return self._runtime.view()
 
-    # ---- what it has done -------------------------------------------------------------------------------------------
+    # ---- what it reports --------------------------------------------------------------------------------------------
 
     @property
     def results(self) -> Results:
         """What nodes have returned so far: ``results["worker:0"]``."""
-        return self._results
+        return self._runtime.results
 
     @property
     def timings(self) -> dict[str, float]:
         """Seconds from the call to the end of each phase: launched, reserved, released, running, done."""
-        return dict(self.history.timings)
+        return dict(self._runtime.history.timings)
 
     @property
     def metrics(self) -> pd.DataFrame:
         """What nodes have reported so far, as a table.
 
         Columns: ``time`` (float64, seconds since the call), ``node`` (string), ``step`` (Int64, may be missing), and
-        one float64 column for each metric, NaN where a report did not hold it. Rows are in the order of arrival.
+        one float64 column for each metric, NaN where a report lacks it. Rows are in the order of arrival.
         """
-        return metrics_frame(self.history.metrics, self.called_s)
+        return metrics_frame(self._runtime.history.metrics, self.view().started_s)
 
     def plot(self) -> matplotlib.figure.Figure:
-        """Draw the metrics, one line for each node, and where the seconds went; returns matplotlib's Figure."""
-        return draw_cluster(self.view(), self.history.metrics)
-
-    def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
-        """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
-        return self.history.metrics_after(count)
+        """Draw the metrics, one line for each node, and a timeline of the phases."""
+        return draw_cluster(self.view(), self._runtime.history.metrics)
 
     @property
     def events(self) -> list[Event]:
-        """What has happened, oldest first; log text is in `logs`."""
-        return self.history.events
+        """What has happened, oldest first; for log text, see `logs`."""
+        return self._runtime.history.events
 
     @property
     def tensorboard_url(self) -> str | None:
         """Where a browser shows TensorBoard, also when the cluster has ended; None without ``tensorboard=True``.
 
-        In a notebook it is an address of its Jupyter server, under the user's login. Where no Jupyter server with our
-        extension shows it (a script, IPython in a terminal, papermill), it is a link for browsers on this machine, good
-        for as long as this process lives: a port on 127.0.0.1, opened when it is first asked for, that answers nobody
-        who does not know the link. It has been tried when it is returned, which may take some seconds.
+        In a notebook it is an address of its Jupyter server, behind the user's login. Where no Jupyter server with our
+        extension shows it (a script, IPython in a terminal, papermill), it is a link for browsers on this machine. The
+        link works as long as this process lives: a port on 127.0.0.1, opened when the link is first asked for, that
+        answers only to this link. It has been tried when it is returned, which may take some seconds.
         """
-        return self.publisher.tensorboard_url if self.publisher is not None else None
-
-    def record_event(self, event: Event) -> None:
-        """Hear each event first; for the bus."""
-        super().record_event(event)
-        if self.publisher is not None:
-            self.publisher.note(event)
-
-    def _outcomes(self) -> dict[str, Any]:
-        generation = self.generation
-        with generation.server.lock:
-            return generation.cluster_state.outcomes
+        publisher = self._runtime.publisher
+        return publisher.tensorboard_url if publisher is not None else None
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
-        """Return what a node wrote, or all nodes with their names before each line.
+        """Return what a node has written, or all nodes, with their names before each line.
 
         Parameters
         ----------
         node : str, optional
             Such as ``"worker:0"``; all nodes by default.
         tail : int, optional
-            Only the last so many lines of each node, without some of TensorFlow's and Keras' that mislead here.
+            Only the last so many lines of each node, without some misleading lines of TensorFlow and Keras.
 
         Raises
         ------
         KeyError
             If there is no such node.
         """
-        names = [view.node for view in self.nodes]
-        if node is not None:
-            self.log_path(node)
-            return self.log_writer.read(node, tail)
-        return "\n".join(f"[{name}] {line}" for name in names for line in self.log_writer.read(name, tail).splitlines())
-
-    def log_path(self, node: str) -> Path:
-        """Return the file that holds the whole log of ``node``; it comes with the node's first words.
-
-        Raises
-        ------
-        KeyError
-            If there is no such node.
-        """
-        names = [view.node for view in self.nodes]
-        if node not in names:
-            raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
-        return self.log_writer.path(node)
+        return self._runtime.logs(node, tail)
 
     # ---- the model --------------------------------------------------------------------------------------------------
 
     @property
     def model_path(self) -> Path:
-        """The model that ``ctx.save_model`` saved on the chief, as `tfos_lab.predict` takes it: a file of this machine.
+        """The model that ``ctx.save_model`` saved on the chief, a path on this machine for `tfos_lab.predict`.
 
         Raises
         ------
         NoModel
             While the run goes on, and where nothing was saved.
         """
-        return home_model(self.output.home, name=self.name, state=self.state)
+        return find_run_model(self._runtime.files.output, name=self.name, state=self.state)
 
     def model(
         self,
@@ -180,12 +157,12 @@ class Cluster(Lifecycle):
         compile: bool = True,  # noqa: A002 - Keras' own name
         safe_mode: bool = True,
     ) -> Any:
-        """Load the model that ``ctx.save_model`` saved on the chief; TensorFlow is imported into this kernel for that.
+        """Load the model that ``ctx.save_model`` saved on the chief; this imports TensorFlow into the kernel.
 
         Parameters
         ----------
         custom_objects : mapping of str to object, optional
-            Classes and functions that the model was made with, where Keras does not know them.
+            Classes and functions that the model was made with and Keras does not know.
         compile : bool
             Also restore optimizer, loss and metrics.
         safe_mode : bool
@@ -206,17 +183,21 @@ class Cluster(Lifecycle):
         >>> model = cluster.model()  # doctest: +SKIP
         >>> model.predict(images)  # doctest: +SKIP
         """
-        return load_home_model(self.model_path, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
+        return load_run_model(self.model_path, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
 
-    # ---- life -------------------------------------------------------------------------------------------------------
+    # ---- wait and stop ----------------------------------------------------------------------------------------------
 
-    def launch(self) -> None:
-        """Bring the nodes to life; returns when all are on their way, or the cluster has been stopped meanwhile."""
-        super().launch()
-        if self.config.restarts:
-            from tfos_lab.engine.restarts import Restarter
+    def wait_until_running(self, timeout_s: float | None = None) -> None:
+        """Wait until all nodes run.
 
-            Restarter(self, self._feeding).start()
+        Raises
+        ------
+        ReservationTimeout
+            If nodes are missing after ``timeout_s`` (``reservation_timeout_s`` by default); the cluster is stopped.
+        NodeFailed
+            If a node failed before.
+        """
+        self._runtime.wait_until_running(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> Results:
         """Wait until all training nodes have returned, and return what they returned.
@@ -237,29 +218,18 @@ class Cluster(Lifecycle):
         FeedError
             If the functions have returned, and none has read any of the rows that were fed.
         """
-        self.end_feed()
-        try:
-            if not self.ended:
-                self.generation.launcher.run_here()
-        except BaseException:
-            self.generation.server.over.wait(LAST_ERRORS_S)  # so that the cluster's state tells of it, too
-            raise
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self.wait_a_step():
-            if deadline is not None and time.monotonic() > deadline:
-                running = [view.node for view in self.nodes if not view.state.ended]
-                raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
-        self._feeding.settle()
-        if self.state is RunState.FAILED:
-            self.raise_failure()
-        if self.state is RunState.STOPPED:
-            raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
-        if self.generation.feed_state.nothing_read:
-            raise FeedError(reason=NOTHING_READ)
-        return self._results
+        return self._runtime.wait(timeout_s)
+
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """Stop all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread.
+
+        Waits while nodes on other hosts send what they have written to ``ctx.output_dir``; a second call with
+        ``grace_s=0`` does not.
+        """
+        self._runtime.stop(grace_s=grace_s)
 
     def shutdown(self, timeout_s: float | None = None) -> None:
-        """Let the nodes work to their end, wait for it, and give everything back; may be called twice.
+        """Wait until the nodes have finished their work, then stop the cluster; may be called twice.
 
         Raises
         ------
@@ -293,28 +263,30 @@ class Cluster(Lifecycle):
     ) -> StreamFeed | None:
         """Feed a DataFrame (or RDD) to the nodes that train; returns when all rows have been stored with them.
 
-        Beside parameter servers, it waits for each node to ask for rows, or to serve: with ParameterServerStrategy the
-        chief reads all of them, and where each worker trains by itself, they are shared out.
+        In a cluster with parameter servers, it first waits until each node has asked for rows or has begun to serve:
+        with ParameterServerStrategy the chief reads all rows, and where each worker trains by itself, the workers share
+        them.
 
         Parameters
         ----------
         data : pyspark.sql.DataFrame or pyspark.RDD
-            The rows. Each one reaches exactly one node, exactly once per epoch. Of a streaming DataFrame, all rows make
-            one epoch, which goes on until the stream or the cluster is stopped.
+            The rows. Each one reaches exactly one node, exactly once per epoch. All rows of a streaming DataFrame make
+            one epoch, which lasts until the stream or the cluster is stopped.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
         columns : list of str, optional
             Which columns; all by default.
         remainder : {"exact", "pad", "drop"}
-            What happens at the end of an epoch; see ``ctx.dataset``. Of a stream, at the end of each micro-batch.
+            What happens at the end of an epoch; see ``ctx.dataset``. For a stream, at the end of each micro-batch.
         timeout_s : float
-            Seconds in which Spark ends no task, and nodes neither get nor take a row, after which the feed fails.
+            The feed fails after so many seconds in which Spark ends no task, and nodes neither get nor take a row.
         spool_bytes : int, optional
             How much disk the rows may take on each node; most of what is free by default. Rows that are read once wait
             for room; rows that are read again, or shuffled, have to fit.
         checkpoint : str, optional
-            Folder in which Spark keeps how far a stream has been read: another cluster that is given it goes on there,
-            also when this kernel was killed. The micro-batch that was under way then is read again, from its first row.
+            Folder in which Spark records how far it has read a stream. Another cluster that is given this folder
+            continues from there, also after this kernel was killed; the micro-batch that was under way is then read
+            again, from its first row.
 
         Returns
         -------
@@ -324,7 +296,7 @@ class Cluster(Lifecycle):
         Raises
         ------
         ConfigError
-            For columns that are not there or cannot become tensors, and options that do not fit.
+            For columns that do not exist or cannot become tensors, and options that do not fit.
         FeedError
             If the rows cannot be fed; the cause is named, and the nodes are stopped.
         NodeFailed
@@ -333,8 +305,9 @@ class Cluster(Lifecycle):
         from tfos_lab.engine.feed.request import FeedRequest, checked_frame
         from tfos_lab.engine.feed.stream import feed_stream
 
+        runtime, feeding = self._runtime, self._runtime.feeding
         frame = checked_frame(
-            self,
+            runtime,
             data,
             epochs=epochs,
             columns=columns,
@@ -342,17 +315,17 @@ class Cluster(Lifecycle):
             timeout_s=timeout_s,
             spool_bytes=spool_bytes,
         )
+        source = feeding.next_source()
         if frame.isStreaming:
-            folder = checkpoint or (self.run_dir / f"checkpoint-{len(self._feeding.streams)}").as_uri()
-            request = FeedRequest(frame, 1, remainder, timeout_s, stream=True, source=self._feeding.next_source())
-            stream: StreamFeed = feed_stream(self, self._feeding, request, checkpoint=folder)
+            folder = checkpoint or runtime.files.checkpoint(len(feeding.streams))
+            request = FeedRequest(frame, 1, remainder, timeout_s, stream=True, source=source)
+            stream: StreamFeed = feed_stream(runtime, feeding, request, checkpoint=folder)
             return stream
-        source = self._feeding.next_source()
-        self._feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, source=source))
+        feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, source=source))
         return None
 
     def inference(self, data: Any, columns: list[str] | None = None, *, schema: Any = None) -> Any:
-        """Have the nodes answer for the rows of a DataFrame: their functions read them and put results.
+        """Have the nodes compute results for the rows of a DataFrame.
 
         The function loops over ``ctx.dataset(batch_size)`` and calls ``ctx.put_results`` once per batch. Several
         inferences may follow one another; the loops end with `wait` or `shutdown`.
@@ -362,7 +335,7 @@ class Cluster(Lifecycle):
         data : pyspark.sql.DataFrame or pyspark.RDD
             The rows; also a streaming DataFrame.
         columns : list of str, optional
-            Which of them the nodes see; all by default.
+            Which columns the nodes see; all by default.
         schema : str or pyspark.sql.types.StructType, optional
             Names and types of the results, such as ``"prediction float"``. Without it, one row is sent to find out.
 
@@ -376,19 +349,15 @@ class Cluster(Lifecycle):
         Raises
         ------
         ConfigError
-            For columns that are not there or cannot become tensors, and where results cannot be found out.
+            For columns that do not exist or cannot become tensors, and where results cannot be found out.
         FeedError
-            If the row that is sent to find out is not answered.
+            If there is no answer to the row that is sent to find out.
         ClusterEnded, NodeFailed
-            If the nodes do not live.
+            If the nodes do not run any more.
         """
-        from tfos_lab.engine.feed.inference import Inference
+        return self._runtime.inference.of(data, columns, schema)
 
-        with self._first_inference:
-            if self._inference is None:
-                self._inference = Inference(self, self._feeding)
-        return self._inference.of(data, columns, schema)
 
-    def end_feed(self) -> None:
-        """Tell the nodes that no further rows will come; what was fed can be read to its end."""
-        self._feeding.end()
+def runtime_of(cluster: Cluster) -> ClusterRuntime:
+    """Return what runs a cluster: for the notebook's displays, and for tests."""
+    return cluster._runtime  # noqa: SLF001 - users do not see it, the rest of the package may

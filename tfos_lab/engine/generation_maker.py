@@ -1,27 +1,80 @@
-"""How a generation is put together: state, server, launcher, and the wires between them."""
+"""Puts a generation together: state, server, launcher, and the connections between them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, chief_of
-from tfos_lab.engine.generation import Generation
-from tfos_lab.engine.launchers.base import LaunchPlan, make_launcher
+from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.files.output import OutputReceiver, saving_note
+from tfos_lab.engine.generation import Generation, NodeControl
+from tfos_lab.engine.history import History
+from tfos_lab.engine.launchers.base import Launcher, LaunchPlan, make_launcher
+from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.server import Server
-from tfos_lab.engine.start_messages import StartMaker, backup_home
+from tfos_lab.engine.start_messages import StartMaker
 from tfos_lab.engine.state.cluster_state import ClusterState
+from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
+from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.transport.link import Listener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tfos_lab.engine.lifecycle import Lifecycle
+
+@dataclass(frozen=True)
+class RunServices:
+    """What all generations of a cluster share: the run's folder, and everything that writes into it or reports on it.
+
+    Attributes
+    ----------
+    run_dir : RunDir
+        The run's folder.
+    history : History
+        What has happened.
+    bus : Bus
+        What happens, as it happens.
+    log_writer, event_files, output
+        What stores the logs, event files and output that nodes send.
+    """
+
+    run_dir: RunDir
+    history: History
+    bus: Bus
+    log_writer: LogWriter
+    event_files: EventFileReceiver
+    output: OutputReceiver
+
+    @classmethod
+    def make(cls, config: ClusterConfig, run_dir: RunDir, *, history: History, bus: Bus) -> RunServices:
+        """Return the services of one run."""
+        return cls(
+            run_dir=run_dir,
+            history=history,
+            bus=bus,
+            log_writer=LogWriter(run_dir, history.add_note),
+            event_files=EventFileReceiver(run_dir.log_dir, run_dir.events, history.add_note),
+            output=OutputReceiver(run_dir, limit_bytes=config.output_limit_bytes, of_all=config.output == "all"),
+        )
+
+    def record_start(self) -> None:
+        """Record that the nodes are being sent their start messages."""
+        self.history.mark_released(time.time())
+
+    def record_saving(self, saving: m.SavesTo, node: NodeView) -> None:
+        """Add a note if the chief saves its model where this machine will not find it."""
+        note = saving_note(saving, node)
+        if note:
+            self.history.add_note(note)
 
 
 @dataclass(frozen=True)
@@ -31,17 +84,21 @@ class GenerationMaker:
     Attributes
     ----------
     config, node_specs
-        What was asked for, and the places that follow from it.
+        What was asked for, and the nodes that follow from it.
     launcher : LauncherTraits
         Who starts the nodes.
     spark : SparkSession or None
         Whose executors to use.
     call : tuple
         The user's function and its ``args``; ``payload`` holds them pickled, for nodes in other processes.
+    called_s : float
+        When the cluster was asked for, in seconds since the epoch.
     hosts : tuple of str
-        Where the driver listens, and by which name the nodes reach it.
+        The interface on which the driver listens, and the host name by which the nodes reach it.
     default_fs : str
-        The file system that paths without a scheme are on; empty without a session.
+        The file system of paths without a scheme; empty without a session.
+    make_listener : callable
+        Opens the driver's socket, given ``hosts``.
     """
 
     config: ClusterConfig
@@ -50,65 +107,67 @@ class GenerationMaker:
     spark: SparkSession | None
     call: tuple[Callable[..., Any], Any]
     payload: bytes
+    called_s: float
     hosts: tuple[str, str]
     default_fs: str
+    make_listener: Callable[[str, str], Listener] = Listener
 
-    def make(self, cluster: Lifecycle, number: int) -> Generation:
-        """Make the ``number``-th generation of ``cluster``, from 0; nothing runs yet."""
+    def make(self, services: RunServices, number: int) -> Generation:
+        """Make the ``number``-th generation of a cluster, from 0; nothing runs yet."""
         cluster_state = ClusterState(
             self.node_specs, grace_s=self.config.grace_s, may_restart=number < self.config.restarts
         )
         trainers = {spec.rank: spec.node for spec in self.node_specs if spec.role.is_fed}
         feed_state = FeedState(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
-
-        def on_executor_end(executor: str) -> None:
-            generation.launcher.on_executor_end(executor)  # the generation is made below, before anybody is heard
-
+        listener = self.make_listener(*self.hosts)
+        has_tensorboard = self.config.tensorboard and not self.launcher.runs_inline
+        tunnel = Tunnel(chief_of(self.node_specs).rank, listener.post) if has_tensorboard else None
         server = Server(
-            cluster_id=cluster.id,
-            listener=Listener(*self.hosts),
+            cluster_id=services.run_dir.id,
+            listener=listener,
             cluster_state=cluster_state,
             feed_state=feed_state,
-            bus=cluster.bus,
-            logs=cluster.log_writer,
-            event_files=cluster.event_files,
-            output=cluster.output,
-            make_start=self._start_maker(cluster, number),
-            on_saving=cluster.on_saving,
-            on_executor_gone=on_executor_end,
+            bus=services.bus,
+            logs=services.log_writer,
+            event_files=services.event_files,
+            output=services.output,
+            tunnel=tunnel,
+            make_start=self._start_maker(services, number),
+            on_saving=services.record_saving,
         )
-        has_tensorboard = self.config.tensorboard and not self.launcher.runs_inline
-        tunnel = Tunnel(chief_of(self.node_specs).rank, server.request) if has_tensorboard else None
-        generation = Generation(number, cluster_state, feed_state, server, tunnel)
-        generation.launcher = make_launcher(self._plan(cluster, generation))
-        return generation
+        control = NodeControl(cluster_state, server)
+        launcher = self._make_launcher(self._plan(services.run_dir, server, control))
+        return Generation(number, cluster_state, feed_state, server, control, launcher, tunnel, caught_up=number == 0)
 
-    def _start_maker(self, cluster: Lifecycle, number: int) -> StartMaker:
+    def _start_maker(self, services: RunServices, number: int) -> StartMaker:
         return StartMaker(
-            cluster.run_dir,
-            cluster.output,
+            services.run_dir,
+            services.output,
             self.config,
             self.node_specs,
             self.payload,
-            called_s=cluster.called_s,
+            called_s=self.called_s,
             restart=number,
             default_fs=self.default_fs,
-            on_start=cluster.record_start,
+            on_start=services.record_start,
         )
 
-    def _plan(self, cluster: Lifecycle, generation: Generation) -> LaunchPlan:
+    def _plan(self, run_dir: RunDir, server: Server, control: NodeControl) -> LaunchPlan:
         return LaunchPlan(
             traits=self.launcher,
-            cluster_id=cluster.id,
+            cluster_id=run_dir.id,
             config=self.config,
             node_specs=self.node_specs,
-            driver=generation.server.address,
-            shared_dir=backup_home(self.config, cluster.run_dir),
-            fail=lambda error, reason: cluster.launch_failed(error, reason, generation),
-            lose=generation.lose,
-            lose_executor=generation.lose_executor,
-            executors=generation.executors,
-            free_slots=generation.free_slots,
+            driver=server.address,
+            shared_dir=run_dir.backup_home if self.config.restarts else "",
+            fail=control.fail_launch,
+            lose=control.lose,
+            lose_executor=control.lose_executor,
+            executors=control.executors,
+            free_slots=control.free_slots,
             spark=self.spark,
             call=self.call,
         )
+
+    def _make_launcher(self, plan: LaunchPlan) -> Launcher:
+        return make_launcher(plan)

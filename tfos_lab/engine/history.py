@@ -1,4 +1,4 @@
-"""What has happened to a cluster so far: events, phases with their seconds, metrics; and a way to wait for more."""
+"""What has happened to a cluster so far: events, phases with their seconds, metrics and notes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ _MAX_METRICS = 200_000
 
 
 class History:
-    """Listens on the bus as its tap; everything else reads."""
+    """Records every event of one cluster's bus; safe to read from any thread.
+
+    Parameters
+    ----------
+    called_s : float
+        When the cluster was asked for, in seconds since the epoch: phases count from there.
+    """
 
     def __init__(self, called_s: float) -> None:
         self._called_s = called_s
@@ -34,14 +40,15 @@ class History:
         self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._metrics: list[MetricsReported] = []
         self._metrics_count = 0
+        self._notes: list[str] = []
         self._last_import_s: float | None = None
         self.timings: dict[str, float] = {}
         self._restarts: list[tuple[float, float | None]] = []
         self._feeds = FeedViews(called_s)
         self.ended_s: float | None = None
 
-    def note(self, event: Event) -> None:
-        """Take an event in; log text is not kept here (the files are whole)."""
+    def record(self, event: Event) -> None:
+        """Record an event. Log text is left out: the log files hold all of it."""
         if isinstance(event, LogText):
             return
         with self._changed:
@@ -92,12 +99,23 @@ class History:
             self._restarts.append((at_s, None))
 
     def mark_released(self, time_s: float) -> None:
-        """All nodes have been released."""
+        """Record that the first node was sent its start message."""
         with self._changed:
             self._mark("released", time_s)
 
     def _mark(self, phase: str, time_s: float) -> None:
         self.timings.setdefault(phase, max(0.0, time_s - self._called_s))
+
+    def add_note(self, text: str) -> None:
+        """Add a sentence that the cell shows beside the table."""
+        with self._changed:
+            self._notes.append(text)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentences that were added, oldest first."""
+        with self._changed:
+            return tuple(self._notes)
 
     @property
     def events(self) -> list[Event]:
@@ -107,7 +125,7 @@ class History:
 
     @property
     def feeds(self) -> tuple[FeedView, ...]:
-        """What has been fed, and answered, so far."""
+        """The calls of `Cluster.train` and `Cluster.inference` so far."""
         with self._changed:
             return self._feeds.views
 
@@ -119,9 +137,15 @@ class History:
 
     @property
     def metrics(self) -> list[MetricsReported]:
-        """All reported metrics, oldest first; of very many, every second one of the older half gives way."""
+        """The reported metrics, oldest first. Above 200,000, every second one of the older half is dropped."""
         with self._changed:
             return list(self._metrics)
+
+    def sample_metrics(self, at_most: int) -> list[MetricsReported]:
+        """Return at most so many of the reported metrics, evenly spread, the newest among them; oldest first."""
+        with self._changed:
+            stride = -(-len(self._metrics) // at_most) or 1
+            return self._metrics[::-stride][::-1]
 
     def metrics_after(self, count: int) -> tuple[list[MetricsReported], int]:
         """Return the metrics that came after the first ``count`` ones, and how many there have been in all."""
@@ -130,6 +154,6 @@ class History:
             return (self._metrics[-new:] if new > 0 else []), self._metrics_count
 
     def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until ``predicate()`` holds after some event; returns whether it does."""
+        """Wait until ``predicate()`` is true after some event; return whether it is."""
         with self._changed:
             return self._changed.wait_for(predicate, timeout_s)

@@ -1,4 +1,4 @@
-"""What nodes have reported, as a pandas table and as a matplotlib picture; both libraries are imported when asked."""
+"""What nodes have reported, as a pandas table and as a matplotlib figure; both libraries are imported when needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLOURS = {
     "feed": "C9", "stream": "C9", "inference": "C6",
 }  # fmt: skip
 _LABELS_IN_A_ROW = 8
-# Said by the steps already.
+# The steps show it already.
 UNPLOTTED = ("epoch",)
 
 
@@ -37,7 +37,7 @@ def metrics_frame(reports: Sequence[MetricsReported], called_s: float) -> pd.Dat
         "step": pd.Series([report.step for report in reports], dtype="Int64"),
     }
     for name in metric_names(reports):
-        # A metric may have the name of one of ours.
+        # A metric may have the name of one of our columns.
         column = f"{name}_" if name in FIRST_COLUMNS else name
         values = [report.metrics.get(name, float("nan")) for report in reports]
         columns[column] = pd.Series(values, dtype="float64")
@@ -45,19 +45,19 @@ def metrics_frame(reports: Sequence[MetricsReported], called_s: float) -> pd.Dat
 
 
 def metric_names(reports: Sequence[MetricsReported]) -> list[str]:
-    """Return the names of all metrics, in the order in which they first came."""
+    """Return the names of all metrics, in the order in which they were first reported."""
     return list(dict.fromkeys(name for report in reports for name in report.metrics))
 
 
 def by_weight(names: Iterable[str]) -> list[str]:
-    """Return names of metrics as people want to read them: the loss first, those of validation last."""
+    """Return names of metrics in the order in which people read them: the loss first, those of validation last."""
     return sorted(names, key=lambda name: (name.startswith("val_"), "loss" not in name))
 
 
 def steps_go_on(steps: Iterable[int | None]) -> bool:
-    """Say whether a line can be drawn over a node's steps: all are known, and none is less than the one before.
+    """Return whether a line can be drawn over a node's steps: all are known, and none is less than the one before.
 
-    They begin anew with a second ``fit``, and go back when nodes start again: then lines are drawn over time.
+    Steps begin anew with a second ``fit``, and go back after a restart: then lines are drawn over time.
     """
     before = -math.inf
     for step in steps:
@@ -78,7 +78,7 @@ def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matpl
     spans = spans_of(view)
     heights = [*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT + _TRACK_HEIGHT * max(span.track for span in spans)]
     figure = plt.figure(figsize=(_PLOT_WIDTH * _COLUMNS_OF_PLOTS, sum(heights)), layout="constrained")
-    # Whoever has asked for it shows it; pyplot would do so a second time at the end of the cell.
+    # The caller shows it; pyplot would show it a second time at the end of the cell.
     plt.close(figure)
     grid = figure.add_gridspec(rows + 1, _COLUMNS_OF_PLOTS, height_ratios=heights)
     for index, name in enumerate(names):
@@ -98,17 +98,17 @@ def _draw_metric(
     by_step = all(steps_go_on([report.step for report in own if report.node == node]) for node in nodes)
     for number, node in enumerate(nodes):
         points = [report for report in own if report.node == node]
-        places = [report.step if by_step else report.time_s - started_s for report in points]
+        positions = [report.step if by_step else report.time_s - started_s for report in points]
         values = [report.metrics[name] for report in points]
         if points:
-            axes.plot(places, values, label=node, color=f"C{number % 10}", linewidth=1.2)
+            axes.plot(positions, values, label=node, color=f"C{number % 10}", linewidth=1.2)
     axes.set_title(name, fontsize="medium", loc="left")
     axes.set_xlabel("step" if by_step else "seconds")
     axes.grid(alpha=0.3)
 
 
 def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
-    """Draw the phases with their names above, as most are too short to hold them, and named tracks for feeds below."""
+    """Draw the phases, with a legend as most are too short to hold their names, and a named track for each feed."""
     for span in spans:
         label = None if span.track else _label(span)
         seconds = span.end_s - span.start_s

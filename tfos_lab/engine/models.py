@@ -1,4 +1,4 @@
-"""The model that a run has brought home: where it is, and how it comes into the kernel."""
+"""The model that a run has saved: finds it in the run's output, and loads it into this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfos_lab.data.model_files import find_model, load_model
 from tfos_lab.errors import NoModel
 
 
-def home_model(output: Path, *, name: str, state: RunState) -> Path:
+def find_run_model(output: Path, *, name: str, state: RunState) -> Path:
     """Return the model in a run's output folder; raises `NoModel` while the run goes on, and if there is none."""
     if not state.ended:
         raise NoModel(reason=f"the cluster '{name}' is {state}: its model is here when it has ended ({name}.wait())")
@@ -24,8 +24,8 @@ def home_model(output: Path, *, name: str, state: RunState) -> Path:
     return path
 
 
-def load_home_model(path: Path, *, custom_objects: Mapping[str, Any] | None, compile: bool, safe_mode: bool) -> Any:  # noqa: A002 - Keras' own name
-    """Load a model into this process; raises `NoModel` where it has no TensorFlow."""
+def load_run_model(path: Path, *, custom_objects: Mapping[str, Any] | None, compile: bool, safe_mode: bool) -> Any:  # noqa: A002 - Keras' own name
+    """Load a model into this process; raises `NoModel` if TensorFlow is missing here."""
     try:
         return load_model(path, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
     except ImportError as error:

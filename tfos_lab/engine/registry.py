@@ -1,21 +1,19 @@
-"""All clusters of this process, so that they can be listed, found by name, and stopped when Python leaves."""
+"""All clusters of this process: to list them, find them by name, and stop them when Python exits."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import threading
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tfos_lab.engine.cluster import Cluster
+from tfos_lab.engine.cluster import Cluster, runtime_of
 
 _lock = threading.Lock()
 _clusters: list[Cluster] = []
 
 
 def register(cluster: Cluster) -> None:
-    """Add a cluster; Python's exit stops it if it still lives."""
+    """Add a cluster; it is stopped when Python exits."""
     with _lock:
         if not _clusters:
             atexit.register(stop_all)
@@ -29,11 +27,7 @@ def clusters() -> list[Cluster]:
 
 
 def stop_all() -> None:
-    """Stop every cluster that still lives, at once, and let none be found any more."""
+    """Stop every cluster at once, and remove what other processes see of them."""
     for cluster in clusters():
         with contextlib.suppress(Exception):  # the next one must still be stopped
-            if not cluster.ended:
-                cluster.stop(grace_s=0.0)
-        with contextlib.suppress(Exception):
-            if cluster.publisher is not None:
-                cluster.publisher.close()
+            runtime_of(cluster).close()

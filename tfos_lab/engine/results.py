@@ -10,9 +10,9 @@ from tfos_lab.values import decode_value
 
 
 class Results(Mapping[str, Any]):
-    """Maps a node (``"worker:0"``) to what its function returned; nodes that returned nothing hold None.
+    """Maps a node (``"worker:0"``) to what its function returned, which may be None.
 
-    Values are decoded when they are first looked at.
+    Values are decoded when they are first used.
     """
 
     def __init__(self, outcomes: Callable[[], dict[str, Outcome]]) -> None:

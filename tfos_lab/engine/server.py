@@ -1,4 +1,4 @@
-"""The cluster's own thread in the kernel: receives messages, asks the state machines, and acts on what they return."""
+"""The driver's thread for one generation: passes messages to the state machines, and acts on what they return."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.state.cluster_state import ClusterState
+from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
@@ -32,9 +33,18 @@ MakeStart = Callable[[int, dict[str, list[str]]], m.Start]
 
 
 class Server:
-    """One thread (``tfos-server-<cluster>``) that owns the listener and lets one message at a time change the state.
+    """One thread (``tfos-server-<cluster>``) that owns the listener and handles one message at a time.
 
     Other threads read the cluster state and the feed state under `lock`, and change them through `request`.
+
+    Attributes
+    ----------
+    address : DriverAddress
+        Where the nodes reach it, and the keys.
+    lock : threading.RLock
+        Held while the state changes.
+    over : threading.Event
+        Set when the generation has ended and nothing more will come.
     """
 
     def __init__(
@@ -48,9 +58,9 @@ class Server:
         logs: LogWriter,
         event_files: EventFileReceiver,
         output: OutputReceiver,
+        tunnel: Tunnel | None,
         make_start: MakeStart,
-        on_saving: Callable[[m.SavesTo], None],
-        on_executor_gone: Callable[[str], None],
+        on_saving: Callable[[m.SavesTo, NodeView], None],
     ) -> None:
         self.address = listener.address
         self.lock = threading.RLock()
@@ -64,43 +74,41 @@ class Server:
         self._output = output
         self._make_start = make_start
         self._on_saving = on_saving
-        self._on_executor_gone = on_executor_gone
-        self._tunnel: Tunnel | None = None
-        self._on_over: Callable[[], None] | None = None
+        self._tunnel = tunnel
         self._identities: dict[int, bytes] = {}
         self._log_sequences: dict[bytes, int] = {}
-        self._thread = threading.Thread(target=self._serve, name=f"tfos-server-{cluster_id}", daemon=True)
+        self._name = f"tfos-server-{cluster_id}"
+        self._thread: threading.Thread | None = None
 
-    def start(self, tunnel: Tunnel | None, on_over: Callable[[], None]) -> None:
-        """Begin to listen: also for the tunnel, if there is one. ``on_over`` is called at the thread's end.
+    def start(self, *, on_executor_gone: Callable[[str], None], on_over: Callable[[], None]) -> None:
+        """Start the thread; may be called twice.
 
-        May be called twice.
+        ``on_executor_gone`` is called with the executor that an agent has seen end, ``on_over`` at the thread's end.
         """
         with self.lock:
-            if self._thread.ident is not None:
-                return
-            self._tunnel = tunnel
-            self._on_over = on_over
-            self._thread.start()
+            if self._thread is None:
+                args = (on_executor_gone, on_over)
+                self._thread = threading.Thread(target=self._serve, args=args, name=self._name, daemon=True)
+                self._thread.start()
 
     def request(self, change: Callable[[float], list[Instruction]]) -> None:
-        """Have ``change(now_s)`` made by the server's thread; what it returns is carried out. Safe from any thread."""
+        """Have the thread call ``change(now_s)`` and carry out what it returns. Safe from any thread."""
         self._listener.post(change)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
-        if threading.current_thread() is not self._thread:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
     # ---- the thread -------------------------------------------------------------------------------------------------
 
-    def _serve(self) -> None:
+    def _serve(self, on_executor_gone: Callable[[str], None], on_over: Callable[[], None]) -> None:
         last_tick_s = 0.0
         try:
             while not self.over.is_set():
                 for item in self._listener.poll(TICK_S):
                     with self.lock:
-                        self._take_safely(item)
+                        self._handle_safely(item, on_executor_gone)
                 now_s = time.time()
                 if now_s - last_tick_s >= TICK_S:
                     last_tick_s = now_s
@@ -112,19 +120,18 @@ class Server:
                 self._tunnel.close()
             self._logs.close()
             self._listener.close()
-            if self._on_over is not None:
-                self._on_over()
+            on_over()
 
-    def _take_safely(self, item: Any) -> None:
-        """A fault of ours must not leave the cluster without a driver, which would look like a hang."""
+    def _handle_safely(self, item: Any, on_executor_gone: Callable[[str], None]) -> None:
+        """Handle an item; an error of our own fails the cluster, which would otherwise hang without a driver."""
         try:
-            self._take(item)
+            self._handle(item, on_executor_gone)
         except Exception as error:
             logger.exception("the driver could not handle %r", item)
             failure = Failure("driver", type(error).__name__, str(error))
             self._carry_out(self._cluster_state.fail(failure, time.time()))
 
-    def _take(self, item: Any) -> None:
+    def _handle(self, item: Any, on_executor_gone: Callable[[str], None]) -> None:
         now_s = time.time()
         if callable(item):
             self._carry_out(item(now_s))
@@ -133,44 +140,47 @@ class Server:
         try:
             message = m.decode_from_agent(data)
         except msgspec.DecodeError as error:
-            logger.warning("dropped a message that is none of ours: %s", error)
+            logger.warning("dropped a message that cannot be decoded: %s", error)
             return
-        self._hear(identity, message, now_s)
-
-    def _hear(self, identity: bytes, message: m.FromAgent, now_s: float) -> None:
         if isinstance(message, m.Reserve):
-            self._meet(identity, message, now_s)
+            self._on_reserve(identity, message, now_s)
         elif self._identities.get(message.rank) != identity:
-            # An agent of an earlier generation, or one that came too late: it has no rank here.
-            self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
-            self._listener.send(identity, m.encode(m.Shutdown()))
+            self._send_away(identity)  # an agent of an earlier generation, or one that came too late
         elif isinstance(message, m.Logs):
-            self._keep_logs(identity, message)
+            self._on_logs(identity, message)
         elif isinstance(message, m.SavesTo):
-            self._on_saving(message)
+            self._on_saving(message, self._cluster_state.views[message.rank])
         elif isinstance(message, m.ExecutorGone):
-            self._on_executor_gone(self._cluster_state.views[message.rank].executor)
+            on_executor_gone(self._cluster_state.views[message.rank].executor)
         else:
-            self._carry_out(self._cluster_state.handle(message, now_s))
-            self._carry_out(self._feed_state.handle(message, now_s))
-            self._carry_out(self._event_files.handle(message))
-            if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
-                self._carry_out(self._output.handle(message, self._cluster_state.views[message.rank], now_s))
-            if self._tunnel is not None:
-                self._tunnel.handle(message)
+            self._on_message(message, now_s)
 
-    def _meet(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
+    def _on_message(self, message: m.FromAgent, now_s: float) -> None:
+        self._carry_out(self._cluster_state.handle(message, now_s))
+        self._carry_out(self._feed_state.handle(message, now_s))
+        self._carry_out(self._event_files.handle(message))
+        if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
+            self._carry_out(self._output.handle(message, self._cluster_state.views[message.rank], now_s))
+        if self._tunnel is not None:
+            self._tunnel.handle(message)
+
+    def _on_reserve(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
         known = self._identities.get(message.rank)
-        if known not in (None, identity) and not self._cluster_state.views[message.rank].state.is_replaceable:
-            self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
-            self._listener.send(identity, m.encode(m.Shutdown()))
+        is_another = known not in (None, identity)
+        if is_another and not self._cluster_state.views[message.rank].state.is_replaceable:
+            self._send_away(identity)
             return
         self._identities[message.rank] = identity
         if self._tunnel is not None:
             self._tunnel.handle(message)
         self._carry_out(self._cluster_state.handle(message, now_s))
 
-    def _keep_logs(self, identity: bytes, message: m.Logs) -> None:
+    def _send_away(self, identity: bytes) -> None:
+        """End an agent whose rank is another's."""
+        self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
+        self._listener.send(identity, m.encode(m.Shutdown()))
+
+    def _on_logs(self, identity: bytes, message: m.Logs) -> None:
         if message.sequence >= self._log_sequences.get(identity, 0):
             self._log_sequences[identity] = message.sequence + 1
             node = self._cluster_state.views[message.rank].node

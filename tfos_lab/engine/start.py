@@ -1,14 +1,9 @@
-"""From what the user asks for to a cluster: checks everything first, so that nothing is half started."""
+"""`tfos_lab.run`: checks everything that the user asks for, then makes a cluster and launches it."""
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-import secrets
-import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
@@ -18,10 +13,11 @@ from tfos_lab.core.roles import NodeSpec, assign_roles
 from tfos_lab.data.frames import default_fs
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine import registry
-from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.discovery.publisher import make_publisher
+from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.capacity import require_room
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import NoSession
 from tfos_lab.payload.packing import pack
@@ -74,7 +70,7 @@ def run(
     config = make_config(**options)
     cluster = make_cluster(map_fun, args, spark=spark, config=config)
     try:
-        cluster.launch()
+        runtime_of(cluster).launch()
         cluster.wait_until_running()
     except BaseException:
         cluster.stop(grace_s=0.0)
@@ -85,7 +81,7 @@ def run(
 def make_cluster(
     map_fun: Callable[..., Any], args: Any = None, *, spark: SparkSession | None = None, config: ClusterConfig
 ) -> Cluster:
-    """Check what is asked for and return a cluster that is still to be launched; see `run`, which does so and waits."""
+    """Check what is asked for, and return a cluster that is not launched yet; `run` does both and waits."""
     called_s = time.time()
     session, launcher = choose_launcher(config, spark)
     if session is not None:
@@ -94,7 +90,6 @@ def make_cluster(
     if launcher.checks_capacity:
         require_room(len(node_specs))
     payload = b"" if launcher.runs_inline else pack(map_fun, args)
-    run_dir = _make_run_dir(config.name)
     hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
 
     maker = GenerationMaker(
@@ -104,14 +99,15 @@ def make_cluster(
         spark=session,
         call=(map_fun, args),
         payload=payload,
+        called_s=called_s,
         hosts=hosts,
         default_fs=default_fs(session) if session is not None else "",
     )
-    cluster = Cluster(maker, run_dir=run_dir, called_s=called_s)
+    runtime = ClusterRuntime(maker, RunDir.make(config.name, config.log_dir))
     if len(node_specs) < config.cluster_size:
         count = "one node" if len(node_specs) == 1 else f"{len(node_specs)} nodes"
-        cluster.note(f"{launcher.name} runs {count} instead of {config.cluster_size}")
-    cluster.publisher = make_publisher(cluster)
+        runtime.note(f"{launcher.name} runs {count} instead of {config.cluster_size}")
+    cluster = Cluster(runtime)
     registry.register(cluster)
     return cluster
 
@@ -141,18 +137,3 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
         raise NoSession(reason=f"local={config.local} insists on Spark, but there is no SparkSession")
     return session, launcher
 
-
-def _make_run_dir(name: str) -> Path:
-    """Return a new folder for the run, below ``runs/`` here, or in the user's cache where this folder is read-only."""
-    stamp = dt.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    label = "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
-    run = f"{label}-{stamp}-{secrets.token_hex(2)}"
-    bases = [Path(os.environ.get("TFOS_LAB_RUNS", "runs")), Path.home() / ".cache" / "tfos_lab" / "runs"]
-    for base in bases:
-        try:
-            folder = base.absolute() / run
-            folder.mkdir(parents=True)
-        except OSError:
-            continue
-        return folder
-    raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")

@@ -1,23 +1,23 @@
-"""What each node is told once all have reserved: who it is, who the others are, and where things lie."""
+"""The start message that each node gets once all have reserved: who it is, who the others are, where files go."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.files.output import OutputReceiver
+from tfos_lab.engine.run_dir import RunDir
 
 
 class StartMaker:
-    """Makes the start message of each node; ``on_start`` is called when the first one is made."""
+    """Makes the start message of each node; ``on_start`` is called for each one."""
 
     def __init__(
         self,
-        run_dir: Path,
+        run_dir: RunDir,
         output: OutputReceiver,
         config: ClusterConfig,
         node_specs: list[NodeSpec],
@@ -42,11 +42,10 @@ class StartMaker:
     def __call__(self, rank: int, cluster_spec: dict[str, list[str]]) -> m.Start:
         """Return the start message of the node with this rank."""
         spec = self._node_specs[rank]
-        home = backup_home(self._config, self._run_dir)
         output_dir = self._output.folder_of(spec.node, is_chief=spec == self._chief)
         self._on_start()
         return m.Start(
-            cluster_id=self._run_dir.name,
+            cluster_id=self._run_dir.id,
             rank=rank,
             cluster_spec=cluster_spec,
             job_name=spec.job_name,
@@ -54,8 +53,8 @@ class StartMaker:
             is_chief=spec == self._chief,
             payload=self._payload,
             env={},
-            log_dir=self._config.log_dir or str(self._run_dir / "events"),
-            backup_dir=f"{home.rstrip('/')}/backup-{self._run_dir.name}" if home else "",
+            log_dir=self._run_dir.log_dir,
+            backup_dir=self._run_dir.backup if self._config.restarts else "",
             default_fs=self._default_fs,
             grace_s=self._config.grace_s,
             restart=self._restart,
@@ -65,8 +64,3 @@ class StartMaker:
             output_probe=str(self._output.probe),
             output_limit_bytes=self._output.limit_bytes,
         )
-
-
-def backup_home(config: ClusterConfig, run_dir: Path) -> str:
-    """Return the folder, which all nodes must see, in which they keep what a restart goes on from; "" without one."""
-    return (config.log_dir or str(run_dir)) if config.restarts else ""

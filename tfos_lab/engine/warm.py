@@ -1,4 +1,4 @@
-"""Warms fork servers before they are needed: when the extension is loaded, and when a session is first seen."""
+"""Starts fork servers before they are needed: when the extension is loaded, and when a session is first seen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _warmed: set[str] = set()
 
 
 def warm() -> str:
-    """Warm the fork servers of the place where a cell would run now; returns that place in words.
+    """Start the fork servers where a cell would run now; returns a name for that place.
 
-    Returns at once for this machine. On a cluster it waits for one small Spark job that looks at the executors.
+    Returns at once for this machine. On a Spark cluster it waits for one small job that checks the executors.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def warm() -> str:
 
 
 def warm_in_background() -> None:
-    """Begin to warm where a cell would run now, once for each place; silent, whatever happens."""
+    """Start them on a thread, once for each place where cells run; silent, whatever happens."""
     session = spark_session.active_session()
     on_cluster = session is not None and not spark_session.is_local(session)
     place = spark_session.owner_of(session) if session is not None and on_cluster else ""
@@ -49,5 +49,5 @@ def warm_in_background() -> None:
 def _warm_quietly() -> None:
     try:
         warm()
-    except Exception as error:  # noqa: BLE001 - the cell that needs the nodes will say it properly
-        logger.info("could not warm: %s", error)
+    except Exception as error:  # noqa: BLE001 - the cell that needs the nodes raises it
+        logger.info("fork servers could not be started ahead: %s", error)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.doctor import examine, render_text
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
@@ -118,7 +119,7 @@ class Commands:
         _expect(arguments, "tensorboard [name|folder]", at_most=1)
         found = [cluster for cluster in clusters() if not arguments or cluster.name == arguments[0]]
         if found:
-            return view_cluster(found[-1])
+            return view_cluster(runtime_of(found[-1]))
         if not arguments:
             raise ConfigError(["no cluster has run yet: name a folder with event files, %tfos tensorboard FOLDER"])
         return view_folder(arguments[0])

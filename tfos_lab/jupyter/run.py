@@ -9,16 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import known_run_state
+from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
 from tfos_lab.jupyter.display import open_display
-from tfos_lab.jupyter.display.base import Display, WatchedCluster
-from tfos_lab.jupyter.display.tensorboard import TensorBoardCluster, show_tensorboard
+from tfos_lab.jupyter.display.base import Display
+from tfos_lab.jupyter.display.tensorboard import show_tensorboard
 from tfos_lab.jupyter.options.table import CellOptions
 
 if TYPE_CHECKING:
@@ -32,36 +33,6 @@ UNSEEN_S = 0.15
 INTERRUPT_GRACE_S = 1.0
 # How long the display stays open for the end of a function that failed in this very process.
 STOP_SHOWN_S = 1.0
-
-
-class CellCluster(WatchedCluster, TensorBoardCluster, Protocol):
-    """The part of a cluster that a cell uses."""
-
-    @property
-    def state(self) -> str:
-        """The state of the cluster as a whole."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether the cluster has ended."""
-
-    def launch(self) -> None:
-        """Launch the nodes."""
-
-    def wait_until_running(self, timeout_s: float | None = None) -> None:
-        """Wait until all nodes run."""
-
-    def train(self, data: Any, epochs: int, columns: list[str] | None, remainder: str, timeout_s: float) -> object:
-        """Feed rows to the nodes."""
-
-    def wait(self, timeout_s: float | None = None) -> Mapping[str, object]:
-        """Wait for the nodes' results."""
-
-    def stop(self, *, grace_s: float | None = None) -> None:
-        """Stop the nodes."""
-
-    def note(self, text: str) -> None:
-        """Show a sentence with the cluster."""
 
 
 def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
@@ -95,16 +66,16 @@ def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str
     from tfos_lab.engine.start import make_cluster
 
     session = find_session(shell, options)
-    cluster: CellCluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
+    cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
     shell.user_ns[options.cluster.name] = cluster
-    launch = _Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
+    launch = _Task(f"tfos-launch-cell-{cluster.id}", runtime_of(cluster).launch)
     try:
         launch.start()
         launch.join(UNSEEN_S)
         launch.raise_error()
-        display = open_display(cluster, blocking=not options.background)
+        display = open_display(runtime_of(cluster), blocking=not options.background)
         if options.cluster.tensorboard:
-            show_tensorboard(cluster)
+            show_tensorboard(runtime_of(cluster))
         if options.background:
             launch.finish(display)
             _continue_in_background(cluster, options)
@@ -149,7 +120,7 @@ def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
 
 
 def _wait(
-    cluster: CellCluster, options: CellOptions, display: Display, map_fun: FunctionType, launch: _Task
+    cluster: Cluster, options: CellOptions, display: Display, map_fun: FunctionType, launch: _Task
 ) -> Mapping[str, object] | None:
     __tracebackhide__ = True
     feeder = _Task(f"tfos-cell-{cluster.id}", lambda: feed(cluster, options))
@@ -175,7 +146,7 @@ def _wait(
     return results if any(value is not None for value in results.values()) else None
 
 
-def _wait_for_results(cluster: CellCluster, display: Display, map_fun: FunctionType) -> Mapping[str, object]:
+def _wait_for_results(cluster: Cluster, display: Display, map_fun: FunctionType) -> Mapping[str, object]:
     __tracebackhide__ = True
     if LAUNCHERS[cluster.view().launcher].runs_inline:
         return _run_here(cluster, map_fun)
@@ -185,7 +156,7 @@ def _wait_for_results(cluster: CellCluster, display: Display, map_fun: FunctionT
             return cluster.wait(timeout_s=STEP_S)
 
 
-def _run_here(cluster: CellCluster, map_fun: FunctionType) -> Mapping[str, object]:
+def _run_here(cluster: Cluster, map_fun: FunctionType) -> Mapping[str, object]:
     """Run the function on this thread; its errors have no frames between the cell's line and its own."""
     __tracebackhide__ = True
     try:
@@ -201,7 +172,7 @@ def _run_here(cluster: CellCluster, map_fun: FunctionType) -> Mapping[str, objec
         raise error.with_traceback(frames or error.__traceback__) from error.__cause__
 
 
-def _stop_at_once(cluster: CellCluster, options: CellOptions) -> None:
+def _stop_at_once(cluster: Cluster, options: CellOptions) -> None:
     """Stop the nodes within a short time; a second interrupt gives them no time at all."""
     try:
         cluster.stop(grace_s=min(options.cluster.grace_s, INTERRUPT_GRACE_S))
@@ -239,14 +210,14 @@ class _Task(threading.Thread):
             raise self._error
 
 
-def feed(cluster: CellCluster, options: CellOptions) -> None:
+def feed(cluster: Cluster, options: CellOptions) -> None:
     """Wait until all nodes run, then feed ``data``, if there is any."""
     cluster.wait_until_running()
     if options.data is not None:
         cluster.train(options.data, **dataclasses.asdict(options.feed))
 
 
-def _continue_in_background(cluster: CellCluster, options: CellOptions) -> None:
+def _continue_in_background(cluster: Cluster, options: CellOptions) -> None:
     """Feed and wait on a thread; nothing is printed, `cluster.wait` raises errors."""
 
     def work() -> None:
@@ -256,7 +227,7 @@ def _continue_in_background(cluster: CellCluster, options: CellOptions) -> None:
                 cluster.wait()  # without data, another cell may still feed the nodes
         except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display report what the engine knows
             if not cluster.ended:
-                cluster.note(f"stopped: {error}")  # a print would go to whichever cell runs
+                runtime_of(cluster).note(f"stopped: {error}")  # a print would go to whichever cell runs
                 cluster.stop()
 
     threading.Thread(target=work, name=f"tfos-cell-{cluster.id}", daemon=True).start()

@@ -1,4 +1,4 @@
-"""A cluster as it is seen from outside: its cluster record, Stop, and its TensorBoard while it runs and afterwards."""
+"""A cluster as other processes see it: its cluster record, Stop, and TensorBoard while it runs and afterwards."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.support import leftovers
 from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
 from tfos_lab.core import cluster_records
+from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.state.events import TensorBoardStatus
 
 pytestmark = pytest.mark.leaves_nothing
@@ -39,7 +40,7 @@ def run():
     yield run
     for cluster in clusters:
         cluster.stop(grace_s=0.0)
-        cluster.publisher.close()
+        runtime_of(cluster).publisher.close()
 
 
 def until(condition):
@@ -70,7 +71,7 @@ def _is_ours(process):
 
 def test_tensorboard_is_there_while_the_cluster_runs_and_afterwards(run):
     cluster = run(stay, cluster_size=2, tensorboard=True)
-    unix_server = cluster.publisher.tensorboard_socket
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
     assert cluster.view().tensorboard.state in ("starting", "ready")
     assert b"<title>TensorBoard</title>" in fetch_until(unix_server, "/", b"</html>")
     assert cluster.view().tensorboard == TensorBoardStatus("ready")
@@ -82,34 +83,34 @@ def test_tensorboard_is_there_while_the_cluster_runs_and_afterwards(run):
     until(lambda: not cluster_records.find(cluster.id).lives)
 
 
-def test_a_tensorboard_that_nobody_visits_ends_and_begins_again(run, monkeypatch):
+def test_an_idle_tensorboard_ends_and_is_started_again(run, monkeypatch):
     monkeypatch.setattr("tfos_lab.engine.tensorboard.server.IDLE_S", 0.1)
     cluster = run(stay, 0, tensorboard=True)
     cluster.wait(PATIENCE_S)
-    unix_server = cluster.publisher.tensorboard_socket
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
     before = tensorboards()
     fetch_until(unix_server, "/", b"</html>")
     until(lambda: not tensorboards() - before)
     fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
 
 
-def test_a_tensorboard_that_died_is_told_in_a_sentence_and_its_folder_shown_from_here(run, monkeypatch):
+def test_a_tensorboard_that_died_is_reported_and_its_folder_is_shown_from_here(run, monkeypatch):
     before = tensorboards()
     cluster = run(lambda args: threading.Event().wait(args), 600, tensorboard=True)
-    unix_server = cluster.publisher.tensorboard_socket
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
     fetch_until(unix_server, "/", b"</html>")
     [tensorboard] = tensorboards() - before
     os.kill(tensorboard.pid, signal.SIGKILL)
-    told = fetch_until(unix_server, "/", b"its process ended with code -9", status=503)
+    page = fetch_until(unix_server, "/", b"its process ended with code -9", status=503)
     assert cluster.view().tensorboard == TensorBoardStatus("gone", "its process ended with code -9")
-    assert b"holds no event files" in told
+    assert b"holds no event files" in page
     write_events(cluster.run_dir / "events", loss=[1.0])
     fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
 
 
-def test_event_files_of_a_folder_that_is_not_shared_are_brought_home(run, tmp_path, monkeypatch):
+def test_event_files_of_a_folder_that_is_not_shared_are_copied_here(run, tmp_path, monkeypatch):
     far = tmp_path / "far"
-    # The nodes are on this machine, which is told that it is another one.
+    # The nodes are on this machine; pretend that it does not see their folder.
     monkeypatch.setattr("tfos_lab.engine.tensorboard.event_files._sees", lambda _path: False)
     cluster = run(stay, 0, tensorboard=True, log_dir=str(far), cluster_size=2)
     cluster.wait(PATIENCE_S)
@@ -119,21 +120,21 @@ def test_event_files_of_a_folder_that_is_not_shared_are_brought_home(run, tmp_pa
     far.rename(tmp_path / "gone")
     home = cluster.run_dir / "events"
     assert [path.name for path in home.iterdir()] == written
-    assert cluster.publisher.log_dir == str(home)
+    assert runtime_of(cluster).publisher.log_dir == str(home)
     assert any("1 brought from the chief's host" in note for note in cluster.view().notes)
-    fetch_until(cluster.publisher.tensorboard_socket, "/data/plugin/scalars/tags", b"loss")
+    fetch_until(runtime_of(cluster).publisher.tensorboard_socket, "/data/plugin/scalars/tags", b"loss")
 
 
-def test_event_files_that_are_seen_here_stay_where_they_are(run, tmp_path):
+def test_event_files_in_a_shared_folder_stay_there(run, tmp_path):
     cluster = run(stay, 0, log_dir=str(tmp_path / "near"))
     cluster.wait(PATIENCE_S)
     cluster.stop()
-    assert cluster.publisher.log_dir == str(tmp_path / "near")
+    assert runtime_of(cluster).publisher.log_dir == str(tmp_path / "near")
     assert cluster.view().notes == ()
     assert not (cluster.run_dir / "events").exists()
 
 
-def test_stop_comes_through_the_door_while_the_main_thread_waits(run):
+def test_the_control_socket_stops_the_cluster_while_the_main_thread_waits(run):
     cluster = run(stay, 600, name="busy")
     until(lambda: cluster_records.find(cluster.id) is not None and cluster_records.find(cluster.id).state == "running")
     record = cluster_records.find(cluster.id)
@@ -153,19 +154,21 @@ def test_stop_comes_through_the_door_while_the_main_thread_waits(run):
 
 
 def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("tfos_lab.engine.discovery.publisher._told_of_trouble", False)
+    monkeypatch.setattr("tfos_lab.engine.discovery.publisher._warned", False)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file"))
     clusters = [run(stay, 600, name=name, tensorboard=True) for name in ("one", "two")]
     for cluster in clusters:
         assert cluster.view().tensorboard is None, "nothing would answer at its address"
         assert cluster.tensorboard_url.startswith("http://127.0.0.1:"), "the Jupyter server would not find it"
-        fetch_until(cluster.publisher.tensorboard_socket, "/", b"</html>")
+        fetch_until(runtime_of(cluster).publisher.tensorboard_socket, "/", b"</html>")
         cluster.stop()
         assert cluster.state == "stopped"
-    said = [record.getMessage() for record in caplog.records if record.name == "tfos_lab.engine.discovery.publisher"]
-    assert len(said) == 1
-    assert "not listed in JupyterLab's panel" in said[0]
+    warnings = [
+        record.getMessage() for record in caplog.records if record.name == "tfos_lab.engine.discovery.publisher"
+    ]
+    assert len(warnings) == 1
+    assert "not listed in JupyterLab's panel" in warnings[0]
 
 
 def test_a_cluster_without_tensorboard_has_no_url(run):
@@ -179,19 +182,19 @@ def test_a_kernel_of_a_server_with_our_extension_gives_its_address_and_opens_no_
     cluster_records.announce_server()
     cluster = run(lambda: 1, tensorboard=True)
     assert cluster.tensorboard_url == f"/user/alice/tfos-lab/tb/{cluster.id}/"
-    assert cluster.publisher.link is None
+    assert runtime_of(cluster).publisher.link is None
 
 
-def test_tensorboard_comes_back_when_the_nodes_start_again(run):
+def test_tensorboard_is_back_after_a_restart(run):
     def once():
         threading.Event().wait(600)
 
     cluster = run(once, tensorboard=True, restarts=1)
-    unix_server = cluster.publisher.tensorboard_socket
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
     fetch_until(unix_server, "/", b"</html>")
-    before = cluster.generation.tunnel
+    before = runtime_of(cluster).generation.tunnel
     assert before.ready
     os.kill(cluster.nodes[0].pid, signal.SIGKILL)
-    until(lambda: cluster.generation.number == 1 and cluster.generation.tunnel.ready)
+    until(lambda: runtime_of(cluster).generation.number == 1 and runtime_of(cluster).generation.tunnel.ready)
     assert not before.ready
     assert b"<title>TensorBoard</title>" in fetch_until(unix_server, "/", b"</html>")

@@ -1,4 +1,4 @@
-"""Files that come from nodes: kept whole, in their folder, and nowhere else."""
+"""Files that nodes send: stored complete, in their folder, and nowhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Stand:
     def __init__(self, folder, limit_bytes=1000):
         self.folder = folder
         self.home = folder / "run" / "output"
-        self.keeper = FileReceiver(self.home, folder / "run" / ".part", limit_bytes)
+        self.receiver = FileReceiver(self.home, folder / "run" / ".part", limit_bytes)
         self.transfer = 0
 
     def send(self, name, *pieces, checksum=None):
@@ -26,7 +26,7 @@ class Stand:
         checksum = hashlib.sha256(whole).digest() if checksum is None else checksum
         for number, data in enumerate(pieces, 1):
             last = checksum if number == len(pieces) else b""
-            answers.append(self.keeper.take(m.FilePiece(0, "output", self.transfer, name, offset, data, last))[-1])
+            answers.append(self.receiver.take(m.FilePiece(0, "output", self.transfer, name, offset, data, last))[-1])
             offset += len(data)
         return answers
 
@@ -39,16 +39,16 @@ def stand(tmp_path):
     return Stand(tmp_path)
 
 
-def test_a_file_appears_when_it_is_whole_and_each_piece_is_answered(stand):
+def test_a_file_appears_when_it_is_complete_and_each_piece_is_answered(stand):
     piece = m.FilePiece(0, "output", 9, "a/b.keras", 0, b"one ")
-    assert stand.keeper.take(piece) == [m.FileCredit("output", 4 + PIECE_COST)]
+    assert stand.receiver.take(piece) == [m.FileCredit("output", 4 + PIECE_COST)]
     assert stand.files() == {"run/.part"}
     checksum = hashlib.sha256(b"one two").digest()
     last = m.FilePiece(0, "output", 9, "a/b.keras", 4, b"two", checksum)
-    assert stand.keeper.take(last) == [m.FileCredit("output", 3 + PIECE_COST), m.FileKept("output", 9)]
+    assert stand.receiver.take(last) == [m.FileCredit("output", 3 + PIECE_COST), m.FileKept("output", 9)]
     assert stand.files() == {"run/output/a/b.keras"}
     assert (stand.home / "a" / "b.keras").read_bytes() == b"one two"
-    assert stand.keeper.held == {"a/b.keras": 7}
+    assert stand.receiver.held == {"a/b.keras": 7}
 
 
 def test_an_empty_file_is_a_file(stand):
@@ -56,7 +56,7 @@ def test_an_empty_file_is_a_file(stand):
     assert (stand.home / "empty").read_bytes() == b""
 
 
-def test_a_file_whose_checksum_is_wrong_may_come_again_and_the_one_before_stays(stand):
+def test_a_file_with_a_wrong_checksum_may_be_sent_again_and_the_old_one_stays(stand):
     stand.send("m", b"good")
     assert stand.send("m", b"bad", checksum=b"x" * 32) == [m.FileKept("output", 2, "its checksum is wrong", again=True)]
     assert (stand.home / "m").read_bytes() == b"good"
@@ -64,12 +64,12 @@ def test_a_file_whose_checksum_is_wrong_may_come_again_and_the_one_before_stays(
     assert (stand.home / "m").read_bytes() == b"better"
 
 
-def test_a_piece_that_is_missing_is_said_once(stand):
-    stand.keeper.take(m.FilePiece(0, "output", 1, "m", 0, b"one"))
-    assert stand.keeper.take(m.FilePiece(0, "output", 1, "m", 5, b"x"))[1:] == [
+def test_a_missing_piece_is_reported_once(stand):
+    stand.receiver.take(m.FilePiece(0, "output", 1, "m", 0, b"one"))
+    assert stand.receiver.take(m.FilePiece(0, "output", 1, "m", 5, b"x"))[1:] == [
         m.FileKept("output", 1, "a piece is missing", again=True)
     ]
-    assert stand.keeper.take(m.FilePiece(0, "output", 1, "m", 6, b"x"))[1:] == []
+    assert stand.receiver.take(m.FilePiece(0, "output", 1, "m", 6, b"x"))[1:] == []
     assert stand.files() == set()
 
 
@@ -91,33 +91,33 @@ def test_symbolic_links_are_not_followed(stand, tmp_path):
     (stand.home / "file").symlink_to(outside / "file")
     (tmp_path / "run" / ".part").symlink_to(outside / "part")
     assert stand.send("folder/m", b"x")[-1].problem == "it was not to come"
-    stand.keeper.remove(["folder/file"])
+    stand.receiver.remove(["folder/file"])
     # What was left there by somebody else is removed, not written through.
     assert stand.send("file", b"x")[-1] == m.FileKept("output", 2)
     assert {path.name: path.read_text() for path in outside.iterdir()} == {"file": "mine"}
     assert (stand.home / "file").read_text() == "x"
 
 
-def test_no_more_is_kept_than_the_limit_and_what_goes_makes_room(tmp_path):
+def test_no_more_than_the_limit_is_stored_and_removed_files_make_room(tmp_path):
     stand = Stand(tmp_path, limit_bytes=10)
     assert stand.send("a", b"x" * 6)[-1].problem == ""
     assert stand.send("b", b"x" * 6)[-1] == m.FileKept("output", 2, "more than 10 bytes", again=False)
     assert stand.send("a", b"y" * 10)[-1].problem == ""
-    stand.keeper.remove(["a"])
+    stand.receiver.remove(["a"])
     assert stand.send("b", b"x" * 3, b"x" * 7)[-1].problem == ""
     assert stand.files() == {"run/output/b"}
 
 
-def test_only_what_was_brought_can_be_removed_and_empty_folders_go_with_it(stand):
+def test_only_received_files_can_be_removed_and_empty_folders_go_with_them(stand):
     stand.home.mkdir(parents=True)
     (stand.home / "mine").write_text("of an earlier start of the nodes")
     stand.send("deep/er/m", b"x")
-    stand.keeper.remove(["mine", "deep/er/m", "../../run", "nothing"])
+    stand.receiver.remove(["mine", "deep/er/m", "../../run", "nothing"])
     assert stand.files() == {"run/output/mine"}
     assert list(stand.home.iterdir()) == [stand.home / "mine"]
 
 
-def test_a_folder_that_cannot_be_written_is_said(stand):
+def test_a_folder_that_cannot_be_written_is_reported(stand):
     stand.home.parent.mkdir(parents=True)
     stand.home.write_text("a file")
     problem = stand.send("m", b"x")[-1]

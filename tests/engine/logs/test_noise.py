@@ -1,4 +1,4 @@
-"""What misleads is left out of the view; all else is shown, in whatever pieces it comes."""
+"""Misleading lines are left out of the view; everything else is shown, in whatever pieces it arrives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tfos_lab.engine.logs.noise import NoiseFilter, without_noise
 from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.messages import LogRecord
 
 SHUFFLE = (
@@ -28,7 +29,7 @@ GENERATOR = (
 
 
 @pytest.mark.parametrize("noise", [SHUFFLE, NO_DRIVER, NO_GPU, GENERATOR])
-def test_lines_that_mislead_are_left_out_and_their_neighbours_are_not(noise):
+def test_misleading_lines_are_left_out_and_their_neighbours_are_not(noise):
     assert without_noise(f"Epoch 1/2\n{noise}  two spaces\n") == "Epoch 1/2\n  two spaces\n"
 
 
@@ -36,12 +37,12 @@ def test_lines_that_mislead_are_left_out_and_their_neighbours_are_not(noise):
     "line",
     [WRONG_DRIVER, "a.py:3: UserWarning: mine\n  f()\n", "cuInit is fine\n", "I said `shuffle=True` was passed\n"],
 )
-def test_other_lines_are_shown_although_they_look_alike(line):
+def test_lines_that_look_alike_are_shown(line):
     assert without_noise(line) == line
 
 
 @given(st.lists(st.sampled_from(["1/7\r", "Epoch\n", "\n", "no end", "é "]), max_size=8), st.data())
-def test_whatever_else_comes_in_pieces_is_shown_whole(parts, data):
+def test_other_text_that_arrives_in_pieces_is_shown_whole(parts, data):
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
     taker = NoiseFilter()
@@ -49,22 +50,22 @@ def test_whatever_else_comes_in_pieces_is_shown_whole(parts, data):
     assert "".join(taker.take(piece) for piece in pieces) == text
 
 
-def test_a_warning_and_its_source_may_come_apart():
+def test_a_warning_and_its_line_of_source_may_arrive_apart():
     head, _, source = SHUFFLE.partition("\n")
     taker = NoiseFilter()
     assert [taker.take(f"{head}\n"), taker.take(source), taker.take("  mine\n")] == ["", "", "  mine\n"]
 
 
-def test_what_continues_a_line_is_shown_even_if_it_is_noise():
+def test_the_rest_of_a_line_is_shown_even_if_it_looks_like_noise():
     taker = NoiseFilter()
     assert taker.take("loss: 0.1 ") + taker.take(NO_DRIVER) + taker.take("next\n") == f"loss: 0.1 {NO_DRIVER}next\n"
 
 
-def test_the_file_is_whole_and_what_is_shown_is_not(tmp_path):
-    keeper = LogWriter(tmp_path, lambda sentence: None)
+def test_the_file_is_whole_and_the_shown_text_is_filtered(tmp_path):
+    writer = LogWriter(RunDir(tmp_path), lambda sentence: None)
     records = [LogRecord(0.0, "stderr", text.encode()) for text in (NO_DRIVER, SHUFFLE)]
-    assert keeper.write("chief:0", records) == []
-    (event,) = keeper.write("chief:0", [LogRecord(0.0, "stderr", b"loss\n")])
+    assert writer.write("chief:0", records) == []
+    (event,) = writer.write("chief:0", [LogRecord(0.0, "stderr", b"loss\n")])
     assert event.text == "loss\n"
-    assert keeper.read("chief:0", 10) == "loss"
-    assert keeper.read("chief:0") == f"{NO_DRIVER}{SHUFFLE}loss\n"
+    assert writer.read("chief:0", 10) == "loss"
+    assert writer.read("chief:0") == f"{NO_DRIVER}{SHUFFLE}loss\n"

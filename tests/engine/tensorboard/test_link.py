@@ -130,6 +130,7 @@ import json, threading, urllib.error, urllib.request
 import tfos_lab
 from tests.support.unix_http import write_events
 from tests.support.quick import QUICK_ENV
+from tfos_lab.engine.cluster import runtime_of
 
 def train(args, ctx):
     if ctx.is_chief:
@@ -152,7 +153,7 @@ def ask_until(url, wanted):
 cluster = tfos_lab.run(train, cluster_size=2, tensorboard=True, env=QUICK_ENV, local="processes")
 url = cluster.tensorboard_url
 running = ask_until(url, "<title>TensorBoard</title>"), ask_until(url + "data/plugin/scalars/tags", "loss")
-tunnelled = cluster.generation.tunnel.ready
+tunnelled = runtime_of(cluster).generation.tunnel.ready
 stranger = ask("/".join(url.split("/")[:3]) + "/data/plugin/scalars/tags")[0]
 cluster.stop(grace_s=0.0)
 ended = ask_until(url + "data/plugin/scalars/tags", "loss")

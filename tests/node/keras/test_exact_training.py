@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import tfos_lab
 from tests.node.keras.exact_training import EPOCHS, read_when_there, train_examples, write
+from tests.support.clusters import runtime_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
@@ -58,7 +59,7 @@ class Stand:
     def _result(self, name):
         path = self._folder / f"{self._count}-{name}.result"
         while not path.exists():
-            assert not self.cluster.wait_a_step(), self.cluster.logs(tail=20)
+            assert not runtime_of(self.cluster).wait_a_step(), self.cluster.logs(tail=20)
         return read_when_there(path)
 
     def close(self):

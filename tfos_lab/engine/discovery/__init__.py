@@ -1,1 +1,1 @@
-"""How a cluster is found from outside its process: its record, and the socket that answers for it."""
+"""How other processes find a cluster: its cluster record, and the socket beside it."""

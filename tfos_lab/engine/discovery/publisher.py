@@ -1,6 +1,6 @@
-"""How a cluster is seen from outside its process: its record, the socket for Stop, and the socket to its TensorBoard.
+"""Shows a cluster to other processes: its cluster record, a socket that stops it, and a socket to its TensorBoard.
 
-Works in the sockets' thread, so that all of it goes on while the notebook's main thread is busy in a cell.
+The work is done on the sockets' thread, so that it goes on while the notebook's main thread is busy in a cell.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.state.events import Event, NodeChanged, StateChanged, TensorBoardStatus
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.engine.state.events import ClusterView, Event, NodeChanged, StateChanged, TensorBoardStatus
 from tfos_lab.engine.tensorboard.server import TensorBoardServer
 from tfos_lab.transport.unix_server import UnixServer
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.lifecycle import Lifecycle
+    from tfos_lab.engine.generation import Generation
 
 logger = logging.getLogger(__name__)
 
@@ -29,37 +31,77 @@ STOP_COMMAND = b"stop\n"
 # Changes that come together are written together.
 _SETTLE_S = 0.05
 
-_told_of_trouble = False
+_warned = False
+
+
+class PublishedCluster(Protocol):
+    """What a publisher needs of a cluster."""
+
+    @property
+    def id(self) -> str:
+        """Unique identifier."""
+        ...
+
+    @property
+    def config(self) -> ClusterConfig:
+        """What the user asked for."""
+        ...
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        ...
+
+    @property
+    def event_dir(self) -> str:
+        """The folder with its event files, on this machine."""
+        ...
+
+    @property
+    def generation(self) -> Generation:
+        """The nodes as they are now."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the cluster has ended."""
+        ...
+
+    def view(self) -> ClusterView:
+        """Return the cluster as it is now."""
+        ...
+
+    def stop(self) -> None:
+        """Stop all nodes."""
+        ...
 
 
 class Publisher:
-    """The outward side of one cluster.
+    """Shows one cluster to other processes, from `publish` to `close`.
 
     Parameters
     ----------
-    cluster : Lifecycle
-        Whose.
+    cluster : PublishedCluster
+        The cluster. It is not used before `publish`, except for what it was asked for.
     """
 
-    def __init__(self, cluster: Lifecycle) -> None:
+    def __init__(self, cluster: PublishedCluster) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
         self._pending = False
-        self._lit = False
-        self._dark = False
-        wanted = cluster.config.tensorboard
-        self._tensorboard = (
-            TensorBoardServer(lambda: self.log_dir, lambda: cluster.generation.tunnel, lambda: cluster.ended)
-            if wanted
-            else None
-        )
-        self._control = UnixServer(self._hear)
-        self._light()
+        self._is_published = False
+        self._is_closed = False
+        self._tensorboard: TensorBoardServer | None = None
+        if cluster.config.tensorboard:
+            self._tensorboard = TensorBoardServer(
+                lambda: self.log_dir, lambda: cluster.generation.tunnel, lambda: cluster.ended
+            )
+        self._control = UnixServer(self._on_visitor)
 
     @property
     def log_dir(self) -> str:
-        """The folder with its event files, on this machine."""
-        return self._cluster.event_files.folder
+        """The folder with the cluster's event files, on this machine."""
+        return self._cluster.event_dir
 
     @property
     def tensorboard_url(self) -> str | None:
@@ -74,30 +116,30 @@ class Publisher:
 
     def _server_url(self) -> str:
         """Return the address of the Jupyter server that shows this cluster, if one does."""
-        return cluster_records.own_server_url() if self._lit else ""
+        return cluster_records.own_server_url() if self._is_published else ""
 
     @property
     def tensorboard_status(self) -> TensorBoardStatus | None:
-        """How TensorBoard is, if the run has one that can be found from outside."""
-        return self._tensorboard.status if self._tensorboard is not None and self._lit else None
+        """The state of TensorBoard, if the run has one that other processes can find."""
+        return self._tensorboard.status if self._tensorboard is not None and self._is_published else None
 
     @property
     def tensorboard_socket(self) -> str | None:
-        """The unix socket at which TensorBoard is reached on this machine."""
+        """The unix socket of TensorBoard on this machine."""
         return self._tensorboard.socket if self._tensorboard is not None else None
 
-    def note(self, event: Event) -> None:
-        """Take in what has happened; called by the thread that publishes it."""
+    def on_event(self, event: Event) -> None:
+        """Plan an update of the cluster record if the event changes it; called by the thread that publishes it."""
         if isinstance(event, StateChanged | NodeChanged):
             with self._lock:
                 if self._pending:
                     return
                 self._pending = True
-            self._control.call(self._show_soon)
+            self._control.call(self._update_soon)
 
     def close(self) -> None:
-        """Put the cluster record out and close the sockets; may be called twice."""
-        self._dark = True
+        """Remove the cluster record and close the sockets; may be called twice."""
+        self._is_closed = True
         cluster_records.remove(self._cluster.id)
         self._control.close()
         if self._tensorboard is not None:
@@ -105,24 +147,24 @@ class Publisher:
 
     # ---- the sockets' thread ----------------------------------------------------------------------------------------
 
-    def _show_soon(self) -> None:
-        self._control.loop.call_later(_SETTLE_S, self._show)
+    def _update_soon(self) -> None:
+        self._control.loop.call_later(_SETTLE_S, self._update)
 
-    def _show(self) -> None:
-        """Make the cluster record tell how the cluster is now."""
+    def _update(self) -> None:
         with self._lock:
             self._pending = False
-        if self._dark:
+        if self._is_closed:
             return
         ended = self._cluster.ended
         if ended and self._tensorboard is None:
             self.close()
             return
-        self._light()
+        self.publish()
         if ended:
             self._control.close()
 
-    def _light(self) -> None:
+    def publish(self) -> None:
+        """Write the cluster record as of now."""
         view = self._cluster.view()
         record = cluster_records.ClusterRecord(
             id=view.cluster_id,
@@ -140,15 +182,15 @@ class Publisher:
         )
         try:
             cluster_records.publish(record)
-            self._lit = True
+            self._is_published = True
         except (OSError, ImportError) as error:
-            _notify_once(error)
+            _warn_once(error)
 
-    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Stop the cluster if that is what the visitor wants."""
+    async def _on_visitor(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Stop the cluster if the visitor sends the command."""
         if await asyncio.wait_for(reader.readline(), 5.0) != STOP_COMMAND:
             return
-        # It may take as long as the nodes' grace: not in the sockets' thread.
+        # It may take as long as the nodes' grace period: not on the sockets' thread.
         threading.Thread(target=self._stop, name=f"tfos-stop-{self._cluster.id}", daemon=True).start()
         writer.write(b"stopping\n")
         await writer.drain()
@@ -160,8 +202,8 @@ class Publisher:
             logger.exception("cluster %s could not be stopped", self._cluster.id)
 
 
-class FolderPresence:
-    """A folder of event files that TensorBoard shows, and the cluster record by which the Jupyter server finds it.
+class PublishedFolder:
+    """Shows a folder of event files to the Jupyter server, which finds its TensorBoard by a cluster record.
 
     Parameters
     ----------
@@ -197,28 +239,28 @@ class FolderPresence:
         return None if cluster_records.own_server_url() else self._tensorboard.link()
 
     def close(self) -> None:
-        """Put the cluster record out and close the socket; may be called twice."""
+        """Remove the cluster record and close the socket; may be called twice."""
         cluster_records.remove(self.id)
         self._tensorboard.close()
 
 
 @functools.cache
-def show_folder(log_dir: str) -> FolderPresence:
-    """Return the one way to TensorBoard for a folder; raises OSError where there can be none."""
-    return FolderPresence(log_dir)
+def show_folder(log_dir: str) -> PublishedFolder:
+    """Return what publishes a folder, once for each folder; raises OSError where no socket can be made."""
+    return PublishedFolder(log_dir)
 
 
-def make_publisher(cluster: Lifecycle) -> Publisher | None:
-    """Return the outward side of a cluster, or None where it can have none: the cluster itself runs all the same."""
+def make_publisher(cluster: PublishedCluster) -> Publisher | None:
+    """Return a publisher, or None where no socket can be made for it: the cluster itself runs all the same."""
     try:
         return Publisher(cluster)
     except (OSError, TimeoutError) as error:
-        _notify_once(error)
+        _warn_once(error)
         return None
 
 
-def _notify_once(error: Exception) -> None:
-    global _told_of_trouble  # noqa: PLW0603 - once in the life of a process is enough
-    if not _told_of_trouble:
-        _told_of_trouble = True
+def _warn_once(error: Exception) -> None:
+    global _warned  # noqa: PLW0603 - once in the life of a process is enough
+    if not _warned:
+        _warned = True
         logger.warning("clusters of this kernel are not listed in JupyterLab's panel: %s", error)

@@ -8,9 +8,9 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from tfos_lab.engine.feed.fed_cluster import FedCluster
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.generation import Generation
-    from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.messages import TlsIdentity
 
 # A stream ends at once, unless Spark is in trouble.
@@ -40,7 +40,7 @@ class Feeding:
         Streams that were begun.
     """
 
-    def __init__(self, cluster: Lifecycle) -> None:
+    def __init__(self, cluster: FedCluster) -> None:
         self._cluster = cluster
         self._requests: list[FeedRequest] = []
         self._sources = itertools.count()

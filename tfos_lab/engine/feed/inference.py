@@ -25,9 +25,9 @@ from tfos_lab.node.feed.inference_task import InferencePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.engine.feed.fed_cluster import FedCluster
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.generation import Generation
-    from tfos_lab.engine.lifecycle import Lifecycle
 
 _OPEN_TIMEOUT_S = 30.0
 # So long may functions work before they ask for rows, or begin to serve.
@@ -44,7 +44,7 @@ _PROBE_NOTE = (
 class Inference:
     """What a cluster's nodes answer for: the same columns for all inferences of its life."""
 
-    def __init__(self, cluster: Lifecycle, feeding: Feeding) -> None:
+    def __init__(self, cluster: FedCluster, feeding: Feeding) -> None:
         self._cluster = cluster
         self._feeding = feeding
         self._lock = threading.Lock()

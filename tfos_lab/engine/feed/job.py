@@ -20,9 +20,9 @@ from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, TfosError
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
+    from tfos_lab.engine.feed.fed_cluster import JobCluster
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.generation import Generation
-    from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.engine.state.feed_state import Feed
 
 _SCHEMA = "partition long, generation string, rows long"
@@ -43,7 +43,7 @@ class FeedJob:
     """One feed to the nodes of one generation, from its opening to its end."""
 
     def __init__(
-        self, cluster: Lifecycle, generation: Generation, request: FeedRequest, tls: m.TlsIdentity | None
+        self, cluster: JobCluster, generation: Generation, request: FeedRequest, tls: m.TlsIdentity | None
     ) -> None:
         self._cluster = cluster
         self._generation = generation

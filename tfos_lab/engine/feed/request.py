@@ -15,7 +15,8 @@ from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.lifecycle import Lifecycle
+    from tfos_lab.engine.feed.fed_cluster import AskedCluster, SessionOwner
+
 
 _NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
 _DSTREAM = (
@@ -41,7 +42,7 @@ class FeedRequest:
 
 
 def checked_frame(
-    cluster: Lifecycle,
+    cluster: AskedCluster,
     data: Any,
     *,
     epochs: int,
@@ -68,7 +69,7 @@ def checked_frame(
     return prepare(as_frame(cluster, data), columns)
 
 
-def as_frame(cluster: Lifecycle, data: Any) -> DataFrame:
+def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
     """Return a DataFrame as it is, and an RDD as a DataFrame.
 
     Raises

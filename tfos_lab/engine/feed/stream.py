@@ -23,10 +23,10 @@ from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.engine.feed.fed_cluster import FedCluster
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.generation import Generation
-    from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.engine.state.feed_state import Feed
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class StreamFeed:
         Spark's own view of it. End it with `stop`, which waits for the rows under way.
     """
 
-    def __init__(self, cluster: Lifecycle, feeding: Feeding, request: FeedRequest) -> None:
+    def __init__(self, cluster: FedCluster, feeding: Feeding, request: FeedRequest) -> None:
         self._cluster = cluster
         self._feeding = feeding
         self._request = request
@@ -176,7 +176,7 @@ class StreamFeed:
             self._feed_rows(replace(self._request, frame=frame.sparkSession.createDataFrame([], frame.schema)))
 
 
-def feed_stream(cluster: Lifecycle, feeding: Feeding, request: FeedRequest, *, checkpoint: str) -> StreamFeed:
+def feed_stream(cluster: FedCluster, feeding: Feeding, request: FeedRequest, *, checkpoint: str) -> StreamFeed:
     """Feed a streaming DataFrame; see `Cluster.train`."""
     if is_connect(request.frame.sparkSession):
         raise ConfigError(["data: streaming DataFrames need a classic session; through Spark Connect, feed tables"])

@@ -1,7 +1,7 @@
-"""Keeps the files that a node sends, below one folder of this machine.
+"""Stores the files that a node sends, below one folder of this machine.
 
-What comes from a node is taken for what it is: names that may lead anywhere, and bytes that may be too many. A file
-appears when it is whole and its checksum is right.
+Nothing that a node sends is trusted: a name may lead out of the folder, and there may be too many bytes. A file appears
+only when it is complete and its checksum is right.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from tfos_lab.node.files.sender import PIECE_COST
 logger = logging.getLogger(__name__)
 
 _MAX_DEPTH = 32
-# As long as file systems take them.
+# The longest that file systems take.
 _MAX_NAME = 255
 
 
 class FileReceiver:
-    """Who writes the files of one node and one of its folders.
+    """Stores the files of one folder of one node.
 
     Parameters
     ----------
     home : pathlib.Path
-        Where they belong; made with the first of them.
+        Where they are stored; made with the first file.
     part : pathlib.Path
-        The file, on the same file system, that holds what has come of the next one.
+        The file, on the same file system, that holds what has arrived of the next one.
     limit_bytes : int
-        How much is kept in all.
+        How much is stored in all.
     accepts : callable, optional
-        Whether a file of that name is wanted; all are by default.
+        Whether to store a file of this name; all by default.
 
     Attributes
     ----------
     held : dict of str to int
-        The files that are whole, with their sizes.
+        The complete files, with their sizes.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FileReceiver:
         self.held: dict[str, int] = {}
 
     def take(self, piece: m.FilePiece) -> list[m.ToAgent]:
-        """Write a piece where it belongs; return what to answer."""
+        """Write a piece into its file; return what to answer."""
         answers: list[m.ToAgent] = [m.FileCredit(piece.folder, len(piece.data) + PIECE_COST)]
         if piece.transfer == self._refused:
             return answers
@@ -72,9 +72,9 @@ class FileReceiver:
         return answers
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that this keeper has kept."""
+        """Remove files that were stored here; other names are ignored."""
         for name in names:
-            path = self._place_of(name)
+            path = self._path_of(name)
             if path is not None and name in self.held:
                 self._held_bytes -= self.held.pop(name)
                 with contextlib.suppress(OSError):
@@ -87,14 +87,14 @@ class FileReceiver:
             folder = folder.parent
 
     def drop(self) -> None:
-        """Forget the file that is not whole yet."""
+        """Drop the file that is not complete yet."""
         self._transfer, self._offset = 0, 0
         with contextlib.suppress(OSError):
             self._part.unlink(missing_ok=True)
 
     def _write(self, piece: m.FilePiece) -> tuple[str, bool]:
-        """Return what is wrong with a piece, if anything, and whether another try may go well."""
-        path = self._place_of(piece.name)
+        """Return what is wrong with a piece, if anything, and whether another try may succeed."""
+        path = self._path_of(piece.name)
         if path is None or not self._accepts(piece.name):
             return "it was not to come", False
         if piece.offset == 0:
@@ -127,17 +127,17 @@ class FileReceiver:
         self._offset += len(piece.data)
         self._digest.update(piece.data)
 
-    def _place_of(self, name: str) -> Path | None:
-        """Return where a file of that name belongs, or None for a name that leads out of the folder."""
+    def _path_of(self, name: str) -> Path | None:
+        """Return the path of a file of this name, or None for a name that leads out of the folder."""
         parts = name.split("/")
         if len(parts) > _MAX_DEPTH or any(not _is_plain(part) for part in parts):
             return None
-        place = self._home
+        folder = self._home
         for part in parts[:-1]:
-            place = place / part
-            if place.is_symlink():
+            folder = folder / part
+            if folder.is_symlink():
                 return None
-        return place / parts[-1]
+        return folder / parts[-1]
 
 
 def _is_plain(part: str) -> bool:

@@ -1,1 +1,1 @@
-"""The driver's end of the log stream."""
+"""The driver's end of the log stream: stores the nodes' logs, and filters them for display."""

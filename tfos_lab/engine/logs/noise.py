@@ -1,6 +1,6 @@
-"""Lines of TensorFlow and Keras that mislead whoever reads them below a cell: left out of the view, kept in the files.
+"""Misleading lines of TensorFlow and Keras: left out of the view, kept in the files.
 
-Only lines that are known to be wrong or void where nodes write them, each with the reason.
+Only lines that are known to be wrong, or to mean nothing, on our nodes; each with the reason.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-# A word that each line has, which is quickly looked for, and the line.
+# A substring of each line, which is quick to look for, and the line.
 _NOISE = (
-    # The dataset that `ctx.dataset(shuffle=True)` makes is shuffled, epoch for epoch; `fit` merely has a default.
+    # The dataset of `ctx.dataset(shuffle=True)` is shuffled in each epoch; it is `fit` whose default is ignored.
     ("`shuffle=True` was passed", re.compile(r"UserWarning: `shuffle=True` was passed, but will be ignored since")),
-    # There is no driver (303), or no GPU (100), and nobody asked for one. What else can be wrong with CUDA is shown.
+    # There is no driver (303) or no GPU (100), and the user asked for none. Other CUDA errors are shown.
     ("cuInit", re.compile(r"failed call to cuInit: .*(\(303\)|CUDA_ERROR_NO_DEVICE|no CUDA-capable device)")),
     ("cuda drivers", re.compile(r"Could not find cuda drivers on your machine, GPU will not be used")),
-    # It is about the rows that come from the node's spool, which there is nothing to optimise in.
+    # This is the generator that reads the node's spool; there is nothing to optimize in it.
     ("GeneratorDatasetOp", re.compile(r"Input of GeneratorDatasetOp::Dataset will not be optimized because")),
 )
-# Python's warnings show the line of source that gave them.
+# Python's warnings are followed by the line of source that caused them.
 _SHOWS_SOURCE = "UserWarning"
 
 
 class NoiseFilter:
-    """Takes one stream of one node as it comes, and gives what is worth showing; only whole lines are left out."""
+    """Removes misleading lines from one stream of one node, which arrives in pieces; only whole lines are removed."""
 
     def __init__(self) -> None:
         self._within_line = False

@@ -1,17 +1,18 @@
-"""Writes what nodes say into the run's folder, whole, and passes it on as text (see `log_noise` for what is left out).
+"""Writes the nodes' logs into the run's folder, whole, and passes them on as text without noise.
 
-A disk that is full costs log and nothing else: the nodes go on, what they say is shown, and the file says how much it
-lacks.
+`tfos_lab.engine.logs.noise` says what is left out of the text. A full disk costs log and nothing else: the nodes go on,
+their text is shown, and the file says how many bytes it lacks.
 """
 
 from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tfos_lab.engine.logs.noise import NoiseFilter, without_noise
+from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import LogText
 from tfos_lab.messages import LogRecord
 
@@ -21,16 +22,16 @@ class LogWriter:
 
     Parameters
     ----------
-    run_dir : pathlib.Path
+    run_dir : RunDir
         Where the files are.
-    tell : callable
-        Called once with a sentence, where they cannot be written.
+    notify : callable
+        Called once with a sentence if they cannot be written.
     """
 
-    def __init__(self, run_dir: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, run_dir: RunDir, notify: Callable[[str], None]) -> None:
         self._run_dir = run_dir
-        self._tell = tell
-        self._told = False
+        self._notify = notify
+        self._notified = False
         self._files: dict[str, io.FileIO] = {}
         self._missing: dict[str, int] = {}
         self._noise_filters: dict[tuple[str, str], NoiseFilter] = {}
@@ -38,11 +39,11 @@ class LogWriter:
 
     def path(self, node: str) -> Path:
         """Return the node's log file."""
-        return self._run_dir / f"{node.replace(':', '-')}.log"
+        return self._run_dir.log(node)
 
     def write(self, node: str, records: list[LogRecord]) -> list[LogText]:
-        """Keep the records and return them as text to show, one event for each run of the same stream."""
-        self._keep(node, b"".join(record.data for record in records))
+        """Append the records to the node's file, and return them as text, one event for each run of the same stream."""
+        self._append(node, b"".join(record.data for record in records))
         events: list[LogText] = []
         for record in records:
             text = self._noise_filter(node, record.stream).take(self._decoder(node, record.stream).decode(record.data))
@@ -53,17 +54,17 @@ class LogWriter:
                 events.append(LogText(time_s=record.time_s, node=node, stream=record.stream, text=text))
         return events
 
-    def _keep(self, node: str, data: bytes) -> None:
-        """Append to the node's file; after a gap, say there how long it is."""
+    def _append(self, node: str, data: bytes) -> None:
+        """Append to the node's file; where bytes are missing before, write how many."""
         missing = self._missing.pop(node, 0)
         gap = f"\n… {missing:,} bytes are missing here …\n".encode() if missing else b""
         try:
-            kept = self._file_of(node).write(gap + data) - len(gap)
+            written = self._file_of(node).write(gap + data) - len(gap)
             reason = "the disk is full"
         except OSError as error:
-            kept, reason = -len(gap), error.strerror or str(error)
-        if kept < len(data):
-            self._missing[node] = len(data) - kept if kept >= 0 else missing + len(data)
+            written, reason = -len(gap), error.strerror or str(error)
+        if written < len(data):
+            self._missing[node] = len(data) - written if written >= 0 else missing + len(data)
             self._notify_once(node, reason)
 
     def _file_of(self, node: str) -> io.FileIO:
@@ -72,10 +73,10 @@ class LogWriter:
         return self._files[node]
 
     def _notify_once(self, node: str, reason: str) -> None:
-        if not self._told:
-            self._told = True
-            self._tell(
-                f"logs cannot be kept in {self.path(node)} ({reason}): nodes go on, and files say what they lack"
+        if not self._notified:
+            self._notified = True
+            self._notify(
+                f"logs cannot be written to {self.path(node)} ({reason}): nodes go on, files say how much is missing"
             )
 
     def _decoder(self, node: str, stream: str) -> codecs.IncrementalDecoder:
@@ -88,13 +89,17 @@ class LogWriter:
         return self._noise_filters.setdefault((node, stream), NoiseFilter())
 
     def read(self, node: str, tail: int | None = None) -> str:
-        """Return the node's log as text, or the last ``tail`` lines of it that are worth showing."""
+        """Return the node's log as text, or its last ``tail`` lines without noise."""
         path = self.path(node)
         if not path.exists():
             return ""
         if tail is None:
             return path.read_text(errors="replace")
         return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
+
+    def read_all(self, nodes: Iterable[str], tail: int | None = None) -> str:
+        """Return the logs of several nodes as text, with their names before each line."""
+        return "\n".join(f"[{node}] {line}" for node in nodes for line in self.read(node, tail).splitlines())
 
     def close(self) -> None:
         """Close the files; may be called twice."""

@@ -1,0 +1,166 @@
+"""The driver's thread: which message goes where, what it answers, and what an error of its own does."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.support.fake_nodes import FakeListener, identity_of, until
+from tfos_lab import messages as m
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.roles import assign_roles
+from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.generation_maker import RunServices
+from tfos_lab.engine.history import History
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.server import Server
+from tfos_lab.engine.state.cluster_state import ClusterState
+from tfos_lab.engine.state.events import LogText
+from tfos_lab.engine.state.feed_state import FeedState
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+class Stand:
+    """A server of two nodes, and what it was asked to do."""
+
+    def __init__(self, folder):
+        config = ClusterConfig(cluster_size=2)
+        specs = assign_roles(config)
+        history = History(0.0)
+        self.bus = Bus(history.record)
+        self.events = self.bus.subscribe()
+        services = RunServices.make(config, RunDir(folder), history=history, bus=self.bus)
+        self.folder = folder
+        self.listener = FakeListener()
+        self.state = ClusterState(specs, grace_s=1.0)
+        self.saves, self.gone, self.started = [], [], []
+        self.over = threading.Event()
+        self.server = Server(
+            cluster_id="stand",
+            listener=self.listener,
+            cluster_state=self.state,
+            feed_state=FeedState({spec.rank: spec.node for spec in specs}, lock_step=True, resumes=False),
+            bus=self.bus,
+            logs=services.log_writer,
+            event_files=services.event_files,
+            output=services.output,
+            tunnel=None,
+            make_start=self.make_start,
+            on_saving=lambda saving, node: self.saves.append((saving.path, node.node)),
+        )
+
+    def make_start(self, rank, spec):
+        self.started.append(rank)
+        spec_of = {"job_name": "worker", "task_index": 0, "is_chief": False, "payload": b"", "env": {}, "log_dir": ""}
+        return m.Start(cluster_id="stand", rank=rank, cluster_spec=spec, **spec_of)
+
+    def start(self):
+        self.server.start(on_executor_gone=self.gone.append, on_over=self.over.set)
+
+    def deliver(self, message, identity=None):
+        self.listener.deliver(identity or identity_of(message.rank), message)
+
+    def reserve(self, rank, identity=None):
+        self.deliver(m.Reserve(rank, "host", f"host:{rank}", 1, f"e{rank}", []), identity)
+
+    def settle(self):
+        """Wait until all that was delivered has been handled."""
+        done = threading.Event()
+        self.server.request(lambda _now_s: done.set() or [])
+        assert done.wait(5)
+
+
+@pytest.fixture
+def stand(tmp_path):
+    stand = Stand(tmp_path)
+    stand.start()
+    yield stand
+    stand.server.request(stand.state.stop)
+    stand.server.request(stand.state.give_up)
+    stand.server.join(5)
+    assert stand.over.is_set()
+
+
+def test_nodes_are_told_to_start_when_all_have_reserved(stand):
+    stand.reserve(0)
+    stand.settle()
+    assert stand.started == []
+    stand.reserve(1)
+    until(lambda: stand.listener.sent_to(identity_of(1)) == ["Start"])
+    assert stand.started == [0, 1]
+
+
+def test_it_can_be_started_twice(stand):
+    stand.start()
+    stand.reserve(0)
+    stand.settle()
+    assert len(stand.listener.sent) == 0
+
+
+def test_a_retried_task_takes_the_rank_until_the_nodes_have_started(stand):
+    stand.reserve(1, b"first/1")
+    stand.reserve(1, b"second/1")
+    stand.reserve(0)
+    until(lambda: stand.listener.sent_to(b"second/1") == ["Start"])
+    assert stand.listener.sent_to(b"first/1") == []
+    stand.deliver(m.Progressed(rank=1, state="running"), b"second/1")
+    stand.reserve(1, b"third/1")
+    until(lambda: stand.listener.sent_to(b"third/1") == ["Stop", "Shutdown"])
+    assert stand.listener.sent_to(b"second/1") == ["Start"]
+
+
+def test_who_has_not_reserved_is_sent_away(stand):
+    stand.deliver(m.Heartbeat(rank=0), b"stranger/0")
+    until(lambda: stand.listener.sent_to(b"stranger/0") == ["Stop", "Shutdown"])
+
+
+def test_a_rank_that_does_not_exist_changes_nothing(stand):
+    stand.reserve(7)
+    stand.reserve(0)
+    stand.settle()
+    assert stand.state.state == "reserving"
+
+
+def test_a_message_that_cannot_be_decoded_is_dropped(stand, caplog):
+    stand.listener.post((b"agent/0", b"\xc1 nonsense"))
+    stand.settle()
+    assert "cannot be decoded" in caplog.text
+    assert stand.state.state == "launching"
+
+
+def test_logs_are_stored_once_shown_once_and_acknowledged_each_time(stand):
+    stand.reserve(0)
+    batch = m.Logs(rank=0, sequence=0, records=[m.LogRecord(1.0, "stdout", b"hello\n")])
+    stand.deliver(batch)
+    stand.deliver(batch)  # its acknowledgement was lost
+    until(lambda: stand.listener.sent_to(identity_of(0)) == ["LogCredit", "LogCredit"])
+    assert (stand.folder / "chief-0.log").read_text() == "hello\n"
+    assert [event.text for event in stand.events.take() if isinstance(event, LogText)] == ["hello\n"]
+
+
+def test_where_the_chief_saves_and_which_executor_ended_is_passed_on(stand):
+    stand.reserve(0)
+    stand.deliver(m.SavesTo(rank=0, path="/data/model"))
+    stand.deliver(m.ExecutorGone(rank=0))
+    stand.settle()
+    assert stand.saves == [("/data/model", "chief:0")]
+    assert stand.gone == ["e0"]
+
+
+def test_an_error_of_its_own_fails_the_cluster_instead_of_hanging_it(stand, caplog):
+    def broken(_now_s):
+        raise ZeroDivisionError("a bug")
+
+    stand.server.request(broken)
+    until(lambda: stand.state.state == "failed")
+    assert (stand.state.failure.node, stand.state.failure.kind) == ("driver", "ZeroDivisionError")
+    assert "could not handle" in caplog.text
+
+
+def test_the_end_closes_the_listener_and_is_reported_once(stand):
+    stand.server.request(stand.state.stop)
+    assert stand.over.wait(5)
+    assert stand.listener.closed
+    assert stand.server.over.is_set()

@@ -1,0 +1,242 @@
+"""Nodes that are only played: a listener without a network and a launcher without processes; all between is real.
+
+A test makes a runtime whose nodes it plays itself::
+
+    nodes = FakeNodes()
+    runtime = make_runtime(tmp_path, nodes, cluster_size=2)
+    runtime.launch()  # every node reserves, is sent its start message, and runs
+    nodes.end(0, value=21)  # what node 0 returned
+
+Nodes answer `Stop` and `Finish` as agents do, unless they are ``deaf``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfos_lab import messages as m
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.roles import assign_roles
+from tfos_lab.engine.generation_maker import GenerationMaker
+from tfos_lab.engine.launchers.base import LaunchPlan
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runtime import ClusterRuntime
+from tfos_lab.values import encode_value
+
+PATIENCE_S = 5.0
+ADDRESS = m.DriverAddress(endpoint="tcp://fake:1", server_key="", client_public_key="", client_secret_key="")
+
+
+class FakeListener:
+    """The driver's socket: `deliver` is an agent's message; ``sent`` is what agents were sent, decoded."""
+
+    def __init__(self, *_hosts: str) -> None:
+        self.address = ADDRESS
+        self.sent: list[tuple[bytes, Any]] = []
+        self.closed = False
+        self.on_send = lambda _identity, _message: None
+        self._items: queue.Queue[Any] = queue.Queue()
+
+    def deliver(self, identity: bytes, message: Any) -> None:
+        self.post((identity, m.encode(message)))
+
+    def post(self, item: Any) -> None:
+        self._items.put(item)
+
+    def poll(self, timeout_s: float) -> list[Any]:
+        try:
+            return [self._items.get(timeout=timeout_s)]
+        except queue.Empty:
+            return []
+
+    def send(self, identity: bytes, data: bytes) -> None:
+        message = m.decode_to_agent(data)
+        self.sent.append((identity, message))
+        self.on_send(identity, message)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def sent_to(self, identity: bytes) -> list[str]:
+        """Return the kinds of messages that an agent was sent."""
+        return [type(message).__name__ for to, message in self.sent if to == identity]
+
+
+class FakeLauncher:
+    """Starts nothing: all nodes reserve at once, except those that are to be ``missing``."""
+
+    name = "local"
+
+    def __init__(self, plan: LaunchPlan, nodes: FakeNodes) -> None:
+        self.plan = plan
+        self.calls: list[str] = []
+        self._nodes = nodes
+
+    def launch(self) -> None:
+        self.calls.append("launch")
+        errors = self._nodes.launch_errors
+        if errors and (error := errors.pop(0)):
+            raise error
+        for spec in self.plan.node_specs:
+            if spec.rank not in self._nodes.missing:
+                self._nodes.reserve(spec.rank)
+
+    def run_here(self) -> None:
+        self.calls.append("run_here")
+
+    def free_slots(self) -> None:
+        self.calls.append("free_slots")
+
+    def on_executor_end(self, executor: str) -> None:
+        self.calls.append(f"on_executor_end {executor}")
+
+    def cancel(self) -> None:
+        self.calls.append("cancel")
+
+    def hint(self) -> str:
+        return "a hint"
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class FakeNodes:
+    """The nodes of one cluster; those of the latest generation answer.
+
+    Attributes
+    ----------
+    missing : set of int
+        Ranks that never reserve.
+    deaf : set of int
+        Ranks that do not answer.
+    launch_errors : list
+        What the next launches raise; None for a launch that succeeds.
+    listeners, launchers : list
+        Those of each generation.
+    """
+
+    def __init__(self) -> None:
+        self.missing: set[int] = set()
+        self.deaf: set[int] = set()
+        self.launch_errors: list[Exception | None] = []
+        self.listeners: list[FakeListener] = []
+        self.launchers: list[FakeLauncher] = []
+
+    @property
+    def listener(self) -> FakeListener:
+        return self.listeners[-1]
+
+    @property
+    def launcher(self) -> FakeLauncher:
+        return self.launchers[-1]
+
+    def open_listener(self, *hosts: str) -> FakeListener:
+        listener = FakeListener(*hosts)
+        listener.on_send = lambda identity, message: self._answer(listener, identity, message)
+        self.listeners.append(listener)
+        return listener
+
+    def make_launcher(self, plan: LaunchPlan) -> FakeLauncher:
+        self.launchers.append(FakeLauncher(plan, self))
+        return self.launchers[-1]
+
+    def _answer(self, listener: FakeListener, identity: bytes, message: Any) -> None:
+        if not identity.startswith(b"agent/"):
+            return  # an agent that only the test plays
+        rank = int(identity.removeprefix(b"agent/"))
+        if rank in self.deaf:
+            return
+        match message:
+            case m.Start():
+                listener.deliver(identity, m.Progressed(rank=rank, state="running", pid=1000 + rank))
+            case m.Stop():
+                listener.deliver(identity, m.Ended(rank=rank, outcome=m.Outcome(kind="stopped")))
+                listener.deliver(identity, m.Drained(rank=rank))
+            case m.Finish():
+                listener.deliver(identity, m.Drained(rank=rank))
+
+    def reserve(self, rank: int, identity: bytes | None = None) -> None:
+        self.listener.deliver(
+            identity or identity_of(rank),
+            m.Reserve(rank=rank, host="fake", address=f"fake:{rank}", pid=rank, executor=f"e{rank}", gpus=[]),
+        )
+
+    def send(self, message: Any) -> None:
+        """Send an agent's message to the driver."""
+        self.listener.deliver(identity_of(message.rank), message)
+
+    def end(self, rank: int, value: Any = None) -> None:
+        """Let the function of a node return."""
+        self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="returned", value=encode_value(value))))
+
+    def fail(self, rank: int, error: str = "ValueError", message: str = "no") -> None:
+        """Let the function of a node raise."""
+        self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="raised", error=error, message=message)))
+
+    def kill(self, rank: int) -> None:
+        """Let the child of a node be killed, as by the host when memory is short."""
+        self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="exited", exit_code=-9)))
+
+
+def identity_of(rank: int) -> bytes:
+    return f"agent/{rank}".encode()
+
+
+@dataclass(frozen=True)
+class FakeMaker(GenerationMaker):
+    """Makes generations whose launcher is a fake."""
+
+    nodes: FakeNodes = field(default_factory=FakeNodes)
+
+    def _make_launcher(self, plan: LaunchPlan) -> FakeLauncher:
+        return self.nodes.make_launcher(plan)
+
+
+def map_fun(args: Any, ctx: Any) -> None:
+    """Stand for the user's function, which no fake node runs."""
+
+
+_numbers = itertools.count()
+
+
+def make_runtime(folder: Path, nodes: FakeNodes, **options: Any) -> ClusterRuntime:
+    """Return the runtime of a cluster that is not launched yet; ``options`` are those of `ClusterConfig`."""
+    config = ClusterConfig(**{"cluster_size": 2, "grace_s": 1.0, **options})
+    run_dir = folder / f"{config.name}-{next(_numbers)}"
+    run_dir.mkdir()
+    maker = FakeMaker(
+        config=config,
+        node_specs=assign_roles(config),
+        launcher="local",
+        spark=None,
+        call=(map_fun, None),
+        payload=b"",
+        called_s=time.time(),
+        hosts=("127.0.0.1", "127.0.0.1"),
+        default_fs="",
+        make_listener=nodes.open_listener,  # type: ignore[arg-type]
+        nodes=nodes,
+    )
+    return ClusterRuntime(maker, RunDir(run_dir, config.log_dir))
+
+
+def until(condition: Any) -> Any:
+    """Wait until ``condition()`` is true, and return it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.001)
+    return value
+
+
+def in_background(work: Any) -> threading.Thread:
+    """Call ``work`` on a thread of its own."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread

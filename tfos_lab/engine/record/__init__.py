@@ -1,0 +1,1 @@
+"""The record of a run that stays after it: ``run.json``."""

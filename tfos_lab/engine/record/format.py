@@ -1,0 +1,148 @@
+"""``run.json``: what a run was and how it went, from which a history of runs can be read later.
+
+The file lies in the run's folder (`tfos_lab.engine.run_dir`). It is replaced as a whole when the cluster is launched,
+when the cluster or a node changes its state, every few seconds while metrics come in, and at the end. If the kernel
+dies, the file of the last change remains: then ``state`` is not final, and ``process`` no longer exists.
+
+Format, version 1. One JSON object with the fields of `RunRecord`; readers ignore fields that they do not know, and
+`decode` refuses a file of a later version. A field that is removed or changes its meaning raises `VERSION`; a new field
+with a default does not. Times with ``_s`` are seconds since the epoch, except in ``timings``, ``restarts``, ``feeds``
+and ``metrics``: there they count from ``started_s``. Metrics that are not finite are null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+VERSION = 1
+
+
+class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The kernel, or other process, that ran the cluster; ``pid`` and ``born`` together identify it."""
+
+    host: str
+    pid: int
+    born: str
+    kernel_id: str = ""
+
+
+class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's function: its name, where it is (``"Cell In[5]"`` or a file) and its source, or that of its cell."""
+
+    name: str
+    file: str
+    line: int
+    source: str
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One node as it was last seen: its state, where it ran, and the last value of each of its metrics."""
+
+    node: str
+    state: str
+    detail: str = ""
+    host: str = ""
+    executor: str = ""
+    pid: int = 0
+    gpus: tuple[str, ...] = ()
+    step: int | None = None
+    total_steps: int | None = None
+    rows: int = 0
+    metrics: dict[str, float | None] = {}
+
+
+class MetricsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Metrics that a node reported ``time_s`` seconds after the call."""
+
+    time_s: float
+    node: str
+    step: int | None
+    metrics: dict[str, float | None]
+
+
+class FeedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of `Cluster.train` or `Cluster.inference`; ``kind`` is ``table``, ``stream`` or ``inference``."""
+
+    kind: str
+    rows: dict[str, int]
+    partitions: int
+    size_bytes: int
+    epochs: int
+    complete: bool
+    started_s: float
+    ended_s: float | None
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the run failed.
+
+    ``type`` is the class that `Cluster.wait` raises. Of a node that failed, ``node`` is its name and ``kind`` the class
+    of what its function raised. ``message`` is the first line.
+    """
+
+    type: str
+    message: str
+    node: str = ""
+    kind: str = ""
+
+
+class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One file below the folder ``output``."""
+
+    path: str
+    size_bytes: int
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One run.
+
+    ``options`` are the fields of `ClusterConfig`; of ``env`` it has the names only, as values may be secrets.
+    ``versions`` are those of this process's environment, null where a package is not installed here. ``outcome`` is
+    ``done``, ``failed`` or ``stopped`` once the run has ended. ``metrics`` is a sample, evenly spread, of at most 2,000
+    reports. ``files`` are listed at the end, at most 1,000 of ``file_count``.
+    """
+
+    version: int = VERSION
+    id: str
+    name: str
+    launcher: str
+    started_s: float
+    written_s: float
+    ended_s: float | None = None
+    process: ProcessRecord
+    options: dict[str, Any]
+    code: CodeRecord | None = None
+    versions: dict[str, str | None]
+    state: str
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
+    outcome: str | None = None
+    error: ErrorRecord | None = None
+    timings: dict[str, float] = {}
+    restarts: tuple[tuple[float, float | None], ...] = ()
+    feeds: tuple[FeedRecord, ...] = ()
+    metrics: tuple[MetricsRecord, ...] = ()
+    files: tuple[FileRecord, ...] = ()
+    file_count: int = 0
+
+
+def encode(record: RunRecord) -> bytes:
+    """Return the record as JSON that people can read, too."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def decode(data: bytes) -> RunRecord:
+    """Return the record that ``run.json`` holds.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged, or written by a later version of this package.
+    """
+    record = msgspec.json.decode(data, type=RunRecord)
+    if record.version > VERSION:
+        raise ValueError(f"run.json is of version {record.version}; this tfos_lab reads versions up to {VERSION}")
+    return record

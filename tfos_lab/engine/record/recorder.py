@@ -1,0 +1,100 @@
+"""Keeps a run's ``run.json`` up to date, on a thread of its own so that no node waits for the disk."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+
+from tfos_lab.engine.record.format import encode
+from tfos_lab.engine.record.snapshot import RecordedRun, take_snapshot
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.state.events import Event, MetricsReported, NodeChanged, OutputProgressed, StateChanged
+
+logger = logging.getLogger(__name__)
+
+# Changes come in bursts; one write tells all of them.
+MIN_PERIOD_S = 1.0
+METRICS_PERIOD_S = 10.0
+# The first write waits so long: it must not compete with the start of the nodes, of which people count milliseconds.
+START_DELAY_S = 0.2
+
+
+class RunRecorder:
+    """Writes ``run.json`` of one run, from `start` to `finish` (thread ``tfos-record-<cluster>``).
+
+    Parameters
+    ----------
+    run_dir : RunDir
+        Where to write.
+    run : RecordedRun
+        What to write about.
+    """
+
+    def __init__(self, run_dir: RunDir, run: RecordedRun) -> None:
+        self._run_dir = run_dir
+        self._run = run
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._due_s = math.inf
+        self._written_s = math.inf  # until the first write, which no event brings forward
+        self._finished = False
+        self._warned = False
+
+    def start(self) -> None:
+        """Start the thread, which soon writes for the first time; may be called twice."""
+        with self._changed:
+            if self._thread is None:
+                self._due_s = time.monotonic() + START_DELAY_S
+                name = f"tfos-record-{self._run_dir.id}"
+                self._thread = threading.Thread(target=self._write_until_finished, name=name, daemon=True)
+                self._thread.start()
+
+    def on_event(self, event: Event) -> None:
+        """Plan a write if ``event`` changes what the record says; called by the thread that publishes it."""
+        if isinstance(event, StateChanged | NodeChanged | OutputProgressed):
+            self._plan(MIN_PERIOD_S)
+        elif isinstance(event, MetricsReported):
+            self._plan(METRICS_PERIOD_S)
+
+    def _plan(self, period_s: float) -> None:
+        with self._changed:
+            due_s = self._written_s + period_s
+            if due_s < self._due_s:
+                self._due_s = due_s
+                self._changed.notify()
+
+    def finish(self) -> None:
+        """Have the last record written, and the thread end; may be called twice."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the last record has been written."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _write_until_finished(self) -> None:
+        while self._write_when_due():
+            pass
+
+    def _write_when_due(self) -> bool:
+        """Wait until a write is due, and write; return whether another one follows."""
+        with self._changed:
+            while not self._finished and (wait_s := self._due_s - time.monotonic()) > 0:
+                self._changed.wait(None if math.isinf(wait_s) else wait_s)
+            is_last = self._finished
+            self._due_s, self._written_s = math.inf, time.monotonic()
+        self._write()
+        return not is_last
+
+    def _write(self) -> None:
+        """Write the record as of now; a full disk costs the record, not the run."""
+        try:
+            self._run_dir.write_record(encode(take_snapshot(self._run_dir, self._run)))
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                logger.warning("%s cannot be written: %s", self._run_dir.record, error)

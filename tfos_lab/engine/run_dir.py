@@ -1,0 +1,126 @@
+"""The folder of one run on this machine: the only module that knows what lies where in it.
+
+::
+
+    runs/mnist-20260101-120000-1f2e/
+        run.json         what the run was and how it went; see `tfos_lab.engine.record.format`
+        chief-0.log      one whole log for each node
+        events/          event files for TensorBoard, unless ``log_dir`` names another folder
+        output/          what the nodes wrote to ``ctx.output_dir``
+        checkpoint-0/    how far Spark has read the first stream
+        backup-<id>/     what a restart continues from, unless ``log_dir`` names another folder
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import secrets
+import socket
+from pathlib import Path
+
+
+class RunDir:
+    """The folder of one run.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The folder, which exists.
+    log_dir : str, optional
+        Where the user wants event files and backups: another folder, or an address such as ``"gs://bucket/logs"``.
+
+    Attributes
+    ----------
+    id : str
+        Unique identifier of the run: the name of the folder.
+    events, output, record : pathlib.Path
+        Event files, output of the nodes, and ``run.json``.
+    log_dir : str
+        Where the nodes write event files.
+    """
+
+    def __init__(self, path: Path, log_dir: str | None = None) -> None:
+        self.path = path
+        self.id = path.name
+        self.events = path / "events"
+        self.output = path / "output"
+        self.record = path / "run.json"
+        self.log_dir = log_dir or str(self.events)
+        self._backup_home = log_dir or str(path)
+
+    @classmethod
+    def make(cls, name: str, log_dir: str | None = None) -> RunDir:
+        """Make the folder of a new run.
+
+        It is below ``$TFOS_LAB_RUNS``, by default ``runs/`` in the working directory, or in the user's cache where that
+        folder cannot be written.
+
+        Raises
+        ------
+        PermissionError
+            If neither can be written.
+        """
+        run = f"{_label(name)}-{dt.datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        bases = [Path(os.environ.get("TFOS_LAB_RUNS", "runs")), Path.home() / ".cache" / "tfos_lab" / "runs"]
+        for base in bases:
+            with contextlib.suppress(OSError):
+                folder = base.absolute() / run
+                folder.mkdir(parents=True)
+                return cls(folder, log_dir)
+        raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")
+
+    def log(self, node: str) -> Path:
+        """Return the log file of a node, such as ``"worker:0"``."""
+        return self.path / f"{_file_name(node)}.log"
+
+    def output_of(self, node: str) -> Path:
+        """Return where the output of a node other than the chief goes."""
+        return self.output / _file_name(node)
+
+    def partial_output(self, rank: int) -> Path:
+        """Return the file that holds what has arrived of the output file that a node is sending."""
+        return self.path / f".output-{rank}.part"
+
+    def make_probe(self) -> Path:
+        """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder."""
+        probe = self.path / f".home-{secrets.token_hex(16)}"
+        probe.touch(mode=0o600)
+        return probe
+
+    def checkpoint(self, stream: int) -> str:
+        """Return the address of the folder in which Spark records how far it has read a stream."""
+        return (self.path / f"checkpoint-{stream}").as_uri()
+
+    @property
+    def backup_home(self) -> str:
+        """The folder, which all nodes must see, that holds their backups."""
+        return self._backup_home
+
+    @property
+    def backup(self) -> str:
+        """The folder in which the nodes keep what a restart continues from."""
+        return f"{self._backup_home.rstrip('/')}/backup-{self.id}"
+
+    def write_record(self, data: bytes) -> None:
+        """Replace ``run.json``, readable by the user only; a reader sees the old file or the new one.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        partial = self.path / ".run.json.part"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
+            file.write(data)
+        partial.replace(self.record)
+
+
+def _label(name: str) -> str:
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
+
+
+def _file_name(node: str) -> str:
+    return node.replace(":", "-")

@@ -1,0 +1,312 @@
+"""What runs a cluster behind its handle: the run's folder, bus and history, and the generation of nodes that lives now.
+
+`tfos_lab.engine.cluster.Cluster` is what users hold. The notebook and tests reach the runtime with
+`tfos_lab.engine.cluster.runtime_of`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.states import RunState
+from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.discovery.publisher import make_publisher
+from tfos_lab.engine.feed.feeding import Feeding
+from tfos_lab.engine.generation import failure_of
+from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
+from tfos_lab.engine.generations import WAIT_STEP_S, Generations
+from tfos_lab.engine.history import History
+from tfos_lab.engine.record.recorder import RunRecorder
+from tfos_lab.engine.results import Results
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeView, RowsUnread
+from tfos_lab.engine.state.readers import NOTHING_READ, unread_text
+from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tfos_lab.engine.feed.inference import Inference
+    from tfos_lab.engine.generation import Generation
+    from tfos_lab.messages import Outcome
+
+# Once the first cause of a failure is known, the reports of other nodes are waited for this long.
+LAST_ERRORS_S = 1.0
+# A disk that hangs must not hang the notebook.
+RECORD_TIMEOUT_S = 2.0
+
+
+class ClusterRuntime:
+    """One cluster: starts its nodes, waits for them, restarts and stops them. Safe to use from any thread.
+
+    Parameters
+    ----------
+    maker : GenerationMaker
+        Makes the nodes' generations.
+    run_dir : RunDir
+        The run's folder.
+
+    Attributes
+    ----------
+    id, name : str
+        Unique identifier; the label that the user gave.
+    config : ClusterConfig
+        What was asked for.
+    spark : SparkSession or None
+        Whose executors are used.
+    files : RunDir
+        The run's folder.
+    history : History
+        What has happened.
+    bus : Bus
+        What happens, as it happens.
+    services : RunServices
+        What stores the logs, event files and output that nodes send.
+    feeding : Feeding
+        What the nodes have been fed.
+    results : Results
+        What nodes have returned so far.
+    publisher : Publisher or None
+        Shows the cluster to other processes; None where no socket can be made for it.
+    """
+
+    def __init__(self, maker: GenerationMaker, run_dir: RunDir) -> None:
+        self.id = run_dir.id
+        self.name = maker.config.name
+        self.config: ClusterConfig = maker.config
+        self.spark: SparkSession | None = maker.spark
+        self.files = run_dir
+        self.history = History(maker.called_s)
+        self.bus = Bus(self._on_event)
+        self.services = RunServices.make(maker.config, run_dir, history=self.history, bus=self.bus)
+        self._maker = maker
+        self._spark_ui = spark_session.ui_of(maker.spark) if maker.spark is not None else ""
+        self._generations = Generations(maker, self.services, self._on_over)
+        self.feeding = Feeding(self)
+        self.results = Results(self._outcomes)
+        self._inference: Inference | None = None
+        self._first_inference = threading.Lock()
+        self._recorder = RunRecorder(run_dir, self)
+        self.publisher = make_publisher(self)
+        if self.publisher is not None:
+            self.publisher.publish()
+
+    # ---- the cluster as it is now -----------------------------------------------------------------------------------
+
+    def view(self) -> ClusterView:
+        """Return all that can be seen of the cluster now, as one value."""
+        generation, output = self.generation, self.services.output
+        with generation.server.lock:
+            state, nodes = generation.cluster_state.state, generation.cluster_state.views
+            reason = generation.cluster_state.reason
+        return ClusterView(
+            cluster_id=self.id,
+            name=self.name,
+            state=state,
+            launcher=generation.launcher.traits.name,
+            started_s=self._maker.called_s,
+            ended_s=self.history.ended_s,
+            nodes=nodes,
+            timings=dict(self.history.timings),
+            restarts=self.history.restarts,
+            feeds=self.history.feeds,
+            reason=str(generation.control.launch_error or reason),
+            notes=(*self.history.notes, *(output.notes_at_the_end() if state.ended else output.notes)),
+            spark_ui=self._spark_ui,
+            tensorboard=self.publisher.tensorboard_status if self.publisher is not None else None,
+        )
+
+    @property
+    def generation(self) -> Generation:
+        """The nodes as they are now; another generation after each restart."""
+        return self._generations.current
+
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The nodes, in launch order: ps, chief, evaluator, workers."""
+        return self.view().nodes
+
+    @property
+    def state(self) -> RunState:
+        """The state of the cluster as a whole; see `ClusterView`."""
+        return self.generation.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether the cluster has ended, well or badly."""
+        return self.state.ended
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        return self.files.path
+
+    @property
+    def event_dir(self) -> str:
+        """The folder with its event files, on this machine."""
+        return self.services.event_files.folder
+
+    @property
+    def map_fun(self) -> Callable[..., Any]:
+        """The user's function."""
+        return self._maker.call[0]
+
+    @property
+    def inference(self) -> Inference:
+        """What the nodes answer for, made when it is first asked for."""
+        from tfos_lab.engine.feed.inference import Inference
+
+        with self._first_inference:
+            if self._inference is None:
+                self._inference = Inference(self, self.feeding)
+            return self._inference
+
+    def _outcomes(self) -> dict[str, Outcome]:
+        generation = self.generation
+        with generation.server.lock:
+            return generation.cluster_state.outcomes
+
+    def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
+        """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
+        return self.history.metrics_after(count)
+
+    def logs(self, node: str | None = None, tail: int | None = None) -> str:
+        """Return what a node, or each node, has written; see `Cluster.logs`."""
+        if node is None:
+            return self.services.log_writer.read_all([view.node for view in self.nodes], tail)
+        self.log_path(node)
+        return self.services.log_writer.read(node, tail)
+
+    def log_path(self, node: str) -> Path:
+        """Return the log file of ``node``, which exists once the node has written something.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        """
+        names = [view.node for view in self.nodes]
+        if node not in names:
+            raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
+        return self.files.log(node)
+
+    # ---- events -----------------------------------------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        """Record an event before the bus's subscribers get it; called by the thread that publishes it."""
+        self.history.record(event)
+        if isinstance(event, RowsUnread):
+            self.note(unread_text(event))
+        self._recorder.on_event(event)
+        if self.publisher is not None:
+            self.publisher.on_event(event)
+
+    def note(self, text: str) -> None:
+        """Add a sentence that the cell shows beside the table."""
+        self.history.add_note(text)
+
+    # ---- start and stop ---------------------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Start the nodes; returns when all are on their way, or the cluster has been stopped meanwhile."""
+        self._recorder.start()
+        self._generations.launch()
+        if self.config.restarts:
+            from tfos_lab.engine.restarts import Restarter
+
+            Restarter(self, self.feeding).start()
+
+    def listen(self, generation: Generation) -> None:
+        """Start to receive messages of a generation's nodes; may be called twice."""
+        self._generations.listen(generation)
+
+    def next_generation(self) -> Generation | None:
+        """Make the generation that follows a lost one and return it, or None if the user has stopped the cluster."""
+        return self._generations.next()
+
+    def stop(self, *, grace_s: float | None = None) -> None:
+        """Stop all nodes; see `Cluster.stop`."""
+        self._recorder.start()
+        self._generations.stop(grace_s=grace_s)
+        self._recorder.finish()
+        self._recorder.join(RECORD_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Stop at once, and remove what other processes see of the cluster; for Python's exit."""
+        try:
+            if not self.ended:
+                self.stop(grace_s=0.0)
+        finally:
+            if self.publisher is not None:
+                self.publisher.close()
+
+    def _on_over(self, state: RunState) -> None:
+        """A generation has ended; called by its server's thread."""
+        if state.ended:
+            self._recorder.finish()
+
+    # ---- waiting ----------------------------------------------------------------------------------------------------
+
+    def wait_until_running(self, timeout_s: float | None = None) -> None:
+        """Wait until all nodes run; see `Cluster.wait_until_running`."""
+        self._generations.wait_until_running(self.config.reservation_timeout_s if timeout_s is None else timeout_s)
+        if self.state is RunState.FAILED:
+            self._raise_failure()
+
+    def wait_for_generation(self, number: int) -> None:
+        """Wait until the nodes have been restarted for the ``number``-th time, or the cluster has ended."""
+        while self.generation.number < number and not self.ended:
+            time.sleep(WAIT_STEP_S)
+
+    def wait(self, timeout_s: float | None = None) -> Results:
+        """Wait until all training nodes have returned; see `Cluster.wait`."""
+        self.feeding.end()
+        try:
+            if not self.ended:
+                self.generation.launcher.run_here()
+        except BaseException:
+            self.generation.server.over.wait(LAST_ERRORS_S)  # so that the cluster's state shows the failure, too
+            raise
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.wait_a_step():
+            if deadline is not None and time.monotonic() > deadline:
+                running = [view.node for view in self.nodes if not view.state.ended]
+                raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
+        self.feeding.settle()
+        if self.generation.server.over.is_set():
+            self._recorder.join(RECORD_TIMEOUT_S)
+        if self.state is RunState.FAILED:
+            self._raise_failure()
+        if self.state is RunState.STOPPED:
+            raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
+        if self.generation.feed_state.nothing_read:
+            raise FeedError(reason=NOTHING_READ)
+        return self.results
+
+    def wait_a_step(self) -> bool:
+        """Wait a little; return whether the cluster has ended and nothing more is expected from its nodes."""
+        if self.generation.server.over.wait(WAIT_STEP_S) and self.ended:
+            return True
+        if self.state is RunState.RESTARTING:
+            time.sleep(WAIT_STEP_S)
+        ended_s = self.history.ended_s
+        is_old = self.state is RunState.FAILED and ended_s is not None and time.time() - ended_s > LAST_ERRORS_S
+        return is_old and not self.services.output.awaited
+
+    # ---- failure ----------------------------------------------------------------------------------------------------
+
+    def _raise_failure(self) -> None:
+        self.generation.server.over.wait(LAST_ERRORS_S)
+        raise self.failure()
+
+    def failure(self) -> TfosError:
+        """Return the error that says why the cluster failed."""
+        return failure_of(self.generation, self.services.log_writer) or ClusterEnded(
+            cluster=self.name, state=self.state, asked="tell a failure"
+        )
