@@ -13,20 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tfos_lab.data.batches import (
-    count_rows,
-    fill_to,
-    in_multiples,
-    join_rows,
-    measure,
-    rebatch,
-    resolve,
-    slice_rows,
-    take_rows,
-    to_arrow,
-    to_numpy,
-    zeros,
-)
+from tfos_lab.data.batches import measure, resolve, to_arrow, to_numpy
+from tfos_lab.data.rebatch import in_multiples, rebatch
+from tfos_lab.data.rows import count_rows, fill_to, join_rows, slice_rows, take_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import ConfigError, FeedError
 

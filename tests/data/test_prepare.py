@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tfos_lab.data.batches import join_rows, to_numpy
+from tfos_lab.data.batches import to_numpy
 from tfos_lab.data.datasets.mnist import ImageData
 from tfos_lab.data.prepare import map_batches, prepare
+from tfos_lab.data.rows import join_rows
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import ConfigError, FeedError
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from tfos_lab.data.batches import Batch
-from tfos_lab.data.convert import Array, convert_column
+from tfos_lab.data.convert import convert_column
+from tfos_lab.data.rows import Array, Batch
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.data.type_table import find_rule
 from tfos_lab.errors import ConfigError

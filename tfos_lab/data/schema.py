@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tfos_lab.data.spark_types import arrow_columns
-from tfos_lab.data.type_table import Kind, find_advice, find_rule
+from tfos_lab.data.type_table import ColumnKind, find_advice, find_rule
 from tfos_lab.errors import ConfigError
 
 # The dtypes that NumPy and TensorFlow call by the same name.
@@ -52,7 +52,7 @@ class ColumnSpec:
     """
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     dtype: str
     shape: tuple[int | None, ...] = ()
 

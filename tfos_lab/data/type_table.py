@@ -1,4 +1,4 @@
-"""The one table by which Spark's types become tensors: a rule for each, or a refusal that says what to do instead.
+"""The one table by which Spark's types become tensors: a rule for each, or a unsupported that says what to do instead.
 
 =====================  =========================  ====================================================================
 Spark SQL              tensor, per row            remarks
@@ -35,7 +35,7 @@ from typing import Literal
 import pyarrow as pa
 from pyarrow import types
 
-Kind = Literal["number", "bool", "decimal", "string", "binary", "date", "timestamp", "time", "duration", "vector"]
+ColumnKind = Literal["number", "bool", "decimal", "string", "binary", "date", "timestamp", "time", "duration", "vector"]
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Rule:
     """A leaf type that becomes a tensor: values for which ``matches`` holds are of this kind and dtype."""
 
     matches: Callable[[pa.DataType], bool]
-    kind: Kind
+    kind: ColumnKind
     dtype: str
 
 
 @dataclass(frozen=True)
-class Refusal:
+class UnsupportedType:
     """A type that becomes no tensor, and what to do instead; ``{name}`` in the advice is the column's."""
 
     matches: Callable[[pa.DataType], bool]
@@ -104,13 +104,15 @@ RULES = (
     Rule(types.is_float16, "number", "float16"),
 )
 
-REFUSALS = (
-    Refusal(_is_matrix, "make it an array column (of the values, row by row), and ask for the shape you need"),
-    Refusal(_is_variant, "take what you need out of it: F.variant_get('{name}', '$.field', 'double').alias('field')"),
-    Refusal(types.is_struct, "feed its fields as columns of their own: columns=['{name}.{field}', ...]"),
-    Refusal(types.is_map, "take the keys you need into columns: df.withColumn('key', df['{name}']['key'])"),
-    Refusal(types.is_null, "give it a type (df['{name}'].cast('float')) and values, or leave the column out"),
-    Refusal(types.is_interval, "make it a number of months: df['{name}'].cast('int')"),
+UNSUPPORTED = (
+    UnsupportedType(_is_matrix, "make it an array column (of the values, row by row), and ask for the shape you need"),
+    UnsupportedType(
+        _is_variant, "take what you need out of it: F.variant_get('{name}', '$.field', 'double').alias('field')"
+    ),
+    UnsupportedType(types.is_struct, "feed its fields as columns of their own: columns=['{name}.{field}', ...]"),
+    UnsupportedType(types.is_map, "take the keys you need into columns: df.withColumn('key', df['{name}']['key'])"),
+    UnsupportedType(types.is_null, "give it a type (df['{name}'].cast('float')) and values, or leave the column out"),
+    UnsupportedType(types.is_interval, "make it a number of months: df['{name}'].cast('int')"),
 )
 _NO_RULE = "cast it to a number, a string or an array of numbers, or leave the column out"
 
@@ -144,8 +146,8 @@ def find_advice(name: str, kind: pa.DataType) -> str:
         inner = inner.value_type
     if inner is not kind and (types.is_struct(inner) or types.is_map(inner)):
         return f"take one field of each element: F.transform('{name}', lambda element: element['field'])"
-    for refusal in REFUSALS:
-        if refusal.matches(inner):
+    for unsupported in UNSUPPORTED:
+        if unsupported.matches(inner):
             field = inner.field(0).name if types.is_struct(inner) and inner.num_fields else "field"
-            return refusal.advice.format(name=name, field=field)
+            return unsupported.advice.format(name=name, field=field)
     return _NO_RULE

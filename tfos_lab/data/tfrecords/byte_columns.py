@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-Array = np.ndarray[Any, Any]
+from tfos_lab.data.rows import Array
 
 # Where lengths are spread wider, sorting finds the distinct ones more cheaply than counting.
 _MAX_COUNTED = 1 << 16

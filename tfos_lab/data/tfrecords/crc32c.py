@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from tfos_lab.data.rows import Array
 
 _POLYNOMIAL = 0x82F63B78
 _ALL_ONES = 0xFFFFFFFF

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from tfos_lab.data.rows import Array
 from tfos_lab.data.tfrecords.byte_columns import byte_column, cut
-from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, Kind, kind_of
+from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, FeatureKind, kind_of
 from tfos_lab.data.tfrecords.framing import Frames
 from tfos_lab.data.tfrecords.parse import Regions, find_features
 from tfos_lab.data.tfrecords.varints import decode_varints, read_varints
 from tfos_lab.data.type_table import is_array, is_text, is_vector
 from tfos_lab.errors import RecordError
-
-Array = np.ndarray[Any, Any]
 
 _TAG = 0x0A
 _DENSE = 1
@@ -48,12 +45,12 @@ def decode(frames: Frames, schema: pa.Schema) -> pa.RecordBatch:
 def _column(frames: Frames, field: pa.Field, region: Regions) -> pa.Array:
     kind = kind_of(field.type)
     assert kind is not None
-    wrong = np.flatnonzero((region.kinds != kind) & (region.kinds != Kind.NONE))
+    wrong = np.flatnonzero((region.kinds != kind) & (region.kinds != FeatureKind.NONE))
     if len(wrong):
         row = int(wrong[0])
-        held = KIND_NAMES[Kind(int(region.kinds[row]))]
+        held = KIND_NAMES[FeatureKind(int(region.kinds[row]))]
         raise frames.refuse(row, f"its feature '{field.name}' holds {held}, which do not become {field.type}")
-    present = region.kinds != Kind.NONE
+    present = region.kinds != FeatureKind.NONE
     data = np.frombuffer(frames.data, np.uint8)
     values, counts = _values(data, region, kind)
     try:
@@ -65,26 +62,28 @@ def _column(frames: Frames, field: pa.Field, region: Regions) -> pa.Array:
         return _scalars(frames, field, _typed(values, field.type), counts)
     except pa.ArrowInvalid as error:
         advice = (
-            f"read it as bytes: binary_features=['{field.name}']" if kind is Kind.BYTES else "read it as a wider type"
+            f"read it as bytes: binary_features=['{field.name}']"
+            if kind is FeatureKind.BYTES
+            else "read it as a wider type"
         )
         reason = f"{frames.path}: feature '{field.name}' does not become {field.type}: {error}; {advice}"
         raise RecordError(reason=reason) from error
 
 
-def count_values(frames: Frames, region: Regions, kind: Kind) -> Array:
+def count_values(frames: Frames, region: Regions, kind: FeatureKind) -> Array:
     """Count the values that a feature has in each record; int64 ``(n,)``."""
     return _values(np.frombuffer(frames.data, np.uint8), region, kind)[1]
 
 
-def _values(data: Array, region: Regions, kind: Kind) -> tuple[pa.Array, Array]:
+def _values(data: Array, region: Regions, kind: FeatureKind) -> tuple[pa.Array, Array]:
     """Read all values of a feature in one run, and how many each record has."""
-    if kind is Kind.BYTES:
+    if kind is FeatureKind.BYTES:
         return _strings(data, region)
     # Records without the feature take part as empty ranges in their place.
     ends = np.maximum.accumulate(region.ends)
     starts = np.where(region.kinds == kind, region.starts, ends)
     content, offsets = cut(data, starts, ends)
-    if kind is Kind.FLOAT:
+    if kind is FeatureKind.FLOAT:
         return pa.array(content.view("<f4")), np.diff(offsets) // 4
     values, value_ends = decode_varints(content)
     return pa.array(values), np.diff(np.searchsorted(value_ends, offsets, side="right"))
@@ -93,7 +92,7 @@ def _values(data: Array, region: Regions, kind: Kind) -> tuple[pa.Array, Array]:
 def _strings(data: Array, region: Regions) -> tuple[pa.Array, Array]:
     """Read byte strings: the first of all records, then the second of those that have one, and so on."""
     at, limits = region.starts.copy(), region.ends
-    active = np.flatnonzero((region.kinds == Kind.BYTES) & (at < limits))
+    active = np.flatnonzero((region.kinds == FeatureKind.BYTES) & (at < limits))
     rows, starts, ends = [], [], []
     while len(active):
         sizes, begin = read_varints(data, at[active] + 1)

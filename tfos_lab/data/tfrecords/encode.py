@@ -15,14 +15,13 @@ import pyarrow as pa
 from pyarrow import compute, types
 
 from tfos_lab.data.batches import to_numpy
+from tfos_lab.data.rows import Array
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.data.tfrecords.byte_columns import by_length, byte_column, offsets_of
-from tfos_lab.data.tfrecords.feature_types import Kind, kind_of
+from tfos_lab.data.tfrecords.feature_types import FeatureKind, kind_of
 from tfos_lab.data.tfrecords.varints import encode_varints, varint
 from tfos_lab.data.type_table import is_array, is_bytes, is_text, is_vector
 from tfos_lab.errors import RecordError
-
-Array = np.ndarray[Any, Any]
 
 # Field 1 of any of the messages, with a length: Example.features, Features.feature, a map's key, a list's values.
 _FIRST = b"\x0a"
@@ -60,7 +59,7 @@ def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scal
     kind = kind_of(column.type)
     assert kind is not None
     # One string's bytes follow its tag and length; an array's each have theirs among the values.
-    tagged = kind is not Kind.BYTES or not is_array(column.type)
+    tagged = kind is not FeatureKind.BYTES or not is_array(column.type)
     data, offsets = _content(leaves, row_offsets, kind, tagged=tagged)
     content = byte_column(data, offsets, present)
     headers, sizes = by_length(np.diff(offsets), functools.partial(_header, name.encode(), kind, tagged=tagged))
@@ -68,9 +67,9 @@ def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scal
 
 
 @functools.lru_cache(maxsize=4096)
-def _header(key: bytes, kind: Kind, size: int, *, tagged: bool) -> bytes:
+def _header(key: bytes, kind: FeatureKind, size: int, *, tagged: bool) -> bytes:
     """Write all that stands before a feature's values: map entry, key, feature, list, and the list's own opening."""
-    dataset_id = _FIRST + varint(size) if tagged and (size or kind is Kind.BYTES) else b""
+    dataset_id = _FIRST + varint(size) if tagged and (size or kind is FeatureKind.BYTES) else b""
     size += len(dataset_id)
     feature = bytes([kind << 3 | 2]) + varint(size)
     size += len(feature)
@@ -103,13 +102,13 @@ def _flatten_vectors(name: str, column: pa.Array, present: Array) -> tuple[pa.Ar
     return pa.array(dense.reshape(-1)), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present
 
 
-def _content(leaves: pa.Array, row_offsets: Array, kind: Kind, *, tagged: bool) -> tuple[Any, Array]:
+def _content(leaves: pa.Array, row_offsets: Array, kind: FeatureKind, *, tagged: bool) -> tuple[Any, Array]:
     """Return the values' bytes, and where those of each row begin in them."""
     match kind:
-        case Kind.FLOAT:
+        case FeatureKind.FLOAT:
             floats = np.ascontiguousarray(_numbers(leaves.cast(pa.float32())), "<f4")
             return floats, row_offsets * 4
-        case Kind.INT64:
+        case FeatureKind.INT64:
             return encode_varints(np.ascontiguousarray(_numbers(_integers(leaves))), row_offsets)
         case _:
             strings = _strings(leaves)

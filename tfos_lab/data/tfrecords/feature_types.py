@@ -32,7 +32,7 @@ from tfos_lab.data.type_table import is_array, is_bytes, is_text, is_vector
 from tfos_lab.errors import ConfigError
 
 
-class Kind(IntEnum):
+class FeatureKind(IntEnum):
     """The three lists that a feature can be, by their numbers in its message; ``NONE`` is a feature without any."""
 
     NONE = 0
@@ -41,19 +41,24 @@ class Kind(IntEnum):
     INT64 = 3
 
 
-KIND_NAMES = {Kind.NONE: "nothing", Kind.BYTES: "bytes", Kind.FLOAT: "floats", Kind.INT64: "integers"}
+KIND_NAMES = {
+    FeatureKind.NONE: "nothing",
+    FeatureKind.BYTES: "bytes",
+    FeatureKind.FLOAT: "floats",
+    FeatureKind.INT64: "integers",
+}
 
 
-def kind_of(column_type: pa.DataType) -> Kind | None:
+def kind_of(column_type: pa.DataType) -> FeatureKind | None:
     """Return which list a column's values go into; None for a type that no list holds."""
     if is_vector(column_type):
-        return Kind.FLOAT
+        return FeatureKind.FLOAT
     leaf = column_type.value_type if is_array(column_type) else column_type
     if types.is_boolean(leaf) or types.is_signed_integer(leaf) or types.is_date32(leaf) or types.is_timestamp(leaf):
-        return Kind.INT64
+        return FeatureKind.INT64
     if types.is_floating(leaf) or types.is_decimal(leaf):
-        return Kind.FLOAT
-    return Kind.BYTES if is_text(leaf) or is_bytes(leaf) else None
+        return FeatureKind.FLOAT
+    return FeatureKind.BYTES if is_text(leaf) or is_bytes(leaf) else None
 
 
 def check_columns(schema: str | Mapping[str, Any]) -> None:
@@ -78,7 +83,8 @@ def check_folders(schema: str | Mapping[str, Any]) -> None:
         f"partition_by: column '{name}' of type {label} cannot name folders: make it a string, a number or a date"
         for name, kind, label in arrow_columns(schema)
         if not (
-            is_text(kind) or (kind_of(kind) in (Kind.INT64, Kind.FLOAT) and not is_array(kind) and not is_vector(kind))
+            is_text(kind)
+            or (kind_of(kind) in (FeatureKind.INT64, FeatureKind.FLOAT) and not is_array(kind) and not is_vector(kind))
         )
     ]
     if problems:

@@ -9,17 +9,16 @@ import functools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
+from tfos_lab.data.rows import Array
 from tfos_lab.data.tfrecords.byte_columns import by_length, byte_column, bytes_of, offsets_of
 from tfos_lab.data.tfrecords.crc32c import masked_crcs
 from tfos_lab.errors import RecordError
-
-Array = np.ndarray[Any, Any]
 
 _HEADER = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tfos_lab.data.tfrecords.feature_types import Kind
+from tfos_lab.data.rows import Array
+from tfos_lab.data.tfrecords.feature_types import FeatureKind
 from tfos_lab.data.tfrecords.framing import PADDING, Frames
 from tfos_lab.data.tfrecords.varints import read_varints
-
-Array = np.ndarray[Any, Any]
 
 # The first bytes of fields: number << 3 | 2, for what has a length.
 _FIRST, _SECOND = 0x0A, 0x12
@@ -29,7 +28,7 @@ class Regions:
     Parameters
     ----------
     kinds : numpy.ndarray
-        `Kind` of each record's list; `Kind.NONE` where it has no such feature.
+        `FeatureKind` of each record's list; `FeatureKind.NONE` where it has no such feature.
     starts, ends : numpy.ndarray
         Of the list: of the packed numbers themselves, or of the strings with their tags and lengths.
     """
@@ -142,14 +141,14 @@ def _by_key(data: Array, starts: Array, ends: Array) -> Iterator[tuple[str, Arra
 
 def _list(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array, Array]:
     """Read a feature: its kind, where its values lie, and whether it is written as usual."""
-    kinds = np.where(starts < ends, data[starts] >> 3, Kind.NONE).astype(np.int8)
+    kinds = np.where(starts < ends, data[starts] >> 3, FeatureKind.NONE).astype(np.int8)
     sizes, begin = read_varints(data, np.minimum(starts + 1, ends))
-    sane = (kinds == Kind.NONE) | (
-        (kinds <= Kind.INT64) & (data[starts] & 7 == 2) & (sizes >= 0) & (begin + sizes == ends)
+    sane = (kinds == FeatureKind.NONE) | (
+        (kinds <= FeatureKind.INT64) & (data[starts] & 7 == 2) & (sizes >= 0) & (begin + sizes == ends)
     )
-    begin = np.where(sane & (kinds != Kind.NONE), begin, ends)
+    begin = np.where(sane & (kinds != FeatureKind.NONE), begin, ends)
     # Numbers are packed: one field that holds them all.
-    numbers = _rows((kinds >= Kind.FLOAT) & (begin < ends))
+    numbers = _rows((kinds >= FeatureKind.FLOAT) & (begin < ends))
     sizes, inner = read_varints(data, begin[numbers] + 1)
     sane[numbers] &= (data[begin[numbers]] == _FIRST) & (sizes >= 0) & (inner + sizes == ends[numbers])
     begin[numbers] = np.minimum(inner, ends[numbers])

@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.tfrecords.decode import count_values, decode
-from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, Kind, check_columns
+from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, FeatureKind, check_columns
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
 from tfos_lab.data.tfrecords.parse import find_features
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _GROUP_BYTES = 4 << 20
 _BATCH_ROWS = 10_000
 _SAMPLED_FILES = 100
-_SPARK_TYPES = {Kind.BYTES: "string", Kind.FLOAT: "float", Kind.INT64: "long"}
+_SPARK_TYPES = {FeatureKind.BYTES: "string", FeatureKind.FLOAT: "float", FeatureKind.INT64: "long"}
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 Group = list[tuple[str, str, dict[str, str | None]]]
@@ -44,7 +44,7 @@ def infer_schema(options: dict[str, str]) -> StructType:
 
     read = ReadOptions.of(options)
     places = [find_files(path) for path in read.paths]
-    features: dict[str, tuple[Kind, bool, str]] = {}
+    features: dict[str, tuple[FeatureKind, bool, str]] = {}
     found = [(system, file) for system, files in places for file in files]
     has_records = False
     some = found if not read.sample else found[:: max(1, len(found) // _SAMPLED_FILES)]
@@ -73,11 +73,11 @@ def infer_schema(options: dict[str, str]) -> StructType:
     return StructType.fromJson({"type": "struct", "fields": fields})
 
 
-def _look(frames: Frames, features: dict[str, tuple[Kind, bool, str]]) -> None:
+def _look(frames: Frames, features: dict[str, tuple[FeatureKind, bool, str]]) -> None:
     frames, regions = find_features(frames)
     for name, region in regions.items():
-        for number in sorted(set(region.kinds.tolist()) - {Kind.NONE}):
-            kind = Kind(number)
+        for number in sorted(set(region.kinds.tolist()) - {FeatureKind.NONE}):
+            kind = FeatureKind(number)
             counts = count_values(frames, region, kind)
             is_list = bool((counts[region.kinds == kind] != 1).any())
             known, was_list, where = features.get(name, (kind, False, frames.path))
@@ -89,8 +89,8 @@ def _look(frames: Frames, features: dict[str, tuple[Kind, bool, str]]) -> None:
             features[name] = (kind, is_list or was_list, where)
 
 
-def _field(name: str, kind: Kind, *, is_list: bool, is_binary: bool) -> dict[str, Any]:
-    leaf: Any = "binary" if kind is Kind.BYTES and is_binary else _SPARK_TYPES[kind]
+def _field(name: str, kind: FeatureKind, *, is_list: bool, is_binary: bool) -> dict[str, Any]:
+    leaf: Any = "binary" if kind is FeatureKind.BYTES and is_binary else _SPARK_TYPES[kind]
     return _named(name, {"type": "array", "elementType": leaf, "containsNull": True} if is_list else leaf)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tfos_lab.data.frames import active_session, path_in_full
+from tfos_lab.data.frames import path_in_full, session_or_active
 from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
 from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
@@ -116,7 +116,7 @@ def read_tfrecords(
     --------
     >>> df = read_tfrecords(spark, "/data/train", "image array<float>, label int")  # doctest: +SKIP
     """
-    session = spark or active_session()
+    session = session_or_active(spark)
     ensure_registered(session)
     paths = [path_in_full(one, session) for one in ([path] if isinstance(path, str) else path)]
     reader = session.read.format(FORMAT)

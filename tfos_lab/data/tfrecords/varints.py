@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from tfos_lab.data.rows import Array
 
 _MAX_BYTES = 10
 # So many numbers at once that all that is computed of them stays in a processor's caches.

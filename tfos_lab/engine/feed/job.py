@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.lifecycle import Lifecycle
-    from tfos_lab.engine.state.feed_state import Feed
+    from tfos_lab.engine.state.feed_state import DriverFeed
 
 _SCHEMA = "partition long, generation string, rows long"
 _STEP_S = 0.1
@@ -59,7 +59,7 @@ class FeedJob:
         self._rows: list[Any] | None = None
         self._error: Exception | None = None
 
-    def run(self) -> Feed:
+    def run(self) -> DriverFeed:
         """Feed, wait until every row that Spark produced has been committed, and return the feed's books."""
         server = self._generation.server
         feed = self._open()
@@ -82,7 +82,7 @@ class FeedJob:
         while not self._cluster.ended and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    def _open(self) -> Feed:
+    def _open(self) -> DriverFeed:
         """Open every node's endpoint and wait for all of them."""
         feed_state, asked = self._feed_state, self._request
         before = feed_state.current
@@ -129,7 +129,7 @@ class FeedJob:
             state = "done" if self._generation.state == "done" else f"half done ({', '.join(returned)} returned)"
             raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
 
-    def _run_job(self, feed: Feed) -> None:
+    def _run_job(self, feed: DriverFeed) -> None:
         """Run Spark's job on a thread of its own, so that an interrupt or a failing node can cancel it."""
         thread = threading.Thread(target=self._collect, args=(feed,), name=f"tfos-feed-{self._cluster.id}", daemon=True)
         thread.start()
@@ -152,7 +152,7 @@ class FeedJob:
         total, partitions = sum(row["rows"] for row in rows), len(rows)
         server.request(lambda now_s: feed_state.job_done(feed.number, total, partitions, now_s))
 
-    def _record_early_end(self, feed: Feed) -> None:
+    def _record_early_end(self, feed: DriverFeed) -> None:
         if self._feed_state.stopped_by is None and not self._request.stream:
             done, names = len(feed.committed), ", ".join(self._feed_state.returned)
             self._cluster.note(f"the feed ended early, after {done} of its partitions, as {names} returned")
@@ -168,7 +168,7 @@ class FeedJob:
             self._check_cluster()
             time.sleep(0.02)
 
-    def _watch(self, thread: threading.Thread, feed: Feed) -> bool:
+    def _watch(self, thread: threading.Thread, feed: DriverFeed) -> bool:
         """Wait for the job; returns whether a node wants no more rows before its end."""
         moves, moved_s = (0, 0), time.monotonic()
         while thread.is_alive():
@@ -184,7 +184,7 @@ class FeedJob:
         # Where all nodes have returned and gone, tasks find nobody.
         return self._error is not None and self._is_unwanted()
 
-    def _ask_spark(self, feed: Feed) -> None:
+    def _ask_spark(self, feed: DriverFeed) -> None:
         """Ask Spark now and then how far it is: for whoever looks on, and as it may work long before the first row."""
         if time.monotonic() < self._ask_spark_s:
             return
@@ -207,7 +207,7 @@ class FeedJob:
                 "a row; see whether map_fun reads its rows, or raise feed_timeout (timeout_s of cluster.train)"
             )
 
-    def _collect(self, feed: Feed) -> None:
+    def _collect(self, feed: DriverFeed) -> None:
         plan = FeedPlan(
             feed=feed.number,
             token=self._token,
@@ -223,7 +223,7 @@ class FeedJob:
         except Exception as error:  # noqa: BLE001 - raised again by the thread that waits for this one
             self._error = error
 
-    def _wait_until_complete(self, feed: Feed) -> None:
+    def _wait_until_complete(self, feed: DriverFeed) -> None:
         deadline = time.monotonic() + self._timeout_s
         while feed.state == "open" and self._generation.state != "done":
             self._check_cluster()

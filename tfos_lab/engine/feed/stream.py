@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.lifecycle import Lifecycle
-    from tfos_lab.engine.state.feed_state import Feed
+    from tfos_lab.engine.state.feed_state import DriverFeed
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class StreamFeed:
             except GenerationLost:
                 self._cluster.wait_for_generation(generation.number + 1)
 
-    def _wait_until_read(self, generation: Generation, feed: Feed) -> None:
+    def _wait_until_read(self, generation: Generation, feed: DriverFeed) -> None:
         while feed.total_rows and len(feed.read_by) < len(feed.ranks):
             if generation.state == "restarting":
                 raise GenerationLost

@@ -19,7 +19,7 @@ from tfos_lab.node.feed.schedule import count_steps, grouped, share_of
 
 
 @dataclass
-class Feed:
+class DriverFeed:
     """One feed's books."""
 
     number: int
@@ -79,7 +79,7 @@ class FeedState:
         self._resumes = resumes
         self._readers = Readers(names, all_read=lock_step)
         self._opened: dict[int, dict[int, m.DatasetOpened]] = {}
-        self._feeds: list[Feed] = []
+        self._feeds: list[DriverFeed] = []
         self._answered: dict[int, Answered] = {}
         self._ended = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
@@ -112,7 +112,7 @@ class FeedState:
         return [name for rank, name in self._names.items() if rank in self._returned]
 
     @property
-    def current(self) -> Feed | None:
+    def current(self) -> DriverFeed | None:
         """The newest feed, or None."""
         return self._feeds[-1] if self._feeds else None
 
@@ -121,7 +121,7 @@ class FeedState:
     def open(self, dataset_id: m.FeedOpen, source: int = 0) -> list[Instruction]:
         """Begin a feed: every training node opens an endpoint. The feed state gives the feed its number."""
         number = len(self._feeds)
-        feed = Feed(number, self.ranks, dataset_id.remainder, dataset_id.epochs, source, dataset_id.stream)
+        feed = DriverFeed(number, self.ranks, dataset_id.remainder, dataset_id.epochs, source, dataset_id.stream)
         self._feeds.append(feed)
         message = msgspec.structs.replace(dataset_id, feed=number)
         return [SendTo(rank, message) for rank in feed.ranks]
@@ -259,7 +259,7 @@ class FeedState:
             )
         return [*instructions, self._progress(feed, now_s), *self._when_complete(feed, now_s)]
 
-    def _when_complete(self, feed: Feed, now_s: float) -> list[Instruction]:
+    def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or feed.expected_partitions is None:
             return []
         if len(feed.committed) < feed.expected_partitions:
@@ -268,7 +268,7 @@ class FeedState:
         instructions = self._deal_leftover(feed)
         return [*instructions, self._progress(feed, now_s), *self._plan(feed, now_s)]
 
-    def _deal_leftover(self, feed: Feed) -> list[Instruction]:
+    def _deal_leftover(self, feed: DriverFeed) -> list[Instruction]:
         """Give each node its part of the rows that lie on all of them, and tell it how many it has in all."""
         instructions: list[Instruction] = []
         for index, rank in enumerate(feed.ranks):
@@ -280,7 +280,7 @@ class FeedState:
 
     # ---- equal ends -------------------------------------------------------------------------------------------------
 
-    def _plan(self, feed: Feed, now_s: float) -> list[Instruction]:
+    def _plan(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         """Agree on the steps of an epoch, for each dataset whose batch sizes all nodes have told."""
         instructions: list[Instruction] = []
         for dataset_id, opened in self._opened.items():
@@ -297,7 +297,7 @@ class FeedState:
         reading = set(self.ranks) - self._returned
         return bool(reading) and reading <= self._opened[dataset_id].keys()
 
-    def _answer(self, feed: Feed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
+    def _answer(self, feed: DriverFeed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
         """Tell whether the length of a dataset is known: the same to all nodes that wait for one another."""
         if feed.state == "complete":
             return self._plan(feed, now_s)
@@ -309,11 +309,11 @@ class FeedState:
             return [SendTo(rank, later)]
         return [SendTo(each, later) for each in feed.ranks] if self._is_open_everywhere(dataset_id) else []
 
-    def _plan_alone(self, feed: Feed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
+    def _plan_alone(self, feed: DriverFeed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
         """Nodes that do not wait for one another each read their own rows to the end."""
         return [SendTo(rank, _plan_of(feed, [message])) for rank, message in opened.items() if rank in feed.ranks]
 
-    def _progress(self, feed: Feed, now_s: float) -> Publish:
+    def _progress(self, feed: DriverFeed, now_s: float) -> Publish:
         return Publish(
             FeedProgressed(
                 time_s=now_s,
@@ -331,11 +331,11 @@ class FeedState:
         )
 
 
-def _remainder(feed: Feed, opened: m.DatasetOpened) -> str:
+def _remainder(feed: DriverFeed, opened: m.DatasetOpened) -> str:
     return opened.remainder or feed.remainder
 
 
-def _plan_of(feed: Feed, opened: list[m.DatasetOpened]) -> m.EpochPlan:
+def _plan_of(feed: DriverFeed, opened: list[m.DatasetOpened]) -> m.EpochPlan:
     """Return the plan of nodes that read together: those that have opened the same dataset."""
     shares = [(feed.rows.get(told.rank, 0), told.batch_size) for told in opened]
     steps = count_steps(shares, drop=any(_remainder(feed, told) == "drop" for told in opened))

@@ -20,12 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from tfos_lab import messages as m
-from tfos_lab.data.batches import count_rows, join_rows, slice_rows, to_arrow
+from tfos_lab.data.batches import to_arrow
+from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.segments import read_in_order
-
-Columns = dict[str, np.ndarray]
 
 # The column of results that have no name of their own.
 RESULT_COLUMN = "prediction"
@@ -34,16 +33,16 @@ _IDLE_S = 0.2
 _SEND_S = 0.25
 
 
-class _Exchange:
+class _PendingRows:
     """What has come from one task and was not handed out yet."""
 
     def __init__(self) -> None:
         self.files: deque[m.ExchangeRows] = deque()
-        self.rows: deque[Columns] = deque()
+        self.rows: deque[Batch] = deque()
         self.count = 0
         self.ended = False
 
-    def take(self, count: int) -> Columns:
+    def take(self, count: int) -> Batch:
         """Take the first so many rows."""
         parts, missing = [], count
         while missing:
@@ -75,7 +74,7 @@ class Answers:
         self._rank = rank
         self._send = send
         self._changed = changed
-        self._exchanges: dict[int, _Exchange] = {}
+        self._exchanges: dict[int, _PendingRows] = {}
         self._dropped: set[int] = set()
         self._unanswered: deque[_Unanswered] = deque()
         self._given: list[pa.RecordBatch] = []
@@ -85,17 +84,17 @@ class Answers:
         """Take in what comes; called with the condition held."""
         match message:
             case m.ExchangeRows(exchange=number):
-                self._exchanges.setdefault(number, _Exchange()).files.append(message)
+                self._exchanges.setdefault(number, _PendingRows()).files.append(message)
             case m.ExchangeEnded(exchange=number):
-                self._exchanges.setdefault(number, _Exchange()).ended = True
+                self._exchanges.setdefault(number, _PendingRows()).ended = True
             case m.ExchangeDropped(exchange=number):
                 self._dropped.add(number)
-                for file in self._exchanges.pop(number, _Exchange()).files:
+                for file in self._exchanges.pop(number, _PendingRows()).files:
                     Path(file.path).unlink(missing_ok=True)
 
     def pieces(
         self, specs: tuple[ColumnSpec, ...], batch_size: int, most: int, is_over: Callable[[], bool]
-    ) -> Iterator[tuple[Columns, int] | None]:
+    ) -> Iterator[tuple[Batch, int] | None]:
         """Yield ``(columns, rows)``, until ``is_over()`` and nothing is left.
 
         A piece has a whole multiple of ``batch_size`` rows and at most ``most``, or the last rows of a task. Yields
@@ -134,7 +133,7 @@ class Answers:
                 self._changed.wait(wait_s)
             return None
 
-    def _cut(self, number: int, batch_size: int, most: int, specs: tuple[ColumnSpec, ...]) -> Columns:
+    def _cut(self, number: int, batch_size: int, most: int, specs: tuple[ColumnSpec, ...]) -> Batch:
         """Take files in until there are rows for a batch, and cut a piece; nothing if more have to come first."""
         with self._changed:
             exchange = self._exchanges.get(number)
@@ -146,7 +145,7 @@ class Answers:
             return exchange.take(exchange.count) if exchange.ended else {}
         return exchange.take(min(exchange.count, most) // batch_size * batch_size)
 
-    def _take_file(self, number: int, exchange: _Exchange, specs: tuple[ColumnSpec, ...]) -> None:
+    def _take_file(self, number: int, exchange: _PendingRows, specs: tuple[ColumnSpec, ...]) -> None:
         file = exchange.files.popleft()
         for part in read_in_order(file.path, specs):
             exchange.rows.append(part)
@@ -189,7 +188,7 @@ class Answers:
             self._send(message)
 
 
-def _as_columns(values: Any) -> Columns:
+def _as_columns(values: Any) -> Batch:
     if isinstance(values, Mapping):
         return {str(name): _as_array(name, column) for name, column in values.items()}
     return {RESULT_COLUMN: _as_array(RESULT_COLUMN, values)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfos_lab.core.config import REMAINDER_CHOICES
-from tfos_lab.data.batches import count_rows, slice_rows, zeros
+from tfos_lab.data.rows import count_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.feed.epoch import Piece

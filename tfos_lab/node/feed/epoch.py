@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfos_lab.data.batches import count_rows, fill_to, in_multiples, join_rows, slice_rows, zeros
+from tfos_lab.data.rebatch import in_multiples
+from tfos_lab.data.rows import Batch, count_rows, fill_to, join_rows, slice_rows, zeros
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.schedule import Schedule, per_row
 from tfos_lab.node.feed.segments import Segments, read_shuffled
-from tfos_lab.node.feed.state import Feed, Reading
-
-Columns = dict[str, np.ndarray]
+from tfos_lab.node.feed.state import NodeFeed, Reading
 
 # So long may it take until an iterator that is waited with can be thrown away.
 IDLE_S = 0.2
@@ -44,7 +43,7 @@ class Piece:
         Whether this is a batch of fewer rows than the batch size.
     """
 
-    columns: Columns
+    columns: Batch
     rows: int
     step: int = 0
     factor: float | np.ndarray = 1.0
@@ -56,7 +55,7 @@ class Epoch:
 
     Parameters
     ----------
-    feed, reading : Feed, Reading
+    feed, reading : NodeFeed, Reading
         What is read, and how.
     segments : Segments
         The node's files.
@@ -70,10 +69,10 @@ class Epoch:
 
     def __init__(
         self,
-        feed: Feed,
+        feed: NodeFeed,
         reading: Reading,
         segments: Segments,
-        holds: Callable[[Feed, Callable[[], bool], float], bool],
+        holds: Callable[[NodeFeed, Callable[[], bool], float], bool],
         on_segment_read: Callable[[str], None],
         *,
         seed: list[int] | None = None,
@@ -106,9 +105,9 @@ class Epoch:
 
     # ---- full batches -----------------------------------------------------------------------------------------------
 
-    def _full_batches(self) -> Generator[Piece | None, None, list[Columns]]:
+    def _full_batches(self) -> Generator[Piece | None, None, list[Batch]]:
         """Yield full batches as their rows come, several at once; return the rows that have to wait."""
-        waiting: list[Columns] = []
+        waiting: list[Batch] = []
         for batch in in_multiples(self._rows(), self._reading.batch_size, self._reading.rows_at_once(self._feed)):
             if batch is None:
                 yield None
@@ -119,7 +118,7 @@ class Epoch:
                 break
         return waiting
 
-    def _take_full(self, waiting: list[Columns]) -> Generator[Piece, None, list[Columns]]:
+    def _take_full(self, waiting: list[Batch]) -> Generator[Piece, None, list[Batch]]:
         """Yield what surely are full batches of the epoch; return the rest."""
         size = self._reading.batch_size
         while waiting and (count := self._count_full(count_rows(waiting[0]) // size)):
@@ -135,7 +134,7 @@ class Epoch:
             return max(0, min(most, (self._feed.rows_come - 1) // self._reading.batch_size - self._step))
         return max(0, min(most, schedule.full - self._step))
 
-    def _cut(self, columns: Columns) -> Iterator[Piece]:
+    def _cut(self, columns: Batch) -> Iterator[Piece]:
         """Yield full batches as they are, but what is the epoch's last step by itself.
 
         Whoever only looks at the first batches of a few has not read an epoch, though all lie ready for it.
@@ -146,7 +145,7 @@ class Epoch:
             columns = slice_rows(columns, rows - size, rows)
         yield self._full(columns)
 
-    def _full(self, columns: Columns) -> Piece:
+    def _full(self, columns: Batch) -> Piece:
         start, size = self._step, self._reading.batch_size
         self._step += count_rows(columns) // size
         schedule = self._feed.schedule(self._reading)
@@ -169,7 +168,7 @@ class Epoch:
 
     # ---- short ones -------------------------------------------------------------------------------------------------
 
-    def _short_batches(self, schedule: Schedule, rest: Columns) -> Iterator[Piece]:
+    def _short_batches(self, schedule: Schedule, rest: Batch) -> Iterator[Piece]:
         """Yield the batches with which the epoch ends, one by one."""
         start, size, padded = 0, self._reading.batch_size, self._remainder == "pad"
         for step in range(self._step, schedule.steps):
@@ -180,7 +179,7 @@ class Epoch:
             wanted = size if padded else max(rows, 1)
             yield Piece(fill_to(batch, wanted), rows, step + 1, factor, short=wanted < size)
 
-    def _filler(self, rest: Columns) -> Columns:
+    def _filler(self, rest: Batch) -> Batch:
         """Return a row for a step of which this node has none: a copy of any that it can see, else zeros."""
         feed = self._feed
         if count_rows(rest):
@@ -196,7 +195,7 @@ class Epoch:
 
     # ---- rows -------------------------------------------------------------------------------------------------------
 
-    def _rows(self) -> Iterator[Columns | None]:
+    def _rows(self) -> Iterator[Batch | None]:
         feed = self._feed
         if self._reading.shuffle:
             at_once = self._reading.rows_at_once(feed)
@@ -211,7 +210,7 @@ class Epoch:
                 "read with epochs=..., or raise spool_bytes"
             ) from None
 
-    def _rows_in_order(self) -> Iterator[Columns | None]:
+    def _rows_in_order(self) -> Iterator[Batch | None]:
         feed, index = self._feed, 0
         while True:
             yield from self._until(functools.partial(feed.has_come, index))

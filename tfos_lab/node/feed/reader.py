@@ -11,19 +11,15 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from tfos_lab import messages as m
-from tfos_lab.data.batches import fill_to
+from tfos_lab.data.rows import fill_to
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.answers import Answers
 from tfos_lab.node.feed.epoch import IDLE_S, Epoch, Piece
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segment, Segments
-from tfos_lab.node.feed.state import Feed, Reading
-
-Columns = dict[str, np.ndarray]
+from tfos_lab.node.feed.state import NodeFeed, Reading
 
 _REPORT_INTERVAL_S = 0.25
 _WAIT_STEP_S = 1.0
@@ -36,9 +32,9 @@ class FeedReader:
         self._rank = rank
         self._send = say
         self._changed = threading.Condition()
-        self._feeds: list[Feed] = []
+        self._feeds: list[NodeFeed] = []
         self._segments = Segments()
-        self._serving: Feed | None = None
+        self._serving: NodeFeed | None = None
         self._ended = False
         self.answers = Answers(rank, say, self._changed)
         self._opened = 0
@@ -54,7 +50,7 @@ class FeedReader:
         with self._changed:
             match message:
                 case m.InferenceOpen(schema=schema):
-                    self._serving = self._serving or Feed(-1, 1, "pad", column_specs(schema), serving=True)
+                    self._serving = self._serving or NodeFeed(-1, 1, "pad", column_specs(schema), serving=True)
                 case m.ExchangeRows() | m.ExchangeEnded() | m.ExchangeDropped():
                     if isinstance(message, m.ExchangeRows):
                         self._resolve(self._serving, message.shapes)
@@ -71,7 +67,7 @@ class FeedReader:
         match message:
             case m.FeedOpen():
                 specs = column_specs(message.schema)
-                feed = Feed(message.feed, message.epochs, message.remainder, specs, stream=message.stream)
+                feed = NodeFeed(message.feed, message.epochs, message.remainder, specs, stream=message.stream)
                 self._feeds.append(feed)
             case m.SegmentReady():
                 self._add_segment(self._feeds[message.feed], message)
@@ -84,12 +80,12 @@ class FeedReader:
             case m.FeedAborted(feed=number, reason=reason):
                 self._feeds[number].aborted = reason
 
-    def _add_segment(self, feed: Feed, message: m.SegmentReady) -> None:
+    def _add_segment(self, feed: NodeFeed, message: m.SegmentReady) -> None:
         self._resolve(feed, message.shapes)
         if message.rows + message.leftover:
             feed.segments.append(Segment(message.path, message.rows, message.partition, message.leftover))
 
-    def _resolve(self, feed: Feed | None, shapes: dict[str, list[int]]) -> None:
+    def _resolve(self, feed: NodeFeed | None, shapes: dict[str, list[int]]) -> None:
         if feed is not None and shapes and not feed.resolved:
             feed.resolved = True
             feed.specs = tuple(replace(spec, shape=tuple(shapes[spec.name])) for spec in feed.specs)
@@ -145,7 +141,7 @@ class FeedReader:
             self._promised[dataset_id] = schedule.steps
         return schedule
 
-    def _next_feed(self) -> Feed:
+    def _next_feed(self) -> NodeFeed:
         """Return the feed that the next epoch reads; waits for it."""
         self._ask()
         while (feed := self._find_feed(_WAIT_STEP_S)) is None:
@@ -158,7 +154,7 @@ class FeedReader:
             self._asked = True
             self._send(m.RowsWanted(rank=self._rank))
 
-    def _find_feed(self, timeout_s: float) -> Feed | None:
+    def _find_feed(self, timeout_s: float) -> NodeFeed | None:
         """Return the feed that the next epoch reads, or None if there is none within this time.
 
         A feed is read ``epochs`` times before the next one; the last one may be read again and again once the driver
@@ -176,18 +172,18 @@ class FeedReader:
                 self._changed.wait(wait_s)
             return None
 
-    def _last_feed(self) -> Feed:
+    def _last_feed(self) -> NodeFeed:
         if not self._feeds:
             raise FeedError(reason="this cluster is fed no rows: give the cell data=..., or call cluster.train(df)")
         if self._feeds[-1].aborted is not None:
             raise FeedError(reason=self._feeds[-1].aborted)
         return self._feeds[-1]
 
-    def _wait(self, feed: Feed, predicate: Callable[[], bool]) -> None:
+    def _wait(self, feed: NodeFeed, predicate: Callable[[], bool]) -> None:
         while not self._holds(feed, predicate, _WAIT_STEP_S):
             pass
 
-    def _holds(self, feed: Feed, predicate: Callable[[], bool], timeout_s: float) -> bool:
+    def _holds(self, feed: NodeFeed, predicate: Callable[[], bool], timeout_s: float) -> bool:
         """Whether the predicate holds within this time; raises if the feed has failed."""
         with self._changed:
             holds = self._changed.wait_for(lambda: predicate() or feed.aborted is not None, timeout_s)
@@ -226,7 +222,7 @@ class FeedReader:
                 feed.told = True
                 self._send(m.FeedRead(rank=self._rank, feed=feed.number))
 
-    def _next_of_stream(self) -> Generator[None, None, Feed | None]:
+    def _next_of_stream(self) -> Generator[None, None, NodeFeed | None]:
         """Wait for the next feed of a stream; None if there is none."""
         while True:
             with self._changed:
@@ -238,7 +234,7 @@ class FeedReader:
                 self._changed.wait(IDLE_S)
             yield None
 
-    def _serve(self, feed: Feed, reading: Reading) -> Iterator[Piece | None]:
+    def _serve(self, feed: NodeFeed, reading: Reading) -> Iterator[Piece | None]:
         most = reading.rows_at_once(feed)
         for item in self.answers.pieces(feed.specs, reading.batch_size, most, lambda: self._ended):
             if item is None:
@@ -248,7 +244,7 @@ class FeedReader:
             self._count(rows)
             yield Piece(fill_to(piece, math.ceil(rows / reading.batch_size) * reading.batch_size), rows)
 
-    def _read(self, feed: Feed, reading: Reading) -> Iterator[Piece | None]:
+    def _read(self, feed: NodeFeed, reading: Reading) -> Iterator[Piece | None]:
         seed = None if reading.seed is None else [reading.seed, self._rank, feed.epochs_read]
         epoch = Epoch(feed, reading, self._segments, self._holds, self._send_segment_read, seed=seed)
         for piece in epoch.pieces():
@@ -269,7 +265,7 @@ class FeedReader:
                 f"{'more' if more else steps}: call ctx.dataset anew for each cluster.train"
             )
 
-    def _mark(self, feed: Feed, reading: Reading, piece: Piece) -> None:
+    def _mark(self, feed: NodeFeed, reading: Reading, piece: Piece) -> None:
         """Count rows and, with the last step, the epoch."""
         with self._changed:
             is_read = feed.take_steps(reading, piece.step)

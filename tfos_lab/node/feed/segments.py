@@ -10,15 +10,17 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
-from tfos_lab.data.batches import count_rows, join_rows, slice_rows, to_numpy
+from tfos_lab.data.batches import to_numpy
 from tfos_lab.data.row_index import RowIndex
+from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 
-Columns = dict[str, np.ndarray]
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,9 @@ class Segments:
     """A node's segments, mapped anew whenever they are read: TensorFlow may have written into what it was given."""
 
     def __init__(self) -> None:
-        self._leftovers: dict[str, Columns] = {}
+        self._leftovers: dict[str, Batch] = {}
 
-    def read(self, segment: Segment, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
+    def read(self, segment: Segment, specs: Sequence[ColumnSpec]) -> Iterator[Batch]:
         """Yield a segment's record batches as columns of shape ``(rows, …)``; numbers are views of the mapped file.
 
         Raises
@@ -52,9 +54,7 @@ class Segments:
         for batch in _own(segment, batches):
             yield to_numpy(batch, specs)
 
-    def read_leftovers(
-        self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]
-    ) -> Columns:
+    def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]) -> Batch:
         """Return a part of all rows that lie on every node, partition by partition; all nodes see the same order.
 
         Raises
@@ -73,7 +73,7 @@ class Segments:
         return {name: values.copy() for name, values in join_rows(parts).items()} if parts else {}
 
 
-def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
+def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Batch]:
     """Yield all record batches of a file that is read once, as `Segments.read` does."""
     for batch in _open(path):
         yield to_numpy(batch, specs)
@@ -85,7 +85,7 @@ def read_shuffled(
     specs: Sequence[ColumnSpec],
     batch_size: int,
     rng: np.random.Generator,
-) -> Iterator[Columns]:
+) -> Iterator[Batch]:
     """Yield all rows of this node once, in a random order, as columns of up to ``batch_size`` rows.
 
     Rows are gathered from the mapped files, so memory holds one batch at a time. ``part`` says which are this node's of
@@ -121,7 +121,7 @@ def _shared(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.Reco
     return shared
 
 
-def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Columns:
+def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Batch:
     columns = join_rows([to_numpy(batch, specs) for batch in _shared(segment, batches)])
     assert count_rows(columns) == segment.leftover
     return {name: values.copy() for name, values in columns.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfos_lab.data.batches import row_bytes
+from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.messages import EpochPlan
 from tfos_lab.node.feed.schedule import Schedule
@@ -20,7 +20,7 @@ _BATCHES_OF_STRINGS_AT_ONCE = 16
 
 
 @dataclass
-class Feed:
+class NodeFeed:
     """One feed, as far as it has come to this node."""
 
     number: int
@@ -88,7 +88,7 @@ class Reading:
     shuffle: bool
     seed: int | None
 
-    def rows_at_once(self, feed: Feed) -> int:
+    def rows_at_once(self, feed: NodeFeed) -> int:
         """Return how many rows are handed over at once: several batches, unless they are large."""
         has_strings = any(np.dtype(spec.dtype) == object for spec in feed.specs)
         most = _BATCHES_OF_STRINGS_AT_ONCE if has_strings else _BATCHES_AT_ONCE
