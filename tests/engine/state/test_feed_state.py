@@ -10,11 +10,11 @@ from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Publish, SendTo
 
 NOW_S = 50.0
-# Seat 0 is a parameter server: only nodes that train are fed.
+# Rank 0 is a parameter server: only nodes that train are fed.
 NAMES = {1: "chief:0", 2: "worker:0"}
 
 
-def dataset_id(**fields):
+def feed_open(**fields):
     return m.FeedOpen(**{"feed": -1, "epochs": 1, "remainder": "pad", "schema": "schema", "token": "token", **fields})
 
 
@@ -23,7 +23,7 @@ class Books:
 
     def __init__(self, *, lock_step=True, remainder="pad", epochs=2, resumes=False):
         self.feed_state = FeedState(NAMES, lock_step=lock_step, resumes=resumes)
-        self.asked = self.feed_state.open(dataset_id(epochs=epochs, remainder=remainder))
+        self.asked = self.feed_state.open(feed_open(epochs=epochs, remainder=remainder))
 
     def store(self, partition, attempt, rows, *, feed=0, **fields):
         self.asked = self.feed_state.handle(
@@ -150,7 +150,7 @@ def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
     assert books.feed_state.undecided == ["worker:0"]
     books.feed_state.handle(m.Progressed(rank=2, state="serving"), NOW_S)
     assert (books.feed_state.undecided, books.feed_state.ranks) == ([], [1])
-    books.asked = books.feed_state.open(dataset_id())
+    books.asked = books.feed_state.open(feed_open())
     assert list(books.sent(m.FeedOpen)) == [1]
     assert books.store(0, "a", {1: 5}, feed=1).progress().rows == {"chief:0": 5}
 
@@ -283,7 +283,7 @@ def test_a_dataset_s_own_remainder_wins_over_the_feed_s():
     assert books.plans() == {1: 5, 2: 5}
 
 
-def test_each_opening_has_an_agreement_of_its_own():
+def test_each_dataset_has_an_agreement_of_its_own():
     books = Books().both_open(10).complete(40, 40)
     assert books.plans() == {1: 4, 2: 4}
     books.opens(1, 20, dataset_id=1)
@@ -308,7 +308,7 @@ def test_without_lock_step_a_node_hears_for_itself_that_the_length_is_not_known_
 
 def test_a_second_feed_is_agreed_on_for_the_datasets_that_are_open():
     books = Books().both_open(10).complete(40, 40)
-    books.feed_state.open(dataset_id())
+    books.feed_state.open(feed_open())
     books.store(0, "b", {1: 11, 2: 10}, feed=1).job_done(21, 1, feed=1)
     assert {(plan.feed, plan.steps) for plan in books.sent(m.EpochPlan).values()} == {(1, 2)}
 

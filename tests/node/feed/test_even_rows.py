@@ -41,7 +41,7 @@ class Nodes:
         patch.setattr(task, "NodeWriter", self.writer)
 
     def writer(self, connection, ticket, schema):
-        return LaneToFile(self, ticket.partition, schema)
+        return FileWriter(self, ticket.partition, schema)
 
     def hear(self, message):
         self.handle(self.feed_state.handle(message, 0.0))
@@ -62,11 +62,11 @@ class Nodes:
                 leftover=message.leftover,
                 shapes=message.shapes,
             )
-        self.readers[rank].take(message)
+        self.readers[rank].handle(message)
 
     def open(self, epochs, remainder):
-        dataset_id = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema=SCHEMA, token="")
-        self.handle(self.feed_state.open(dataset_id))
+        feed_open = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema=SCHEMA, token="")
+        self.handle(self.feed_state.open(feed_open))
 
     def send(self, partition, batches):
         """Run a feed task."""
@@ -85,8 +85,8 @@ class Nodes:
         return []
 
 
-class LaneToFile:
-    """One node's file of a partition; lanes are made in the order of the ranks."""
+class FileWriter:
+    """One node's file of a partition; made in the order of the ranks."""
 
     def __init__(self, nodes, partition, schema):
         self._segment = SegmentWriter(nodes.folder / f"{partition}-{len(nodes.writers)}.arrow")

@@ -29,8 +29,8 @@ class Node:
         self._segments = 0
 
     def open_feed(self, feed=0, *, epochs=1, remainder="pad", stream=False):
-        dataset_id = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token="", stream=stream)
-        self.reader.take(dataset_id)
+        feed_open = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token="", stream=stream)
+        self.reader.handle(feed_open)
         return self
 
     def segment(self, numbers, *, feed=0, batches=1, shared=(), partition=0):
@@ -50,22 +50,22 @@ class Node:
             leftover=len(shared),
             shapes={"x": []},
         )
-        self.reader.take(ready)
+        self.reader.handle(ready)
         return self
 
     def complete(self, rows, *, feed=0, leftovers=(0, 0)):
-        self.reader.take(m.FeedComplete(feed=feed, rows=rows, leftovers=leftovers))
+        self.reader.handle(m.FeedComplete(feed=feed, rows=rows, leftovers=leftovers))
         self.rows_fed = rows
         return self
 
     def plan(self, steps, *, feed=0, dataset_id=0, peers=(), batch_size=4):
         """Agree on the steps with nodes that have so many rows, and the same batch size."""
         shares = [(rows, batch_size, 1) for rows in (self.rows_fed, *peers)]
-        self.reader.take(m.EpochPlan(feed=feed, dataset_id=dataset_id, steps=steps, shares=shares))
+        self.reader.handle(m.EpochPlan(feed=feed, dataset_id=dataset_id, steps=steps, shares=shares))
         return self
 
     def end(self):
-        self.reader.take(m.FeedsEnded())
+        self.reader.handle(m.FeedsEnded())
         return self
 
     def open(self, batch_size=4, remainder=None, *, shuffle=False, seed=None):
@@ -236,11 +236,11 @@ def test_a_file_whose_last_batch_waits_may_go_all_the_same(node):
 def test_batches_that_differ_in_size_wait_until_the_rows_of_all_nodes_are_known(node):
     node.open_feed(remainder="exact").segment([0, 1, 2, 3, 4, 5])
     reading = node.open(2)
-    node.reader.take(m.PlanLater(feed=0, dataset_id=0, alike=False))
+    node.reader.handle(m.PlanLater(feed=0, dataset_id=0, alike=False))
     epoch = node.reader.epoch(reading)
     assert next(epoch) is None
     node.complete(6)
-    node.reader.take(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
+    node.reader.handle(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
     pieces = [piece for piece in epoch if piece is not None]
     assert [piece.rows for piece in pieces] == [1] * 6
     assert {piece.factor for piece in pieces} == {1.0}
@@ -251,7 +251,7 @@ def test_batches_that_were_read_too_early_and_do_not_fit_together_are_refused(no
     epoch = node.reader.epoch(node.open(2))
     assert next(epoch).rows == 4
     node.complete(6)
-    node.reader.take(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
+    node.reader.handle(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
     with pytest.raises(FeedError, match=r"of 1, 2 rows\) do not fit together: give all nodes the same batch_size"):
         list(epoch)
 
@@ -352,7 +352,7 @@ def test_an_aborted_feed_raises_its_reason_in_whoever_reads(node):
     epoch = node.reader.epoch(node.open(2))
     next(epoch)
     thread, results = in_thread(lambda: next(epoch))
-    node.reader.take(m.FeedAborted(feed=0, reason="division by zero"))
+    node.reader.handle(m.FeedAborted(feed=0, reason="division by zero"))
     thread.join(PATIENCE_S)
     (error,) = results
     assert isinstance(error, FeedError)
@@ -360,7 +360,7 @@ def test_an_aborted_feed_raises_its_reason_in_whoever_reads(node):
 
 
 def test_after_an_aborted_feed_the_next_one_is_read(node):
-    node.open_feed(0).reader.take(m.FeedAborted(feed=0, reason="why"))
+    node.open_feed(0).reader.handle(m.FeedAborted(feed=0, reason="why"))
     node.open_feed(1).segment([9], feed=1).complete(1, feed=1).plan(1, feed=1)
     assert node.rows(node.open(1)) == [9]
 
@@ -401,7 +401,7 @@ def test_the_driver_hears_once_that_this_node_asks_for_rows_even_before_there_ar
     reader = FeedReader(2, said.put)
     thread, _ = in_thread(reader.specs)
     assert said.get(timeout=PATIENCE_S) == m.RowsWanted(rank=2)
-    reader.take(m.FeedsEnded())
+    reader.handle(m.FeedsEnded())
     thread.join(PATIENCE_S)
     with pytest.raises(FeedError, match="fed no rows"):
         reader.specs()
@@ -419,7 +419,7 @@ def test_columns_are_known_when_the_first_rows_have_come(node):
 def test_what_was_unknown_to_others_stays_unknown_here(node):
     node.open_feed().segment([1])
     reading = node.open(1)
-    node.reader.take(m.PlanLater(feed=0, dataset_id=0))
+    node.reader.handle(m.PlanLater(feed=0, dataset_id=0))
     node.complete(1).plan(1)
     assert node.reader.known_schedule(reading, PATIENCE_S) is None
     assert node.reader.known_schedule(node.open(1)) is None

@@ -80,7 +80,7 @@ class Answers:
         self._given: list[pa.RecordBatch] = []
         self._sent_s = 0.0
 
-    def take(self, message: m.ToAgent) -> None:
+    def handle(self, message: m.ToAgent) -> None:
         """Take in what comes; called with the condition held."""
         match message:
             case m.ExchangeRows(exchange=number):

@@ -18,8 +18,8 @@ from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from tfos_lab.node.feed.node_feed import Reading
     from tfos_lab.node.feed.reader import FeedReader
-    from tfos_lab.node.feed.state import Reading
 
 WEIGHT_KEY = "sample_weight"
 # Of rows that only fill up: a zero that no row has, whatever its user's weight is, and that sums take for any other.

@@ -17,9 +17,9 @@ import numpy as np
 from tfos_lab.data.rebatch import in_multiples
 from tfos_lab.data.rows import Batch, count_rows, fill_to, join_rows, slice_rows, zeros
 from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.schedule import Schedule, per_row
 from tfos_lab.node.feed.segments import Segments, read_shuffled
-from tfos_lab.node.feed.state import NodeFeed, Reading
 
 # So long may it take until an iterator that is waited with can be thrown away.
 IDLE_S = 0.2
@@ -94,7 +94,7 @@ class Epoch:
 
     def pieces(self) -> Iterator[Piece | None]:
         """Yield its batches, and None now and then while there is nothing."""
-        if self._remainder == "drop" or self._reading.shuffle or self._reading.dataset_id in self._feed.unlike:
+        if self._remainder == "drop" or self._reading.shuffle or self._reading.dataset_id in self._feed.mixed_sizes:
             yield from self._scheduled()
         waiting = yield from self._full_batches()
         schedule = yield from self._scheduled()
