@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.lifecycle import Lifecycle
-    from tfos_lab.engine.state.feed_state import DriverFeed
+    from tfos_lab.engine.state.driver_feed import DriverFeed
 
 _SCHEMA = "partition long, generation string, rows long"
 _STEP_S = 0.1
