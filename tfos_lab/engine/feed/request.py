@@ -1,4 +1,4 @@
-"""What a cluster can be fed: a DataFrame or an RDD, checked before anything is started."""
+"""What a cluster can be fed: a DataFrame or an RDD, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.lifecycle import Lifecycle
+    from tfos_lab.engine.feed.protocols import FedCluster
 
 _NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
 _DSTREAM = (
@@ -25,7 +25,7 @@ _DSTREAM = (
 
 @dataclass(frozen=True)
 class FeedRequest:
-    """What the nodes are to be fed; kept, so that those of another generation can be given it too.
+    """What the nodes are to be fed; kept, so that the nodes of the next generation can be fed it, too.
 
     ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its micro-batches.
     """
@@ -40,7 +40,7 @@ class FeedRequest:
 
 
 def checked_frame(
-    cluster: Lifecycle,
+    cluster: FedCluster,
     data: Any,
     *,
     epochs: int,
@@ -49,7 +49,7 @@ def checked_frame(
     timeout_s: float,
     spool_bytes: int | None,
 ) -> DataFrame:
-    """Refuse what cannot be fed, before anything is started."""
+    """Return the DataFrame to feed; raise if it, or an option, cannot work, before anything starts."""
     problems = []
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         problems.append(f"epochs={epochs!r}: a whole number, at least 1, is needed")
@@ -72,8 +72,8 @@ def checked_frame(
     return prepare(as_frame(cluster, data), columns)
 
 
-def as_frame(cluster: Lifecycle, data: Any) -> DataFrame:
-    """Return a DataFrame as it is, and an RDD as a DataFrame.
+def as_frame(cluster: FedCluster, data: Any) -> DataFrame:
+    """Return a DataFrame unchanged, and an RDD as a DataFrame.
 
     Raises
     ------

@@ -1,0 +1,142 @@
+"""What feeds need of their cluster, as narrow protocols: tests stand in for it without nodes, sockets or Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tfos_lab.engine.launchers.base import Launcher
+    from tfos_lab.engine.state.events import NodeView
+    from tfos_lab.engine.state.feed_state import FeedState
+    from tfos_lab.engine.state.instructions import Failure, Instruction
+    from tfos_lab.errors import TfosError
+
+
+class FeedServer(Protocol):
+    """The thread that owns the state of a generation."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Guards the state for readers on other threads."""
+        ...
+
+    def request(self, change: Callable[[float], list[Instruction]]) -> None:
+        """Have ``change(now_s)`` made, and its instructions carried out; does not wait for that."""
+        ...
+
+
+class NodeStates(Protocol):
+    """How the nodes of a generation are doing."""
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, or is restarted."""
+        ...
+
+    @property
+    def views(self) -> Sequence[NodeView]:
+        """The nodes, by rank."""
+        ...
+
+
+class FedGeneration(Protocol):
+    """The nodes of one generation, as their feeds see them.
+
+    Attributes
+    ----------
+    feeds : int
+        How many of the cluster's feeds these nodes have been given.
+    caught_up : bool
+        Whether they have been given all that earlier generations had.
+    """
+
+    feeds: int
+    caught_up: bool
+
+    @property
+    def number(self) -> int:
+        """0 for the first generation."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Its state as a whole."""
+        ...
+
+    @property
+    def cluster_state(self) -> NodeStates:
+        """The state of its nodes."""
+        ...
+
+    @property
+    def feed_state(self) -> FeedState:
+        """The state of its feeds; changed by the server's thread only."""
+        ...
+
+    @property
+    def server(self) -> FeedServer:
+        """Its server."""
+        ...
+
+    @property
+    def launcher(self) -> Launcher:
+        """What started its nodes."""
+        ...
+
+    def fail(self, failure: Failure) -> None:
+        """Fail the nodes for a reason that none of them has reported."""
+        ...
+
+
+class FedCluster(Protocol):
+    """A cluster, as its feeds see it."""
+
+    @property
+    def id(self) -> str:
+        """Its unique identifier."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The user's label for it."""
+        ...
+
+    @property
+    def spark(self) -> SparkSession | None:
+        """The session whose executors it uses."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Its state as a whole."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, well or badly."""
+        ...
+
+    @property
+    def generation(self) -> FedGeneration:
+        """Its nodes as they are now."""
+        ...
+
+    def wait_until_running(self) -> None:
+        """Wait until all nodes run; raise if they fail."""
+        ...
+
+    def wait_for_generation(self, number: int) -> None:
+        """Wait until this generation has begun, or the cluster has ended."""
+        ...
+
+    def failure(self) -> TfosError:
+        """Return the error that explains why it failed."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Add a sentence that is shown beside its table."""
+        ...
