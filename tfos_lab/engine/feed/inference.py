@@ -161,9 +161,7 @@ class Inference:
             note.cancel()
         if not rows:
             raise ConfigError(
-                [
-                    "schema: there is no row to find the type of results with; give one, as in schema='prediction float'"
-                ]
+                ["schema: there is no row to find the type of results with; give schema='prediction float', say"]
             )
         return bytes(rows[0]["results"])
 
