@@ -8,11 +8,11 @@ from pyarrow import types
 
 from tfos_lab.data.rows import Array
 from tfos_lab.data.tfrecords.byte_columns import byte_column, cut
-from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, FeatureKind, kind_of
+from tfos_lab.data.tfrecords.codecs import KIND_NAMES, FeatureKind, find_codec, kind_of
 from tfos_lab.data.tfrecords.framing import Frames
 from tfos_lab.data.tfrecords.parse import Regions, find_features
 from tfos_lab.data.tfrecords.varints import decode_varints, read_varints
-from tfos_lab.data.type_table import is_array, is_text, is_vector
+from tfos_lab.data.type_table import is_array, is_vector
 from tfos_lab.errors import RecordError
 
 _TAG = 0x0A
@@ -27,7 +27,7 @@ def decode(frames: Frames, schema: pa.Schema) -> pa.RecordBatch:
     frames : Frames
         The records.
     schema : pyarrow.Schema
-        The columns wanted, of types that `feature_types` has a place for. A record that lacks one has a null there.
+        The columns wanted, of types that `codecs` knows. A record that lacks one has a null there.
 
     Raises
     ------
@@ -113,14 +113,10 @@ def _strings(data: Array, region: Regions) -> tuple[pa.Array, Array]:
 
 
 def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Cast values as they are in features to a column's type."""
-    if types.is_date32(wanted):
-        return values.cast(pa.int32()).view(wanted)
-    if types.is_timestamp(wanted):
-        return values.view(pa.timestamp("us", wanted.tz)).cast(wanted)
-    if is_text(wanted):
-        return values.cast(pa.large_string()).cast(wanted)
-    return values.cast(wanted)
+    """Convert values as they are in features to a column's type."""
+    codec = find_codec(wanted)
+    assert codec is not None
+    return codec.from_feature(values, wanted)
 
 
 def _scalars(frames: Frames, field: pa.Field, values: pa.Array, counts: Array) -> pa.Array:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfos_lab.data.rows import Array
-from tfos_lab.data.tfrecords.feature_types import FeatureKind
+from tfos_lab.data.tfrecords.codecs import FeatureKind
 from tfos_lab.data.tfrecords.framing import PADDING, Frames
 from tfos_lab.data.tfrecords.varints import read_varints
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tfos_lab.data.file_systems import open_path
+from tfos_lab.data.tfrecords.codecs import INFERRED_TYPES, KIND_NAMES, FeatureKind, check_columns
 from tfos_lab.data.tfrecords.decode import count_values, decode
-from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, FeatureKind, check_columns
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
 from tfos_lab.data.tfrecords.parse import find_features
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _GROUP_BYTES = 4 << 20
 _BATCH_ROWS = 10_000
 _SAMPLED_FILES = 100
-_SPARK_TYPES = {FeatureKind.BYTES: "string", FeatureKind.FLOAT: "float", FeatureKind.INT64: "long"}
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 Group = list[tuple[str, str, dict[str, str | None]]]
@@ -90,7 +89,7 @@ def _look(frames: Frames, features: dict[str, tuple[FeatureKind, bool, str]]) ->
 
 
 def _field(name: str, kind: FeatureKind, *, is_list: bool, is_binary: bool) -> dict[str, Any]:
-    leaf: Any = "binary" if kind is FeatureKind.BYTES and is_binary else _SPARK_TYPES[kind]
+    leaf: Any = "binary" if kind is FeatureKind.BYTES and is_binary else INFERRED_TYPES[kind]
     return _named(name, {"type": "array", "elementType": leaf, "containsNull": True} if is_list else leaf)
 
 

@@ -34,7 +34,7 @@ def write_tfrecords(
     ----------
     df : pyspark.sql.DataFrame
         Classic or Spark Connect. Which feature each type becomes, and which types have none, is written in
-        `tfos_lab.data.tfrecords.feature_types`; a null becomes no feature.
+        `tfos_lab.data.tfrecords.codecs`; a null becomes no feature.
     path : str
         The folder: on the file system that Spark writes to by default, or with a scheme that pyarrow or fsspec opens on
         the driver and the executors (file, hdfs, s3, gs, ...). Keys and addresses of stores are those of their

@@ -1,4 +1,4 @@
-"""Which feature of a `tf.train.Example` each Spark type becomes, and comes back from.
+"""Which feature of a `tf.train.Example` each Spark type becomes, and how its values get there and back.
 
 =========================  ==============  ===========================================================================
 Spark SQL                  feature         remarks
@@ -11,16 +11,20 @@ float                      float list
 double, decimal            float list      rounded to float: an Example has nothing finer
 string, binary             bytes list      strings in UTF-8
 array<any of these>        the same list   of any length in each row
-vector (spark.ml)          float list      dense; all equally long
+vector (spark.ml)          float list      dense; all of the same length
 a null                     no feature      and the other way round
 a null inside an array     refused
-anything else              refused         each with what to do instead
+anything else              refused         with what to do instead
 =========================  ==============  ===========================================================================
+
+To support another type, add a `Codec` to `CODECS`: `encode` and `decode` look there. They handle what surrounds the
+values (arrays, vectors, nulls, bytes on disk) for all types alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -47,18 +51,75 @@ KIND_NAMES = {
     FeatureKind.FLOAT: "floats",
     FeatureKind.INT64: "integers",
 }
+# What a feature is read as where no schema is given.
+INFERRED_TYPES = {FeatureKind.BYTES: "string", FeatureKind.FLOAT: "float", FeatureKind.INT64: "long"}
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How flat values of some Arrow types become those of a feature, and back.
+
+    Parameters
+    ----------
+    matches : callable
+        Whether a type is meant.
+    kind : FeatureKind
+        The list that holds the values.
+    to_feature : callable
+        Maps the values to integers, float32 or large_binary, as ``kind`` holds them.
+    from_feature : callable
+        Maps int64, float32 or large_binary values to those of the given type.
+    """
+
+    matches: Callable[[pa.DataType], bool]
+    kind: FeatureKind
+    to_feature: Callable[[pa.Array], pa.Array]
+    from_feature: Callable[[pa.Array, pa.DataType], pa.Array]
+
+
+def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return values.cast(wanted)
+
+
+CODECS = (
+    Codec(types.is_boolean, FeatureKind.INT64, lambda values: values.cast(pa.int8()), _cast),
+    Codec(types.is_signed_integer, FeatureKind.INT64, lambda values: values, _cast),
+    Codec(
+        types.is_date32,
+        FeatureKind.INT64,
+        lambda values: values.view(pa.int32()),
+        lambda values, wanted: values.cast(pa.int32()).view(wanted),
+    ),
+    Codec(
+        types.is_timestamp,
+        FeatureKind.INT64,
+        lambda values: values.cast(pa.timestamp("us", values.type.tz)).view(pa.int64()),
+        lambda values, wanted: values.view(pa.timestamp("us", wanted.tz)).cast(wanted),
+    ),
+    Codec(types.is_floating, FeatureKind.FLOAT, lambda values: values.cast(pa.float32()), _cast),
+    Codec(types.is_decimal, FeatureKind.FLOAT, lambda values: values.cast(pa.float32()), _cast),
+    Codec(
+        is_text,
+        FeatureKind.BYTES,
+        lambda values: values.cast(pa.large_binary()),
+        # Arrow checks that the bytes are UTF-8.
+        lambda values, wanted: values.cast(pa.large_string()).cast(wanted),
+    ),
+    Codec(is_bytes, FeatureKind.BYTES, lambda values: values.cast(pa.large_binary()), _cast),
+)
+
+
+def find_codec(leaf: pa.DataType) -> Codec | None:
+    """Return the codec for values of a type, which are in no array any more; None for a type that no list holds."""
+    return next((codec for codec in CODECS if codec.matches(leaf)), None)
 
 
 def kind_of(column_type: pa.DataType) -> FeatureKind | None:
     """Return which list a column's values go into; None for a type that no list holds."""
     if is_vector(column_type):
         return FeatureKind.FLOAT
-    leaf = column_type.value_type if is_array(column_type) else column_type
-    if types.is_boolean(leaf) or types.is_signed_integer(leaf) or types.is_date32(leaf) or types.is_timestamp(leaf):
-        return FeatureKind.INT64
-    if types.is_floating(leaf) or types.is_decimal(leaf):
-        return FeatureKind.FLOAT
-    return FeatureKind.BYTES if is_text(leaf) or is_bytes(leaf) else None
+    codec = find_codec(column_type.value_type if is_array(column_type) else column_type)
+    return None if codec is None else codec.kind
 
 
 def check_columns(schema: str | Mapping[str, Any]) -> None:
