@@ -68,7 +68,7 @@ def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scal
 
 @functools.lru_cache(maxsize=4096)
 def _header(key: bytes, kind: FeatureKind, size: int, *, tagged: bool) -> bytes:
-    """Write what precedes a feature's values: the heads of the map entry, of its key, of the feature and of its list."""
+    """Write what precedes a feature's values: the heads of map entry, key, feature and list."""
     head = _FIRST + varint(size) if tagged and (size or kind is FeatureKind.BYTES) else b""
     size += len(head)
     feature = bytes([kind << 3 | 2]) + varint(size)
