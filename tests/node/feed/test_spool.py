@@ -22,7 +22,7 @@ def spool(tmp_path):
 
 def put(spool, name, size, *, commit=True):
     path = spool.folder / name
-    spool.make_room(path, size)
+    spool.reserve(path, size)
     path.write_bytes(b"x" * size)
     if commit:
         spool.committed(path)
@@ -61,7 +61,7 @@ def test_rows_that_are_needed_again_or_all_at_once_have_to_fit(tmp_path, epochs)
     spool.open(100, epochs=epochs)
     put(spool, "1", 80)
     if epochs == 1:
-        spool.shuffles()
+        spool.keep_all()
     why = "are read 3 times" if epochs > 1 else "are shuffled"
     with pytest.raises(FeedError, match=f"do not fit into the node's spool of 1e-07 GB .* {why}.*spool_bytes"):
         put(spool, "2", 80)

@@ -1,9 +1,9 @@
-"""Runs inside Spark tasks: sends a partition's rows to the nodes, evenly, and asks for them to be committed.
+"""Runs inside Spark tasks: sends a partition's rows to the nodes, evenly, and asks the driver to commit them.
 
-Every node gets exactly as many rows as the others, so that nodes in lock-step read at the same pace and none lacks a
-row at the end, however uneven the partitions are. What an Arrow batch has too many is held back until there is a row
-for each node again; the last ones, fewer than there are nodes, go to all of them. They are dealt out when the feed is
-complete, and no row has to move between nodes.
+Every node gets exactly as many rows as the others, so that nodes in lock-step read at the same rate and none lacks a
+row at the end, however uneven the partitions are. The surplus of an Arrow batch is held back until there is a row for
+each node again. The last rows, fewer than there are nodes, go to all nodes; they are dealt out when the feed is
+complete, so no row has to move between nodes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.node_writer import NodeWriter
 from tfos_lab.node.feed.plan import FeedPlan, connect, node_error_text
 
-# Rows are held back until each node gets so many at once: small pieces cost more than their rows.
+# Rows are held back until each node gets this many at once: sending a small piece costs more than its rows.
 _HELD_BACK = 64
 
 
 def feed_task(batches: Any, encoded_plan: bytes) -> Any:
-    """The body of a feed task; yields one record: partition, attempt and rows."""
+    """The body of a feed task; yields one row: partition, attempt and number of rows."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -81,7 +81,7 @@ class PartitionSender:
             self._deal_held()
 
     def _deal(self, rows: Any, each: int) -> None:
-        """Send so many of the first rows to each node."""
+        """Send ``each`` of the first rows to each node."""
         if not each:
             return
         for index, rank in enumerate(self._ranks):
@@ -91,11 +91,11 @@ class PartitionSender:
     def _hold(self, rows: Any) -> None:
         import pyarrow as pa
 
-        # A copy: a slice of few rows would keep all of its batch in memory.
+        # A copy: a slice would keep its whole batch in memory.
         self._held.append(rows.take(pa.array(range(rows.num_rows))))
 
     def _deal_held(self) -> Any:
-        """Send the rows that were held back, and return those that are too few."""
+        """Send the rows that were held back, and return those that are too few to give each node one."""
         import pyarrow as pa
 
         rows = pa.concat_batches(self._held)
@@ -116,7 +116,7 @@ class PartitionSender:
         self._leftover = rest.num_rows
 
     def commit(self) -> None:
-        """Wait until all nodes have stored their rows, then ask the driver to let them count."""
+        """Wait until all nodes have stored their rows, then ask the driver to commit them."""
         from pyarrow import flight
 
         self._send_leftover()
@@ -143,7 +143,7 @@ class PartitionSender:
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         for writer in self._writers.values():
-            with contextlib.suppress(Exception):  # the first error is the one that counts
+            with contextlib.suppress(Exception):  # only the first error counts
                 writer.close()
         for connection in self._connections.values():
             connection.client.close()
