@@ -27,18 +27,18 @@ def to_numpy(batch: pa.RecordBatch, specs: Sequence[ColumnSpec] | None = None) -
     batch : pyarrow.RecordBatch
         Whole or sliced.
     specs : sequence of ColumnSpec, optional
-        Which columns, and what they become; by default all, by the table of `tfos_lab.data.type_table`.
+        Which columns, and what they become; all by default, by the table of `tfos_lab.data.type_table`.
 
     Returns
     -------
     dict of str to numpy.ndarray
-        Column to ``(rows, *spec.shape)`` of ``spec.dtype``. Numbers are read-only views of the batch's memory where no
-        cast is needed, so they keep it alive; strings are objects of ``bytes``.
+        Column to ``(rows, *spec.shape)`` of ``spec.dtype``. Where no cast is needed, numbers are read-only views of the
+        batch's memory and keep it alive; strings are objects of ``bytes``.
 
     Raises
     ------
     FeedError
-        For nulls, ragged rows and rows of another shape than announced, naming the column and the first such row.
+        For nulls, ragged rows and rows of another shape than announced; it names the column and the first such row.
 
     Examples
     --------
@@ -56,8 +56,9 @@ def to_numpy(batch: pa.RecordBatch, specs: Sequence[ColumnSpec] | None = None) -
 def measure(batch: pa.RecordBatch, specs: Sequence[ColumnSpec]) -> tuple[ColumnSpec, ...]:
     """Check that a record batch can be converted, and fill in the lengths that only rows tell.
 
-    It raises what `to_numpy` would, at the place where the rows are made (a Spark task, say), and costs less: strings
-    are looked at but not converted. Give the specs that it returns to the next batch, and all have the same lengths.
+    It raises what `to_numpy` would raise, but where the rows are made (in a Spark task, say), and costs less: strings
+    are checked but not converted. Pass the specs that it returns to the next call, and all batches have the same
+    lengths.
 
     Examples
     --------
@@ -73,7 +74,7 @@ def measure(batch: pa.RecordBatch, specs: Sequence[ColumnSpec]) -> tuple[ColumnS
 
 
 def resolve(specs: Iterable[ColumnSpec], batch: Mapping[str, Array]) -> tuple[ColumnSpec, ...]:
-    """Fill in the lengths that only rows tell, from a batch that has some; an empty batch changes nothing.
+    """Fill in the lengths that only rows tell, from a batch; an empty batch changes nothing.
 
     Examples
     --------
@@ -87,15 +88,15 @@ def resolve(specs: Iterable[ColumnSpec], batch: Mapping[str, Array]) -> tuple[Co
 
 
 def to_arrow(batch: Mapping[str, Array], schema: pa.Schema | None = None) -> pa.RecordBatch:
-    """Convert arrays to a record batch: the way back, for what a model returns.
+    """Convert arrays, such as a model's results, to a record batch.
 
     Parameters
     ----------
     batch : mapping of str to numpy.ndarray
-        Column to ``(rows, *shape)``: scalars per row become values, anything else (nested) arrays. Objects and NumPy
-        strings become strings, or binary where the first is ``bytes``.
+        Column to ``(rows, *shape)``: a scalar per row becomes a value, anything else a (nested) array. Objects and
+        NumPy strings become strings, or binary if the first is ``bytes``.
     schema : pyarrow.Schema, optional
-        The columns and types wanted, such as a DataFrame announces; by default those of the arrays.
+        The columns and types wanted; by default those of the arrays.
 
     Returns
     -------
@@ -104,7 +105,7 @@ def to_arrow(batch: Mapping[str, Array], schema: pa.Schema | None = None) -> pa.
     Raises
     ------
     FeedError
-        For arrays of unequal lengths, columns that the schema has and the batch has not, and values that do not fit.
+        For arrays of unequal lengths, columns of the schema that the batch lacks, and values that do not fit.
     """
     scalars = [name for name, values in batch.items() if np.ndim(values) == 0]
     if scalars:
@@ -136,14 +137,14 @@ def _arrow_column(values: Array) -> pa.Array:
     values = np.asarray(values)
     shape = values.shape
     column = pa.array(np.ascontiguousarray(values).reshape(-1))
-    # From the inside out: each level of lists has one length for all.
+    # From the inside out: all lists of a level have the same length.
     for level in range(len(shape) - 1, 0, -1):
         column = _lists_of(column, length=shape[level], count=int(np.prod(shape[:level])))
     return column
 
 
 def _lists_of(values: pa.Array, *, length: int, count: int) -> pa.Array:
-    # Spark knows no lists of fixed size, and its offsets are int32.
+    # Spark has no lists of fixed size, and its offsets are int32.
     if length * count > np.iinfo(np.int32).max:
         raise FeedError(reason=f"{count} arrays of {length} values are too many for one batch: return smaller batches")
     offsets = pa.array(np.arange(count + 1, dtype=np.int32) * np.int32(length))

@@ -24,9 +24,9 @@ def convert_column(column: pa.Array, spec: ColumnSpec) -> Array:
     Parameters
     ----------
     column : pyarrow.Array
-        Of any type that has a rule, sliced or not.
+        Of any type that the table has a rule for; may be a slice.
     spec : ColumnSpec
-        What it shall become.
+        What it is to become.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def convert_column(column: pa.Array, spec: ColumnSpec) -> Array:
 
 
 def measure_column(column: pa.Array, spec: ColumnSpec) -> tuple[int, ...]:
-    """Find the shape of a column's rows, and raise what `convert_column` would; makes no objects of strings."""
+    """Find the shape of a column's rows, and raise what `convert_column` would, without converting strings."""
     if spec.dtype != "object":
         return tuple(convert_column(column, spec).shape[1:])
     _check_kind(column, spec)
@@ -58,7 +58,7 @@ def _check_kind(column: pa.Array, spec: ColumnSpec) -> None:
 
 
 def _convert(column: pa.Array, spec: ColumnSpec) -> tuple[Array, tuple[int, ...]]:
-    """Convert the values, one after another, and find the shape ``(rows, ...)`` that they have."""
+    """Return the values as a flat array, and the shape ``(rows, ...)`` that they have."""
     _check_kind(column, spec)
     level = Level(spec.name, rows=len(column))
     leaves, lengths = peel(column, level)
@@ -88,7 +88,7 @@ def _shaped(flat: Array, seen: tuple[int, ...], spec: ColumnSpec) -> Array:
 
 
 def _row_shape(seen: tuple[int, ...], spec: ColumnSpec) -> tuple[int, ...]:
-    """Find the shape of a row, or say how the rows differ from the shape that was announced."""
+    """Return the shape of a row; a FeedError if the rows differ from the shape that was announced."""
     rows, inner = seen[0], seen[1:]
     if rows == 0:
         return tuple(size or 0 for size in spec.shape)
@@ -96,7 +96,7 @@ def _row_shape(seen: tuple[int, ...], spec: ColumnSpec) -> tuple[int, ...]:
     if len(inner) == len(spec.shape):
         fits = all(known in (None, size) for known, size in zip(spec.shape, inner, strict=True))
     else:
-        # Another number of dimensions was asked for (`ColumnSpec.recast`): the same values in another layout.
+        # `ColumnSpec.recast` asked for another number of dimensions: the same values in another layout.
         shape = tuple(size for size in spec.shape if size is not None)
         fits = spec.is_fixed and prod(shape) == prod(inner)
     if not fits:

@@ -20,10 +20,10 @@ def _numbers(values: pa.Array) -> Array:
 
 
 def _decimals(values: pa.Array) -> Array:
-    """Round to the nearest double, as Spark's cast does, up to 15 digits; beyond, the last bit may differ."""
+    """Round to the nearest double, as Spark's cast does, up to 15 digits; beyond that, the last bit may differ."""
     kind = values.type
     if types.is_decimal128(kind) and kind.precision <= 15 and kind.scale >= 0 and len(values):
-        # Arrow's cast multiplies by 0.001, say, which is off by a bit. The lower halves hold all 15 digits.
+        # Arrow's cast multiplies by 0.001, say, which may be off by a bit. The lower 64 bits hold all 15 digits.
         halves = np.frombuffer(values.buffers()[1], np.int64, 2 * len(values), 16 * values.offset)
         doubles: Array = halves[::2] / 10.0**kind.scale
         return doubles
@@ -31,7 +31,7 @@ def _decimals(values: pa.Array) -> Array:
 
 
 def _strings(values: pa.Array) -> Array:
-    """Make objects of bytes, the form in which TensorFlow keeps strings; NumPy has no cheaper one for any length."""
+    """Return objects of bytes, as TensorFlow holds strings; NumPy has no cheaper form for strings of any length."""
     if types.is_string(values.type):
         values = values.view(pa.binary())
     elif types.is_large_string(values.type):
@@ -55,7 +55,7 @@ def _ticks(values: pa.Array) -> Array:
 
 
 def vectors(values: pa.Array, level: Level) -> tuple[Array, int]:
-    """Lay out spark.ml vectors densely: dense ones hold ``values``, sparse ones ``size`` and ``indices`` as well."""
+    """Return spark.ml vectors densely: dense ones have ``values``, sparse ones ``size`` and ``indices`` as well."""
     rows = len(values)
     if rows == 0:
         return np.empty(0, np.float64), 0
@@ -69,7 +69,7 @@ def vectors(values: pa.Array, level: Level) -> tuple[Array, int]:
     length = int(sizes[0])
     row_of = np.repeat(np.arange(rows), stored)
     entry_of = np.arange(len(numbers)) - np.repeat(offsets[:-1] - offsets[0], stored)
-    # Indices are there for the sparse rows only, in the order of their values.
+    # Only sparse rows have indices, in the order of their values.
     _, indices, _ = _list_parts(values.field("indices"))
     entry_of[~is_dense[row_of]] = indices
     dense = np.zeros((rows, length), np.float64)
@@ -78,7 +78,7 @@ def vectors(values: pa.Array, level: Level) -> tuple[Array, int]:
 
 
 def _list_parts(lists: pa.Array) -> tuple[Array, Array, Array]:
-    """Take a list column apart: length of each row (0 for null), all values, offsets."""
+    """Return the length of each row of a list column (0 for null), all values, and the offsets."""
     if lists.null_count:
         lists = compute.fill_null(lists, pa.scalar([], lists.type))
     offsets = lists.offsets.to_numpy()
@@ -86,7 +86,7 @@ def _list_parts(lists: pa.Array) -> tuple[Array, Array, Array]:
 
 
 def raw_bytes(values: pa.Array, spec: ColumnSpec, level: Level) -> tuple[Array, int]:
-    """Read the bytes of binary values as numbers of the spec's dtype, in level."""
+    """Return the bytes of binary values as numbers of the spec's dtype, without a copy."""
     if types.is_fixed_size_binary(values.type):
         length = values.type.byte_width
         start, memory = values.offset * length, values.buffers()[1]

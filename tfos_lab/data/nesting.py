@@ -62,7 +62,7 @@ class Level:
 
 
 def peel(column: pa.Array, level: Level) -> tuple[pa.Array, tuple[int, ...]]:
-    """Take the lists off a column: its flat leaves, and the one length that each level of lists has."""
+    """Take the lists off a column: return its flat values, and the length of the lists at each level."""
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     level.refuse_nulls(column)
@@ -88,5 +88,5 @@ def common_length(offsets: Array, level: Level, what: str = "values") -> int:
 
 
 def between(values: pa.Array, offsets: Array) -> pa.Array:
-    """Take the values that a (sliced) list column's own offsets span."""
+    """Return the values that the offsets of a (sliced) list column span."""
     return values.slice(offsets[0], offsets[-1] - offsets[0]) if len(offsets) else values.slice(0, 0)

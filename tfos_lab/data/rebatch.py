@@ -11,7 +11,7 @@ def rebatch(batches: Iterable[Mapping[str, Array]], rows: int) -> Iterator[Batch
     """Cut a stream of batches of any size into batches of ``rows`` rows each.
 
     Rows keep their order; the last batch may have fewer of them, and is never empty. Only batches that span two of the
-    incoming ones are copied, the others are views.
+    incoming ones are copied; the others are views.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def in_multiples(batches: Iterable[Mapping[str, Array] | None], rows: int, most:
     """Cut a stream of batches of any size into pieces of whole multiples of ``rows`` rows, at most ``most`` rows each.
 
     Rows keep their order; only the last piece may have fewer than ``rows`` of them. Fewer, larger pieces cost less than
-    `rebatch`, and almost all are views. None, by which a stream says that it has nothing yet, is passed on.
+    `rebatch`, and almost all are views. None, which means that the stream has nothing yet, is passed on.
 
     Examples
     --------

@@ -20,7 +20,7 @@ Batch = dict[str, Array]
 
 
 def count_rows(batch: Mapping[str, Array]) -> int:
-    """Count a batch's rows; a FeedError names the columns where they differ."""
+    """Count a batch's rows; a FeedError names the columns if they differ."""
     counts = {name: len(values) for name, values in batch.items()}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"'{name}' {count}" for name, count in counts.items())
@@ -29,17 +29,17 @@ def count_rows(batch: Mapping[str, Array]) -> int:
 
 
 def slice_rows(batch: Mapping[str, Array], start: int, stop: int) -> Batch:
-    """Cut rows out of a batch, as views."""
+    """Return rows ``[start, stop)`` of a batch, as views."""
     return {name: values[start:stop] for name, values in batch.items()}
 
 
 def take_rows(batch: Mapping[str, Array], rows: Array) -> Batch:
-    """Copy rows out of a batch by their numbers (int array), in that order."""
+    """Copy rows of a batch by their numbers (int array), in that order."""
     return {name: values.take(rows, axis=0) for name, values in batch.items()}
 
 
 def join_rows(batches: Sequence[Mapping[str, Array]]) -> Batch:
-    """Join batches of the same columns; a single one is given back as it is, without a copy."""
+    """Join batches of the same columns; a single batch is returned without a copy."""
     if not batches:
         raise ValueError("no batches to join")
     if len(batches) == 1:
@@ -48,9 +48,9 @@ def join_rows(batches: Sequence[Mapping[str, Array]]) -> Batch:
 
 
 def fill_to(batch: Mapping[str, Array], rows: int) -> Batch:
-    """Fill a batch up to so many rows with copies of its last row: values that any model and decoder takes.
+    """Fill a batch up to ``rows`` rows with copies of its last row: values that any model or decoder accepts.
 
-    A batch that has them already is given back without a copy.
+    A batch that is full already is returned without a copy.
 
     Examples
     --------
@@ -66,12 +66,12 @@ def fill_to(batch: Mapping[str, Array], rows: int) -> Batch:
 
 
 def zeros(specs: Iterable[ColumnSpec], rows: int) -> Batch:
-    """Make rows that hold nothing, for a node that has rows to fill up but none to copy.
+    """Make rows of zeros, for a node that needs filler rows and has none to copy.
 
     Parameters
     ----------
     specs : iterable of ColumnSpec
-        With shapes that are fully known (`resolve`).
+        With shapes that are fully known (`tfos_lab.data.batches.resolve`).
     rows : int
         How many.
 
@@ -88,7 +88,7 @@ def zeros(specs: Iterable[ColumnSpec], rows: int) -> Batch:
 
 
 def row_bytes(specs: Iterable[ColumnSpec]) -> int:
-    """Estimate the memory that a row takes; strings count as their references."""
+    """Estimate the memory of a row; strings count as their references."""
     sizes = (np.dtype(spec.dtype).itemsize * int(np.prod([size or 1 for size in spec.shape])) for spec in specs)
     return max(1, sum(sizes))
 

@@ -266,7 +266,7 @@ def unshared(tmp_path):
 def test_a_folder_that_executors_do_not_share_is_said_and_nothing_is_lost(spark, unshared):
     path, of_the_driver = unshared
     df = spark.range(10)
-    with pytest.raises(Exception, match=r"made for this job is not to be seen on .*share, or name the file system"):
+    with pytest.raises(Exception, match=r"made for this job cannot be seen on .*share, or name the file system"):
         write_tfrecords(df, path)
     assert not of_the_driver.exists()
     write_tfrecords(df, str(of_the_driver))

@@ -62,7 +62,7 @@ def test_a_job_that_fails_leaves_neither_files_nor_its_folder(tmp_path):
 def test_a_task_that_outlives_its_job_cannot_write(tmp_path):
     job = start(tmp_path / "out")
     abort(job, [])
-    with pytest.raises(RecordError, match="the folder that the driver made for this job is not to be seen on"):
+    with pytest.raises(RecordError, match="the folder that the driver made for this job cannot be seen on"):
         write_task(job, batches(1), task=0, attempt=1)
     assert not (tmp_path / "out").exists()
 
@@ -112,7 +112,7 @@ def test_overwriting_in_a_store_of_objects_leaves_the_new_files_alone(store):
 def test_a_task_that_outlives_its_job_leaves_nothing_in_a_store_of_objects(store):
     job = start("objects://box/out")
     abort(job, [])
-    with pytest.raises(RecordError, match="the folder that the driver made for this job is not to be seen on"):
+    with pytest.raises(RecordError, match="the folder that the driver made for this job cannot be seen on"):
         write_task(job, batches(1), task=0, attempt=1)
     assert not store
 

@@ -133,14 +133,14 @@ def test_an_empty_rdd_is_refused_as_empty_and_taken_with_a_schema(spark):
 
 
 def test_a_column_of_nothing_but_none_is_told(spark, parallelize):
-    assert "nothing but None in the first 100 rows: say columns and types yourself" in refusal(
+    assert "nothing but None in the first 100 rows: give columns and types yourself" in refusal(
         spark, parallelize((None,), (None,))
     )
 
 
 def test_a_first_row_that_cannot_be_computed_is_told_with_its_own_error(spark, parallelize):
     sentence = refusal(spark, parallelize(1).map(lambda x: (x / 0,)))
-    assert "the RDD's first row cannot be had: Spark's job failed: ZeroDivisionError: division by zero" in sentence
+    assert "the RDD's first row cannot be computed: Spark's job failed: ZeroDivisionError: division by zero" in sentence
 
 
 def test_a_dstream_is_refused_and_told_what_takes_its_place(spark):

@@ -1,4 +1,4 @@
-"""Records as Arrow record batches: the features that were asked for become columns of the types that were asked for."""
+"""Records as Arrow record batches: the wanted features become columns of the wanted types."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def decode(frames: Frames, schema: pa.Schema) -> pa.RecordBatch:
     Raises
     ------
     RecordError
-        Where a record does not fit the schema, naming the feature, the file and the place in it.
+        If a record does not fit the schema; names the feature, the file and the position in it.
     """
     frames, regions = find_features(frames, set(schema.names))
     columns = [_column(frames, field, regions[field.name]) for field in schema]
-    # One without columns still has rows.
+    # A batch without columns still has rows.
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(frames), pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -76,10 +76,10 @@ def count_values(frames: Frames, region: Regions, kind: FeatureKind) -> Array:
 
 
 def _values(data: Array, region: Regions, kind: FeatureKind) -> tuple[pa.Array, Array]:
-    """Read all values of a feature in one run, and how many each record has."""
+    """Return all values of a feature, and how many each record has."""
     if kind is FeatureKind.BYTES:
         return _strings(data, region)
-    # Records without the feature take part as empty ranges in their place.
+    # Records without the feature count as empty ranges.
     ends = np.maximum.accumulate(region.ends)
     starts = np.where(region.kinds == kind, region.starts, ends)
     content, offsets = cut(data, starts, ends)
@@ -90,7 +90,7 @@ def _values(data: Array, region: Regions, kind: FeatureKind) -> tuple[pa.Array, 
 
 
 def _strings(data: Array, region: Regions) -> tuple[pa.Array, Array]:
-    """Read byte strings: the first of all records, then the second of those that have one, and so on."""
+    """Read byte strings: the first of every record, then the second of those that have one, and so on."""
     at, limits = region.starts.copy(), region.ends
     active = np.flatnonzero((region.kinds == FeatureKind.BYTES) & (at < limits))
     rows, starts, ends = [], [], []
@@ -130,12 +130,12 @@ def _scalars(frames: Frames, field: pa.Field, values: pa.Array, counts: Array) -
         )
     if len(values) == len(counts):
         return values
-    places = np.cumsum(counts) - 1
-    return values.take(pa.array(places, mask=counts == 0))
+    positions = np.cumsum(counts) - 1
+    return values.take(pa.array(positions, mask=counts == 0))
 
 
 def _lists(leaves: pa.Array, counts: Array, present: Array, wanted: pa.DataType) -> pa.Array:
-    # A list that is null is told by its place in the offsets.
+    # ``mask`` marks the lists that are null.
     width = pa.int64() if types.is_large_list(wanted) else pa.int32()
     offsets = np.concatenate([[0], np.cumsum(counts)])
     mask = None if present.all() else pa.array(~present)

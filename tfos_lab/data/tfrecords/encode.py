@@ -1,8 +1,8 @@
 """Arrow record batches as records: the bytes of one `tf.train.Example` for each row.
 
-A row's record is a chain of pieces: for each column the bytes that say which feature follows and how long it is, and
-then the values as they lie in memory (integers as varints). The first depend on a length only, so they are made once
-for each length; Arrow joins the pieces of all rows. Nothing here is done value by value, or row by row.
+A row's record is a sequence of pieces: for each column a header with the feature's name, kind and length, and then the
+values as they are in memory (integers as varints). A header depends only on the length of the values, so one is made
+for each distinct length; Arrow joins the pieces of all rows. Nothing is done value by value, or row by row.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scal
     leaves, row_offsets, present = _flatten(name, column)
     kind = kind_of(column.type)
     assert kind is not None
-    # One string's bytes follow its tag and length; an array's each have theirs among the values.
+    # A single string's tag and length are in the header; those of an array's strings are among the values.
     tagged = kind is not FeatureKind.BYTES or not is_array(column.type)
     data, offsets = _content(leaves, row_offsets, kind, tagged=tagged)
     content = byte_column(data, offsets, present)
@@ -79,7 +79,7 @@ def _header(key: bytes, kind: FeatureKind, size: int, *, tagged: bool) -> bytes:
 
 
 def _flatten(name: str, column: pa.Array) -> tuple[pa.Array, Array, Array]:
-    """Return a column's values in one run, where each row begins in it, and which rows are not null."""
+    """Return a column's flat values, where each row begins in them, and which rows are not null."""
     present = ~_nulls(column)
     if is_vector(column.type):
         return _flatten_vectors(name, column, present)
@@ -103,7 +103,7 @@ def _flatten_vectors(name: str, column: pa.Array, present: Array) -> tuple[pa.Ar
 
 
 def _content(leaves: pa.Array, row_offsets: Array, kind: FeatureKind, *, tagged: bool) -> tuple[Any, Array]:
-    """Return the values' bytes, and where those of each row begin in them."""
+    """Return the values' bytes, and where those of each row begin."""
     codec = find_codec(leaves.type)
     assert codec is not None
     values = codec.to_feature(leaves)

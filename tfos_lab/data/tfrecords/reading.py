@@ -1,4 +1,4 @@
-"""What Spark's reader does: finds the schema and the files on the driver, and reads files on the executors."""
+"""The work of Spark's reader: finds the schema and the files on the driver, and reads files on the executors."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-# Small files are read by one task together; larger ones by one each. What Spark takes opening a file to cost.
+# Files are grouped up to this size for one task; Spark assumes that opening a file costs as much as reading 4 MB.
 _GROUP_BYTES = 4 << 20
 _BATCH_ROWS = 10_000
 _SAMPLED_FILES = 100
 _INTEGER = re.compile(r"-?\d{1,18}")
 
+# The files of one task: path, path within the file system, partition. Plain values, as Spark pickles them for workers
+# that need not have tfos_lab.
 Group = list[tuple[str, str, dict[str, str | None]]]
 
 
 def infer_schema(options: dict[str, str]) -> StructType:
     """Infer the schema of files from their first records.
 
-    A feature with one value in each record is a column of that type, others are arrays: of ``bigint``, ``float``, and
-    ``string`` or (where named so) ``binary``. Columns are ordered by name; those of partitions come last.
+    A feature with one value in each record becomes a scalar column, others become arrays: of ``bigint``, ``float``, and
+    ``string`` or (for `binary_features`) ``binary``. Columns are ordered by name; partition columns come last.
     """
     from pyspark.sql.types import StructType
 
     read = ReadOptions.of(options)
-    places = [find_files(path) for path in read.paths]
+    listings = [find_files(path) for path in read.paths]
     features: dict[str, tuple[FeatureKind, bool, str]] = {}
-    found = [(system, file) for system, files in places for file in files]
+    found = [(system, file) for system, files in listings for file in files]
     has_records = False
     some = found if not read.sample else found[:: max(1, len(found) // _SAMPLED_FILES)]
     for system, file in some:
@@ -103,7 +105,7 @@ def _partition_type(values: Sequence[str | None]) -> str:
 
 
 def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Filter] = ()) -> list[Group]:
-    """Say which files each task reads: lists of path, plain path, and values of partitions."""
+    """Return which files each task reads."""
     check_columns(schema.json())
     types = {field.name: field.type for field in _arrow_schema(schema)} if filters else {}
     groups: list[Group] = []
@@ -115,7 +117,7 @@ def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Fil
 
 
 def usable_filters(options: dict[str, str], filters: Sequence[Filter]) -> list[bool]:
-    """Say which filters `plan_read` can go by: those on the values of folders that all files have."""
+    """Return which filters `plan_read` can use: those on partition columns that all files have."""
     partitions = [set(file.partition) for path in ReadOptions.of(options).paths for file in find_files(path)[1]]
     columns = set.intersection(*partitions) if partitions else set()
     return [can_use(condition, columns) for condition in filters]
@@ -155,7 +157,7 @@ def read_group(schema: StructType, group: Group | None) -> Iterator[pa.RecordBat
 
 
 def _open_seen(system: fs.FileSystem, plain: str) -> IO[bytes]:
-    """Open a file that the driver has found."""
+    """Open a file that the driver has listed."""
     try:
         return open_records(system, plain)
     except FileNotFoundError as error:
@@ -180,7 +182,7 @@ def _with_partition(batch: pa.RecordBatch, partition: dict[str, str | None], tar
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the very schema that Spark expects batches to have."""
+    """Return the exact schema that Spark expects of batches."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:

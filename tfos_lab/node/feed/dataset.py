@@ -99,7 +99,8 @@ def _cut_from_pieces(
     """
     ended: list[Iterator[Piece | None]] = []
 
-    # TensorFlow waits for the generator of an iterator that it discards, so while there are no rows it yields empty pieces.
+    # TensorFlow waits for the generator of an iterator that it discards, so empty pieces are yielded while there are no
+    # rows.
     def pieces() -> Iterator[Any]:
         epoch = feed.epoch(reading)
         for piece in epoch:
