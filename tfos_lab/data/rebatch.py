@@ -15,6 +15,7 @@ def rebatch(batches: Iterable[Mapping[str, Array]], rows: int) -> Iterator[Batch
 
     Examples
     --------
+    >>> import numpy as np
     >>> [batch["x"].tolist() for batch in rebatch([{"x": np.arange(3)}, {"x": np.arange(3, 7)}], 2)]
     [[0, 1], [2, 3], [4, 5], [6]]
     """
@@ -44,6 +45,7 @@ def in_multiples(batches: Iterable[Mapping[str, Array] | None], rows: int, most:
 
     Examples
     --------
+    >>> import numpy as np
     >>> [batch["x"].tolist() for batch in in_multiples([{"x": np.arange(3)}, {"x": np.arange(3, 10)}], 2, 4)]
     [[0, 1], [2, 3], [4, 5, 6, 7], [8, 9]]
     """

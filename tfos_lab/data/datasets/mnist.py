@@ -69,8 +69,8 @@ class ImageData:
         partitions : int, optional
             Number of partitions to spread the rows over evenly; by default Spark decides.
         as_ : str
-            The form of ``image``: ``"array"`` is array<float> of 784 values from 0 to 1; ``"image"`` the same in 28 nested
-            arrays of 28; ``"int"`` array<int> of 784 values from 0 to 255; ``"binary"`` 784 bytes.
+            The form of ``image``: ``"array"`` is array<float> of 784 values from 0 to 1; ``"image"`` has them as
+            28 nested arrays of 28; ``"int"`` array<int> of 784 values from 0 to 255; ``"binary"`` 784 bytes.
         """
         return to_dataframe(image_table(self.x_train, self.y_train, as_), spark, partitions)
 
