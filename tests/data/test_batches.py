@@ -114,7 +114,7 @@ def mapped(function, value, depth):
 @pytest.mark.parametrize("name", LEAVES)
 @settings(deadline=None)  # The first conversion imports pandas.
 @given(data=st.data())
-def test_every_type_comes_through_as_its_rule_says_nested_and_sliced(name, data):
+def test_every_type_is_converted_by_its_rule_nested_and_sliced(name, data):
     kind, leaf, to_entry = LEAVES[name]
     shape = data.draw(st.lists(st.integers(0, 3), max_size=2).map(tuple))
     wraps = [lambda kind, _: pa.list_(kind), lambda kind, _: pa.large_list(kind), pa.list_]
@@ -326,7 +326,7 @@ def test_large_decimals_are_rounded_to_the_nearest_double():
     np.testing.assert_allclose(convert(values, pa.decimal128(38, 10)), [float(v) for v in values], rtol=1e-15)
 
 
-def test_resolve_learns_nothing_from_an_empty_batch():
+def test_an_empty_batch_resolves_nothing():
     specs = (ColumnSpec("x", "number", "int32", (None,)),)
     assert resolve(specs, {"x": np.zeros((0, 0))}) == specs
     assert resolve(specs, {}) == specs

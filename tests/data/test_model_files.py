@@ -1,4 +1,4 @@
-"""Models as files: which Keras wrote one, and that loading one is quiet."""
+"""Models as files: which Keras package wrote a file, and that loading it is silent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_of_two_models_the_newer_is_found(tmp_path):
         assert find_model(tmp_path) == tmp_path / newer
 
 
-def test_tensorflow_s_own_lines_are_kept_back_and_others_are_not(capfd):
+def test_tensorflow_s_own_lines_are_suppressed_and_others_are_not(capfd):
     with model_files._without_logs():
         os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n")
         os.write(2, b"E0000 00:00:1 1 cuda_platform.cc:52] failed call to cuInit: INTERNAL\n")

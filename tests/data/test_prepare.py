@@ -210,7 +210,7 @@ def test_wide_offsets_make_no_difference(spark):
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_rows_come_through_a_session_unchanged(spark, data):
+def test_any_rows_pass_through_a_session_unchanged(spark, data):
     leaves = {
         "bool": (pa.bool_(), st.booleans(), lambda v: v),
         "i8": (pa.int8(), st.integers(-128, 127), lambda v: v),

@@ -1,4 +1,4 @@
-"""Rows taken by their numbers from many batches."""
+"""Rows copied by their numbers from many batches."""
 
 from __future__ import annotations
 

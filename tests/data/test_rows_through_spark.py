@@ -1,4 +1,4 @@
-"""Any rows of any types that have a rule: what a node sees of them is what went into Spark."""
+"""Any rows of any types that have a rule: a node sees what went into Spark."""
 
 from __future__ import annotations
 

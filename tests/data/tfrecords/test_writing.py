@@ -1,4 +1,4 @@
-"""A job's files on their way into place, without Spark: attempts repeated, jobs that fail, folders that are there."""
+"""A job's files on their way into place, without Spark: repeated attempts, failed jobs, existing folders."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_overwriting_removes_folders_that_have_no_new_files(tmp_path):
     assert tree(tmp_path) == ["_SUCCESS", "part=p0", f"part=p0/part-00000-{job.job_id}.tfrecord"]
 
 
-def test_a_folder_that_is_not_ours_to_write_is_said_in_a_sentence(tmp_path):
+def test_a_folder_without_write_permission_is_an_error_in_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"path='.*file/out': .* cannot write to it: .*Not a directory"):
         start(tmp_path / "file" / "out")

@@ -69,7 +69,7 @@ def test_a_feed_that_fails_leaves_the_lock_free(cluster, feeding):
     assert not feeding.lock.locked()
 
 
-def test_the_end_is_told_to_nodes_that_have_been_fed_all(cluster, feeding):
+def test_nodes_that_have_been_fed_everything_are_sent_the_end(cluster, feeding):
     feeding.feed(FakeFrame().request())
     feeding.end()
     assert len(cluster.generation.sent_to(1, m.FeedsEnded)) == 1

@@ -43,7 +43,7 @@ def test_a_node_that_fails_meanwhile_is_the_cause(cluster, open_nodes):
         open_nodes()
 
 
-def test_nodes_that_never_say_whether_they_read_time_out(cluster, open_nodes, monkeypatch):
+def test_nodes_that_never_show_whether_they_read_time_out(cluster, open_nodes, monkeypatch):
     monkeypatch.setattr(inference_module, "_DECIDE_TIMEOUT_S", 0.01)
     cluster.generation = FakeGeneration(lock_step=False)
     with pytest.raises(FeedTimeout, match="neither asked for rows nor began to serve"):

@@ -1,4 +1,4 @@
-"""One feed, from opening the nodes' endpoints to its end: what goes well, what fails, and who hears of it."""
+"""One feed, from opening the nodes' endpoints to its end: success, failures, time-outs, and early ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(cluster, act=None, **fields):
 
 
 def aborted(cluster):
-    """Return why each node was told to read no further."""
+    """Return the reasons of the aborts that each node was sent."""
     return {rank: [each.reason for each in cluster.generation.sent_to(rank, m.FeedAborted)] for rank in NAMES}
 
 
@@ -107,7 +107,7 @@ def test_a_node_that_is_lost_where_nodes_are_started_again_loses_the_generation(
     assert cluster.generation.failures == []
 
 
-def test_an_interrupt_cancels_spark_s_job_and_tells_the_nodes(cluster):
+def test_an_interrupt_cancels_spark_s_job_and_aborts_the_feed(cluster):
     jobs = []
 
     def act(job):
@@ -141,7 +141,7 @@ def test_rows_that_are_stored_and_never_committed_time_out(cluster):
         run(cluster, lambda job: job.store({1: 1, 2: 1}).succeed(more_partitions=1), timeout_s=0.01)
 
 
-def test_nodes_that_never_say_whether_they_read_time_out(cluster):
+def test_nodes_that_never_show_whether_they_read_time_out(cluster):
     cluster.generation = FakeGeneration(lock_step=False)
     with pytest.raises(FeedTimeout, match=r"chief:0, worker:0 neither asked for rows nor began to serve within 0.01 s"):
         run(cluster, timeout_s=0.01)

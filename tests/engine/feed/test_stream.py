@@ -1,4 +1,4 @@
-"""A stream's micro-batches: each one a feed that is done when it has been read, and whose end is noticed."""
+"""A stream's micro-batches: each one a feed that is done when it has been read, and the end of the query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes put as results: types are kept, or refused in a sentence."""
+"""Results that nodes put: their types are kept, or refused with advice."""
 
 from __future__ import annotations
 
