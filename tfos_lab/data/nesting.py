@@ -1,7 +1,7 @@
 """Takes the lists off an Arrow column, level by level, until flat values are left.
 
 The offsets of a list show whether all rows are equally long, so no value is looked at. A `Level` knows where in the
-nesting a flat array lies, so that errors name the row of the batch.
+nesting a flat array is, so that errors name the row of the batch.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from tfos_lab.messages.feed import (
     RowsWanted,
     SegmentRead,
     SegmentReady,
+    Share,
 )
 from tfos_lab.messages.files import (
     FileCredit,

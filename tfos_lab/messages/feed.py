@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from tfos_lab.messages.common import Message, TlsIdentity
@@ -95,17 +97,25 @@ class DatasetOpened(Message, frozen=True):
     shuffle: bool = False
 
 
+class Share(NamedTuple):
+    """One node's part of an epoch, and how many ``nodes`` have the same."""
+
+    rows: int
+    batch_size: int
+    nodes: int
+
+
 class EpochPlan(Message, frozen=True):
     """All lock-step nodes take ``steps`` steps in each epoch that their ``dataset_id``-th dataset reads of this feed.
 
-    ``shares`` has rows, batch size and number of nodes for each distinct share, so that a node knows the rows of a step
-    on all nodes (`tfos_lab.node.feed.schedule`).
+    ``shares`` has each distinct share, so that a node knows the rows of a step on all nodes
+    (`tfos_lab.node.feed.schedule`).
     """
 
     feed: int
     dataset_id: int
     steps: int
-    shares: list[tuple[int, int, int]]
+    shares: list[Share]
 
 
 class PlanLater(Message, frozen=True):

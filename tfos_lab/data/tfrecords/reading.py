@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -35,6 +36,15 @@ _INTEGER = re.compile(r"-?\d{1,18}")
 Group = list[tuple[str, str, dict[str, str | None]]]
 
 
+@dataclass
+class _Seen:
+    """What inference has found out about a feature."""
+
+    kind: FeatureKind
+    path: str
+    is_list: bool = False
+
+
 def infer_schema(options: dict[str, str]) -> StructType:
     """Infer the schema of files from their first records.
 
@@ -45,7 +55,7 @@ def infer_schema(options: dict[str, str]) -> StructType:
 
     read = ReadOptions.of(options)
     listings = [find_files(path) for path in read.paths]
-    features: dict[str, tuple[FeatureKind, bool, str]] = {}
+    features: dict[str, _Seen] = {}
     found = [(system, file) for system, files in listings for file in files]
     has_records = False
     some = found if not read.sample else found[:: max(1, len(found) // _SAMPLED_FILES)]
@@ -61,10 +71,7 @@ def infer_schema(options: dict[str, str]) -> StructType:
     if not features:
         what = "their records hold no values" if has_records else "no records"
         raise ConfigError([f"{', '.join(read.paths)}: {what} to infer a schema from; give one"])
-    fields = [
-        _field(name, kind, is_list=is_list, is_binary=name in read.binary_features)
-        for name, (kind, is_list, _) in sorted(features.items())
-    ]
+    fields = [_field(name, seen, is_binary=name in read.binary_features) for name, seen in sorted(features.items())]
     values: dict[str, list[str | None]] = {}
     for _, file in found:
         for name, value in file.partition.items():
@@ -74,25 +81,25 @@ def infer_schema(options: dict[str, str]) -> StructType:
     return StructType.fromJson({"type": "struct", "fields": fields})
 
 
-def _look(frames: Frames, features: dict[str, tuple[FeatureKind, bool, str]]) -> None:
+def _look(frames: Frames, features: dict[str, _Seen]) -> None:
     frames, regions = find_features(frames)
     for name, region in regions.items():
         for number in sorted(set(region.kinds.tolist()) - {FeatureKind.NONE}):
             kind = FeatureKind(number)
             counts = count_values(frames, region, kind)
             is_list = bool((counts[region.kinds == kind] != 1).any())
-            known, was_list, where = features.get(name, (kind, False, frames.path))
-            if known is not kind:
+            seen = features.setdefault(name, _Seen(kind, frames.path))
+            if seen.kind is not kind:
                 raise RecordError(
-                    reason=f"feature '{name}' holds {KIND_NAMES[known]} in {where} and {KIND_NAMES[kind]} in "
+                    reason=f"feature '{name}' holds {KIND_NAMES[seen.kind]} in {seen.path} and {KIND_NAMES[kind]} in "
                     f"{frames.path}: leave it out by a schema without it, or write the files anew"
                 )
-            features[name] = (kind, is_list or was_list, where)
+            seen.is_list = seen.is_list or is_list
 
 
-def _field(name: str, kind: FeatureKind, *, is_list: bool, is_binary: bool) -> dict[str, Any]:
-    leaf: Any = "binary" if kind is FeatureKind.BYTES and is_binary else INFERRED_TYPES[kind]
-    return _named(name, {"type": "array", "elementType": leaf, "containsNull": True} if is_list else leaf)
+def _field(name: str, seen: _Seen, *, is_binary: bool) -> dict[str, Any]:
+    leaf: Any = "binary" if seen.kind is FeatureKind.BYTES and is_binary else INFERRED_TYPES[seen.kind]
+    return _named(name, {"type": "array", "elementType": leaf, "containsNull": True} if seen.is_list else leaf)
 
 
 def _named(name: str, spark_type: Any) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class FeedJob:
             raise FeedError(reason=NOBODY_READS)
 
     def _refuse_if_nobody_reads(self) -> None:
-        """Begin no feed part of whose rows nobody would read. A feed that is under way ends early instead."""
+        """Raise if some of the rows would not be read by any node; a feed that is under way ends early instead."""
         if returned := self._feed_state.returned:
             state = "done" if self._generation.state == "done" else f"half done ({', '.join(returned)} returned)"
             raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
@@ -176,7 +176,7 @@ class FeedJob:
                 moves, moved_s = now, time.monotonic()
             self._check_patience(time.monotonic() - moved_s)
             if has_ended:
-                # Where all nodes have returned and left meanwhile, tasks found nobody to send rows to.
+                # If all nodes have returned and gone meanwhile, tasks found no node to send rows to.
                 return job.error is not None and self._is_unwanted()
 
     def _foresee(self, feed: DriverFeed, partitions: int) -> None:

@@ -11,12 +11,11 @@ import io
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tfos_lab import messages as m
@@ -24,10 +23,9 @@ from tfos_lab.data.batches import to_arrow
 from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.results import result_columns
 from tfos_lab.node.feed.segments import read_in_order
 
-# The column of results that were put without a name.
-RESULT_COLUMN = "prediction"
 _IDLE_S = 0.2
 # Results are held back no longer than this.
 _SEND_S = 0.25
@@ -155,7 +153,7 @@ class Answers:
 
     def put(self, values: Any) -> None:
         """Add the results of the oldest batch that has none; see `NodeContext.put_results`."""
-        columns = _as_columns(values)
+        columns = result_columns(values)
         given = count_rows(columns)
         with self._changed:
             if not self._unanswered:
@@ -186,57 +184,6 @@ class Answers:
         if not dropped:
             message = m.ExchangeResults(rank=self._rank, exchange=exchange, rows=table.num_rows, data=_encode(table))
             self._send(message)
-
-
-def _as_columns(values: Any) -> Batch:
-    if isinstance(values, Mapping):
-        return {str(name): _as_array(name, column) for name, column in values.items()}
-    return {RESULT_COLUMN: _as_array(RESULT_COLUMN, values)}
-
-
-# Types that Spark lacks, and the next wider type that it has; mixed precision yields bfloat16 and float16.
-_WIDER = {"bfloat16": "float32", "float16": "float32", "uint8": "int16", "uint16": "int32", "uint32": "int64"}
-
-
-def _as_array(name: Any, values: Any) -> np.ndarray:
-    listed = values.tolist() if isinstance(values, np.ndarray) and values.dtype == object else values
-    if isinstance(listed, list | tuple) and len(_kinds_in(listed)) > 1:
-        raise FeedError(reason=_mixed(name, listed))
-    array = np.asarray(values)
-    if array.ndim == 0:
-        raise FeedError(reason=f"put_results needs one result per row, but '{name}' is a single value: {values!r:.80}")
-    if array.dtype == np.uint64:
-        if array.size and array.max() > np.iinfo(np.int64).max:
-            raise FeedError(reason=f"put_results: '{name}' has {array.max()}, which no integer of Spark holds")
-        return array.astype(np.int64)
-    return array.astype(_WIDER.get(array.dtype.name, array.dtype), copy=False)
-
-
-# NumPy silently converts values of two of these kinds to one kind.
-_KINDS: dict[str, tuple[type, ...]] = {
-    "true and false": (bool, np.bool_),
-    "text": (str,),
-    "bytes": (bytes, bytearray),
-    "numbers": (int, float, np.number),
-}
-
-
-def _kinds_in(values: list[Any] | tuple[Any, ...]) -> set[str]:
-    """Return which of the kinds a list holds, including the lists and tuples within it."""
-    found = set(map(type, values))
-    kinds = {next((kind for kind, types in _KINDS.items() if issubclass(one, types)), "") for one in found} - {""}
-    if any(issubclass(one, list | tuple) for one in found):
-        kinds = kinds.union(*(_kinds_in(value) for value in values if isinstance(value, list | tuple)))
-    return kinds
-
-
-def _mixed(name: Any, values: list[Any] | tuple[Any, ...]) -> str:
-    row = next((value for value in values if isinstance(value, list | tuple) and len(_kinds_in(value)) > 1), values)
-    kinds = " and ".join(sorted(_kinds_in(row)))
-    return (
-        f"put_results: '{name}' mixes {kinds} ({row!r:.60}), and a column of Spark holds values of one type; give each "
-        "type a column of its own, as in ctx.put_results({'label': ['a', 'b'], 'score': [0.1, 0.9]})"
-    )
 
 
 def _encode(table: pa.Table) -> bytes:

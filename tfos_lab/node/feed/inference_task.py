@@ -8,9 +8,10 @@ import uuid
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import pyarrow as pa
+from pyarrow import flight
 
 from tfos_lab.errors import FeedError
 from tfos_lab.node import failure_note
@@ -45,9 +46,8 @@ class InferencePlan(msgspec.Struct, frozen=True):
     inference: int = -1
 
 
-def inference_task(batches: Any, encoded_plan: bytes) -> Any:
+def inference_task(batches: Iterator[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
     """The body of an inference task; yields record batches of the kept columns and the results."""
-    import pyarrow as pa
     from pyspark import TaskContext
 
     plan = msgspec.msgpack.decode(encoded_plan, type=InferencePlan)
@@ -58,10 +58,8 @@ def inference_task(batches: Any, encoded_plan: bytes) -> Any:
         yield pa.RecordBatch.from_arrays(columns, names=[f"c{i}" for i in range(len(columns))])
 
 
-def probe_task(batches: Any, encoded_plan: bytes) -> Any:
+def probe_task(batches: Iterator[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
     """The body of the task that finds out the type of the results; yields their encoded schema."""
-    import pyarrow as pa
-
     plan = msgspec.msgpack.decode(encoded_plan, type=InferencePlan)
     for _, results in _TaskExchange(plan, 0).run(batches):
         yield pa.RecordBatch.from_pydict({"results": [results.schema.serialize().to_pybytes()]})
@@ -76,12 +74,12 @@ class _TaskExchange:
         self._spool: Path | None = None
         self._ahead = threading.Semaphore(_AHEAD)
         self._over = False
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._held: deque[Any] = deque()
-        self._results: list[Any] = []
+        self._answers: queue.SimpleQueue[pa.RecordBatch | Exception | None] = queue.SimpleQueue()
+        self._held: deque[pa.RecordBatch] = deque()
+        self._results: list[pa.RecordBatch] = []
         self._count = 0
 
-    def run(self, batches: Any) -> Iterator[tuple[Any, Any]]:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Yield each batch of rows with its results, in order; send further rows meanwhile."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
@@ -103,9 +101,9 @@ class _TaskExchange:
         finally:
             client.close()
 
-    def _begin(self, first: Any) -> tuple[Any, Any, Any]:
-        from pyarrow import flight
-
+    def _begin(
+        self, first: pa.RecordBatch
+    ) -> tuple[flight.FlightClient, flight.FlightStreamWriter, flight.FlightStreamReader]:
         plan = self._plan
         ticket = ExchangeTicket(plan.token, plan.schema, plan.inference)
         try:
@@ -125,12 +123,10 @@ class _TaskExchange:
         chosen = here or everywhere
         return chosen[self._partition % len(chosen)]
 
-    def _asked(self, batch: Any) -> Any:
-        import pyarrow as pa
-
+    def _asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([batch.column(i) for i in self._plan.asked], names=self._plan.names)
 
-    def _send(self, writer: Any, batch: Any) -> None:
+    def _send(self, writer: flight.FlightStreamWriter, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
         while not self._ahead.acquire(timeout=_WAIT_STEP_S) and not self._over:
             pass
@@ -146,7 +142,7 @@ class _TaskExchange:
             raise not_written(self._spool, error) from error
         writer.write_metadata(path.name.encode())
 
-    def _receive(self, reader: Any) -> None:
+    def _receive(self, reader: flight.FlightStreamReader) -> None:
         try:
             for chunk in reader:
                 if chunk.data is None:
@@ -160,7 +156,7 @@ class _TaskExchange:
             self._over = True
             self._ahead.release()
 
-    def _ready(self, *, wait: bool) -> Iterator[tuple[Any, Any]]:
+    def _ready(self, *, wait: bool) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Yield the batches whose results are all there; wait for all of them, or for none."""
         while self._held:
             while self._count >= self._held[0].num_rows:
@@ -179,10 +175,8 @@ class _TaskExchange:
             self._results.append(answer)
             self._count += answer.num_rows
 
-    def _take(self, rows: int) -> Any:
+    def _take(self, rows: int) -> pa.RecordBatch:
         """Cut off the first ``rows`` results."""
-        import pyarrow as pa
-
         try:
             table = pa.Table.from_batches(self._results)
         except pa.ArrowInvalid as error:
@@ -213,7 +207,7 @@ class _TaskExchange:
         return next((text for socket in sockets if (text := failure_note.recall(socket.parent))), None)
 
 
-def _as_wanted(results: Any, wanted: Any) -> list[Any]:
+def _as_wanted(results: pa.RecordBatch, wanted: pa.Schema) -> list[pa.Array]:
     """Return the results' columns in the order and of the types that the DataFrame promises."""
     missing = [name for name in wanted.names if name not in results.schema.names]
     if missing:

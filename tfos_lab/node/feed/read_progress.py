@@ -48,7 +48,7 @@ class ReadProgress:
         self._send(m.RowsTaken(rank=self._rank, rows=self._rows_taken, epoch=epoch, feeds=feeds))
 
     def report_stream_read(self) -> None:
-        """Report the feeds of a stream that have been read: whoever asks for more is done with what came before."""
+        """Report the feeds of a stream that have been read: a function that asks for more has finished them."""
         for feed in self._feeds:
             if feed.stream and feed.epochs_read and not feed.read_reported:
                 feed.read_reported = True

@@ -62,7 +62,7 @@ class FeedReader:
         return self._next_feed().remainder
 
     def open(self, batch_size: int, remainder: str | None, *, shuffle: bool, seed: int | None) -> Reading:
-        """Register a dataset, and tell the driver its batch size."""
+        """Register a dataset, and report its batch size to the driver."""
         with self._queue.changed:
             dataset_id, self._datasets = self._datasets, self._datasets + 1
         self._send(
@@ -107,8 +107,8 @@ class FeedReader:
     def epoch(self, reading: Reading) -> Iterator[Piece | None]:
         """Yield one epoch, and None now and then while there is nothing.
 
-        A stream is one epoch, and so are all inferences. None gives whoever iterates a chance to stop: they may have
-        lost interest while this waits.
+        A stream is one epoch, and so are all inferences. None gives the iterating thread a chance to stop while
+        this waits.
         """
         while (feed := self._queue.find_next(IDLE_S)) is None:
             self._progress.report_stream_read()

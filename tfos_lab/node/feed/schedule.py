@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfos_lab.messages import Share
+
 
 def count_steps(shares: Iterable[tuple[int, int]], *, drop: bool) -> int:
     """Return the steps of an epoch.
@@ -60,9 +62,9 @@ def rows_at(rows: int, batch_size: int, steps: int, step: int) -> int:
     return rows - full * batch_size - (steps - full - 1) if step == full else 1
 
 
-def grouped(shares: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return rows, batch size and number of nodes for each distinct share: there are few, however many nodes."""
-    return [(rows, size, count) for (rows, size), count in Counter(shares).items()]
+def grouped(shares: Iterable[tuple[int, int]]) -> list[Share]:
+    """Return the distinct shares among rows and batch sizes of nodes: there are few, however many nodes."""
+    return [Share(rows, size, count) for (rows, size), count in Counter(shares).items()]
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,14 @@ class Schedule:
         Steps of the epoch.
     rows, batch_size : int
         This node's.
-    peers : sequence of (int, int, int)
-        Rows, batch size and number of nodes of each distinct share, including this node's (`grouped`).
+    peers : sequence of Share
+        The distinct shares of all nodes, including this node's (`grouped`).
     """
 
     steps: int
     rows: int
     batch_size: int
-    peers: Sequence[tuple[int, int, int]]
+    peers: Sequence[Share]
 
     @property
     def full(self) -> int:

@@ -114,7 +114,7 @@ class Spool:
         path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Wake up whoever waits for space."""
+        """Wake up all that wait for space."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

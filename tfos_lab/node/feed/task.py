@@ -9,10 +9,13 @@ complete, so no row has to move between nodes.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
+import pyarrow as pa
+from pyarrow import flight
 
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
@@ -25,9 +28,8 @@ from tfos_lab.node.feed.plan import FeedPlan, connect, node_error_text
 _HELD_BACK = 64
 
 
-def feed_task(batches: Any, encoded_plan: bytes) -> Any:
+def feed_task(batches: Iterable[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
     """The body of a feed task; yields one row: partition, attempt and number of rows."""
-    import pyarrow as pa
     from pyspark import TaskContext
 
     plan = msgspec.msgpack.decode(encoded_plan, type=FeedPlan)
@@ -55,7 +57,7 @@ class PartitionSender:
         self._rows = dict.fromkeys(self._ranks, 0)
         self._size_bytes = 0
         self._specs = column_specs(plan.schema)
-        self._held: list[Any] = []
+        self._held: list[pa.RecordBatch] = []
         self._leftover = 0
 
     @property
@@ -63,7 +65,7 @@ class PartitionSender:
         """Rows sent, each counted once; complete with `commit`."""
         return sum(self._rows.values()) + self._leftover
 
-    def send(self, batch: Any) -> None:
+    def send(self, batch: pa.RecordBatch) -> None:
         """Send a record batch, an equal piece to each node."""
         if not batch.num_rows:
             return
@@ -80,7 +82,7 @@ class PartitionSender:
         if sum(rows.num_rows for rows in self._held) >= _HELD_BACK * len(self._ranks):
             self._deal_held()
 
-    def _deal(self, rows: Any, each: int) -> None:
+    def _deal(self, rows: pa.RecordBatch, each: int) -> None:
         """Send ``each`` of the first rows to each node."""
         if not each:
             return
@@ -88,16 +90,12 @@ class PartitionSender:
             self._writers[rank].write(rows.slice(index * each, each))
             self._rows[rank] += each
 
-    def _hold(self, rows: Any) -> None:
-        import pyarrow as pa
-
+    def _hold(self, rows: pa.RecordBatch) -> None:
         # A copy: a slice would keep its whole batch in memory.
         self._held.append(rows.take(pa.array(range(rows.num_rows))))
 
-    def _deal_held(self) -> Any:
+    def _deal_held(self) -> pa.RecordBatch:
         """Send the rows that were held back, and return those that are too few to give each node one."""
-        import pyarrow as pa
-
         rows = pa.concat_batches(self._held)
         each, left = divmod(rows.num_rows, len(self._ranks))
         self._deal(rows, each)
@@ -117,8 +115,6 @@ class PartitionSender:
 
     def commit(self) -> None:
         """Wait until all nodes have stored their rows, then ask the driver to commit them."""
-        from pyarrow import flight
-
         self._send_leftover()
         while self._writers:
             _, writer = self._writers.popitem()
