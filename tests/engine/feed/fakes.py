@@ -14,7 +14,9 @@ from tfos_lab.errors import NodeFailed
 
 NOW_S = 50.0
 NAMES = {1: "chief:0", 2: "worker:0"}
-RUNNING, RESTARTING, FAILED, STOPPED, DONE = "running", "restarting", "failed", "stopped", "done"
+RUNNING, RESTARTING, FAILED, DONE = "running", "restarting", "failed", "done"
+STOPPING, STOPPED = "stopping", "stopped"
+NODE_RUNNING = "running"
 
 
 class FakeGeneration:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.feed.fakes import DONE, FAILED, NAMES, RESTARTING, STOPPED, FakeFrame, FakeGeneration
+from tests.engine.feed.fakes import (
+    DONE,
+    FAILED,
+    NAMES,
+    RESTARTING,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    FakeFrame,
+    FakeGeneration,
+)
 from tfos_lab import messages as m
 from tfos_lab.engine.feed import job as job_module
 from tfos_lab.engine.feed.job import FeedJob, GenerationLost
@@ -89,7 +99,7 @@ def test_rows_that_were_lost_on_their_way_are_a_fault(cluster):
         run(cluster, lambda job: job.store({1: 3, 2: 2}).succeed(more_rows=4))
 
 
-@pytest.mark.parametrize("state", [STOPPED, "stopping"])
+@pytest.mark.parametrize("state", [STOPPED, STOPPING])
 def test_a_cluster_that_is_stopped_ends_the_feed(cluster, state):
     def act(_job):
         cluster.generation.state = state
@@ -182,7 +192,7 @@ def test_tasks_that_find_no_node_as_all_have_returned_are_no_failure(cluster):
     assert cluster.generation.failures == []
 
 
-@pytest.mark.parametrize(("state", "text"), [(DONE, "done"), ("running", r"half done \(worker:0 returned\)")])
+@pytest.mark.parametrize(("state", "text"), [(DONE, "done"), (RUNNING, r"half done \(worker:0 returned\)")])
 def test_nodes_that_have_returned_are_fed_nothing(cluster, state, text):
     cluster.generation.returns(2)
     cluster.generation.state = state

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.engine.feed.fakes import FAILED, FakeFrame, FakeGeneration
+from tests.engine.feed.fakes import FAILED, NODE_RUNNING, RESTARTING, FakeFrame, FakeGeneration
 from tfos_lab import messages as m
 from tfos_lab.engine.feed import stream as stream_module
 from tfos_lab.engine.feed.feeding import Feeding
@@ -43,8 +43,8 @@ class Rig:
         frame = FakeFrame()
         frame.writeStream = self
         self.stream = StreamFeed(cluster, Feeding(cluster), frame.request(stream=True))
-        for view in range(3):
-            cluster.generation.cluster_state.views.append(SimpleNamespace(rank=view, state="running"))
+        for _rank in range(3):
+            cluster.generation.cluster_state.views.append(SimpleNamespace(state=NODE_RUNNING))
 
     def foreachBatch(self, function):  # noqa: N802 - Spark's name
         self.function = function
@@ -138,7 +138,7 @@ def test_a_micro_batch_whose_node_is_lost_is_fed_to_the_next_generation(rig):
 
     def act(job):
         if rig.cluster.generation is first:
-            first.state = "restarting"
+            first.state = RESTARTING
         else:
             job.store({1: 1, 2: 1}).succeed()
 

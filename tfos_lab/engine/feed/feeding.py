@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed.protocols import FedCluster, FedGeneration
+    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.state.driver_feed import DriverFeed
     from tfos_lab.messages import TlsIdentity

@@ -25,8 +25,8 @@ from tfos_lab.node.feed.inference_task import InferencePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
     from tfos_lab.engine.feed.feeding import Feeding
-    from tfos_lab.engine.feed.protocols import FedCluster, FedGeneration
 
 _OPEN_TIMEOUT_S = 30.0
 # How long functions may work before they ask for rows, or begin to serve.

@@ -15,7 +15,7 @@ from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, TfosError
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed.protocols import FedCluster, FedGeneration
+    from tfos_lab.engine.feed.fed_cluster import FedGeneration, JobCluster
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.state.driver_feed import DriverFeed
 
@@ -35,7 +35,7 @@ class FeedJob:
 
     Parameters
     ----------
-    cluster, generation : FedCluster, FedGeneration
+    cluster, generation : JobCluster, FedGeneration
         Whose nodes are fed.
     request : FeedRequest
         What they are fed.
@@ -44,7 +44,7 @@ class FeedJob:
     """
 
     def __init__(
-        self, cluster: FedCluster, generation: FedGeneration, request: FeedRequest, tls: m.TlsIdentity | None
+        self, cluster: JobCluster, generation: FedGeneration, request: FeedRequest, tls: m.TlsIdentity | None
     ) -> None:
         self._cluster = cluster
         self._generation = generation

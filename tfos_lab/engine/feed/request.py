@@ -14,7 +14,7 @@ from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.feed.protocols import FedCluster
+    from tfos_lab.engine.feed.fed_cluster import AskedCluster, SessionOwner
 
 _NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
 _DSTREAM = (
@@ -40,7 +40,7 @@ class FeedRequest:
 
 
 def checked_frame(
-    cluster: FedCluster,
+    cluster: AskedCluster,
     data: Any,
     *,
     epochs: int,
@@ -72,7 +72,7 @@ def checked_frame(
     return prepare(as_frame(cluster, data), columns)
 
 
-def as_frame(cluster: FedCluster, data: Any) -> DataFrame:
+def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
     """Return a DataFrame unchanged, and an RDD as a DataFrame.
 
     Raises

@@ -23,8 +23,8 @@ from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
     from tfos_lab.engine.feed.feeding import Feeding
-    from tfos_lab.engine.feed.protocols import FedCluster, FedGeneration
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.state.driver_feed import DriverFeed
 

@@ -92,22 +92,21 @@ class FedGeneration(Protocol):
         ...
 
 
-class FedCluster(Protocol):
-    """A cluster, as its feeds see it."""
+class SessionOwner(Protocol):
+    """Has a SparkSession to read an RDD with, or none."""
 
     @property
-    def id(self) -> str:
-        """Its unique identifier."""
+    def spark(self) -> SparkSession | None:
+        """The session whose executors are used."""
         ...
+
+
+class AskedCluster(SessionOwner, Protocol):
+    """A cluster that is asked to take rows: what the checks before a feed need."""
 
     @property
     def name(self) -> str:
         """The user's label for it."""
-        ...
-
-    @property
-    def spark(self) -> SparkSession | None:
-        """The session whose executors it uses."""
         ...
 
     @property
@@ -120,6 +119,37 @@ class FedCluster(Protocol):
         """Whether it has ended, well or badly."""
         ...
 
+
+class JobCluster(Protocol):
+    """A cluster, as a feed to the nodes of one generation sees it."""
+
+    @property
+    def id(self) -> str:
+        """Its unique identifier."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The user's label for it."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, well or badly."""
+        ...
+
+    def failure(self) -> TfosError:
+        """Return the error that explains why it failed."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Add a sentence that is shown beside its table."""
+        ...
+
+
+class FedCluster(JobCluster, AskedCluster, Protocol):
+    """A cluster, as all its feeds see it: its nodes may be started again."""
+
     @property
     def generation(self) -> FedGeneration:
         """Its nodes as they are now."""
@@ -131,12 +161,4 @@ class FedCluster(Protocol):
 
     def wait_for_generation(self, number: int) -> None:
         """Wait until this generation has begun, or the cluster has ended."""
-        ...
-
-    def failure(self) -> TfosError:
-        """Return the error that explains why it failed."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Add a sentence that is shown beside its table."""
         ...
