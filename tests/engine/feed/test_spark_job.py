@@ -35,7 +35,7 @@ class FakeSpark:
 
 
 @pytest.fixture
-def spark(monkeypatch):
+def fake_spark(monkeypatch):
     spark = FakeSpark()
     monkeypatch.setattr(spark_job, "map_batches", lambda _frame, _task, _schema: SimpleNamespace(collect=spark.collect))
     monkeypatch.setattr(spark_job, "make_task", lambda *_: None)
@@ -49,46 +49,46 @@ def start():
     return SparkJob(SimpleNamespace(sparkSession=None), PLAN, label="tfos-feed-1", description="rows")
 
 
-def test_rows_and_partitions_are_summed_up(spark):
-    spark.collect = lambda: [{"rows": 3}, {"rows": 4}]
+def test_rows_and_partitions_are_summed_up(fake_spark):
+    fake_spark.collect = lambda: [{"rows": 3}, {"rows": 4}]
     job = start()
     assert job.has_ended(PATIENCE_S)
     assert (job.produced, job.error) == (Produced(rows=7, partitions=2), None)
 
 
-def test_an_error_is_kept_for_the_thread_that_waits(spark):
+def test_an_error_is_kept_for_the_thread_that_waits(fake_spark):
     error = RuntimeError("no")
 
     def fail():
         raise error
 
-    spark.collect = fail
+    fake_spark.collect = fail
     job = start()
     assert job.has_ended(PATIENCE_S)
     assert job.error is error
 
 
-def test_a_job_under_way_has_not_ended_and_can_be_cancelled(spark):
+def test_a_job_under_way_has_not_ended_and_can_be_cancelled(fake_spark):
     end = threading.Event()
-    spark.collect = lambda: end.wait(PATIENCE_S) and []
+    fake_spark.collect = lambda: end.wait(PATIENCE_S) and []
     job = start()
     assert not job.has_ended(0.0)
-    spark.on_cancel = end.set
+    fake_spark.on_cancel = end.set
     job.cancel()
     assert job.has_ended(0.0)
 
 
-def test_spark_is_asked_for_its_tasks_now_and_then_only(spark, monkeypatch):
+def test_spark_is_asked_for_its_tasks_now_and_then_only(fake_spark, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(spark_job.time, "monotonic", lambda: now[0])
     job = start()
     assert job.tasks() == Tasks(partitions=None, ended=0)
-    spark.counts = (8, 3)
+    fake_spark.counts = (8, 3)
     assert job.tasks() == Tasks(partitions=None, ended=0)
     now[0] += 1.0
     assert job.tasks() == Tasks(partitions=8, ended=3)
-    spark.counts = None
+    fake_spark.counts = None
     now[0] += 1.0
     assert job.tasks() == Tasks(partitions=8, ended=3)
-    assert len(spark.asked) == 3
-    assert spark.asked[0].startswith("tfos-feed-1-")
+    assert len(fake_spark.asked) == 3
+    assert fake_spark.asked[0].startswith("tfos-feed-1-")
