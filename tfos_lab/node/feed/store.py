@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfos_lab import messages as m
 from tfos_lab.node import failure_note
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 # Of a failure that is passed on to Spark tasks.
 _MAX_TEXT = 500
+
+
+class _Attempt(NamedTuple):
+    """One attempt to send a partition of a feed."""
+
+    feed: int
+    partition: int
+    attempt: str
 
 
 class FeedStore:
@@ -47,7 +55,7 @@ class FeedStore:
         self._exchanges: Exchanges | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._posted: deque[Callable[[], None]] = deque()
-        self._stored: dict[tuple[int, int, str], Path] = {}
+        self._stored: dict[_Attempt, Path] = {}
         self._streamed: dict[int, list[Path]] = {}
 
     def fileno(self) -> int:
@@ -114,7 +122,7 @@ class FeedStore:
         )
 
     def _remember(self, ticket: PutTicket, path: Path) -> None:
-        self._stored[ticket.feed, ticket.partition, ticket.attempt] = path
+        self._stored[_Attempt(ticket.feed, ticket.partition, ticket.attempt)] = path
 
     def _ask_to_commit(self, ticket: CommitTicket) -> None:
         self._send(
@@ -133,8 +141,8 @@ class FeedStore:
     def _commit(self, message: m.Commit) -> None:
         # The rows were stored before the driver was asked to commit them, but that may still be in the queue.
         self.pump()
-        path = self._stored.pop((message.feed, message.partition, message.attempt), None)
-        for key in [key for key in self._stored if key[:2] == (message.feed, message.partition)]:
+        path = self._stored.pop(_Attempt(message.feed, message.partition, message.attempt), None)
+        for key in [key for key in self._stored if (key.feed, key.partition) == (message.feed, message.partition)]:
             self._spool.remove(self._stored.pop(key))
         if path is not None:
             self._keep(message, path)
@@ -158,7 +166,7 @@ class FeedStore:
             self._streamed[message.feed].append(path)
 
     def _drop_uncommitted(self, feed: int) -> None:
-        for key in [key for key in self._stored if key[0] == feed]:
+        for key in [key for key in self._stored if key.feed == feed]:
             self._spool.remove(self._stored.pop(key))
 
     # ---- the child's messages ---------------------------------------------------------------------------------------
