@@ -1,1 +1,1 @@
-"""Measurements of tfos_lab beside the same work done by hand, as ratios taken side by side in one run."""
+"""Benchmarks: tfos_lab compared with the same work done by hand or by its peers, side by side in one run."""

@@ -39,7 +39,7 @@ def main() -> int:
     if unknown := set(names) - set(SUITES):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Whoever ends it ends what it has started, too: clusters and processes go with the blocks that hold them.
+    # SIGTERM ends the ``with`` blocks, too, and so the clusters and processes that were started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rows: list[Row] = []
     for name in names:
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def keep(path: Path, suite: str, rows: list[Row]) -> None:
-    """Put a suite's rows into the file of results; those of other suites stay, with the day of their own run."""
+    """Write a suite's rows into the file of results; other suites keep theirs, with the date of their own run."""
     results = json.loads(path.read_text()) if path.exists() else {}
     results[suite] = {
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
@@ -67,7 +67,7 @@ def keep(path: Path, suite: str, rows: list[Row]) -> None:
 
 
 def as_table(rows: list[Row]) -> str:
-    """Return the rows as text, columns aligned."""
+    """Return the rows as a table with aligned columns."""
     cells = [("what", "tfos_lab", "beside", "ratio", "goal", "met"), *(row.cells() for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in cells)

@@ -1,4 +1,4 @@
-"""The same work without tfos_lab: plain Python processes, started and wired up as one would do it by hand."""
+"""The same work without tfos_lab: plain Python processes, started and connected by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.daemon import die_with_parent
 
 
 def run_python(code: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start a Python that runs ``code``; its output is read from ``stdout``."""
+    """Start a Python that runs ``code``; read its output from ``stdout``."""
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, **(env or {})},
@@ -36,7 +36,7 @@ def import_in_processes(count: int) -> None:
 
 
 def run_cluster(code: str, workers: int) -> list[str]:
-    """Run ``code`` in processes that know one another by TF_CONFIG; returns what each one printed."""
+    """Run ``code`` in processes that are connected by TF_CONFIG; return the output of each."""
     addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
     processes = []
     for index in range(workers):
@@ -46,7 +46,7 @@ def run_cluster(code: str, workers: int) -> list[str]:
 
 
 def free_ports(count: int) -> Sequence[int]:
-    """Return ports that are free now, as everybody does it by hand."""
+    """Return ports that are free now, as is usually done by hand."""
     sockets = [socket.socket() for _ in range(count)]
     for sock in sockets:
         sock.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""How soon an exception on a node is an exception here, and how soon a stop has left nobody behind."""
+"""How soon an exception on a node is raised here, and how soon no process is left after a stop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _time_to_nobody() -> float:
 
 
 def _fail_at(due_s: float, ctx: tfos_lab.NodeContext) -> None:
-    """Raise on one node, with the time at which it does."""
+    """Raise on one node; the message is the time."""
     if ctx.job_name == "worker" and ctx.task_index == 1:
         time.sleep(max(0.0, due_s - time.time()))
         raise ValueError(time.time())

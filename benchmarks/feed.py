@@ -1,8 +1,8 @@
-"""Rows from a DataFrame to the nodes: first epochs beside a `mapInArrow` of nothing, later ones beside tf.data.
+"""Rows from a DataFrame to the nodes: first epochs compared with an empty `mapInArrow`, later epochs with tf.data.
 
-Both sides are warm before the clock runs: Spark's Python workers have done the job before, TensorFlow and the pipelines
-of the nodes have been started by a feed of a few rows. Later epochs and passes over the rows in memory take turns, and
-their medians count: a pass takes some 50 ms only, and each begins by setting its pipeline up.
+Both sides are warm when the clock starts: Spark's Python workers have run the job before, and a feed of a few rows has
+started TensorFlow and the pipelines of the nodes. Later epochs and passes over the rows in memory take turns, and their
+medians count: a pass takes only some 50 ms, and begins with setting up its pipeline.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROUNDS = 5
-# As many as MNIST has to train with.
+# As many as MNIST has for training.
 _ROWS = 60_000
 _PIXELS = 784
 _BATCH = 128
 _WARMING_ROWS = 1_000
-# Until what has just started leaves the cores alone.
+# Until what has just started is idle again.
 _PAUSE_S = 0.5
 _PASSES = 15
 _NARROW_ROWS = 10_000_000
 
 
 def measure() -> Iterator[Row]:
-    """Take turns, so that a machine whose speed drifts drifts for both."""
+    """Take turns, so that changes of the machine's speed affect both sides."""
     with tempfile.TemporaryDirectory() as folder, local_session() as spark:
         for name, rows, frame in _frames(spark, folder):
             yield from _first_and_later_epochs(name, rows, frame)
@@ -46,9 +46,9 @@ def measure() -> Iterator[Row]:
 
 
 def _frames(spark: SparkSession, folder: str) -> Iterator[tuple[str, int, DataFrame]]:
-    """Yield the same rows, as large and as many as MNIST's, in the forms that people have them in.
+    """Yield the same rows, as large and as many as MNIST's, in the forms that users have them in.
 
-    Spark needs so little time for MNIST as bytes that what each job costs weighs: these come five-fold, too.
+    Spark needs so little time for MNIST as bytes that the fixed costs of a job matter: these are fed five-fold, too.
     """
     from pyspark.ml.functions import array_to_vector
 
@@ -67,7 +67,7 @@ def _frames(spark: SparkSession, folder: str) -> Iterator[tuple[str, int, DataFr
 
 
 def _first_and_later_epochs(name: str, rows: int, frame: DataFrame) -> Iterator[Row]:
-    assert frame.count() == rows  # fills the cache: what is measured is the way, not the source
+    assert frame.count() == rows  # fills the cache, so that the transfer is measured and not the source
     _do_nothing(frame)
     _feed(frame, name)
     nothing, stored, first, later, memory = [], [], [], [], []
@@ -90,7 +90,7 @@ def _first_and_later_epochs(name: str, rows: int, frame: DataFrame) -> Iterator[
 
 
 def _do_nothing(frame: DataFrame) -> None:
-    """Send all rows through Python and drop them: a `mapInArrow` that gives back what it gets."""
+    """Send all rows through Python and drop them: a `mapInArrow` that returns its input."""
     forms = prepare(frame)
     forms.mapInArrow(lambda batches: batches, forms.schema).write.format("noop").mode("overwrite").save()
 
@@ -118,7 +118,7 @@ def warm_up(cluster: tfos_lab.Cluster, frame: DataFrame) -> None:
 
 
 def _feed_sleepers(frame: DataFrame) -> float:
-    """Return how long the rows take to two nodes that leave the machine to Spark meanwhile."""
+    """Return how long it takes to store the rows on two nodes that are idle meanwhile."""
     with tfos_lab.run(sleep, cluster_size=2, master_node=None) as cluster:
         cluster.train(frame.limit(_WARMING_ROWS))
         time.sleep(_PAUSE_S)
@@ -155,9 +155,9 @@ def read(name: str, ctx: Any) -> dict[str, float]:
     else:
         everything = tf.concat(kept, axis=0).numpy()
     del kept
-    # What a feed's batches have, too: the column and the weights.
+    # The same as a feed's batches: the column and the weights.
     source = {"x": everything, "sample_weight": np.ones(len(everything), np.float32)}
-    # As the feed's own pipeline is: with the tuner, iterators end late on busy cores.
+    # As in the feed's own pipeline: with the tuner, iterators end late on busy cores.
     options = tf.data.Options()
     options.autotune.enabled = False
     in_memory = tf.data.Dataset.from_tensor_slices(source).batch(_BATCH).prefetch(2).with_options(options)
@@ -187,7 +187,7 @@ def _narrow(spark: SparkSession) -> Row:
 
 
 def count(_args: object, ctx: Any) -> tuple[int, float]:
-    """Count the rows; returns them, and by how many MB this process grew."""
+    """Count the rows; return their number, and by how many MB this process grew."""
     import resource
 
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

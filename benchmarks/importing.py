@@ -1,4 +1,4 @@
-"""``import tfos_lab``: quick, and without what is heavy."""
+"""``import tfos_lab``: fast, and without importing heavy packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CODE = (
 
 
 def measure() -> Iterator[Row]:
-    """Time the import inside a fresh interpreter, and one import of TensorFlow beside it."""
+    """Time the import in fresh interpreters, compared with an import of TensorFlow."""
     times, heavy = [], set()
     for _ in range(_RUNS):
         seconds, _, loaded = run_python(_CODE).communicate()[0].partition(" ")

@@ -1,6 +1,6 @@
-"""Rows answered by a cluster's nodes, beside Spark's own `predict_batch_udf` with the same model and batch size.
+"""Inference by a cluster's nodes, compared with Spark's own `predict_batch_udf` for the same model and batch size.
 
-And how much memory many rows take on their way, beside few.
+Also the memory that is used for many rows, compared with few.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MIB = 2**20
 
 
 def measure() -> Iterator[Row]:
-    """Take turns; both are warm: their processes have imported TensorFlow and built the model.
+    """Take turns; both sides are warm: their processes have imported TensorFlow and built the model.
 
-    Each has Spark Python workers of its own, as in a session that uses one of the two only: after every task a worker
-    collects garbage, which takes long in one that has imported TensorFlow.
+    Each side has its own Python workers of Spark, as in a session that uses only one of them: after every task a worker
+    collects garbage, which takes long in a worker that has imported TensorFlow.
     """
     rng = np.random.default_rng(0)
     weights = [
@@ -60,7 +60,7 @@ def measure() -> Iterator[Row]:
 
 @contextlib.contextmanager
 def _other_workers(spark: SparkSession) -> Iterator[None]:
-    """Have functions that are made in here run in Python workers of their own."""
+    """Have functions that are created in this block run in other Python workers."""
     environment = spark.sparkContext.environment
     environment["TFOS_LAB_BENCH_WORKERS"] = "other"
     yield
@@ -83,7 +83,7 @@ def _use(frame: DataFrame) -> None:
 
 
 def answer(weights: list[np.ndarray], ctx: Any) -> None:
-    """Answer for all rows."""
+    """Put results for all rows."""
     import tensorflow as tf
 
     @tf.function(autograph=False)
@@ -114,7 +114,7 @@ def _by_udf(frame: DataFrame, weights: list[np.ndarray]) -> DataFrame:
 
 
 def _memory(spark: SparkSession) -> Row:
-    """Compare what nodes and Spark's Python workers hold at most while they answer for few rows and for many."""
+    """Compare the peak memory of nodes and Spark's Python workers for few rows and for many."""
     with tfos_lab.run(double, cluster_size=2, master_node=None) as cluster:
         frames = {rows: spark.range(rows, numPartitions=4).selectExpr("cast(id as float) as x") for rows in _SIZES}
         for frame in (frames[_FEW], frames[_FEW]):
@@ -126,7 +126,7 @@ def _memory(spark: SparkSession) -> Row:
 
 
 def _peak_mib(cluster: tfos_lab.Cluster, frame: DataFrame) -> float:
-    """Return the largest sum of proportional set sizes that is seen while the rows are answered."""
+    """Return the largest sum of proportional set sizes during the inference."""
     workers = [
         process
         for process in psutil.Process().children(recursive=True)
@@ -152,6 +152,6 @@ def _peak_mib(cluster: tfos_lab.Cluster, frame: DataFrame) -> float:
 
 
 def double(_args: object, ctx: Any) -> None:
-    """Answer for all rows."""
+    """Put results for all rows."""
     for batch in ctx.dataset(4096):
         ctx.put_results({"double": 2 * batch["x"]})

@@ -1,4 +1,4 @@
-"""What nodes print, on its way into files and into a real JupyterLab page."""
+"""The output of nodes on its way to files, and to a page of a real JupyterLab."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINES_PER_S, _SECONDS = 2_500, 10
 
 
 def measure() -> Iterator[Row]:
-    """Four nodes that print as fast as they can into files, and 10,000 lines a second into a page."""
+    """Four nodes that print as fast as they can to files, and 10,000 lines per second to a page."""
     tfos_lab.run(_nothing, cluster_size=NODES, local="processes").wait()
     both = [(_lines_per_s(), torch_log_stream.lines_per_s(NODES, _LINES)) for _ in range(_RUNS)]
     ours, theirs = (median(list(rates)) for rates in zip(*both, strict=True))
@@ -40,7 +40,7 @@ def measure() -> Iterator[Row]:
 
 
 def _lines_per_s() -> float:
-    """Return how many lines a second reached the driver's files, from the first line to the end of the last node."""
+    """Return how many lines per second reached the driver's files, from the first line to the last node's end."""
     cluster = tfos_lab.run(_print_all, cluster_size=NODES, local="processes")
     running_s = cluster.timings["running"]
     cluster.shutdown()
@@ -50,7 +50,7 @@ def _lines_per_s() -> float:
 
 
 def _print_all(args: object, ctx: object) -> None:
-    """Print as a busy log does: lines of a hundred characters."""
+    """Print lines of a hundred characters, like a busy log."""
     for line in range(_LINES):
         sys.stdout.write(f"{time.monotonic():.3f} line {line:07d} {'x' * 70}\n")
 

@@ -1,4 +1,4 @@
-"""What a measurement is, and helpers to take it: medians of several runs, side by side with another way."""
+"""A measurement, and helpers to take it: medians of several runs, side by side with another implementation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 class Row:
     """One line of the table.
 
-    ``ours`` and ``beside`` are medians in ``unit``, the latter of the same by hand or by another library; ``goal`` is
-    what must hold, in words, and ``met`` whether it did. Where nothing could be measured (see `not_measured`), there
+    ``ours`` and ``beside`` are medians in ``unit``, the latter of the same work by hand or by another library; ``goal``
+    describes what must hold, and ``met`` is whether it did. If nothing could be measured (see `not_measured`), there
     are no numbers and ``goal`` says why.
     """
 
@@ -27,7 +27,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Ours over the one beside."""
+        """``ours`` divided by ``beside``."""
         return self.ours / self.beside if self.ours is not None and self.beside else None
 
     def as_dict(self) -> dict[str, object]:
@@ -46,7 +46,7 @@ class Row:
 
 
 def not_measured(what: str, why: object) -> Row:
-    """Return the row of what this machine could not measure."""
+    """Return a row for what this machine could not measure."""
     return Row(what, "", None, None, f"not measured: {why}", None, 0)
 
 

@@ -1,4 +1,4 @@
-"""What four warm nodes hold in memory, beside one process that imports TensorFlow (proportional set size)."""
+"""The memory of four warm nodes, compared with one process that imports TensorFlow (proportional set size)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MIB = 2**20
 
 
 def measure() -> Iterator[Row]:
-    """Sum up fork server, agents and children of a cluster of 4 that runs."""
+    """Sum up the fork server, agents and children of a running cluster of 4."""
     with tfos_lab.run(_sleep, cluster_size=_NODES, local="processes") as cluster:
         time.sleep(2.0)
         ours = sum(pss(process) for process in family(cluster)) / _MIB
@@ -44,16 +44,16 @@ def family(cluster: tfos_lab.Cluster) -> list[psutil.Process]:
     children = [psutil.Process(view.pid) for view in cluster.nodes]
     fork_server = children[0].parent()
     assert fork_server is not None
-    sockets = os.path.dirname(fork_server.cmdline()[-1])  # noqa: PTH120 - a word of a command line, not a path of ours
+    sockets = os.path.dirname(fork_server.cmdline()[-1])  # noqa: PTH120 - part of a command line, not a path of ours
     fork_servers = [p for p in psutil.process_iter(["cmdline"]) if sockets in " ".join(p.info["cmdline"] or [])]
     return list({process.pid: process for process in [*children, *fork_servers]}.values())
 
 
 def pss(process: psutil.Process) -> float:
-    """Return the memory of a process in bytes; what it shares with others counts in parts."""
+    """Return the memory of a process in bytes; shared memory is divided among the processes that share it."""
     return float(process.memory_full_info().pss)
 
 
 def _sleep(args: object, ctx: object) -> None:
-    """Hold what a node holds."""
+    """Use the memory that a node uses."""
     time.sleep(600)

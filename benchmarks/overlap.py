@@ -1,4 +1,4 @@
-"""An epoch that is fed while it trains, beside the longer of the two alone.
+"""An epoch that is fed while it trains, compared with the longer of the two alone.
 
 Measured with steps that compute, which on a small machine compete with Spark for the same cores, and with steps that
 only wait, as the processor does while an accelerator trains: an epoch of about 1.5 s, and one of about 4 s.
@@ -27,7 +27,7 @@ _ROUNDS = 3
 _ROWS = 60_000
 _PIXELS = 784
 _BATCH = 128
-# Rows count when their whole partition has come: with many, training begins early.
+# Rows count once their whole partition has arrived: with many partitions, training begins early.
 _PARTITIONS = 16
 # The seconds that a step waits; None if it computes.
 _KINDS = {
@@ -38,7 +38,7 @@ _KINDS = {
 
 
 def measure() -> Iterator[Row]:
-    """Take turns, so that a machine whose speed drifts drifts for all."""
+    """Take turns, so that changes of the machine's speed affect all."""
     with tempfile.TemporaryDirectory() as folder, local_session() as spark:
         pixels = pa.array(np.random.default_rng(0).random(_ROWS * _PIXELS, np.float32))
         column = pa.FixedSizeListArray.from_arrays(pixels, _PIXELS).cast(pa.list_(pa.float32()))
@@ -46,7 +46,7 @@ def measure() -> Iterator[Row]:
         frame = spark.read.parquet(f"{folder}/rows.parquet").repartition(_PARTITIONS).cache()
         frame.count()
         _feed_alone(frame)
-        for words, wait_s in _KINDS.items():
+        for kind, wait_s in _KINDS.items():
             both, longer = [], []
             for _ in range(_ROUNDS):
                 feed_s = _feed_alone(frame)
@@ -54,7 +54,7 @@ def measure() -> Iterator[Row]:
                 both.append(both_s)
                 longer.append(max(feed_s, train_s))
             ours, theirs = median(both), median(longer)
-            what = f"an epoch fed while it trains, {words} (the longer of both alone)"
+            what = f"an epoch fed while it trains, {kind} (the longer of both alone)"
             yield Row(what, "s", ours, theirs, "≤ 1.1 ×", ours <= 1.1 * theirs, _ROUNDS)
 
 
@@ -66,7 +66,7 @@ def _feed_alone(frame: DataFrame) -> float:
 
 
 def _feed_and_train(frame: DataFrame, wait_s: float | None) -> tuple[float, float]:
-    """Return how long the first epoch takes from the call to the last step, and one whose rows are there already."""
+    """Return how long the first epoch takes from the call to the last step, and an epoch from the spool."""
     with tfos_lab.run(train, wait_s, cluster_size=2, master_node=None) as cluster:
         warm_up(cluster, frame)
         started = time.time()
@@ -76,7 +76,7 @@ def _feed_and_train(frame: DataFrame, wait_s: float | None) -> tuple[float, floa
 
 
 def train(wait_s: float | None, ctx: Any) -> tuple[float, float]:
-    """Take a step for each batch of three epochs: a short one, one that is fed meanwhile, one from the spool."""
+    """Train for three epochs: a short one, one that is fed meanwhile, and one from the spool."""
     import time
 
     import tensorflow as tf

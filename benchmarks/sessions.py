@@ -1,4 +1,4 @@
-"""A Spark session for a benchmark: two threads on this machine, nothing shown, nothing reachable from outside."""
+"""A Spark session for a benchmark: two threads on this machine, silent, and not reachable from other machines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def local_session() -> Iterator[SparkSession]:
-    """Give the session, and stop it at the end."""
+    """Yield the session, and stop it at the end."""
     from pyspark.sql import SparkSession
 
     session = (

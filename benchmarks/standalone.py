@@ -25,7 +25,7 @@ def measure() -> Iterator[Row]:
         standalone_cluster(Path(folder) / "spark") as spark_cluster,
         spark_session(spark_cluster.master_url, Path(folder) / "session") as spark,
     ):
-        # As in a notebook, Spark's own first job is over when the first cell comes.
+        # As in a notebook, Spark's own first job is over when the first cell runs.
         spark.range(8).count()
         first = tfos_lab.run(_nothing, spark=spark, cluster_size=_NODES, local="false")
         first_s = first.timings["running"]

@@ -20,7 +20,7 @@ _FIRST = (
 
 
 def measure() -> Iterator[Row]:
-    """First cluster in fresh interpreters, later ones in this one; by hand: processes that import TensorFlow."""
+    """Start a first cluster in fresh interpreters, and later ones here; by hand: processes that import TensorFlow."""
     first, once = [], []
     for _ in range(3):
         once.append(seconds_of(import_tensorflow_once))
@@ -40,7 +40,7 @@ def measure() -> Iterator[Row]:
 
 
 def later_clusters(
-    place: str, by_hand_s: float, *, running_s: float, empty_s: float, **options: object
+    where: str, by_hand_s: float, *, running_s: float, empty_s: float, **options: object
 ) -> Iterator[Row]:
     """Measure clusters after the first one."""
     tfos_lab.run(_nothing, cluster_size=_NODES, **options).wait()
@@ -50,7 +50,7 @@ def later_clusters(
         whole.append(seconds_of(lambda kept=clusters: kept.append(_run_and_wait(options))))
         running.append(clusters[0].timings["running"])
     yield Row(
-        f"second cluster of 4, {place}: call to first user line",
+        f"second cluster of 4, {where}: call to first user line",
         "s",
         median(running),
         by_hand_s,
@@ -59,7 +59,7 @@ def later_clusters(
         _RUNS,
     )
     yield Row(
-        f"run and wait of an empty map_fun, {place}",
+        f"run and wait of an empty map_fun, {where}",
         "s",
         median(whole),
         by_hand_s,

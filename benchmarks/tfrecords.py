@@ -1,4 +1,4 @@
-"""TFRecord files of Arrow batches on one core: written and read by the batch, and by loops over `tf.train.Example`s."""
+"""TFRecord files of Arrow batches on one core: by the batch, compared with loops over `tf.train.Example`s."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PIXELS = 784
 
 
 def measure() -> Iterator[Row]:
-    """Take turns, so that a machine whose speed drifts drifts for both."""
+    """Take turns, so that changes of the machine's speed affect both sides."""
     random = np.random.default_rng(1)
     batches = {"10 columns": _table(random), "MNIST images": _images(random)}
     with tempfile.TemporaryDirectory() as folder:
@@ -41,14 +41,14 @@ def measure() -> Iterator[Row]:
 
 
 def write(batch: pa.RecordBatch, path: Path) -> None:
-    """Write a batch as a task of ours does."""
+    """Write a batch as a Spark task of tfos_lab does."""
     with path.open("wb") as sink:
         for first in range(0, batch.num_rows, 1000):
             sink.write(frame(encode(batch.slice(first, 1000))))
 
 
 def read(schema: pa.Schema, path: Path) -> pa.Table:
-    """Read a file as a task of ours does."""
+    """Read a file as a Spark task of tfos_lab does."""
     with path.open("rb") as stream:
         return pa.Table.from_batches([decode(frames, schema) for frames in read_frames(stream, str(path))], schema)
 

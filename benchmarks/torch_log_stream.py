@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-# The driver's side: it writes to stderr what arrives, until its stdin ends.
+# The driver's side: it writes what it receives to stderr, until its stdin ends.
 _SERVER = """
 import sys
 from pyspark.ml.torch.log_communication import LogStreamingServer
@@ -21,7 +21,7 @@ sys.stdin.read()
 server.shutdown()
 """
 
-# A node's side. TorchDistributor reads these lines from a pipe first, which is left out here.
+# A node's side. TorchDistributor reads these lines from a pipe first; that is omitted here.
 _CLIENT = """
 import sys, time
 from pyspark.ml.torch.log_communication import LogStreamingClient
@@ -33,12 +33,12 @@ for line in range(lines):
     client.send(f"{time.monotonic():.3f} line {line:07d} {'x' * 70}")
 client.close()
 """
-# A server that writes nothing for so long has lost what is missing.
+# If the server writes nothing for this long, the missing lines are lost.
 _SILENCE_S = 5.0
 
 
 def lines_per_s(nodes: int, lines: int) -> float:
-    """Let processes send that many lines each; returns how many a second reached the driver's file."""
+    """Have processes send ``lines`` lines each; return how many per second reached the driver's file."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         log = Path(folder) / "driver.log"
         server = stack.enter_context(_python(_SERVER, stderr=log))

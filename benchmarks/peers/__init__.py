@@ -1,8 +1,8 @@
-"""tfos_lab beside TensorFlowOnSpark and spark-tensorflow-distributor, side by side in one run.
+"""tfos_lab compared with TensorFlowOnSpark and spark-tensorflow-distributor, side by side in one run.
 
-Both sides have a Spark standalone cluster of the same shape, the same rows, and take turns. The peers live in an
-environment of their own, with the newest Spark and TensorFlow that they run on (`environment`). A process of theirs
-(`inside`) answers what the suite asks it (`peer`).
+Both sides have a Spark standalone cluster of the same shape and the same rows, and take turns. The peers are installed
+in their own environment, with the newest Spark and TensorFlow that they support (`environment`). A process there
+(`inside`) answers the suite's requests (`peer`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.peers.rig import side_by_side
 
 
 def measure() -> Iterator[Row]:
-    """Compare the feed, TFRecord files and start-up; one row says why, where the peers cannot be installed."""
+    """Compare the feed, TFRecord files and start-up; a single row says why if the peers cannot be installed."""
     try:
         python = find_python()
     except PeersMissing as why:

@@ -7,14 +7,14 @@ import numpy as np
 from benchmarks.peers.rig import Rig
 from tfos_lab.data import ImageData, mnist
 
-# As many as MNIST has to train with.
+# As many as MNIST has for training.
 MANY = 60_000
 
 
 def write_digits(rig: Rig, rows: int) -> str:
-    """Write that many rows, of 784 integers as ``image`` and a ``label``; returns the path of the parquet file.
+    """Write ``rows`` rows, of 784 integers as ``image`` and a ``label``; return the path of the parquet file.
 
-    Where this machine has fewer digits, they come again and again.
+    If this machine has fewer digits, they are repeated.
     """
     digits = mnist()
     chosen = np.arange(rows) % len(digits.x_train)

@@ -1,4 +1,4 @@
-"""Where the peers are installed: `.venv-peers` in the checkout, made when it is first needed."""
+"""The environment of the peers: `.venv-peers` in the checkout, created when it is first needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 _CHECKOUT = Path(__file__).parents[2]
 _PYTHON = _CHECKOUT / ".venv-peers" / "bin" / "python"
 _INSTALL = ".ci/peers"
-# Half a gigabyte comes from the network.
+# Half a gigabyte is downloaded.
 _TIMEOUT_S = 900
 
 
@@ -17,12 +17,12 @@ class PeersMissing(RuntimeError):
 
 
 def find_python() -> Path:
-    """Return the interpreter that has the peers, after installing them where they are not there yet.
+    """Return the interpreter that has the peers; install them if necessary.
 
     Raises
     ------
     PeersMissing
-        When they cannot be installed.
+        If they cannot be installed.
     """
     try:
         done = subprocess.run(
@@ -31,8 +31,8 @@ def find_python() -> Path:
     except subprocess.TimeoutExpired:
         raise PeersMissing(f"{_INSTALL} took more than {_TIMEOUT_S} s") from None
     if done.returncode:
-        said = done.stderr.split("\n\n")[0]
-        raise PeersMissing(f"{_INSTALL} failed: {' '.join(said.split()) or done.returncode}")
+        message = done.stderr.split("\n\n")[0]
+        raise PeersMissing(f"{_INSTALL} failed: {' '.join(message.split()) or done.returncode}")
     return _PYTHON
 
 

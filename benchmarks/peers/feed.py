@@ -1,4 +1,4 @@
-"""MNIST as integers from Spark to two nodes that make arrays of it, beside TensorFlowOnSpark's DataFeed."""
+"""MNIST as integers from Spark to arrays on two nodes, compared with TensorFlowOnSpark's DataFeed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def measure(rig: Rig) -> Iterator[Row]:
     frame = rig.spark.read.parquet(many).repartition(_NODES).cache()
     frame.count()
     _feed(frame)
-    # What fails here fails again below, and is told there.
+    # What fails here fails again below, and is reported there.
     with contextlib.suppress(PeerFailed):
         _feed_peer(rig, few, _CASES[0])
     for case in _CASES:
@@ -71,7 +71,7 @@ def _compare(rig: Rig, case: _Case, frame: DataFrame, path: str) -> Row:
 
 
 def _feed_peer(rig: Rig, path: str, case: _Case) -> float:
-    """Return TensorFlowOnSpark's rows/s until the last batch is there."""
+    """Return TensorFlowOnSpark's rows/s until the last batch is read."""
     how = {"as_lists": case.as_lists, "as_dataset": case.as_dataset, "epochs": case.epochs}
     answer = rig.peer.ask("feed", path=path, partitions=_NODES, **how)
     return answer["rows"] / answer["seconds"]
@@ -89,7 +89,7 @@ def _feed(frame: DataFrame, epochs: int = 1) -> float:
 
 
 def read_all(_args: object, ctx: Any) -> tuple[int, float]:
-    """Make arrays of all batches; returns how many rows they had, and when the last one was made."""
+    """Make arrays of all batches; return the number of rows, and when the last array was made."""
     import time
 
     import numpy as np

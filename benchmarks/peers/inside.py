@@ -1,10 +1,10 @@
-"""Runs in the peers' environment, which has no tfos_lab: answers questions about how fast the peers are.
+"""Runs in the peers' environment, which has no tfos_lab, and measures the peers on request.
 
     inside.py MASTER CONF
 
-starts a Spark session, then reads questions from stdin and writes answers to stdout, one JSON object a line. Each
-question names a function of this file and its arguments: ``{"ask": "start", "nodes": 4}``. What has gone wrong is
-answered as ``{"error": "..."}``.
+starts a Spark session, then reads requests from stdin and writes answers to stdout, one JSON object per line. Each
+request names a function of this file and its arguments: ``{"ask": "start", "nodes": 4}``. Errors are answered as
+``{"error": "..."}``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def start(nodes: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as marks:
         started = time.time()
         context = _session().sparkContext
-        # The quicker one of its two modes.
+        # The faster of its two modes.
         spark_mode = TFCluster.InputMode.SPARK
         cluster = TFCluster.run(context, do_nothing, {"marks": marks}, nodes, 0, input_mode=spark_mode)
         cluster.shutdown()
@@ -111,7 +111,7 @@ def start(nodes: int) -> dict[str, float]:
 
 
 def do_nothing(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnSpark's TFNodeContext
-    """Note when the first line runs."""
+    """Record when the first line runs."""
     import time
     from pathlib import Path
 
@@ -193,21 +193,21 @@ def _examples(path: str, partitions: int):  # noqa: ANN202 - an RDD of (bytearra
 
 
 def _read_marks(folder: str) -> list[tuple[int, float]]:
-    """Return what each node has left: a number of rows, and a moment."""
+    """Return what each node has written: a number of rows, and a time."""
     marks = (mark.read_text().split() for mark in Path(folder).iterdir())
     return [(int(rows), float(moment)) for rows, moment in marks]
 
 
-# ---- questions and answers ------------------------------------------------------------------------------------------
+# ---- requests and answers -------------------------------------------------------------------------------------------
 
-_QUESTIONS = {ask.__name__: ask for ask in (feed, start, make_examples, take_examples, start_mirrored)}
+_REQUESTS = {ask.__name__: ask for ask in (feed, start, make_examples, take_examples, start_mirrored)}
 
 
-def _answer(questions: Iterable[str]) -> Iterable[str]:
-    for question in questions:
-        arguments = json.loads(question)
+def _answer(requests: Iterable[str]) -> Iterable[str]:
+    for request in requests:
+        arguments = json.loads(request)
         try:
-            answer = _QUESTIONS[arguments.pop("ask")](**arguments)
+            answer = _REQUESTS[arguments.pop("ask")](**arguments)
         # TensorFlowOnSpark ends the program when a node has failed.
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a peer raises is its answer
             answer = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
@@ -216,7 +216,7 @@ def _answer(questions: Iterable[str]) -> Iterable[str]:
 
 def main(master_url: str, conf: str) -> None:
     """Answer until stdin ends."""
-    # What anybody prints goes to the log, so that stdout has nothing but answers.
+    # Everything that is printed goes to the log, so that stdout has only answers.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     builder = SparkSession.builder.master(master_url)

@@ -1,4 +1,4 @@
-"""A process that runs in the peers' environment, and is asked to do things: one JSON line each way."""
+"""A process in the peers' environment that answers requests: one JSON line each way."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any, Self
 from tests.support.daemon import die_with_parent
 
 _INSIDE = Path(__file__).with_name("inside.py")
-# The first question waits for Spark and for as many imports of TensorFlow as there are executors.
+# The first request waits for Spark, and for an import of TensorFlow on each executor.
 _TIMEOUT_S = 300
 _END_TIMEOUT_S = 20
 
 
 class PeerFailed(RuntimeError):
-    """A peer could not do what it was asked to; the message is one line of why."""
+    """A peer could not do what was requested; the message gives the reason in one line."""
 
 
 class Peer:
@@ -36,9 +36,9 @@ class Peer:
     conf : mapping of str to str
         Its session's configuration.
     env : mapping of str to str
-        Its whole environment.
+        All its environment variables.
     log : path
-        File for what it prints, Spark's messages too.
+        File for its output, including Spark's messages.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Peer:
             )
 
     def ask(self, what: str, **arguments: object) -> dict[str, Any]:
-        """Return the answer to a question: a function of `inside`, with its arguments.
+        """Call a function of `inside` with its arguments, and return the answer.
 
         Raises
         ------
         PeerFailed
-            When it raised, ended, or was silent for five minutes.
+            If it raised, ended, or was silent for five minutes.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -74,7 +74,7 @@ class Peer:
             stdin.flush()
         except OSError:
             raise PeerFailed(f"ended before {what}; its last line: {self._last_line()}") from None
-        # It answers each question with one line, so that nothing is left in the buffer.
+        # Each answer is one line, so nothing is left in the buffer.
         if not select.select([stdout], [], [], _TIMEOUT_S)[0]:
             self._kill()
             raise PeerFailed(f"{what} took more than {_TIMEOUT_S} s; its last line: {self._last_line()}")
@@ -90,14 +90,14 @@ class Peer:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        # It leaves when its stdin ends.
+        # It exits when its stdin ends.
         try:
             self._process.communicate(timeout=_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._kill()
 
     def _kill(self) -> None:
-        """End it and its JVM."""
+        """Kill it and its JVM."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()

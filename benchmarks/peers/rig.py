@@ -1,4 +1,4 @@
-"""Two Spark clusters of the same shape, side by side: one for tfos_lab, one for the peers."""
+"""Two Spark clusters of the same shape: one for tfos_lab, one for the peers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _PAUSE_S = 1.5
 
-# TensorFlowOnSpark wants one slot for each executor. JVMs compile as they do for users, not as tests have it.
+# TensorFlowOnSpark needs executors of one slot. JVMs compile as they do for users, unlike in the tests.
 _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
@@ -51,7 +51,7 @@ class Rig:
 
 @contextmanager
 def side_by_side(python: Path, executors: int) -> Iterator[Rig]:
-    """Start both sides, each with that many executors of one core."""
+    """Start both sides, each with ``executors`` executors of one core."""
     home = spark_home(python)
     conf = _CONF | {"spark.cores.max": str(executors)}
     shape = {"workers": 1, "cores": executors, "memory": f"{executors}g"}
@@ -70,10 +70,10 @@ def side_by_side(python: Path, executors: int) -> Iterator[Rig]:
 
 
 def take_turns(rounds: int, ours: Callable[[], T], theirs: Callable[[], T]) -> tuple[list[T], list[T]]:
-    """Return what both sides measure, in turns, so that a machine whose speed drifts drifts for both.
+    """Return what both sides measure, in turns, so that changes of the machine's speed affect both.
 
-    Each begins on an idle machine: what the other still does after its answer, such as collecting garbage in Python
-    workers and compiling Java, would cost it a part of the cores.
+    Each begins on an idle machine: what the other side still does after its answer, such as collecting garbage in
+    Python workers and compiling Java, would take a part of the cores.
     """
     measured: tuple[list[T], list[T]] = [], []
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""Clusters of four after the first one in a session, on four executors, beside those of the peers."""
+"""Clusters of four on four executors, after the first in a session, compared with those of the peers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def measure(rig: Rig) -> Iterator[Row]:
     yield from _compare(rig, "spark-tensorflow-distributor", "start_mirrored")
 
 
-def _compare(rig: Rig, peer: str, question: str) -> Iterator[Row]:
+def _compare(rig: Rig, peer: str, request: str) -> Iterator[Row]:
     goals = {
         "running_s": (f"second cluster of 4, 4 executors: call to first user line ({peer})", 1.0),
         "whole_s": (f"run and wait of an empty function, 4 executors ({peer})", 1.5),
     }
     try:
-        rig.peer.ask(question, nodes=_NODES)
+        rig.peer.ask(request, nodes=_NODES)
         _start(rig)
-        both = take_turns(_ROUNDS, lambda: _start(rig), lambda: rig.peer.ask(question, nodes=_NODES))
+        both = take_turns(_ROUNDS, lambda: _start(rig), lambda: rig.peer.ask(request, nodes=_NODES))
     except PeerFailed as why:
         yield from (not_measured(what, why) for what, _ in goals.values())
         return
@@ -40,7 +40,7 @@ def _compare(rig: Rig, peer: str, question: str) -> Iterator[Row]:
 
 
 def _start(rig: Rig) -> dict[str, float]:
-    """Run a cluster of an empty map_fun; seconds until its first line runs everywhere, and until all is over."""
+    """Run a cluster of an empty map_fun; return the seconds until its first line runs everywhere, and until the end."""
     started = time.perf_counter()
     cluster = tfos_lab.run(_nothing, spark=rig.spark, cluster_size=_NODES, local="false")
     cluster.wait()

@@ -1,8 +1,8 @@
-"""TFRecord files of a Spark job, beside what TensorFlowOnSpark's dfutil does for each row.
+"""TFRecord files of a Spark job, compared with what TensorFlowOnSpark's dfutil does for each row.
 
-dfutil reads and writes files by a JAR that no package registry for Python has. Here it does all but that: it makes
-``tf.train.Example``s of a DataFrame's rows, and a DataFrame of records that lie in memory. With files it could only be
-slower. Ours are whole: from a DataFrame to files that are in place, and from files to a DataFrame.
+dfutil reads and writes files through a JAR that is not available as a Python package. Here it does all but that: it
+converts a DataFrame's rows to ``tf.train.Example``s, and records in memory to a DataFrame. With files it could only be
+slower. Ours does everything: from a DataFrame to files in their final place, and from files to a DataFrame.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TIMES = 3
 
 
 def measure(rig: Rig) -> Iterator[Row]:
-    """Write and read images, and tables of ten columns; rows a second on each of two cores."""
+    """Write and read images, and tables of ten columns; rows per second on each of two cores."""
     sources = {"MNIST as integers": write_digits(rig, MANY), "10 columns": _write_table(rig)}
     for name, source in sources.items():
         frame = rig.spark.read.parquet(source).repartition(_CORES).cache()
@@ -49,14 +49,14 @@ def _write_table(rig: Rig) -> str:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """One thing that both do: ours with a DataFrame and a path for TFRecord files, theirs as `inside` calls it."""
+    """Something that both do: ours with a DataFrame and a path for TFRecord files, theirs by a function of `inside`."""
 
     what: str
     ours: Callable[[DataFrame, str], None]
-    question: str
+    request: str
 
     def measure(self, rig: Rig, frame: DataFrame, source: str) -> Row:
-        """Take turns with the rows of a DataFrame, which are the parquet files of `source`, too."""
+        """Take turns with the rows of a DataFrame, which are also the parquet files of `source`."""
         what = f"{self.what}, on a core (dfutil without its files)"
         rows, files = frame.count(), f"{source}.tfrecords"
 
@@ -64,7 +64,7 @@ class _Comparison:
             return rows / seconds_of(lambda: self.ours(frame, files)) / _CORES
 
         def theirs() -> float:
-            answer = rig.peer.ask(self.question, path=source, partitions=_CORES)
+            answer = rig.peer.ask(self.request, path=source, partitions=_CORES)
             assert answer["rows"] == rows
             return rows / answer["seconds"] / _CORES
 

@@ -118,7 +118,7 @@ def test_requests_that_cannot_be_answered_are_refused(run, frame):
         cluster.inference([1, 2])
     with pytest.raises(ConfigError, match=r"what this RDD holds \(.*type: `int`.*\); make a tuple of each value"):
         cluster.inference(df.sparkSession.sparkContext.parallelize([1, 2]))
-    with pytest.raises(ConfigError, match="there is no row to learn from what results are like"):
+    with pytest.raises(ConfigError, match="there is no row to find the type of results with"):
         cluster.inference(frame(0))
     assert cluster.state == "running"
     with pytest.raises(ConfigError, match="have a column 'double' already"):

@@ -92,7 +92,7 @@ def test_a_stream_that_cannot_start_is_refused_and_the_cluster_goes_on(run, fram
     rows, _ = stream
     (tmp_path / "file").write_text("")
     cluster = run(collect)
-    with pytest.raises(FeedError, match=r"^the stream could not be begun: \S*Exception: .*$"):
+    with pytest.raises(FeedError, match=r"^the stream could not be started: \S*Exception: .*$"):
         cluster.train(rows, checkpoint=str(tmp_path / "file" / "checkpoint"))
     cluster.train(frame(5))
     assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == list(range(5))

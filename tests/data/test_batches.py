@@ -1,10 +1,9 @@
-"""Arrow record batches as arrays and back: every rule, by example and by property; and cutting, joining, padding."""
+"""Arrow record batches as arrays and back: every rule, by example and by property."""
 
 from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -13,20 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tfos_lab.data.batches import (
-    count_rows,
-    fill_to,
-    in_multiples,
-    join_rows,
-    measure,
-    rebatch,
-    resolve,
-    slice_rows,
-    take_rows,
-    to_arrow,
-    to_numpy,
-    zeros,
-)
+from tfos_lab.data.batches import measure, resolve, to_arrow, to_numpy
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import ConfigError, FeedError
 
@@ -125,7 +111,7 @@ def mapped(function, value, depth):
 @pytest.mark.parametrize("name", LEAVES)
 @settings(deadline=None)  # The first conversion imports pandas.
 @given(data=st.data())
-def test_every_type_comes_through_as_its_rule_says_nested_and_sliced(name, data):
+def test_every_type_is_converted_by_its_rule_nested_and_sliced(name, data):
     kind, leaf, to_entry = LEAVES[name]
     shape = data.draw(st.lists(st.integers(0, 3), max_size=2).map(tuple))
     wraps = [lambda kind, _: pa.list_(kind), lambda kind, _: pa.large_list(kind), pa.list_]
@@ -337,7 +323,7 @@ def test_large_decimals_are_rounded_to_the_nearest_double():
     np.testing.assert_allclose(convert(values, pa.decimal128(38, 10)), [float(v) for v in values], rtol=1e-15)
 
 
-def test_resolve_learns_nothing_from_an_empty_batch():
+def test_an_empty_batch_resolves_nothing():
     specs = (ColumnSpec("x", "number", "int32", (None,)),)
     assert resolve(specs, {"x": np.zeros((0, 0))}) == specs
     assert resolve(specs, {}) == specs
@@ -363,94 +349,3 @@ def test_measuring_finds_the_shape_and_what_is_wrong(kind, rows, shape):
     if shape:
         with pytest.raises(FeedError, match=r"where .* was announced"):
             measure(batch, [ColumnSpec("x", spec.kind, spec.dtype, (*shape[:-1], 7))])
-
-
-def test_cutting_makes_views_and_taking_copies():
-    batch = {"x": np.arange(10).reshape(5, 2), "y": np.arange(5)}
-    cut = slice_rows(batch, 1, 3)
-    assert np.shares_memory(cut["x"], batch["x"])
-    assert cut["y"].tolist() == [1, 2]
-    assert take_rows(batch, np.array([4, 0]))["x"].tolist() == [[8, 9], [0, 1]]
-
-
-def test_joining_one_batch_copies_nothing():
-    batch = {"x": np.arange(3)}
-    assert join_rows([batch])["x"] is batch["x"]
-    assert join_rows([batch, batch])["x"].tolist() == [0, 1, 2, 0, 1, 2]
-    with pytest.raises(ValueError, match="no batches"):
-        join_rows([])
-
-
-def test_batches_are_filled_up_with_copies_of_their_last_row():
-    batch = {"x": np.ones((2, 3), np.int16), "s": np.array([b"a", b"b"], object), "b": np.array([True, False])}
-    filled = fill_to(batch, 4)
-    assert filled["x"].dtype == np.int16
-    assert filled["x"][2:].tolist() == [[1, 1, 1], [1, 1, 1]]
-    assert filled["s"].tolist() == [b"a", b"b", b"b", b"b"]
-    assert filled["b"].tolist() == [True, False, False, False]
-    assert fill_to(batch, 2)["x"] is batch["x"]
-    for rows in (1, 0):
-        with pytest.raises(ValueError, match=f"2 rows cannot be filled up to {rows}"):
-            fill_to(batch, rows)
-
-
-def test_rows_that_hold_nothing_are_made_from_specs():
-    specs = [
-        ColumnSpec("x", "number", "float32", (2, 3)),
-        ColumnSpec("s", "string", "object"),
-        ColumnSpec("y", "bool", "bool"),
-    ]
-    made = zeros(specs, 4)
-    assert {name: (values.shape, values.dtype) for name, values in made.items()} == {
-        "x": ((4, 2, 3), "float32"),
-        "s": ((4,), "object"),
-        "y": ((4,), "bool"),
-    }
-    assert made["s"].tolist() == [b""] * 4
-    with pytest.raises(ConfigError, match="x: float32 \\(None,\\): the shape of a row has to be known"):
-        zeros([ColumnSpec("x", "number", "float32", (None,))], 1)
-
-
-@settings(deadline=None)
-@given(sizes=st.lists(st.integers(0, 7)), rows=st.integers(1, 9))
-def test_rebatching_keeps_every_row_in_order(sizes, rows):
-    total = sum(sizes)
-    ends = np.cumsum([0, *sizes])
-    stream = [{"x": np.arange(a, b), "y": np.arange(a, b) * 2} for a, b in pairwise(ends)]
-    batches = list(rebatch(stream, rows))
-    assert [v for batch in batches for v in batch["x"].tolist()] == list(range(total))
-    assert all((batch["y"] == 2 * batch["x"]).all() for batch in batches)
-    assert [count_rows(batch) for batch in batches[:-1]] == [rows] * (len(batches) - 1)
-    assert all(1 <= count_rows(batch) <= rows for batch in batches)
-
-
-def test_rebatching_within_one_batch_copies_nothing():
-    whole = {"x": np.arange(6)}
-    assert all(np.shares_memory(batch["x"], whole["x"]) for batch in rebatch([whole], 3))
-
-
-def test_batches_of_no_rows_are_refused():
-    with pytest.raises(ValueError, match="at least one row"):
-        next(rebatch([{"x": np.arange(3)}], 0))
-
-
-def test_columns_of_unequal_length_are_named():
-    with pytest.raises(FeedError, match="'x' 2, 'y' 3"):
-        count_rows({"x": np.zeros(2), "y": np.zeros(3)})
-
-
-@given(
-    sizes=st.lists(st.one_of(st.none(), st.integers(0, 30)), max_size=12),
-    rows=st.integers(1, 8),
-    most=st.integers(1, 40),
-)
-def test_pieces_are_whole_multiples_and_hold_each_row_once(sizes, rows, most):
-    total = sum(size or 0 for size in sizes)
-    numbers = iter(range(total))
-    stream = [None if size is None else {"x": np.array([next(numbers) for _ in range(size)], int)} for size in sizes]
-    pieces = list(in_multiples(stream, rows, most))
-    assert pieces.count(None) == sizes.count(None)
-    lengths = [len(piece["x"]) for piece in pieces if piece is not None]
-    assert [x for piece in pieces if piece is not None for x in piece["x"]] == list(range(total))
-    assert all(length % rows == 0 and length <= max(rows, most) for length in lengths[:-1])
-    assert not lengths or lengths[-1] % rows == total % rows

@@ -1,4 +1,4 @@
-"""File systems, found by the scheme of a path: pyarrow's, fsspec's, and what is said where neither knows one."""
+"""File systems, found by the scheme of a path: pyarrow's, fsspec's, and the error where neither knows it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_path_is_opened_by_whoever_knows_its_scheme(path, kind, plain):
         ("maprfs:///x", "a mount of the cluster"),
     ],
 )
-def test_a_scheme_that_nobody_knows_is_said_with_what_to_install(path, needs):
+def test_an_unknown_scheme_is_an_error_that_says_what_to_install(path, needs):
     with pytest.raises(ConfigError) as error:
         open_path(path)
     assert f"neither pyarrow nor fsspec can open {path.partition(':')[0]}:// on {gethostname()}; it needs {needs}" in (
@@ -84,7 +84,7 @@ def test_without_fsspec_pyarrow_opens_what_it_knows(tmp_path):
     assert "neither pyarrow nor fsspec can open memory://" in unknown.stderr
 
 
-def test_what_a_file_system_answers_is_told():
+def test_the_answer_of_a_file_system_is_in_the_error():
     with pytest.raises(ConfigError, match=r"path='abfs://x': .* cannot open it: "):
         open_path("abfs://x")
 
@@ -117,7 +117,7 @@ def test_what_a_user_installed_for_a_store_comes_before_pyarrow(monkeypatch):
     ]
 
 
-def test_what_pyarrow_cannot_open_is_said_with_who_might():
+def test_what_pyarrow_cannot_open_is_an_error_that_names_a_package():
     with pytest.raises(
         ConfigError, match=r"account name \(so says pyarrow; adlfs finds keys in more places: install it"
     ):

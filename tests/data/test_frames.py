@@ -1,4 +1,4 @@
-"""Where a session's paths lie."""
+"""The file system of a session's paths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_paths_of_this_machine_get_no_scheme(spark):
     assert path_in_full("hdfs://nn/x", spark) == "hdfs://nn/x"
 
 
-def test_paths_lie_on_the_session_s_file_system_in_the_user_s_home(on_hdfs):
+def test_paths_are_on_the_session_s_file_system_in_the_user_s_home(on_hdfs):
     assert path_in_full("/data/x", on_hdfs) == "hdfs://nn:8020/data/x"
     assert path_in_full("x", on_hdfs) == f"hdfs://nn:8020/user/{getpass.getuser()}/x"
     assert path_in_full("hdfs:///x", on_hdfs) == "hdfs://nn:8020/x"
@@ -34,11 +34,11 @@ def test_paths_lie_on_the_session_s_file_system_in_the_user_s_home(on_hdfs):
 
 
 @pytest.mark.parametrize("spark_mode", ["connect"])
-def test_a_connect_session_tells_its_file_system_too(spark):
+def test_a_connect_session_has_a_file_system_too(spark):
     assert default_fs(spark) == "file:///"
 
 
-def test_the_format_s_paths_lie_there_too(on_hdfs):
+def test_the_format_s_paths_are_there_too(on_hdfs):
     register_tfrecords(on_hdfs)
     writer = on_hdfs.range(1).write.format("tfrecord").mode("append")
     with pytest.raises(Exception, match=r"path='hdfs://nn:8020/data/x': "):

@@ -1,4 +1,4 @@
-"""Models as files: which Keras wrote one, and that loading one is quiet."""
+"""Models as files: which Keras package wrote a file, and that loading it is silent."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_of_two_models_the_newer_is_found(tmp_path):
         assert find_model(tmp_path) == tmp_path / newer
 
 
-def test_tensorflow_s_own_lines_are_kept_back_and_others_are_not(capfd):
-    with model_files._without_chatter():
+def test_tensorflow_s_own_lines_are_suppressed_and_others_are_not(capfd):
+    with model_files._without_logs():
         os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n")
         os.write(2, b"E0000 00:00:1 1 cuda_platform.cc:52] failed call to cuInit: INTERNAL\n")
         os.write(2, b"2026-01-01 00:00:00.0: I tensorflow/core/util/port.cc:153] oneDNN custom operations are on.\n")
@@ -64,7 +64,7 @@ def test_the_environment_is_as_it_was(monkeypatch):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
     before = dict(os.environ)
-    with model_files._modest_environment():
+    with model_files._sparing_gpu_memory():
         assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
         assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
     assert dict(os.environ) == before

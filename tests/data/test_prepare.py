@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tfos_lab.data.batches import join_rows, to_numpy
+from tfos_lab.data.batches import to_numpy
 from tfos_lab.data.datasets.mnist import ImageData
 from tfos_lab.data.prepare import map_batches, prepare
+from tfos_lab.data.rows import join_rows
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import ConfigError, FeedError
 
@@ -209,7 +210,7 @@ def test_wide_offsets_make_no_difference(spark):
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_rows_come_through_a_session_unchanged(spark, data):
+def test_any_rows_pass_through_a_session_unchanged(spark, data):
     leaves = {
         "bool": (pa.bool_(), st.booleans(), lambda v: v),
         "i8": (pa.int8(), st.integers(-128, 127), lambda v: v),

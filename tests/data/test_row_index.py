@@ -1,4 +1,4 @@
-"""Rows taken by their numbers from many batches."""
+"""Rows copied by their numbers from many batches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfos_lab.data.batches import join_rows, measure, to_numpy
+from tfos_lab.data.batches import measure, to_numpy
 from tfos_lab.data.row_index import RowIndex
+from tfos_lab.data.rows import join_rows
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import ConfigError
 

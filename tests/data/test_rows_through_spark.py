@@ -1,4 +1,4 @@
-"""Any rows of any types that have a rule: what a node sees of them is what went into Spark."""
+"""Any rows of any types that have a rule: a node sees what went into Spark."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tfos_lab.data.batches import join_rows, to_numpy
+from tfos_lab.data.batches import to_numpy
 from tfos_lab.data.prepare import map_batches, prepare
+from tfos_lab.data.rows import join_rows
 from tfos_lab.errors import FeedError
 
 pytestmark = pytest.mark.spark

@@ -1,4 +1,4 @@
-"""The rules by which columns become tensors: each type, each refusal, names, and what may be asked of a column."""
+"""The rules by which columns become tensors: each type, each unsupported type, names, and recasts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ ONLY_IN_ARROW = [
     (pa.list_(VECTOR), "float64", (None, None)),
 ]
 
-REFUSALS = [
+UNSUPPORTED = [
     ({"type": "map", "keyType": "string", "valueType": "variant"}, "map<string,variant>", r"df\['x'\]\['key'\]"),
     (
         {"type": "struct", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]},
@@ -119,7 +119,7 @@ def test_a_vector_of_spark_ml_is_found_in_its_json():
     assert column_specs(spark_schema(v=udt)) == (ColumnSpec("v", "vector", "float64", (None,)),)
 
 
-@pytest.mark.parametrize(("sql", "label", "advice"), REFUSALS)
+@pytest.mark.parametrize(("sql", "label", "advice"), UNSUPPORTED)
 def test_a_refusal_names_the_column_its_type_and_what_to_do(sql, label, advice):
     with pytest.raises(ConfigError, match=advice) as caught:
         column_specs(spark_schema(x=sql))

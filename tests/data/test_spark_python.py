@@ -1,4 +1,4 @@
-"""Which Python Spark's workers run, where nobody has chosen one, or a wrong one."""
+"""Which Python Spark's workers run, if none was chosen, or a wrong one."""
 
 from __future__ import annotations
 

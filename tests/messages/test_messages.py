@@ -1,4 +1,4 @@
-"""The words between driver, agents and children: what is encoded is decoded, and rubbish is refused."""
+"""Messages between driver, agents and children: they survive the round trip, and anything else is refused."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def name(message):
 
 
 @pytest.mark.parametrize("message", FROM_AGENT, ids=name)
-def test_what_an_agent_says_arrives_as_it_was_said(message):
+def test_messages_of_an_agent_survive_the_round_trip(message):
     assert m.decode_from_agent(m.encode(message)) == message
 
 
 @pytest.mark.parametrize("message", TO_AGENT, ids=name)
-def test_what_the_driver_says_arrives_as_it_was_said(message):
+def test_messages_of_the_driver_survive_the_round_trip(message):
     assert m.decode_to_agent(m.encode(message)) == message
 
 

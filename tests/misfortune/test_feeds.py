@@ -16,7 +16,7 @@ from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, NodeFailed
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
 on_both = pytest.mark.parametrize("spark_mode", ["local", "standalone"])
-# Small enough that rows have to be taken before more can come: whatever happens then, happens in the middle.
+# Small enough that rows have to be taken before more can be stored, so that failures happen in the middle of a feed.
 SMALL_BYTES = 200_000
 
 
@@ -45,17 +45,17 @@ def many_rows(spark):
 
 @on_both
 @pytest.mark.parametrize(
-    ("sql", "words"),
+    ("sql", "text"),
     [
         ("if(id = 33, null, id) as x", r"column 'x'.* null"),
         ("if(id = 33, array(id), array(id, id)) as x", r"column 'x'"),
     ],
     ids=["null", "ragged"],
 )
-def test_rows_that_fit_no_tensor_fail_the_feed_by_the_name_of_their_column(start, spark, sql, words):
+def test_rows_that_fit_no_tensor_fail_the_feed_by_the_name_of_their_column(start, spark, sql, text):
     cluster = start(read_all, 1)
     children = [psutil.Process(node.pid) for node in cluster.nodes]
-    with pytest.raises((FeedError, NodeFailed), match=words):
+    with pytest.raises((FeedError, NodeFailed), match=text):
         feed_and_wait(cluster, spark.range(0, 40, 1, 4).selectExpr(sql))
     assert cluster.state == "failed"
     assert psutil.wait_procs(children, 5.0)[1] == []
@@ -88,7 +88,7 @@ def slow(spark, tasks):
         (lambda spark: slow(spark, 12).repartition(2), {}, 0.0),
         (lambda spark: many_rows(spark).coalesce(2), {"spool_bytes": SMALL_BYTES}, 0.5),
     ],
-    ids=["one partition is long in coming", "Spark works before the first row", "nodes take their time"],
+    ids=["one partition takes long", "Spark works before the first row", "nodes take their time"],
 )
 def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(start, spark, make_rows, options, step_s):
     def count(step_s, ctx):
@@ -184,7 +184,7 @@ def wait_for(predicate):
         time.sleep(0.02)
 
 
-def test_a_feed_that_is_interrupted_tells_its_readers_so(start, spark):
+def test_readers_of_an_interrupted_feed_get_its_reason(start, spark):
     def read_slowly(args, ctx):
         import time
 
@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_under_the_spool_is_named(start, spark):
     cluster = start(read_all, 2)
     family = Family.of(cluster)
     cluster.train(many_rows(spark).limit(40))
-    # What the next file of the tasks, which write on the nodes' host, cannot hold is to them as good as a full disk.
+    # A limit on the size of files looks like a full disk to the tasks, which write on the nodes' host.
     unlimited = psutil.Process().rlimit(psutil.RLIMIT_FSIZE)
     limit_files_of_python_workers((20_000, unlimited[1]))
     try:
@@ -244,7 +244,7 @@ def test_a_cluster_that_has_ended_is_fed_nothing(start, spark):
 
 
 @on_both
-def test_two_feeds_at_once_come_one_after_the_other(start, spark):
+def test_two_feeds_at_once_run_one_after_the_other(start, spark):
     cluster = start(read_all, 2)
     frames = [spark.range(first, first + 50, 1, 3).withColumnRenamed("id", "x") for first in (0, 1000)]
     threads = [threading.Thread(target=cluster.train, args=(frame,)) for frame in frames]

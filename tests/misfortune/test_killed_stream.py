@@ -1,4 +1,4 @@
-"""A driver that is killed in the middle of a stream: the next one goes on with the first rows that do not count yet."""
+"""A driver that is killed in the middle of a stream: the next one continues with the first uncommitted rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ with spark_session("local[2]", folder / name) as spark:
 
 @contextmanager
 def kernel(folder, name, fatal_row):
-    """Run a kernel that feeds the stream to two nodes; gives its process and theirs."""
+    """Run a kernel that feeds the stream to two nodes; yield its process and theirs."""
     (folder / name).mkdir()
     command = [sys.executable, "-c", _KERNEL, str(folder), name, str(fatal_row)]
     with subprocess.Popen(
@@ -87,11 +87,11 @@ def test_no_row_that_counts_is_read_again_and_none_is_lost(tmp_path, spark_sessi
 
     with kernel(tmp_path, "first", FATAL_ROW) as (process, nodes):
         wait_until(lambda: FATAL_ROW in rows_kept(tmp_path, "first"))
-        # Time enough for Spark to commit a micro-batch that the function has not done with.
+        # Long enough for Spark to commit a micro-batch that the function has not finished.
         select.select([], [], [], 1.0)
         process.kill()
     assert gone([*nodes.nodes, nodes.fork_server, nodes.plain_fork_server])
-    # Spark's own books say what counts: the first three micro-batches, whose rows have all been read, once.
+    # Spark's commit log shows what counts: the first three micro-batches, whose rows were all read, once.
     counted = ROWS * len([path for path in (tmp_path / "checkpoint" / "commits").iterdir() if path.name.isdigit()])
     assert counted == 3 * ROWS
     assert [row for row in rows_kept(tmp_path, "first") if row < counted] == list(range(counted))

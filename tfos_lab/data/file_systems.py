@@ -1,8 +1,8 @@
-"""The file system that a path lies on, opened by pyarrow, or by fsspec where that one knows it.
+"""Opens the file system of a path, with pyarrow or fsspec.
 
-Paths are written as Hadoop writes them: no escapes, and its names of schemes (``s3a``, ``wasb``). pyarrow comes first,
-since every executor has it; fsspec knows what else there is, where it is installed. Google's and Azure's stores go by
-gcsfs and adlfs where these are installed, for they find keys and emulators in more places than pyarrow does.
+Paths are written as Hadoop writes them: no escapes, and its names of schemes (``s3a``, ``wasb``). pyarrow is tried
+first, since every executor has it; fsspec, where it is installed, knows many more. gcsfs and adlfs are preferred for
+Google's and Azure's stores where they are installed, as they find keys and emulators in more places than pyarrow.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tfos_lab.errors import ConfigError
 
 Opened = tuple[fs.FileSystem, str]
 
-# Hadoop's names of what pyarrow and fsspec know by others.
+# Hadoop's names of schemes, and those of pyarrow and fsspec.
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasb": "abfs", "wasbs": "abfss"}
-# What pyarrow and fsspec say of schemes that they do not know, and pyarrow of Hadoop's libraries that it does not find.
+# In errors of pyarrow and fsspec about unknown schemes, and of pyarrow about Hadoop's libraries.
 _UNKNOWN = ("Unrecognized filesystem", "Protocol not known", "load libjvm", "load libhdfs")
 _HADOOP = "Hadoop's client, with JAVA_HOME, HADOOP_HOME, and CLASSPATH as `hadoop classpath --glob` prints it"
 _NEEDS = {
@@ -40,31 +40,30 @@ _NEEDS = {
     "https": "fsspec and aiohttp",
 }
 
-
-# Who opens these before pyarrow does, and what is said where that one cannot.
+# The packages that are tried before pyarrow, and recommended where it fails.
 _PREFERRED = {"gs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
-# By itself pyarrow tries for 15 minutes to reach Google, or to get a key there.
+# By default pyarrow tries to reach Google for 15 minutes.
 _QUERIES = {"gs": "?retry_limit_seconds=60"}
 
 
 def open_path(path: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system that a path is on, and the path as that one knows it.
+    """Return the file system of a path, and the path within it.
 
     Raises
     ------
     ConfigError
-        If this host cannot open it; says what to install there, or what the file system answered.
+        If this host cannot open it; says what to install, or what the file system answered.
     """
     if is_local(path):
         return fs.LocalFileSystem(), absolute(split_scheme(path)[2])
     scheme, host, rest = split_scheme(path)
     known = _ALIASES.get(scheme, scheme)
     if scheme.startswith("wasb"):
-        host = host.replace(".blob.", ".dfs.")  # Azure's two names of one account; this one goes with the container's
+        host = host.replace(".blob.", ".dfs.")  # Azure has two host names for one account; abfss needs this one
     ours, theirs = f"{known}://{host}{quote(rest)}{_QUERIES.get(known, '')}", f"fsspec+{known}://{host}{rest}"
-    first, second = (theirs, ours) if _is_there(_PREFERRED.get(known)) else (ours, theirs)
+    first, second = (theirs, ours) if _is_installed(_PREFERRED.get(known)) else (ours, theirs)
     with readable_errors(path):
-        opened = _known(first) or _known(second)
+        opened = _try_open(first) or _try_open(second)
     if opened is None:
         needs = _NEEDS.get(known, f"fsspec, and the package that makes {scheme}:// known to it")
         problem = (
@@ -77,7 +76,7 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
 
 @contextlib.contextmanager
 def readable_errors(path: str, what: str = "open") -> Iterator[None]:
-    """Say in a sentence what a file system answers, whatever it raises for wrong keys, hosts and names."""
+    """Raise a ConfigError for whatever a file system raises for wrong keys, hosts and names."""
     try:
         yield
     except ConfigError:
@@ -89,26 +88,26 @@ def readable_errors(path: str, what: str = "open") -> Iterator[None]:
 
 
 def _hint(path: str) -> str:
-    """Name the package that might find a way where pyarrow found none."""
+    """Return advice on the package that might succeed where pyarrow failed."""
     scheme = split_scheme(path)[0]
     package = _PREFERRED.get(_ALIASES.get(scheme, scheme))
-    if package is None or _is_there(package):
+    if package is None or _is_installed(package):
         return ""
     return f" (so says pyarrow; {package} finds keys in more places: install it on the driver and all executors)"
 
 
-def _is_there(package: str | None) -> bool:
+def _is_installed(package: str | None) -> bool:
     return package is not None and importlib.util.find_spec(package) is not None
 
 
-def _known(address: str) -> Opened | None:
-    """Open an address, or return None where the scheme is not known, or what it needs is not there."""
+def _try_open(address: str) -> Opened | None:
+    """Open an address; None if the scheme is not known, or what it needs is not installed."""
     try:
         opened: Opened = fs.FileSystem.from_uri(address)
     except (NotImplementedError, ImportError):
         return None
     except (ValueError, OSError) as error:
-        if any(words in str(error) for words in _UNKNOWN):
+        if any(text in str(error) for text in _UNKNOWN):
             return None
         raise
     return opened

@@ -1,4 +1,4 @@
-"""What data ask of a SparkSession: DataFrames of Arrow tables, and the file system that paths are on."""
+"""What the data package needs of a SparkSession: DataFrames from Arrow tables, and the file system of its paths."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ def to_dataframe(table: pa.Table, spark: SparkSession | None = None, partitions:
     Parameters
     ----------
     table : pyarrow.Table
-        Its rows keep their order, unless ``partitions`` is given.
+        The rows keep their order unless ``partitions`` is given.
     spark : pyspark.sql.SparkSession, optional
         Classic or Spark Connect; the active session by default.
     partitions : int, optional
-        Into how many partitions the rows are spread evenly; by default as Spark cuts them.
+        Number of partitions to spread the rows over evenly; by default Spark decides.
 
     Raises
     ------
     NoSession
-        Without a session.
+        If no session is given and none is active.
     """
     if partitions is not None and partitions < 1:
         raise ConfigError([f"partitions={partitions}: at least one is needed"])
-    df = (spark or active_session()).createDataFrame(table)
+    df = session_or_active(spark).createDataFrame(table)
     return df if partitions is None else df.repartition(partitions)
 
 
-def active_session() -> SparkSession:
-    """Return the active session; `NoSession` without one."""
+def session_or_active(spark: SparkSession | None) -> SparkSession:
+    """Return the given session, or else the active one; `NoSession` if there is none."""
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
+    session = spark or SparkSession.getActiveSession()
     if session is None:
         raise NoSession(reason="there is no active SparkSession to make a DataFrame with")
     return session
@@ -52,15 +52,15 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def default_fs(spark: SparkSession) -> str:
-    """Return the file system that paths without a scheme are on, such as ``"hdfs://namenode:8020"``."""
+    """Return the file system of paths without a scheme, such as ``"hdfs://namenode:8020"``."""
     if is_connect(spark):
         return str(spark.conf.get("spark.hadoop.fs.defaultFS", "file:///"))
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public way to it
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public API for it
     return str(configuration.get("fs.defaultFS", "file:///"))
 
 
 def path_in_full(path: str, spark: SparkSession) -> str:
-    """Complete a path as Spark does; one on this machine gets no scheme."""
+    """Complete a path as Spark does; a path on this machine gets no scheme."""
     default = default_fs(spark)
     if is_local(path) and is_local(default):
         return absolute(path)

@@ -1,8 +1,8 @@
-"""Makes a DataFrame ready to be fed, on the driver and before any row moves: columns chosen, types checked.
+"""Gets a DataFrame ready to be fed, on the driver and before any row moves: chooses columns, checks types.
 
-What ``mapInArrow`` sends needs help in three places only (seen on Spark 4.3): vectors of spark.ml, which arrive as
-structs and are moved faster as arrays; fields of structs, which become columns of their own; and names of columns that
-it cannot resolve (`map_batches`).
+``mapInArrow`` needs help in three places only (seen on Spark 4.3): with vectors of spark.ml, which arrive as structs
+and are faster as arrays; with fields of structs, which become columns of their own; and with names of columns that it
+cannot resolve (`map_batches`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Vectors = Literal["float64", "float32", "sparse"]
 
 
 def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vectors = "float64") -> DataFrame:
-    """Choose the columns to feed, and give them the form in which they travel best.
+    """Choose the columns to feed, and give them the form that is fastest to send.
 
     Nothing is computed: the result is as lazy as ``df``.
 
@@ -32,11 +32,11 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vec
     df : pyspark.sql.DataFrame
         Classic or Spark Connect.
     columns : iterable of str, optional
-        The columns wanted, in this order; ``"person.age"`` takes a field out of a struct. All by default.
+        The columns wanted, in this order; ``"person.age"`` is a field of a struct. All by default.
     vectors : str
-        How columns of spark.ml vectors travel: as arrays of doubles (``"float64"``), as arrays of floats
-        (``"float32"``: half the bytes), or as they are (``"sparse"``: best for long vectors that are mostly zero).
-        They become dense tensors in each case.
+        How columns of spark.ml vectors are sent: as arrays of doubles (``"float64"``), as arrays of floats
+        (``"float32"``: half the bytes), or unchanged (``"sparse"``: best for long vectors that are mostly zero).
+        They become dense tensors in any case.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vec
     Raises
     ------
     ConfigError
-        With every column that is missing, or of a type that cannot become a tensor, and what to do about it.
+        With every column that is missing or cannot become a tensor, and what to do about it.
     """
     if vectors not in ("float64", "float32", "sparse"):
         raise ConfigError([f"vectors={vectors!r}: use 'float64', 'float32' or 'sparse'"])
@@ -54,7 +54,7 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vec
 
 
 def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFrame, list[int]]:
-    """Put what `prepare` would make beside the columns of ``df``, where it differs from what is there.
+    """Add what `prepare` would make to the columns of ``df``, where it differs from them.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFram
 
 
 def _chosen(df: DataFrame, columns: Iterable[str] | None) -> list[dict[str, Any]]:
-    """Return the fields of the columns wanted; refuses those that are not there or cannot become tensors."""
+    """Return the fields of the columns wanted; a ConfigError for those that are missing or cannot become tensors."""
     schema: dict[str, Any] = df.schema.jsonValue()
     wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
     fields = [*schema["fields"], *_struct_fields(schema["fields"], wanted or ())]
@@ -92,9 +92,9 @@ def _chosen(df: DataFrame, columns: Iterable[str] | None) -> list[dict[str, Any]
 
 
 def taken_names(df: DataFrame, names: Iterable[str]) -> list[str]:
-    """Return those of the names that a column of ``df`` has already, for a session that may not mind the case."""
-    minds_case = df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
-    fold = str if minds_case else str.casefold
+    """Return those of the names that ``df`` has a column for already, ignoring case where the session does."""
+    is_case_sensitive = df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
+    fold = str if is_case_sensitive else str.casefold
     there = {fold(column) for column in df.columns}
     return [name for name in names if fold(name) in there]
 
@@ -106,10 +106,10 @@ def map_batches(
     *,
     barrier: bool = False,
 ) -> DataFrame:
-    """Do what ``df.mapInArrow`` does, with columns of any name.
+    """Do what ``df.mapInArrow`` does, for columns of any name.
 
-    Spark looks columns up by their unquoted names there, and so finds none with dots or backticks, nor two of the same
-    name. Here they travel under numbers, and the batches that ``task`` gets have the real names again.
+    Spark looks columns up by their unquoted names there, so it finds none with dots or backticks, nor two of the same
+    name. Here they are sent under numbers, and the batches that ``task`` gets have the real names again.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def map_batches(
 
 
 def _struct_fields(fields: Sequence[Mapping[str, Any]], wanted: Iterable[str]) -> list[dict[str, Any]]:
-    """Find the fields of structs that dotted names ask for, and that no column is called by."""
+    """Return the fields of structs that dotted names ask for, unless a column has that very name."""
     names = {field["name"] for field in fields}
     found = []
     for path in dict.fromkeys(wanted):
@@ -156,7 +156,7 @@ def _expression(field: Mapping[str, Any], vectors: Vectors) -> Column:
     path = field.get("path", [field["name"]])
     column = F.col(".".join(f"`{part.replace('`', '``')}`" for part in path))
     if udt_name(field["type"]) == "VectorUDT" and vectors != "sparse":
-        # Imported here: only who has vectors pays for all of spark.ml.
+        # Imported here, so that only users of vectors pay for importing spark.ml.
         from pyspark.ml.functions import vector_to_array
 
         column = vector_to_array(column, dtype=vectors)

@@ -1,8 +1,8 @@
-"""Which tensor each column becomes: `column_specs`, and the `ColumnSpec` that everything about a column hangs on.
+"""Which tensor each column becomes: `column_specs` returns a `ColumnSpec` for each.
 
-Rows reach a node as Arrow record batches. `column_specs` looks only at types: it takes the Arrow schema of such a
-batch, or the JSON of a DataFrame's schema (``df.schema.json()``), and asks the table of `tfos_lab.data.type_table`.
-`tfos_lab.data.batches` does the converting by these specs; `tfos_lab.data.prepare` readies a DataFrame for it.
+Rows reach a node as Arrow record batches. `column_specs` needs only their types: the Arrow schema of such a batch, or
+the JSON of a DataFrame's schema (``df.schema.json()``). It looks them up in the table of `tfos_lab.data.type_table`.
+`tfos_lab.data.batches` converts by these specs; `tfos_lab.data.prepare` gets a DataFrame ready for it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from tfos_lab.data.spark_types import arrow_columns
-from tfos_lab.data.type_table import Kind, find_advice, find_rule
+from tfos_lab.data.type_table import ColumnKind, find_advice, find_rule
 from tfos_lab.errors import ConfigError
 
-# The dtypes that NumPy and TensorFlow call by the same name.
+# The dtypes that have the same name in NumPy and TensorFlow.
 NUMERIC_DTYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
@@ -30,18 +30,18 @@ NUMERIC_DTYPES = (
 class ColumnSpec:
     """Which tensor a column becomes.
 
-    It holds plain values only, so it travels in JSON, msgpack and pickle alike.
+    It has plain values only, so it can be sent as JSON, msgpack or pickle.
 
     Parameters
     ----------
     name : str
-        The column's name.
+        The name of the column.
     kind : str
         The family of its values, which decides how they are converted.
     dtype : str
-        NumPy's name of the tensor's dtype; ``"object"`` (holding bytes) stands for TensorFlow's ``string``.
+        NumPy's name for the tensor's dtype; ``"object"`` (of bytes) stands for TensorFlow's ``string``.
     shape : tuple of int or None
-        The shape of one row; None where the length is found only in the data.
+        The shape of one row; None for a length that only the data tell.
 
     Examples
     --------
@@ -52,13 +52,13 @@ class ColumnSpec:
     """
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     dtype: str
     shape: tuple[int | None, ...] = ()
 
     @property
     def tf_dtype(self) -> str:
-        """TensorFlow's name of the dtype."""
+        """TensorFlow's name for the dtype."""
         return "string" if self.dtype == "object" else self.dtype
 
     @property
@@ -85,7 +85,7 @@ class ColumnSpec:
         Raises
         ------
         ConfigError
-            Where the column cannot become that.
+            If the column cannot become that.
         """
         typed = self if dtype in (None, self.tf_dtype) else _with_dtype(self, str(dtype))
         return typed if shape is None else _with_shape(typed, tuple(int(size) for size in shape))
@@ -94,19 +94,19 @@ class ColumnSpec:
 def column_specs(
     schema: pa.Schema | str | Mapping[str, Any], columns: Iterable[str] | None = None
 ) -> tuple[ColumnSpec, ...]:
-    """Say which tensor each column becomes.
+    """Return which tensor each column becomes.
 
     Parameters
     ----------
     schema : pyarrow.Schema, str or dict
-        Of a record batch; or a Spark schema as ``df.schema.json()`` or ``df.schema.jsonValue()`` give it.
+        That of a record batch; or a Spark schema, as ``df.schema.json()`` or ``df.schema.jsonValue()`` return it.
     columns : iterable of str, optional
         The columns wanted, in this order; all of them by default.
 
     Returns
     -------
     tuple of ColumnSpec
-        One for each column. Lengths of arrays are None: only rows tell them (`tfos_lab.data.batches.resolve`).
+        One for each column. Lengths of arrays are None, as only rows tell them (`tfos_lab.data.batches.resolve`).
 
     Raises
     ------
@@ -138,19 +138,19 @@ def column_specs(
 
 
 def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | None) -> list[str]:
-    """Check the names of columns against a schema; None asks for all of them.
+    """Check the names of columns against a schema; None stands for all of them.
 
     Parameters
     ----------
     schema : pyarrow.Schema or sequence of str
-        The columns there are.
+        The columns that exist.
     columns : iterable of str or None
         The columns wanted.
 
     Raises
     ------
     ConfigError
-        With every name that is not there (and the nearest one that is), and every name that is there twice.
+        With every name that is missing (and the nearest one that exists), and every name that occurs twice.
 
     Examples
     --------

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 VARIABLE = "PYSPARK_PYTHON"
 _SETTING = "spark.pyspark.python"
-_OF_SPARK = "python3"
-# What sessions run because we have said so, or would have: anything else was chosen by hand, and stays.
-_followed = {_OF_SPARK}
+_SPARK_DEFAULT = "python3"
+# Pythons that sessions run by default, or because of us; any other was chosen by the user, and stays.
+_ours = {_SPARK_DEFAULT}
 
 
 def use_right_python(spark: SparkSession) -> None:
-    """Have a classic session run its tasks with the Python that was chosen, or on this machine with this very one.
+    """Have a classic session run its tasks with the Python that the user chose, or on this machine with this one.
 
-    By itself Spark takes the first ``python3`` of the PATH, which a notebook's kernel seldom is. It looks at
-    ``PYSPARK_PYTHON`` once, when the session is made, and in a notebook never at ``spark.pyspark.python`` (seen on
-    Spark 4.3). What was set on the SparkContext itself stays.
+    By default Spark takes the first ``python3`` of the PATH, which is seldom that of a notebook's kernel. It reads
+    ``PYSPARK_PYTHON`` once, when the session is created, and in a notebook never reads ``spark.pyspark.python`` (seen
+    on Spark 4.3). What was set on the SparkContext itself stays.
     """
     if is_connect(spark):
         return
@@ -31,9 +31,9 @@ def use_right_python(spark: SparkSession) -> None:
     chosen = os.environ.get(VARIABLE) or context.getConf().get(_SETTING) or None
     if chosen is None and _runs_here(spark):
         chosen = sys.executable
-    if chosen and context.pythonExec in {*_followed, chosen}:
+    if chosen and context.pythonExec in {*_ours, chosen}:
         context.pythonExec = chosen
-        _followed.add(chosen)
+        _ours.add(chosen)
 
 
 def _runs_here(spark: SparkSession) -> bool:
@@ -43,7 +43,7 @@ def _runs_here(spark: SparkSession) -> bool:
 
 
 def how_to_choose(spark: SparkSession) -> str:
-    """Say which Python Spark's workers run, and how to have them run one that has what they lack."""
+    """Return advice: which Python Spark's workers run, and how to have them run another."""
     if is_connect(spark):
         return (
             "it is the Spark Connect server's to choose: install it there, or start the server with "

@@ -1,7 +1,6 @@
-"""Spark's schemas, as Arrow's types and as people write them, without pyspark.
+"""Spark's schemas as Arrow types, and as SQL writes them; without pyspark.
 
-``df.schema.json()`` is the one form of a schema that classic Spark, Spark Connect and every version share. Only
-`tfos_lab.data.schema` and `tfos_lab.data.prepare` read it.
+``df.schema.json()`` is the one form of a schema that classic Spark, Spark Connect and all versions share.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 SparkType = str | Mapping[str, Any]
 
-# Stands for a type that has no counterpart known here; no rule matches it.
+# Stands for a type without a known counterpart; no rule matches it.
 UNKNOWN = pa.sparse_union([])
 
 _ATOMS = {
@@ -34,7 +33,7 @@ _ATOMS = {
     "void": pa.null(),
     "variant": pa.struct([("value", pa.binary()), ("metadata", pa.binary())]),
 }
-# Atoms with parameters or units in their name, such as decimal(10,2), char(4), time(6), interval day to second.
+# Simple types with parameters or units in their names, such as decimal(10,2), char(4), time(6), interval day to second.
 _PATTERNS = (
     (re.compile(r"(char|varchar)\(\d+\)|string collate .*"), pa.string()),
     (re.compile(r"time(\(\d+\))?"), pa.time64("ns")),
@@ -47,7 +46,7 @@ _UDT_NAMES = {"VectorUDT": "vector", "MatrixUDT": "matrix"}
 
 
 def arrow_columns(schema: str | Mapping[str, Any]) -> list[tuple[str, pa.DataType, str]]:
-    """List a Spark schema's columns: name, the Arrow type that Spark sends for it, and its type in SQL.
+    """Return a Spark schema's columns: name, the Arrow type that Spark sends for it, and its type in SQL.
 
     Examples
     --------
@@ -59,7 +58,7 @@ def arrow_columns(schema: str | Mapping[str, Any]) -> list[tuple[str, pa.DataTyp
 
 
 def arrow_type(spark_type: SparkType) -> pa.DataType:
-    """Find the Arrow type that Spark sends for one of its own, or `UNKNOWN`."""
+    """Return the Arrow type that Spark sends for one of its own, or `UNKNOWN`."""
     if isinstance(spark_type, str):
         return _arrow_atom(spark_type)
     match spark_type["type"]:
@@ -75,7 +74,7 @@ def arrow_type(spark_type: SparkType) -> pa.DataType:
 
 
 def sql_name(spark_type: SparkType) -> str:
-    """Write a type as Spark SQL does, such as ``array<bigint>``; and spark.ml's as ``vector`` and ``matrix``."""
+    """Return a type's name in Spark SQL, such as ``array<bigint>``; for spark.ml's types ``vector`` and ``matrix``."""
     if isinstance(spark_type, str):
         return _SQL_NAMES.get(spark_type, spark_type)
     match spark_type["type"]:
@@ -93,7 +92,7 @@ def sql_name(spark_type: SparkType) -> str:
 
 
 def udt_name(spark_type: SparkType) -> str | None:
-    """Name the class of a user-defined type, such as ``VectorUDT``; None for any other type."""
+    """Return the class of a user-defined type, such as ``VectorUDT``; None for any other type."""
     if isinstance(spark_type, str) or spark_type["type"] != "udt":
         return None
     path = spark_type.get("pyClass") or spark_type.get("class") or ""

@@ -1,4 +1,4 @@
-"""The one table by which Spark's types become tensors: a rule for each, or a refusal that says what to do instead.
+"""The one table of how Spark's types become tensors: a rule for each, or advice on what to do instead.
 
 =====================  =========================  ====================================================================
 Spark SQL              tensor, per row            remarks
@@ -14,16 +14,16 @@ timestamp              int64 ()                   microseconds since 1970-01-01 
 timestamp_ntz          int64 ()                   microseconds since 1970-01-01 00:00 of the same wall clock
 time                   int64 ()                   microseconds since midnight
 interval day/time      int64 ()                   microseconds
-array<T>               T's dtype (n,)             all rows equally long; n is found in the first batch (`resolve`)
+array<T>               T's dtype (n,)             all rows of the same length, found in the first batch (`resolve`)
 array<array<T>>        T's dtype (n, m)           and so on, to any depth
-vector (spark.ml)      float64 (n,)               dense and sparse alike
-map, struct, variant   refused                    each with what to do instead
+vector (spark.ml)      float64 (n,)               dense or sparse
+map, struct, variant   refused                    with what to do instead
 matrix, void           refused
 interval year/month    refused
-a null, of any type    refused                    when a batch holds one (`batches.to_numpy`)
+a null, of any type    refused                    when a batch has one (`batches.to_numpy`)
 =====================  =========================  ====================================================================
 
-Only `tfos_lab.data.schema` and `tfos_lab.data.convert` read the table.
+To support another type, add a `Rule`, and a converter for its kind to `tfos_lab.data.leaves`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from typing import Literal
 import pyarrow as pa
 from pyarrow import types
 
-Kind = Literal["number", "bool", "decimal", "string", "binary", "date", "timestamp", "time", "duration", "vector"]
+ColumnKind = Literal["number", "bool", "decimal", "string", "binary", "date", "timestamp", "time", "duration", "vector"]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A leaf type that becomes a tensor: values for which ``matches`` holds are of this kind and dtype."""
+    """A type that becomes a tensor: types that ``matches`` accepts are of this kind and dtype."""
 
     matches: Callable[[pa.DataType], bool]
-    kind: Kind
+    kind: ColumnKind
     dtype: str
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """A type that becomes no tensor, and what to do instead; ``{name}`` in the advice is the column's."""
+class UnsupportedType:
+    """A type that becomes no tensor, and what to do instead; ``{name}`` in the advice is the column's name."""
 
     matches: Callable[[pa.DataType], bool]
     advice: str
@@ -96,7 +96,7 @@ RULES = (
     Rule(types.is_time, "time", "int64"),
     Rule(types.is_duration, "duration", "int64"),
     Rule(is_vector, "vector", "float64"),
-    # Spark has none of these, but Arrow batches from elsewhere may.
+    # Spark has none of these, but Arrow batches from elsewhere may have.
     Rule(types.is_uint8, "number", "uint8"),
     Rule(types.is_uint16, "number", "uint16"),
     Rule(types.is_uint32, "number", "uint32"),
@@ -104,24 +104,26 @@ RULES = (
     Rule(types.is_float16, "number", "float16"),
 )
 
-REFUSALS = (
-    Refusal(_is_matrix, "make it an array column (of the values, row by row), and ask for the shape you need"),
-    Refusal(_is_variant, "take what you need out of it: F.variant_get('{name}', '$.field', 'double').alias('field')"),
-    Refusal(types.is_struct, "feed its fields as columns of their own: columns=['{name}.{field}', ...]"),
-    Refusal(types.is_map, "take the keys you need into columns: df.withColumn('key', df['{name}']['key'])"),
-    Refusal(types.is_null, "give it a type (df['{name}'].cast('float')) and values, or leave the column out"),
-    Refusal(types.is_interval, "make it a number of months: df['{name}'].cast('int')"),
+UNSUPPORTED = (
+    UnsupportedType(_is_matrix, "make it an array column (of the values, row by row), and ask for the shape you need"),
+    UnsupportedType(
+        _is_variant, "take what you need out of it: F.variant_get('{name}', '$.field', 'double').alias('field')"
+    ),
+    UnsupportedType(types.is_struct, "feed its fields as columns of their own: columns=['{name}.{field}', ...]"),
+    UnsupportedType(types.is_map, "take the keys you need into columns: df.withColumn('key', df['{name}']['key'])"),
+    UnsupportedType(types.is_null, "give it a type (df['{name}'].cast('float')) and values, or leave the column out"),
+    UnsupportedType(types.is_interval, "make it a number of months: df['{name}'].cast('int')"),
 )
 _NO_RULE = "cast it to a number, a string or an array of numbers, or leave the column out"
 
 
 def find_rule(kind: pa.DataType) -> tuple[Rule | None, tuple[int | None, ...]]:
-    """Find the rule for an Arrow type, and the shape that its arrays around the leaf give.
+    """Return the rule for an Arrow type, and the shape that the arrays around its values give.
 
     Returns
     -------
     rule : Rule or None
-        None where the type is refused.
+        None if the type is not supported.
     shape : tuple of int or None
         One entry for each array, and one for a vector; None for a length that only the data tell.
     """
@@ -138,14 +140,14 @@ def find_rule(kind: pa.DataType) -> tuple[Rule | None, tuple[int | None, ...]]:
 
 
 def find_advice(name: str, kind: pa.DataType) -> str:
-    """Say what to do about a column whose type is refused."""
+    """Return what to do about a column whose type is not supported."""
     inner = kind
     while is_array(inner):
         inner = inner.value_type
     if inner is not kind and (types.is_struct(inner) or types.is_map(inner)):
         return f"take one field of each element: F.transform('{name}', lambda element: element['field'])"
-    for refusal in REFUSALS:
-        if refusal.matches(inner):
+    for unsupported in UNSUPPORTED:
+        if unsupported.matches(inner):
             field = inner.field(0).name if types.is_struct(inner) and inner.num_fields else "field"
-            return refusal.advice.format(name=name, field=field)
+            return unsupported.advice.format(name=name, field=field)
     return _NO_RULE

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfos_lab import messages as m
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.server import Server

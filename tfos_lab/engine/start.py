@@ -136,4 +136,3 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     if launcher.needs_session and session is None:
         raise NoSession(reason=f"local={config.local} insists on Spark, but there is no SparkSession")
     return session, launcher
-

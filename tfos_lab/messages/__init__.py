@@ -1,14 +1,13 @@
-"""The words that driver, agents and children say to one another, as typed structs in MessagePack.
+"""The messages between driver, agents and children, as typed structs in MessagePack.
 
-Three conversations use them: agent and driver (ZeroMQ), agent and child (a socket pair), and whoever asks a fork server
-for a process (a unix socket). What arrives is decoded against its type, and is never unpickled on the driver.
+They travel between agent and driver (ZeroMQ), between agent and child (a socket pair), and to a fork server (a unix
+socket). Messages are decoded against their type; nothing is ever unpickled on the driver.
 
-Each topic is a module, and says at its end what of it agents say (children, through them), and what they are told.
+Each topic is a module. At its end, ``FromAgent`` lists what agents send (children send through them), and ``ToAgent``
+what they receive.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 
@@ -32,6 +31,7 @@ from tfos_lab.messages.feed import (
     RowsWanted,
     SegmentRead,
     SegmentReady,
+    Share,
 )
 from tfos_lab.messages.files import (
     FileCredit,
@@ -102,8 +102,8 @@ _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAg
 _to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
 
 
-def encode(message: Any) -> bytes:
-    """Return a message (or any struct) as MessagePack."""
+def encode(message: msgspec.Struct) -> bytes:
+    """Encode a message (or any struct) in MessagePack."""
     return _encoder.encode(message)
 
 

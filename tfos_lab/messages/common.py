@@ -1,4 +1,4 @@
-"""What several conversations are made of."""
+"""Structs that several topics share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 
 class Message(msgspec.Struct, tag=True, frozen=True):
-    """Base of all messages; the wire carries the type's name with the fields."""
+    """Base of all messages; a message is sent with the name of its type."""
 
 
 class DriverAddress(msgspec.Struct, frozen=True):
-    """Where the driver listens, and the keys that open the socket: made for one cluster, good for nothing else."""
+    """Where the driver listens, and the keys to connect with; made for one cluster only."""
 
     endpoint: str
     server_key: str
@@ -19,18 +19,20 @@ class DriverAddress(msgspec.Struct, frozen=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """All that an agent needs to take its rank; everything else comes from the driver.
+    """All that an agent needs to reserve its rank; everything else comes from the driver.
 
     Attributes
     ----------
-    owner, watched process
-        Whose fork servers to use, and the pid without which there is no reason to live (kernel, or executor's JVM).
+    owner
+        Whose fork servers to use.
+    watched_pid
+        The process with which the agent ends: the kernel, or the executor's JVM.
     extra_env
-        What the user asked for with ``env``; chooses the fork server.
+        The user's ``env``; chooses the fork server.
     environ, cwd, sys_path
         What the child starts with.
     gpus
-        Device indices for this node; None leaves what the environment says.
+        Device indices for this node; None leaves the choice to the environment.
     shared_dir
         A folder that all nodes must see, or "".
     """

@@ -1,6 +1,6 @@
-"""Event files of a node whose folder the driver does not see: brought to it when the node has ended.
+"""Event files of a node whose folder the driver cannot see: sent to it when the node has ended.
 
-They come as `tfos_lab.messages.files` says.
+The files themselves travel as `FilePiece`s (`tfos_lab.messages.files`).
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from tfos_lab.messages.common import Message
 
 
 class EventFilesFound(Message, frozen=True):
-    """The node has written event files, and an empty file ``probe`` beside them, for the driver to look for."""
+    """The node has written event files, and beside them the empty file ``probe``, for the driver to look for."""
 
     rank: int
     probe: str
 
 
 class EventFilesWanted(Message, frozen=True):
-    """Send so many bytes of them at most; 0 if the driver sees them itself."""
+    """Send at most ``limit_bytes`` of them; 0 if the driver sees them itself."""
 
     limit_bytes: int
 
 
 class EventFilesSent(Message, frozen=True):
-    """Nothing more comes; ``left_out`` files of ``left_out_bytes`` would have been too much, or took too long."""
+    """All have been sent but ``left_out`` files of ``left_out_bytes``: they were too large, or took too long."""
 
     rank: int
     left_out: int = 0

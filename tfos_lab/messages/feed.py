@@ -1,6 +1,8 @@
-"""Rows on their way into a node, what each dataset does with them, and which of them count."""
+"""Feeds: rows on their way to a node, which of them count, and the datasets that read them."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import msgspec
 
@@ -8,10 +10,10 @@ from tfos_lab.messages.common import Message, TlsIdentity
 
 
 class FeedOpen(Message, frozen=True):
-    """A feed begins: open endpoints for its rows, a TLS one beside the unix socket if ``tls`` is given.
+    """Open endpoints for the rows of a feed: a unix socket and, if ``tls`` is given, a TLS one.
 
     ``schema`` is the DataFrame's, as Spark writes it in JSON. A feed that is part of a ``stream`` is followed by the
-    next one without an end between them. The node's files of rows may take ``spool_bytes``; 0 leaves it to the node.
+    next one within the same epoch. The node's files of rows may take ``spool_bytes``; 0 leaves the limit to the node.
     """
 
     feed: int
@@ -25,7 +27,7 @@ class FeedOpen(Message, frozen=True):
 
 
 class FeedReady(Message, frozen=True):
-    """The node's endpoints for rows are open; ``locations`` are Flight locations, the nearest first."""
+    """The node's endpoints are open; ``locations`` are Flight locations, the nearest first."""
 
     rank: int
     feed: int
@@ -35,7 +37,8 @@ class FeedReady(Message, frozen=True):
 class AttemptStored(Message, frozen=True):
     """A feed task has stored all its rows on the nodes and asks to commit; ``rows`` maps rank to rows.
 
-    The ``leftover`` rows, too few to give each node one, lie on every node and are dealt out when the feed is complete.
+    The ``leftover`` rows, too few to give each node one, are stored on every node, and dealt out when the feed is
+    complete.
     """
 
     rank: int
@@ -49,9 +52,9 @@ class AttemptStored(Message, frozen=True):
 
 
 class Commit(Message, frozen=True):
-    """The attempt's rows count, and become visible; any other attempt of the partition is dropped.
+    """Make the attempt's rows visible; they count, and any other attempt of the partition is dropped.
 
-    ``shapes`` gives the inner shape of array columns, so that a node without rows knows them too.
+    ``shapes`` gives the inner shape of array columns, so that a node without rows knows it, too.
     """
 
     feed: int
@@ -65,7 +68,7 @@ class Commit(Message, frozen=True):
 class FeedComplete(Message, frozen=True):
     """All rows of the feed are committed: this node has ``rows`` of them.
 
-    Among them are those from ``leftovers[0]`` to before ``leftovers[1]`` of all leftover rows, partition by partition.
+    They include those in ``[leftovers[0], leftovers[1])`` of all leftover rows, partition by partition.
     """
 
     feed: int
@@ -81,11 +84,11 @@ class FeedAborted(Message, frozen=True):
 
 
 class FeedsEnded(Message, frozen=True):
-    """No further feed will come."""
+    """There will be no further feed."""
 
 
 class DatasetOpened(Message, frozen=True):
-    """The node's function asked for its ``dataset_id``-th dataset: the steps of its epochs can now be agreed on."""
+    """The node's function has opened its ``dataset_id``-th dataset: the steps of its epochs can now be planned."""
 
     rank: int
     dataset_id: int
@@ -94,24 +97,32 @@ class DatasetOpened(Message, frozen=True):
     shuffle: bool = False
 
 
+class Share(NamedTuple):
+    """One node's part of an epoch, and how many ``nodes`` have the same."""
+
+    rows: int
+    batch_size: int
+    nodes: int
+
+
 class EpochPlan(Message, frozen=True):
     """All lock-step nodes take ``steps`` steps in each epoch that their ``dataset_id``-th dataset reads of this feed.
 
-    ``shares`` has rows, batch size and number of nodes for each kind of share, so that a node knows the rows of a step
-    on all of them (`tfos_lab.node.feed.schedule`).
+    ``shares`` has each distinct share, so that a node knows the rows of a step on all nodes
+    (`tfos_lab.node.feed.schedule`).
     """
 
     feed: int
     dataset_id: int
     steps: int
-    shares: list[tuple[int, int, int]]
+    shares: list[Share]
 
 
 class PlanLater(Message, frozen=True):
-    """The dataset ``dataset_id`` is open on all nodes, but the feed is not complete: nobody knows its steps yet.
+    """The dataset ``dataset_id`` is open on all nodes, but the feed is not complete: its steps are not known yet.
 
-    All lock-step nodes hear either this or the `EpochPlan` first, so that they agree on whether the length is known.
-    Where batch sizes differ (not ``alike``), nobody can know how full a step is before all rows have come.
+    All lock-step nodes receive either this or the `EpochPlan` first, so they agree on whether the length is known.
+    Where batch sizes are not ``alike``, it is not known how full a step is before all rows have arrived.
     """
 
     feed: int
@@ -120,9 +131,9 @@ class PlanLater(Message, frozen=True):
 
 
 class SegmentReady(Message, frozen=True):
-    """Agent to child: ``rows`` committed rows of a partition lie in the Arrow IPC file at ``path``.
+    """Agent to child: the Arrow IPC file at ``path`` holds ``rows`` committed rows of a partition.
 
-    Behind them lie the ``leftover`` ones, which lie on every node.
+    They are followed by its ``leftover`` rows, which are stored on every node.
     """
 
     feed: int
@@ -134,22 +145,22 @@ class SegmentReady(Message, frozen=True):
 
 
 class SegmentRead(Message, frozen=True):
-    """The node's function has taken all rows of a segment, and the feed is read once only."""
+    """The node's function has taken all rows of a segment that is not read again."""
 
     rank: int
     path: str
 
 
 class RowsWanted(Message, frozen=True):
-    """The node's function has asked for rows for the first time: it is one of those that read."""
+    """The node's function has asked for rows for the first time: this node reads."""
 
     rank: int
 
 
 class RowsTaken(Message, frozen=True):
-    """How many real rows the node's function has taken so far, all epochs together.
+    """How many real rows the node's function has taken so far, in all epochs.
 
-    ``feeds`` maps each feed that is no part of a stream to the epochs read of it, and the rows taken.
+    ``feeds`` maps each feed that is no part of a stream to its epochs read and rows taken.
     """
 
     rank: int

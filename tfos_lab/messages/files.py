@@ -1,4 +1,4 @@
-"""Files of a node that come to the driver: in pieces, each answered, so that neither side holds more than a window."""
+"""Files that a node sends to the driver: in acknowledged pieces, so that neither side holds more than a window."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tfos_lab.messages.common import Message
 class FilePiece(Message, frozen=True):
     """Bytes of one file of ``folder`` (``"events"`` or ``"output"``), in order.
 
-    ``name`` is the file's path below the folder; ``transfer`` counts the files that a node sends, and those that it
-    sends again. The last piece bears the SHA-256 of the whole.
+    ``name`` is the file's path below the folder; ``transfer`` counts the files that a node sends, including those that
+    it sends again. The last piece has the SHA-256 of the whole file.
     """
 
     rank: int
@@ -22,14 +22,14 @@ class FilePiece(Message, frozen=True):
 
 
 class FileCredit(Message, frozen=True):
-    """So many bytes have been dealt with: as many more may be sent."""
+    """``size`` bytes have been written: as many more may be sent."""
 
     folder: str
     size: int
 
 
 class FileKept(Message, frozen=True):
-    """The whole file has been kept; or it has not been, for ``problem``, and may be sent ``again``."""
+    """The whole file was written; or it was not, because of ``problem``, and may be sent ``again``."""
 
     folder: str
     transfer: int
@@ -40,8 +40,7 @@ class FileKept(Message, frozen=True):
 class OutputOpened(Message, frozen=True):
     """The node's function has asked for its output folder.
 
-    Where the driver does not see that folder, the agent adds the ``place`` at which the node's host keeps what cannot
-    be brought.
+    If the driver cannot see that folder, the agent adds the ``place`` on the node's host that keeps what is not sent.
     """
 
     rank: int
@@ -49,7 +48,7 @@ class OutputOpened(Message, frozen=True):
 
 
 class OutputComes(Message, frozen=True):
-    """So many files of so many bytes come next."""
+    """``files`` files of ``size_bytes`` in all come next."""
 
     rank: int
     files: int
@@ -57,17 +56,17 @@ class OutputComes(Message, frozen=True):
 
 
 class OutputGone(Message, frozen=True):
-    """Files that have been brought are no longer wanted: the function has removed them, or others need the room."""
+    """Files that were sent are no longer wanted: the function has removed them, or others need the space."""
 
     rank: int
     names: list[str]
 
 
 class OutputSent(Message, frozen=True):
-    """The function has ended, and nothing more of its output comes.
+    """The function has ended, and its output has been sent.
 
-    ``left_out`` files of ``left_out_bytes`` did not come, and lie in ``place`` on the node's host: they were too much,
-    or there was a ``problem``. ``links`` symbolic links were passed over.
+    ``left_out`` files of ``left_out_bytes`` were not sent, and remain in ``place`` on the node's host: they were too
+    large, or there was a ``problem``. ``links`` symbolic links were skipped.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""Rows that are answered: one exchange is one Spark task's, rows in and results out, in order."""
+"""Inference: each Spark task has an exchange, which takes its rows and returns results, in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tfos_lab.messages.common import Message, TlsIdentity
 
 
 class InferenceOpen(Message, frozen=True):
-    """Rows will come that are to be answered with results; otherwise as `FeedOpen`."""
+    """Open endpoints for rows that are to be answered with results; otherwise as `FeedOpen`."""
 
     schema: str
     token: str
@@ -14,14 +14,14 @@ class InferenceOpen(Message, frozen=True):
 
 
 class InferenceReady(Message, frozen=True):
-    """The node's endpoints for rows to infer from are open; ``locations`` as in `FeedReady`."""
+    """The node's endpoints for inferences are open; ``locations`` as in `FeedReady`."""
 
     rank: int
     locations: list[str]
 
 
 class ExchangeRows(Message, frozen=True):
-    """The next ``rows`` rows of an exchange lie in the Arrow IPC file at ``path``, which the child removes."""
+    """The Arrow IPC file at ``path`` holds the next ``rows`` rows of an exchange; the child removes it."""
 
     exchange: int
     path: str
@@ -30,14 +30,14 @@ class ExchangeRows(Message, frozen=True):
 
 
 class ExchangeTaken(Message, frozen=True):
-    """The child has taken one `ExchangeRows` in: there is room for more."""
+    """The child has read the file of one `ExchangeRows`: another may be sent."""
 
     rank: int
     exchange: int
 
 
 class ExchangeResults(Message, frozen=True):
-    """What the node's function put as results for the next ``rows`` rows of an exchange: an Arrow IPC stream."""
+    """The results of the next ``rows`` rows of an exchange, as an Arrow IPC stream."""
 
     rank: int
     exchange: int
@@ -46,19 +46,19 @@ class ExchangeResults(Message, frozen=True):
 
 
 class ExchangeEnded(Message, frozen=True):
-    """No further rows come in this exchange."""
+    """This exchange has no more rows."""
 
     exchange: int
 
 
 class ExchangeDropped(Message, frozen=True):
-    """Nobody waits for the results of this exchange any more."""
+    """The results of this exchange are no longer wanted."""
 
     exchange: int
 
 
 class RowsAnswered(Message, frozen=True):
-    """The node has answered ``rows`` further rows of an inference; ``last`` are a partition's last ones."""
+    """The node has answered another ``rows`` rows of an inference; with the ``last``, a partition is done."""
 
     rank: int
     inference: int

@@ -1,4 +1,4 @@
-"""A node's life: it takes its rank, is released, runs, and ends."""
+"""The life of a node: it reserves its rank, is started, runs, and ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tfos_lab.messages.common import Message, Outcome
 
 
 class Reserve(Message, frozen=True):
-    """A node takes its rank: it is there, and holds ``address`` for TensorFlow."""
+    """The node reserves its rank; it holds ``address`` for TensorFlow."""
 
     rank: int
     host: str
@@ -17,14 +17,14 @@ class Reserve(Message, frozen=True):
 
 
 class Heartbeat(Message, frozen=True):
-    """Sent every second; silence means that the node is lost. Its feeds have brought ``spooled_bytes`` so far."""
+    """Sent every second; silence means that the node is lost. Its feeds have stored ``spooled_bytes`` so far."""
 
     rank: int
     spooled_bytes: int = 0
 
 
 class Progressed(Message, frozen=True):
-    """The node's child reached ``state``: ``"importing"``, ``"starting"``, ``"running"`` or ``"serving"``."""
+    """The node's child has reached ``state``: ``"importing"``, ``"starting"``, ``"running"`` or ``"serving"``."""
 
     rank: int
     state: str
@@ -44,8 +44,8 @@ class Reported(Message, frozen=True):
 class SavesTo(Message, frozen=True):
     """The chief's function is about to save to ``path``, on a file system of its host.
 
-    The agent adds ``mark``, a file that it has put beside it: whoever sees that one shares the folder; and whether it
-    ``vanishes``, since it is in a folder that Spark removes.
+    The agent adds ``mark``, a file that it has created beside it: who sees that file shares the folder. The path
+    ``vanishes`` if it is in a folder that Spark removes.
     """
 
     rank: int
@@ -55,31 +55,31 @@ class SavesTo(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """The node's function has ended; its process stays until the driver says `Finish` or `Stop`."""
+    """The node's function has ended; its process stays until the driver sends `Finish` or `Stop`."""
 
     rank: int
     outcome: Outcome
 
 
 class Drained(Message, frozen=True):
-    """The node's processes are gone and all its log records have been sent: nothing more comes from it."""
+    """The node's processes are gone and all its log records have been sent: no further message follows."""
 
     rank: int
 
 
 class ExecutorGone(Message, frozen=True):
-    """The JVM of the node's executor has ended: Spark has taken it back, or lost it. The node leaves with it."""
+    """The JVM of the node's executor has ended: Spark has taken it back, or lost it. The node ends with it."""
 
     rank: int
 
 
 class Start(Message, frozen=True):
-    """All have reserved: start the child with this.
+    """Start the child: all nodes have reserved.
 
     ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``rank`` counts nodes in launch order.
-    ``age_s`` is how many seconds ago the cluster was called for, which may have had other nodes before. What the
-    function writes belongs into ``output_dir`` on the driver's machine ("" if it is not wanted): a node that finds the
-    file ``output_probe`` is there, any other may bring ``output_limit_bytes``.
+    ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. The function's
+    output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted). A node that sees the file
+    ``output_probe`` shares that folder; any other may send ``output_limit_bytes``.
     """
 
     cluster_id: str
@@ -104,14 +104,14 @@ class Start(Message, frozen=True):
 
 
 class Stop(Message, frozen=True):
-    """End the child: SIGTERM, then SIGKILL after ``grace_s`` seconds; ``reason`` where the cluster has failed."""
+    """End the child: SIGTERM, then SIGKILL after ``grace_s`` seconds; ``reason`` if the cluster has failed."""
 
     grace_s: float
     reason: str = ""
 
 
 class Finish(Message, frozen=True):
-    """All training nodes have returned: the child may leave, and is ended after ``grace_s`` seconds."""
+    """All training nodes have returned: the child may exit, and is killed after ``grace_s`` seconds."""
 
     grace_s: float
 
@@ -121,11 +121,11 @@ class HeartbeatAck(Message, frozen=True):
 
 
 class Shutdown(Message, frozen=True):
-    """The driver has all it wants of this node: the agent may leave."""
+    """The driver has received everything from this node: the agent may exit."""
 
 
 class FreeSlot(Message, frozen=True):
-    """Give the Spark task slot back; from now on live and die with the executor's JVM and the driver."""
+    """Give the Spark task slot back; from now on, end with the executor's JVM or the driver."""
 
 
 FromAgent = Reserve | Heartbeat | Progressed | Reported | SavesTo | Ended | Drained | ExecutorGone

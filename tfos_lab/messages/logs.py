@@ -1,4 +1,4 @@
-"""What a node's function writes, on its way to the driver."""
+"""Log records: what a node's function writes, on its way to the driver."""
 
 from __future__ import annotations
 

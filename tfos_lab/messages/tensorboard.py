@@ -1,4 +1,4 @@
-"""TensorBoard beside a node, and the tunnel to it."""
+"""TensorBoard on a node's host, and the tunnel to it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tfos_lab.messages.common import Message
 
 
 class TensorBoardReady(Message, frozen=True):
-    """TensorBoard serves beside the node: streams to it can be opened."""
+    """TensorBoard is running on the node's host: streams to it can be opened."""
 
     rank: int
 
@@ -19,14 +19,14 @@ class TensorBoardGone(Message, frozen=True):
 
 
 class TunnelOpen(Message, frozen=True):
-    """Open a stream to the node's TensorBoard; each side may send ``window`` bytes that are not yet passed on."""
+    """Open a stream to the node's TensorBoard; each side may have ``window`` bytes in flight."""
 
     stream: int
     window: int
 
 
 class TunnelData(Message, frozen=True):
-    """Bytes of one stream; ``offset`` counts those before them, so that a loss shows at once."""
+    """Bytes of one stream; ``offset`` counts the bytes before them, so that a loss is detected."""
 
     rank: int
     stream: int
@@ -35,7 +35,7 @@ class TunnelData(Message, frozen=True):
 
 
 class TunnelCredit(Message, frozen=True):
-    """So many bytes of the stream have been passed on: as many more may be sent."""
+    """``size`` bytes of the stream were passed on: as many more may be sent."""
 
     rank: int
     stream: int
@@ -43,7 +43,7 @@ class TunnelCredit(Message, frozen=True):
 
 
 class TunnelClosed(Message, frozen=True):
-    """The stream has ended, well or badly."""
+    """The stream has ended, with or without an error."""
 
     rank: int
     stream: int

@@ -36,5 +36,5 @@ def local_context(*, log_dir: str | None = None) -> NodeContext:
         log_dir=log_dir or tempfile.mkdtemp(prefix="tfos-local-"),
     )
     feed = FeedReader(0, lambda _message: None)
-    feed.take(m.FeedsEnded())
+    feed.handle(m.FeedsEnded())
     return NodeContext(start, feed, lambda _message: None, threading.Event())

@@ -45,7 +45,7 @@ class NodeSession:
                 if isinstance(message, m.Finish):
                     self._finish.set()
                 else:
-                    self.feed.take(message)
+                    self.feed.handle(message)
         except (ConnectionClosed, OSError):
             self._alone()
 
@@ -54,7 +54,7 @@ class NodeSession:
         if self._leave_when_alone:
             os._exit(113)
         self._finish.set()
-        self.feed.take(m.FeedsEnded())
+        self.feed.handle(m.FeedsEnded())
 
     def send_running(self) -> None:
         """The user's first line is next."""

@@ -1,4 +1,4 @@
-"""Where MNIST is looked for, in which order, and what is said when a file is damaged."""
+"""Where MNIST is looked for, in which order, and the error when a file is damaged."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_every_fifth_image_is_held_out_where_there_is_only_one_file(places, monk
     assert digits.source.startswith(f"MNIST's 10 {which} images alone, from ")
 
 
-def test_an_empty_folder_is_passed_over(places, monkeypatch, caplog):
+def test_an_empty_folder_is_skipped(places, monkeypatch, caplog):
     put_npz(places / "keras/datasets/mnist.npz", monkeypatch)
     monkeypatch.setenv("TFOS_LAB_DATA", str(places))
     assert mnist().source == f"MNIST, from {places / 'keras/datasets/mnist.npz'}"
@@ -181,7 +181,7 @@ def test_a_missing_file_a_slow_server_and_a_read_only_cache_are_no_errors(places
     assert "scikit-learn" in mnist().source
 
 
-def test_the_network_is_not_asked_when_told_so(served):
+def test_the_network_is_not_used_when_download_is_false(served):
     assert "scikit-learn" in mnist(download=False).source
     assert served[1] == []
 
@@ -196,7 +196,7 @@ def test_offline_the_digits_of_scikit_learn_stand_in(places):
     assert repr(digits).startswith("<1,438 training and 359 test images of 28 × 28: not MNIST but")
 
 
-def test_without_any_source_the_ways_out_are_told(monkeypatch):
+def test_without_any_source_the_error_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ConfigError, match=r"TFOS_LAB_DATA.*allow the network.*pip install scikit-learn"):
         mnist()
@@ -220,7 +220,7 @@ def test_no_images_make_an_empty_table():
         image_table(IMAGES, LABELS, as_="jpeg")
 
 
-def test_without_a_session_the_dataframe_says_so(monkeypatch):
+def test_without_a_session_there_is_no_dataframe(monkeypatch):
     from pyspark.sql import SparkSession
 
     from tfos_lab.errors import NoSession

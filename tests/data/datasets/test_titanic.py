@@ -1,4 +1,4 @@
-"""Where the Titanic's passengers are looked for, and what is said when they are not there."""
+"""Where the Titanic data are looked for, and the error when they do not exist."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_folder_comes_before_the_cache(places, monkeypatch):
     assert "Survived" not in passengers.test
 
 
-def test_without_the_files_the_places_for_them_are_told(places, monkeypatch):
+def test_without_the_files_the_error_names_the_folders_for_them(places, monkeypatch):
     with pytest.raises(
         ConfigError, match=f"no Titanic data in {re.escape(str(places))}/cache.*put train.csv and test.csv"
     ):

@@ -1,4 +1,4 @@
-"""Records of Arrow batches against TensorFlow's own: what we write it reads, what it writes we read."""
+"""Records against TensorFlow's own: it reads what we write, and we read what it writes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tables(draw):
 
 
 def as_example(row, schema):
-    """Build what TensorFlowOnSpark would, value by value."""
+    """Build the Example value by value, as TensorFlowOnSpark does."""
     lists = {"int64": ("int64_list", tf.train.Int64List), "float": ("float_list", tf.train.FloatList)}
     example = tf.train.Example()
     for field in schema:
@@ -132,13 +132,13 @@ EVERY_TYPE = {
 }
 
 
-def test_each_type_comes_back_where_the_schema_says_so():
+def test_each_type_is_read_as_the_schema_says():
     batch = pa.RecordBatch.from_pydict(EVERY_TYPE)
     assert read(frame(encode(batch)).to_pybytes(), batch.schema).to_pydict() == batch.to_pydict()
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
-def test_many_numbers_of_all_sizes_come_back(kind):
+def test_many_numbers_of_all_sizes_survive_the_round_trip(kind):
     # More than are decoded at once, and some rows without any.
     random = np.random.default_rng(0)
     bits = random.integers(0, kind.bit_width, 150_000)
@@ -213,7 +213,7 @@ def test_a_gzip_file_that_ends_early_is_named():
         ([[1, 2]], pa.int64(), "'x' has 2 values where one was expected .*array<int64>"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_said(written, asked, message):
+def test_a_schema_that_does_not_fit_is_an_error(written, asked, message):
     batch = pa.RecordBatch.from_pydict({"x": written})
     with pytest.raises(RecordError, match=message):
         read(frame(encode(batch)).to_pybytes(), pa.schema({"x": asked}))

@@ -1,4 +1,4 @@
-"""Files of records: which a path means, what their folders say, and whether they are compressed."""
+"""Files of records: which files a path means, the values of their folders, and whether they are compressed."""
 
 from __future__ import annotations
 

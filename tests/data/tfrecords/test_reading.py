@@ -20,7 +20,7 @@ def test_small_files_share_a_task_and_large_ones_have_one_each(tmp_path):
     assert ["".join(plain[-1] for _, plain, _ in group) for group in groups] == ["ab", "c", "d", "e"]
 
 
-def test_records_without_values_are_told_from_no_records(tmp_path):
+def test_records_without_values_are_distinguished_from_no_records(tmp_path):
     nothing = pa.RecordBatch.from_pydict({"a": pa.nulls(3, pa.int64())})
     (tmp_path / "a").write_bytes(frame(encode(nothing)))
     with pytest.raises(ConfigError, match="their records hold no values to infer a schema from; give one"):

@@ -1,4 +1,4 @@
-"""TFRecord files through a real Spark, classic and Connect, and with TensorFlow on the other side."""
+"""TFRecord files through a real Spark, classic and Connect, and with TensorFlow as the other reader and writer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows_of(df):
 
 
 @everywhere
-def test_a_dataframe_comes_back_with_its_types(spark, frame, folder):
+def test_a_dataframe_is_read_with_its_types(spark, frame, folder):
     write_tfrecords(frame, str(folder))
     again = read_tfrecords(spark, str(folder), frame.schema)
     assert [(field.name, field.dataType) for field in again.schema] == [(f.name, f.dataType) for f in frame.schema]
@@ -88,7 +88,7 @@ def test_append_adds_and_overwrite_replaces(spark, frame, folder):
 
 
 @everywhere
-def test_partitions_become_folders_and_come_back_as_columns(spark, frame, folder):
+def test_partitions_become_folders_and_columns_again(spark, frame, folder):
     df = frame.selectExpr("id", "x", "if(id % 7 = 0, null, concat('a/', id % 2)) as part", "id % 3 as third")
     write_tfrecords(df, str(folder), partition_by=["part", "third"], compression="gzip")
     assert any(name.startswith("part=a%2F1/third=2/part-0") for name in files_of(folder))
@@ -207,7 +207,7 @@ def test_a_damaged_file_is_named_with_the_byte_in_sparks_error(spark, frame, fol
         read_tfrecords(spark, str(folder))
 
 
-def test_what_is_not_there_is_said(spark, tmp_path):
+def test_a_missing_path_is_an_error(spark, tmp_path):
     with pytest.raises(ConfigError, match="no such file or folder"):
         read_tfrecords(spark, str(tmp_path / "nothing"))
     with pytest.raises(ConfigError, match="no file has such a name"):
@@ -236,7 +236,7 @@ def test_the_format_is_known_to_a_session_once_registered(spark, frame, folder):
 
 
 @everywhere
-def test_a_session_is_told_of_the_format_once(spark, frame, folder):
+def test_the_format_is_registered_once_per_session(spark, frame, folder):
     write_tfrecords(frame, str(folder))
     with mock.patch.object(type(spark.dataSource), "register") as register:
         read_tfrecords(spark, str(folder), frame.schema)
@@ -263,10 +263,10 @@ def unshared(tmp_path):
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
-def test_a_folder_that_executors_do_not_share_is_said_and_nothing_is_lost(spark, unshared):
+def test_a_folder_that_executors_do_not_share_is_an_error_and_nothing_is_lost(spark, unshared):
     path, of_the_driver = unshared
     df = spark.range(10)
-    with pytest.raises(Exception, match=r"made for this job is not to be seen on .*share, or name the file system"):
+    with pytest.raises(Exception, match=r"made for this job cannot be seen on .*share, or name the file system"):
         write_tfrecords(df, path)
     assert not of_the_driver.exists()
     write_tfrecords(df, str(of_the_driver))
@@ -293,7 +293,7 @@ def test_an_option_does_for_the_format_what_spark_s_own_partition_by_cannot(spar
 
 
 @pytest.mark.tensorflow
-def test_bytes_come_back_as_they_were(spark, folder):
+def test_bytes_survive_the_round_trip(spark, folder):
     import tensorflow as tf
 
     rows = [(i, bytes(range(256)) * i) for i in range(20)]

@@ -1,4 +1,4 @@
-"""A job's files on their way into place, without Spark: attempts repeated, jobs that fail, folders that are there."""
+"""A job's files on their way into place, without Spark: repeated attempts, failed jobs, existing folders."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_job_that_fails_leaves_neither_files_nor_its_folder(tmp_path):
 def test_a_task_that_outlives_its_job_cannot_write(tmp_path):
     job = start(tmp_path / "out")
     abort(job, [])
-    with pytest.raises(RecordError, match="the folder that the driver made for this job is not to be seen on"):
+    with pytest.raises(RecordError, match="the folder that the driver made for this job cannot be seen on"):
         write_task(job, batches(1), task=0, attempt=1)
     assert not (tmp_path / "out").exists()
 
@@ -112,7 +112,7 @@ def test_overwriting_in_a_store_of_objects_leaves_the_new_files_alone(store):
 def test_a_task_that_outlives_its_job_leaves_nothing_in_a_store_of_objects(store):
     job = start("objects://box/out")
     abort(job, [])
-    with pytest.raises(RecordError, match="the folder that the driver made for this job is not to be seen on"):
+    with pytest.raises(RecordError, match="the folder that the driver made for this job cannot be seen on"):
         write_task(job, batches(1), task=0, attempt=1)
     assert not store
 
@@ -167,7 +167,7 @@ def test_overwriting_removes_folders_that_have_no_new_files(tmp_path):
     assert tree(tmp_path) == ["_SUCCESS", "part=p0", f"part=p0/part-00000-{job.job_id}.tfrecord"]
 
 
-def test_a_folder_that_is_not_ours_to_write_is_said_in_a_sentence(tmp_path):
+def test_a_folder_without_write_permission_is_an_error_in_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"path='.*file/out': .* cannot write to it: .*Not a directory"):
         start(tmp_path / "file" / "out")

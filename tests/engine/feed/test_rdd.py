@@ -1,4 +1,4 @@
-"""RDDs as DataFrames: what Spark cannot take is refused for the right reason, with a cure that is tried here."""
+"""RDDs as DataFrames: what Spark cannot take is refused for the right reason, with advice that is tried here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cured(rdd, sentence):
     return eval(re.search(r"rdd\.map\(.*\)$", sentence)[0], {"rdd": rdd})
 
 
-def test_rows_of_every_kind_come_as_spark_takes_them(spark, parallelize):
+def test_rows_of_every_kind_arrive_as_spark_takes_them(spark, parallelize):
     assert values(spark, parallelize((1, "a", [1.0, 2.0]), (2, "b", [3.0]))) == [(1, "a", [1.0, 2.0]), (2, "b", [3.0])]
     assert values(spark, parallelize({"y": 1, "x": 2.0}, {"x": 3.0, "y": None})) == [(2.0, 1), (3.0, None)]
     assert values(spark, parallelize(Row(b=1, a=True), Row(b=2, a=False))) == [(1, True), (2, False)]
@@ -86,7 +86,7 @@ def test_rows_of_every_kind_come_as_spark_takes_them(spark, parallelize):
         "many columns",
     ],
 )
-def test_a_value_of_another_type_than_the_first_is_told_with_its_column_and_the_cure(
+def test_a_value_of_another_type_than_the_first_is_named_with_its_column_and_a_remedy(
     spark, parallelize, rows, words, after
 ):
     rdd = parallelize(*rows)
@@ -95,7 +95,7 @@ def test_a_value_of_another_type_than_the_first_is_told_with_its_column_and_the_
     assert values(spark, cured(rdd, sentence)) == after
 
 
-def test_text_among_numbers_and_depths_of_arrays_are_told_in_words(spark, parallelize):
+def test_text_among_numbers_and_depths_of_arrays_are_described(spark, parallelize):
     assert refusal(spark, parallelize((1,), ("x",))).endswith("null without a word: give all its values one type")
     sentence = refusal(spark, parallelize(([[1.0], [2.0]],), ([[1.0], [2]],)))
     assert "is array<array<double>>" in sentence
@@ -116,7 +116,7 @@ def test_text_among_numbers_and_depths_of_arrays_are_told_in_words(spark, parall
     ],
     ids=["arrays", "scalars", "in tuples", "in lists", "in dicts", "in Rows", "no NumPy at all"],
 )
-def test_numpy_s_values_are_told_with_the_cure(spark, parallelize, row, words, after):
+def test_numpy_s_values_are_named_with_a_remedy(spark, parallelize, row, words, after):
     rdd = parallelize(row, row)
     sentence = refusal(spark, rdd)
     assert re.search(words, sentence)
@@ -132,18 +132,18 @@ def test_an_empty_rdd_is_refused_as_empty_and_taken_with_a_schema(spark):
         assert (frame.columns, frame.count()) == (["x", "label"], 0)
 
 
-def test_a_column_of_nothing_but_none_is_told(spark, parallelize):
-    assert "nothing but None in the first 100 rows: say columns and types yourself" in refusal(
+def test_a_column_of_nothing_but_none_is_named(spark, parallelize):
+    assert "nothing but None in the first 100 rows: give columns and types yourself" in refusal(
         spark, parallelize((None,), (None,))
     )
 
 
-def test_a_first_row_that_cannot_be_computed_is_told_with_its_own_error(spark, parallelize):
+def test_a_first_row_that_cannot_be_computed_is_reported_with_its_own_error(spark, parallelize):
     sentence = refusal(spark, parallelize(1).map(lambda x: (x / 0,)))
-    assert "the RDD's first row cannot be had: Spark's job failed: ZeroDivisionError: division by zero" in sentence
+    assert "the RDD's first row cannot be computed: Spark's job failed: ZeroDivisionError: division by zero" in sentence
 
 
-def test_a_dstream_is_refused_and_told_what_takes_its_place(spark):
+def test_a_dstream_is_refused_with_what_replaces_it(spark):
     stream = StreamingContext(spark.sparkContext, 1).queueStream([spark.sparkContext.parallelize([1])])
     assert not is_rows(stream)
     with pytest.raises(ConfigError, match=r"data=DStream: DStreams cannot be fed; read .* spark\.readStream"):

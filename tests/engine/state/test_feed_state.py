@@ -10,20 +10,20 @@ from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Publish, SendTo
 
 NOW_S = 50.0
-# Seat 0 is a parameter server: only nodes that train are fed.
+# Rank 0 is a parameter server: only nodes that train are fed.
 NAMES = {1: "chief:0", 2: "worker:0"}
 
 
-def dataset_id(**fields):
+def feed_open(**fields):
     return m.FeedOpen(**{"feed": -1, "epochs": 1, "remainder": "pad", "schema": "schema", "token": "token", **fields})
 
 
-class Books:
-    """A feed state with one open feed, which remembers what the last step asked for."""
+class Rig:
+    """A feed state with one open feed; `asked` are the instructions of the last step."""
 
     def __init__(self, *, lock_step=True, remainder="pad", epochs=2, resumes=False):
         self.feed_state = FeedState(NAMES, lock_step=lock_step, resumes=resumes)
-        self.asked = self.feed_state.open(dataset_id(epochs=epochs, remainder=remainder))
+        self.asked = self.feed_state.open(feed_open(epochs=epochs, remainder=remainder))
 
     def store(self, partition, attempt, rows, *, feed=0, **fields):
         self.asked = self.feed_state.handle(
@@ -72,135 +72,135 @@ class Books:
 
 
 def test_a_feed_that_a_node_has_stopped_is_what_was_committed_by_then():
-    books = Books().store(0, "a", {1: 5, 2: 5}).both_open(4)
-    books.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
-    assert books.feed_state.stopped_by == "worker:0"
-    books.asked = books.feed_state.cut(0, NOW_S)
-    assert {rank: done.rows for rank, done in books.sent(m.FeedComplete).items()} == {1: 5, 2: 5}
-    assert books.plans() == {1: 2, 2: 2}
-    assert books.feed_state.cut(0, NOW_S) == []
+    rig = Rig().store(0, "a", {1: 5, 2: 5}).both_open(4)
+    rig.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
+    assert rig.feed_state.stopped_by == "worker:0"
+    rig.asked = rig.feed_state.cut(0, NOW_S)
+    assert {rank: done.rows for rank, done in rig.sent(m.FeedComplete).items()} == {1: 5, 2: 5}
+    assert rig.plans() == {1: 2, 2: 2}
+    assert rig.feed_state.cut(0, NOW_S) == []
 
 
 def test_a_node_that_has_returned_is_not_waited_for_by_those_that_read_on():
-    books = Books().opens(1, 10).complete(30, 20)
-    assert books.plans() == {}
-    assert books.returns(2).plans()[1] == 3
-    assert books.feed_state.returned == ["worker:0"]
-    assert books.opens(1, 30, dataset_id=1).plans()[1] == 1
+    rig = Rig().opens(1, 10).complete(30, 20)
+    assert rig.plans() == {}
+    assert rig.returns(2).plans()[1] == 3
+    assert rig.feed_state.returned == ["worker:0"]
+    assert rig.opens(1, 30, dataset_id=1).plans()[1] == 1
 
 
-def test_nor_is_it_to_hear_that_the_length_is_not_known_yet():
-    books = Books().store(0, "a", {1: 20, 2: 20}).opens(1, 10).returns(2)
-    assert 1 in books.sent(m.PlanLater)
-    assert books.job_done(40, 1).plans()[1] == 2
+def test_nor_do_they_wait_for_it_to_learn_that_the_length_is_not_known():
+    rig = Rig().store(0, "a", {1: 20, 2: 20}).opens(1, 10).returns(2)
+    assert 1 in rig.sent(m.PlanLater)
+    assert rig.job_done(40, 1).plans()[1] == 2
 
 
 def test_the_rows_of_a_node_that_has_returned_give_nobody_a_step():
-    books = Books().both_open(10).store(0, "a", {1: 20, 2: 90}).returns(2)
-    assert books.job_done(110, 1).plans()[1] == 2
+    rig = Rig().both_open(10).store(0, "a", {1: 20, 2: 90}).returns(2)
+    assert rig.job_done(110, 1).plans()[1] == 2
 
 
 def test_a_node_whose_function_has_raised_has_not_returned():
-    assert Books().returns(2, kind="raised").feed_state.returned == []
+    assert Rig().returns(2, kind="raised").feed_state.returned == []
 
 
-def test_when_all_have_returned_nobody_is_told_anything():
-    books = Books().both_open(10).complete(1, 1).returns(1).returns(2)
-    assert not [instruction for instruction in books.asked if isinstance(instruction, SendTo)]
+def test_when_all_have_returned_nothing_is_sent():
+    rig = Rig().both_open(10).complete(1, 1).returns(1).returns(2)
+    assert not [instruction for instruction in rig.asked if isinstance(instruction, SendTo)]
 
 
 # ---- rows that nobody reads ---------------------------------------------------------------------------------------
 
 
-def test_what_was_left_unread_is_told_once_when_the_last_reader_has_returned():
-    books = Books(epochs=2).both_open(10).complete(10, 10)
+def test_unread_rows_are_published_once_when_the_last_reader_has_returned():
+    rig = Rig(epochs=2).both_open(10).complete(10, 10)
     for rank in (1, 2):
-        books.feed_state.handle(m.RowsTaken(rank=rank, rows=10, epoch=1, feeds={0: (1, 10)}), NOW_S)
-    assert books.returns(1).unread() == []
-    (event,) = books.returns(2).unread()
+        rig.feed_state.handle(m.RowsTaken(rank=rank, rows=10, epoch=1, feeds={0: (1, 10)}), NOW_S)
+    assert rig.returns(1).unread() == []
+    (event,) = rig.returns(2).unread()
     assert event.epochs_read == {"chief:0": 1, "worker:0": 1}
-    assert not books.feed_state.nothing_read
-    assert books.returns(2).unread() == []
+    assert not rig.feed_state.nothing_read
+    assert rig.returns(2).unread() == []
 
 
 @pytest.mark.parametrize("why", ["stopped", "cut", "resumed"])
 def test_rows_that_are_not_wanted_may_be_left(why):
-    books = Books(resumes=why == "resumed").store(0, "a", {1: 5, 2: 5}).both_open(4)
+    rig = Rig(resumes=why == "resumed").store(0, "a", {1: 5, 2: 5}).both_open(4)
     if why == "stopped":
-        books.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
+        rig.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
     if why == "cut":
-        books.feed_state.cut(0, NOW_S)
+        rig.feed_state.cut(0, NOW_S)
     else:
-        books.job_done(10, 1)
-    assert books.returns(1).returns(2).unread() == []
-    assert books.feed_state.nothing_read == (why == "cut")
+        rig.job_done(10, 1)
+    assert rig.returns(1).returns(2).unread() == []
+    assert rig.feed_state.nothing_read == (why == "cut")
 
 
 def test_nothing_was_read_where_nobody_took_a_row_of_those_there_are():
-    assert not Books().complete(0, 0).feed_state.nothing_read
-    books = Books().complete(1, 1)
-    assert books.feed_state.nothing_read
-    books.feed_state.handle(m.RowsTaken(rank=2, rows=1, epoch=0, feeds={0: (0, 1)}), NOW_S)
-    assert not books.feed_state.nothing_read
+    assert not Rig().complete(0, 0).feed_state.nothing_read
+    rig = Rig().complete(1, 1)
+    assert rig.feed_state.nothing_read
+    rig.feed_state.handle(m.RowsTaken(rank=2, rows=1, epoch=0, feeds={0: (0, 1)}), NOW_S)
+    assert not rig.feed_state.nothing_read
 
 
 def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
-    books = Books(lock_step=False)
-    books.feed_state.handle(m.RowsWanted(rank=1), NOW_S)
-    assert books.feed_state.undecided == ["worker:0"]
-    books.feed_state.handle(m.Progressed(rank=2, state="serving"), NOW_S)
-    assert (books.feed_state.undecided, books.feed_state.ranks) == ([], [1])
-    books.asked = books.feed_state.open(dataset_id())
-    assert list(books.sent(m.FeedOpen)) == [1]
-    assert books.store(0, "a", {1: 5}, feed=1).progress().rows == {"chief:0": 5}
+    rig = Rig(lock_step=False)
+    rig.feed_state.handle(m.RowsWanted(rank=1), NOW_S)
+    assert rig.feed_state.undecided == ["worker:0"]
+    rig.feed_state.handle(m.Progressed(rank=2, state="serving"), NOW_S)
+    assert (rig.feed_state.undecided, rig.feed_state.ranks) == ([], [1])
+    rig.asked = rig.feed_state.open(feed_open())
+    assert list(rig.sent(m.FeedOpen)) == [1]
+    assert rig.store(0, "a", {1: 5}, feed=1).progress().rows == {"chief:0": 5}
 
 
 def test_a_node_that_begins_to_serve_is_not_waited_for_to_agree_on_steps():
-    books = Books().opens(1, 4).complete(8, 0)
-    assert books.plans() == {}
-    books.asked = books.feed_state.handle(m.Progressed(rank=2, state="serving"), NOW_S)
-    assert books.plans()[1] == 2
+    rig = Rig().opens(1, 4).complete(8, 0)
+    assert rig.plans() == {}
+    rig.asked = rig.feed_state.handle(m.Progressed(rank=2, state="serving"), NOW_S)
+    assert rig.plans()[1] == 2
 
 
 # ---- which rows count ---------------------------------------------------------------------------------------------
 
 
 def test_a_feed_opens_on_every_node_that_trains_and_on_no_other():
-    books = Books(epochs=3, remainder="drop")
-    opened = books.sent(m.FeedOpen)
+    rig = Rig(epochs=3, remainder="drop")
+    opened = rig.sent(m.FeedOpen)
     assert sorted(opened) == [1, 2]
     assert opened[1] == m.FeedOpen(feed=0, epochs=3, remainder="drop", schema="schema", token="token")
 
 
-def test_nodes_tell_where_their_rows_go():
-    books = Books()
-    books.feed_state.handle(m.FeedReady(rank=2, feed=0, locations=["grpc+unix:///2"]), NOW_S)
-    assert books.feed_state.current.locations == {2: ["grpc+unix:///2"]}
+def test_the_locations_of_nodes_are_recorded():
+    rig = Rig()
+    rig.feed_state.handle(m.FeedReady(rank=2, feed=0, locations=["grpc+unix:///2"]), NOW_S)
+    assert rig.feed_state.current.locations == {2: ["grpc+unix:///2"]}
 
 
 def test_a_stored_partition_is_committed_on_all_nodes_with_each_one_s_rows():
-    books = Books().store(0, "7.0.1", {1: 3, 2: 2}, shapes={"x": [28, 28]})
-    commits = books.sent(m.Commit)
+    rig = Rig().store(0, "7.0.1", {1: 3, 2: 2}, shapes={"x": [28, 28]})
+    commits = rig.sent(m.Commit)
     assert {rank: commit.rows for rank, commit in commits.items()} == {1: 3, 2: 2}
     assert {commit.attempt for commit in commits.values()} == {"7.0.1"}
     assert commits[2].shapes == {"x": [28, 28]}
 
 
-def test_a_node_that_got_no_rows_hears_of_the_commit_too():
-    books = Books().store(0, "a", {1: 1})
-    assert books.sent(m.Commit)[2].rows == 0
+def test_a_node_that_got_no_rows_is_sent_the_commit_too():
+    rig = Rig().store(0, "a", {1: 1})
+    assert rig.sent(m.Commit)[2].rows == 0
 
 
 def test_a_retried_attempt_counts_nothing():
-    books = Books().store(0, "first", {1: 3, 2: 2}).store(0, "second", {1: 3, 2: 2})
-    assert books.asked == []
-    assert books.feed_state.current.total_rows == 5
-    assert books.feed_state.current.committed == {0: "first"}
+    rig = Rig().store(0, "first", {1: 3, 2: 2}).store(0, "second", {1: 3, 2: 2})
+    assert rig.asked == []
+    assert rig.feed_state.current.total_rows == 5
+    assert rig.feed_state.current.committed == {0: "first"}
 
 
-def test_progress_tells_rows_partitions_and_bytes():
-    books = Books().store(0, "a", {1: 3, 2: 2}).store(1, "b", {1: 1, 2: 1})
-    event = books.progress()
+def test_progress_has_rows_partitions_and_bytes():
+    rig = Rig().store(0, "a", {1: 3, 2: 2}).store(1, "b", {1: 1, 2: 1})
+    event = rig.progress()
     assert (event.rows, event.partitions, event.size_bytes) == ({"chief:0": 4, "worker:0": 3}, 2, 200)
     assert not event.complete
 
@@ -209,31 +209,31 @@ def test_progress_tells_rows_partitions_and_bytes():
 
 
 def test_a_feed_is_complete_when_all_partitions_are_in_and_not_before():
-    books = Books().store(0, "a", {1: 3, 2: 2}).job_done(9, 2)
-    assert books.sent(m.FeedComplete) == {}
-    assert books.feed_state.current.state == "open"
-    books.store(1, "b", {1: 2, 2: 2})
-    assert {rank: done.rows for rank, done in books.sent(m.FeedComplete).items()} == {1: 5, 2: 4}
-    assert books.progress().complete
-    assert books.feed_state.current.state == "complete"
+    rig = Rig().store(0, "a", {1: 3, 2: 2}).job_done(9, 2)
+    assert rig.sent(m.FeedComplete) == {}
+    assert rig.feed_state.current.state == "open"
+    rig.store(1, "b", {1: 2, 2: 2})
+    assert {rank: done.rows for rank, done in rig.sent(m.FeedComplete).items()} == {1: 5, 2: 4}
+    assert rig.progress().complete
+    assert rig.feed_state.current.state == "complete"
 
 
 def test_partitions_alone_do_not_complete_a_feed_whose_job_goes_on():
-    books = Books().store(0, "a", {1: 1})
-    assert books.feed_state.current.state == "open"
-    books.job_done(1, 1)
-    assert books.feed_state.current.state == "complete"
+    rig = Rig().store(0, "a", {1: 1})
+    assert rig.feed_state.current.state == "open"
+    rig.job_done(1, 1)
+    assert rig.feed_state.current.state == "complete"
 
 
 def test_a_data_frame_without_partitions_is_complete_when_the_job_is():
-    books = Books().job_done(0, 0)
-    assert {rank: done.rows for rank, done in books.sent(m.FeedComplete).items()} == {1: 0, 2: 0}
+    rig = Rig().job_done(0, 0)
+    assert {rank: done.rows for rank, done in rig.sent(m.FeedComplete).items()} == {1: 0, 2: 0}
 
 
 def test_what_is_stored_after_the_end_counts_nothing():
-    books = Books().complete(1, 1).store(1, "late", {1: 5})
-    assert books.asked == []
-    assert books.feed_state.current.total_rows == 2
+    rig = Rig().complete(1, 1).store(1, "late", {1: 5})
+    assert rig.asked == []
+    assert rig.feed_state.current.total_rows == 2
 
 
 # ---- equal ends ---------------------------------------------------------------------------------------------------
@@ -252,125 +252,125 @@ def test_what_is_stored_after_the_end_counts_nothing():
     ],
 )
 def test_all_nodes_take_the_same_steps(remainder, rows, steps):
-    books = Books(remainder=remainder).both_open(10).complete(*rows)
-    assert books.plans() == {1: steps, 2: steps}
-    assert books.progress().steps == steps
+    rig = Rig(remainder=remainder).both_open(10).complete(*rows)
+    assert rig.plans() == {1: steps, 2: steps}
+    assert rig.progress().steps == steps
 
 
 def test_steps_are_agreed_on_as_soon_as_the_last_node_has_opened_its_dataset():
-    books = Books().complete(30, 20).opens(1, 10)
-    assert books.plans() == {}
-    assert books.opens(2, 10).plans() == {1: 3, 2: 3}
+    rig = Rig().complete(30, 20).opens(1, 10)
+    assert rig.plans() == {}
+    assert rig.opens(2, 10).plans() == {1: 3, 2: 3}
 
 
 def test_no_steps_before_the_feed_is_complete():
-    books = Books().both_open(10).store(0, "a", {1: 30, 2: 20})
-    assert books.plans() == {}
+    rig = Rig().both_open(10).store(0, "a", {1: 30, 2: 20})
+    assert rig.plans() == {}
 
 
 def test_batch_sizes_may_differ_from_node_to_node():
-    books = Books().opens(1, 10).opens(2, 5).complete(30, 30)
-    assert books.plans() == {1: 6, 2: 6}
+    rig = Rig().opens(1, 10).opens(2, 5).complete(30, 30)
+    assert rig.plans() == {1: 6, 2: 6}
 
 
 def test_one_dataset_that_drops_makes_all_stop_at_the_shortest():
-    books = Books(remainder="pad").opens(1, 10, remainder="drop").opens(2, 10).complete(49, 45)
-    assert books.plans() == {1: 4, 2: 4}
+    rig = Rig(remainder="pad").opens(1, 10, remainder="drop").opens(2, 10).complete(49, 45)
+    assert rig.plans() == {1: 4, 2: 4}
 
 
 def test_a_dataset_s_own_remainder_wins_over_the_feed_s():
-    books = Books(remainder="drop").both_open(10, remainder="pad").complete(45, 41)
-    assert books.plans() == {1: 5, 2: 5}
+    rig = Rig(remainder="drop").both_open(10, remainder="pad").complete(45, 41)
+    assert rig.plans() == {1: 5, 2: 5}
 
 
-def test_each_opening_has_an_agreement_of_its_own():
-    books = Books().both_open(10).complete(40, 40)
-    assert books.plans() == {1: 4, 2: 4}
-    books.opens(1, 20, dataset_id=1)
-    assert books.plans() == {}
-    books.opens(2, 20, dataset_id=1)
-    assert {plan.dataset_id: plan.steps for plan in books.sent(m.EpochPlan).values()} == {1: 2}
-    assert books.feed_state.current.steps == {0: 4, 1: 2}
+def test_each_dataset_has_an_agreement_of_its_own():
+    rig = Rig().both_open(10).complete(40, 40)
+    assert rig.plans() == {1: 4, 2: 4}
+    rig.opens(1, 20, dataset_id=1)
+    assert rig.plans() == {}
+    rig.opens(2, 20, dataset_id=1)
+    assert {plan.dataset_id: plan.steps for plan in rig.sent(m.EpochPlan).values()} == {1: 2}
+    assert rig.feed_state.current.steps == {0: 4, 1: 2}
 
 
-def test_lock_step_nodes_hear_alike_that_the_length_is_not_known_yet():
-    books = Books().store(0, "a", {1: 20, 2: 20}).opens(1, 10)
-    assert books.asked == []
-    books.opens(2, 10)
-    assert set(books.sent(m.PlanLater)) == {1, 2}
-    assert books.job_done(40, 1).plans() == {1: 2, 2: 2}
-    assert not books.both_open(10, dataset_id=1).sent(m.PlanLater)
+def test_lock_step_nodes_are_told_together_that_the_length_is_not_known():
+    rig = Rig().store(0, "a", {1: 20, 2: 20}).opens(1, 10)
+    assert rig.asked == []
+    rig.opens(2, 10)
+    assert set(rig.sent(m.PlanLater)) == {1, 2}
+    assert rig.job_done(40, 1).plans() == {1: 2, 2: 2}
+    assert not rig.both_open(10, dataset_id=1).sent(m.PlanLater)
 
 
-def test_without_lock_step_a_node_hears_for_itself_that_the_length_is_not_known_yet():
-    assert set(Books(lock_step=False).opens(2, 10).sent(m.PlanLater)) == {2}
+def test_without_lock_step_a_node_alone_learns_that_the_length_is_not_known():
+    assert set(Rig(lock_step=False).opens(2, 10).sent(m.PlanLater)) == {2}
 
 
 def test_a_second_feed_is_agreed_on_for_the_datasets_that_are_open():
-    books = Books().both_open(10).complete(40, 40)
-    books.feed_state.open(dataset_id())
-    books.store(0, "b", {1: 11, 2: 10}, feed=1).job_done(21, 1, feed=1)
-    assert {(plan.feed, plan.steps) for plan in books.sent(m.EpochPlan).values()} == {(1, 2)}
+    rig = Rig().both_open(10).complete(40, 40)
+    rig.feed_state.open(feed_open())
+    rig.store(0, "b", {1: 11, 2: 10}, feed=1).job_done(21, 1, feed=1)
+    assert {(plan.feed, plan.steps) for plan in rig.sent(m.EpochPlan).values()} == {(1, 2)}
 
 
 def test_without_lock_step_each_node_reads_its_presharded_rows_to_the_end():
-    books = Books(lock_step=False).opens(1, 10).complete(40, 5)
-    assert books.plans() == {1: 4}
-    assert books.opens(2, 10).plans()[2] == 1
+    rig = Rig(lock_step=False).opens(1, 10).complete(40, 5)
+    assert rig.plans() == {1: 4}
+    assert rig.opens(2, 10).plans()[2] == 1
 
 
 # ---- ends ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_aborted_feed_is_told_to_all_and_counts_no_more():
-    books = Books().store(0, "a", {1: 1})
-    books.asked = books.feed_state.abort(0, "division by zero")
-    assert {rank: told.reason for rank, told in books.sent(m.FeedAborted).items()} == dict.fromkeys(
+def test_an_abort_is_sent_to_all_nodes_and_nothing_counts_afterwards():
+    rig = Rig().store(0, "a", {1: 1})
+    rig.asked = rig.feed_state.abort(0, "division by zero")
+    assert {rank: told.reason for rank, told in rig.sent(m.FeedAborted).items()} == dict.fromkeys(
         [1, 2], "division by zero"
     )
-    assert books.store(1, "b", {1: 1}).asked == []
-    assert books.feed_state.abort(0, "again") == []
+    assert rig.store(1, "b", {1: 1}).asked == []
+    assert rig.feed_state.abort(0, "again") == []
 
 
 def test_a_complete_feed_cannot_be_aborted():
-    books = Books().complete(1, 1)
-    assert books.feed_state.abort(0, "too late") == []
-    assert books.feed_state.current.state == "complete"
+    rig = Rig().complete(1, 1)
+    assert rig.feed_state.abort(0, "too late") == []
+    assert rig.feed_state.current.state == "complete"
 
 
-def test_the_end_of_all_feeds_is_told_once():
-    books = Books()
-    books.asked = books.feed_state.end()
-    assert sorted(books.sent(m.FeedsEnded)) == [1, 2]
-    assert books.feed_state.end() == []
+def test_the_end_of_all_feeds_is_sent_once():
+    rig = Rig()
+    rig.asked = rig.feed_state.end()
+    assert sorted(rig.sent(m.FeedsEnded)) == [1, 2]
+    assert rig.feed_state.end() == []
 
 
 def test_the_node_that_wants_no_more_rows_is_remembered():
-    books = Books()
-    books.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
-    assert books.feed_state.stopped_by == "worker:0"
+    rig = Rig()
+    rig.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
+    assert rig.feed_state.stopped_by == "worker:0"
 
 
 # ---- what is shown ------------------------------------------------------------------------------------------------
 
 
-def test_what_spark_foresees_is_shown_and_decides_nothing():
-    books = Books().store(0, "a", {1: 30, 2: 20})
-    books.asked = books.feed_state.foresee(0, 1, NOW_S)
-    shown = books.progress()
+def test_spark_s_forecast_is_shown_and_decides_nothing():
+    rig = Rig().store(0, "a", {1: 30, 2: 20})
+    rig.asked = rig.feed_state.foresee(0, 1, NOW_S)
+    shown = rig.progress()
     assert (shown.partitions, shown.total_partitions, shown.complete) == (1, 1, False)
     assert shown.epochs == 2
-    assert books.store(1, "a", {1: 1}).job_done(51, 2).progress().total_partitions == 2
-    assert books.feed_state.foresee(0, 9, NOW_S) == [], "a feed that is complete needs no forecast"
+    assert rig.store(1, "a", {1: 1}).job_done(51, 2).progress().total_partitions == 2
+    assert rig.feed_state.foresee(0, 9, NOW_S) == [], "a feed that is complete needs no forecast"
 
 
-def test_rows_that_come_count_or_are_taken_are_moves_and_silence_is_none():
-    books = Books()
+def test_rows_that_arrive_are_committed_or_taken_are_moves():
+    rig = Rig()
 
     def moves_by(message):
-        before = books.feed_state.moves
-        books.feed_state.handle(message, NOW_S)
-        return books.feed_state.moves - before
+        before = rig.feed_state.moves
+        rig.feed_state.handle(message, NOW_S)
+        return rig.feed_state.moves - before
 
     assert moves_by(m.Heartbeat(rank=1)) == 0
     assert moves_by(m.Heartbeat(rank=1, spooled_bytes=100)) == 1
@@ -378,6 +378,6 @@ def test_rows_that_come_count_or_are_taken_are_moves_and_silence_is_none():
     assert moves_by(m.RowsTaken(rank=1, rows=100, epoch=0)) == 1
     assert moves_by(m.RowsTaken(rank=2, rows=100, epoch=0)) == 1
     assert moves_by(m.RowsTaken(rank=2, rows=100, epoch=0)) == 0
-    before = books.feed_state.moves
-    books.store(0, "a", {1: 1, 2: 1}).store(0, "b", {1: 1, 2: 1})
-    assert books.feed_state.moves == before + 1
+    before = rig.feed_state.moves
+    rig.store(0, "a", {1: 1, 2: 1}).store(0, "b", {1: 1, 2: 1})
+    assert rig.feed_state.moves == before + 1

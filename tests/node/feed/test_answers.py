@@ -1,4 +1,4 @@
-"""What nodes put as results: types are kept, or refused in a sentence."""
+"""Results that nodes put: their types are kept, or refused with advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed.answers import Answers, _as_array
+from tfos_lab.node.feed.answers import Answers
+from tfos_lab.node.feed.results import as_array
 
 
 @pytest.mark.parametrize(
@@ -48,4 +49,4 @@ def test_values_whose_types_would_be_lost_are_refused_with_what_keeps_them(value
     ],
 )
 def test_values_of_one_kind_stay_what_they_are(values, dtype):
-    assert _as_array("x", values).dtype == dtype
+    assert as_array("x", values).dtype == dtype

@@ -1,4 +1,4 @@
-"""What ``ctx.dataset`` makes of columns: elements of the kind it was made for, or a refusal."""
+"""How ``ctx.dataset`` arranges columns as elements, and which columns it refuses."""
 
 from __future__ import annotations
 

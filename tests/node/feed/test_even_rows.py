@@ -1,4 +1,4 @@
-"""From a Spark task to the batches of all nodes, with the rules of the driver between: rows and steps come out even."""
+"""From a Spark task to the batches of all nodes, through the driver's rules: rows and steps are even."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "x", "type": "long", 
 
 
 class Nodes:
-    """Readers, and the rules between them and the tasks; rows go into files, messages by hand."""
+    """Readers, and the feed state between them and the tasks; rows go into files, messages are passed by hand."""
 
     def __init__(self, count, folder, patch):
         self.folder = folder
         self.feed_state = FeedState({rank: f"worker:{rank}" for rank in range(count)}, lock_step=True)
-        self.readers = [FeedReader(rank, self.hear) for rank in range(count)]
+        self.readers = [FeedReader(rank, self.receive) for rank in range(count)]
         self.writers = []
-        # Readers that wait say so at once.
+        # Readers that wait yield at once.
         patch.setattr(reader_module, "IDLE_S", 0.0)
         patch.setattr(epoch_module, "IDLE_S", 0.0)
         patch.setattr(task, "connect", lambda *_: SimpleNamespace(client=self))
         patch.setattr(task, "NodeWriter", self.writer)
 
     def writer(self, connection, ticket, schema):
-        return LaneToFile(self, ticket.partition, schema)
+        return FileWriter(self, ticket.partition, schema)
 
-    def hear(self, message):
+    def receive(self, message):
         self.handle(self.feed_state.handle(message, 0.0))
 
     def handle(self, instructions):
         for instruction in instructions:
             if isinstance(instruction, SendTo):
-                self.tell(instruction.rank, instruction.message)
+                self.send_to(instruction.rank, instruction.message)
 
-    def tell(self, rank, message):
+    def send_to(self, rank, message):
         if isinstance(message, m.Commit):
             path = self.folder / f"{message.partition}-{rank}.arrow"
             message = m.SegmentReady(
@@ -62,11 +62,11 @@ class Nodes:
                 leftover=message.leftover,
                 shapes=message.shapes,
             )
-        self.readers[rank].take(message)
+        self.readers[rank].handle(message)
 
     def open(self, epochs, remainder):
-        dataset_id = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema=SCHEMA, token="")
-        self.handle(self.feed_state.open(dataset_id))
+        feed_open = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema=SCHEMA, token="")
+        self.handle(self.feed_state.open(feed_open))
 
     def send(self, partition, batches):
         """Run a feed task."""
@@ -81,12 +81,12 @@ class Nodes:
     def do_action(self, action):
         ticket = task.msgspec.msgpack.decode(action.body.to_pybytes(), type=task.CommitTicket)
         fields = {name: getattr(ticket, name) for name in ("feed", "partition", "attempt", "rows", "size_bytes")}
-        self.hear(m.AttemptStored(rank=0, **fields, shapes=ticket.shapes, leftover=ticket.leftover))
+        self.receive(m.AttemptStored(rank=0, **fields, shapes=ticket.shapes, leftover=ticket.leftover))
         return []
 
 
-class LaneToFile:
-    """One node's file of a partition; lanes are made in the order of the ranks."""
+class FileWriter:
+    """One node's file of a partition; made in the order of the ranks."""
 
     def __init__(self, nodes, partition, schema):
         self._segment = SegmentWriter(nodes.folder / f"{partition}-{len(nodes.writers)}.arrow")
@@ -129,24 +129,24 @@ def test_every_row_is_in_one_step_of_one_node_and_no_node_lacks_one(
     *, partitions, nodes, batch_size, remainder, shuffle, read_early
 ):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        stand = Nodes(nodes, Path(folder), patch)
-        stand.open(2, remainder)
-        readings = [r.open(batch_size, remainder, shuffle=shuffle, seed=1) for r in stand.readers] if read_early else []
-        first = [reader.epoch(reading) for reader, reading in zip(stand.readers, readings, strict=bool(readings))]
+        rig = Nodes(nodes, Path(folder), patch)
+        rig.open(2, remainder)
+        readings = [r.open(batch_size, remainder, shuffle=shuffle, seed=1) for r in rig.readers] if read_early else []
+        first = [reader.epoch(reading) for reader, reading in zip(rig.readers, readings, strict=bool(readings))]
         count = 0
         for partition, sizes in enumerate(partitions):
             begin = count
             for size in sizes:
                 count += size
             numbers = iter(range(begin, count))
-            assert stand.send(partition, [[next(numbers) for _ in range(size)] for size in sizes]) == count - begin
+            assert rig.send(partition, [[next(numbers) for _ in range(size)] for size in sizes]) == count - begin
             for epoch in first:
-                next(epoch, None)  # whoever asks early must not take what others will lack
+                next(epoch, None)  # an early reader must not take what others will lack
         for epoch in first:
             epoch.close()
-        stand.handle(stand.feed_state.job_done(0, count, len(partitions), 0.0))
-        readings = readings or [r.open(batch_size, remainder, shuffle=shuffle, seed=1) for r in stand.readers]
-        epochs = [batches_of(reader, reading) for reader, reading in zip(stand.readers, readings, strict=True)]
+        rig.handle(rig.feed_state.job_done(0, count, len(partitions), 0.0))
+        readings = readings or [r.open(batch_size, remainder, shuffle=shuffle, seed=1) for r in rig.readers]
+        epochs = [batches_of(reader, reading) for reader, reading in zip(rig.readers, readings, strict=True)]
     check_epoch(epochs, count, nodes, batch_size, remainder)
 
 

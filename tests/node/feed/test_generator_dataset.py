@@ -1,4 +1,4 @@
-"""`tfos_lab.node.feed.generator_dataset`: what `from_generator` does, begun quicker."""
+"""`tfos_lab.node.feed.generator_dataset`: the same as `from_generator`, but faster to start."""
 
 from __future__ import annotations
 

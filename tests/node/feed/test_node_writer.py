@@ -1,4 +1,4 @@
-"""Rows on their way into a node's spool: written by the task itself on the node's host, sent by Flight from another."""
+"""Rows on their way to a node's spool: written by a task on the node's host, sent by Flight from another."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def spooled(folder):
         return path.name, pa.ipc.open_file(file).read_all().to_pydict()
 
 
-def test_on_the_nodes_host_a_task_is_told_where_the_spool_is(connection, short_folder):
+def test_a_task_on_the_node_s_host_learns_where_the_spool_is(connection, short_folder):
     assert connection.spool == short_folder / "spool"
 
 
@@ -59,7 +59,7 @@ def test_both_ways_lead_to_the_same_file(store, connection, short_folder, beside
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_rows_that_do_not_fit_are_refused_in_the_nodes_words(store, connection, short_folder, beside):
+def test_rows_that_do_not_fit_are_refused_with_the_node_s_error(store, connection, short_folder, beside):
     store.handle(msgspec.structs.replace(OPEN, feed=1, spool_bytes=30))
     writer = NodeWriter(connection if beside else Connection(connection.client, None), TICKET, ROWS.schema)
     with pytest.raises(Exception, match="do not fit into the node's spool"):

@@ -1,4 +1,4 @@
-"""What a feed task makes of a node's answers."""
+"""How a feed task reads a node's errors."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ from tfos_lab.node.feed.plan import node_error_text
         ("connection reset by peer", None),
     ],
 )
-def test_a_node_s_own_words_are_found_in_what_flight_and_grpc_say(text, words):
+def test_a_node_s_own_message_is_found_in_errors_of_flight_and_grpc(text, words):
     assert node_error_text(RuntimeError(text)) == words

@@ -1,4 +1,4 @@
-"""The child's part of a feed: every row of the node, once per epoch, in as many steps as were agreed on."""
+"""Reading a feed: every row of the node once per epoch, in the agreed number of steps."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "x", "type": "long", 
 
 
 class Node:
-    """A reader that is told what a driver and an agent would tell it."""
+    """A reader that receives messages as from a driver and an agent."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.said = []
-        self.reader = FeedReader(2, self.said.append)
+        self.sent = []
+        self.reader = FeedReader(2, self.sent.append)
         self._segments = 0
 
     def open_feed(self, feed=0, *, epochs=1, remainder="pad", stream=False):
-        dataset_id = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token="", stream=stream)
-        self.reader.take(dataset_id)
+        feed_open = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token="", stream=stream)
+        self.reader.handle(feed_open)
         return self
 
     def segment(self, numbers, *, feed=0, batches=1, shared=(), partition=0):
-        """Commit rows, written in so many record batches, and behind them those that lie on every node."""
+        """Commit rows, written in several record batches, followed by leftover rows."""
         path = self.folder / f"{self._segments}.arrow"
         self._segments += 1
         if numbers or shared:
@@ -50,22 +50,22 @@ class Node:
             leftover=len(shared),
             shapes={"x": []},
         )
-        self.reader.take(ready)
+        self.reader.handle(ready)
         return self
 
     def complete(self, rows, *, feed=0, leftovers=(0, 0)):
-        self.reader.take(m.FeedComplete(feed=feed, rows=rows, leftovers=leftovers))
+        self.reader.handle(m.FeedComplete(feed=feed, rows=rows, leftovers=leftovers))
         self.rows_fed = rows
         return self
 
     def plan(self, steps, *, feed=0, dataset_id=0, peers=(), batch_size=4):
-        """Agree on the steps with nodes that have so many rows, and the same batch size."""
+        """Plan the steps with peers that have these numbers of rows, and the same batch size."""
         shares = [(rows, batch_size, 1) for rows in (self.rows_fed, *peers)]
-        self.reader.take(m.EpochPlan(feed=feed, dataset_id=dataset_id, steps=steps, shares=shares))
+        self.reader.handle(m.EpochPlan(feed=feed, dataset_id=dataset_id, steps=steps, shares=shares))
         return self
 
     def end(self):
-        self.reader.take(m.FeedsEnded())
+        self.reader.handle(m.FeedsEnded())
         return self
 
     def open(self, batch_size=4, remainder=None, *, shuffle=False, seed=None):
@@ -86,8 +86,8 @@ class Node:
     def rows(self, reading):
         return [number for numbers, rows in self.epoch(reading) for number in numbers[:rows]]
 
-    def told(self, kind):
-        return [message for message in self.said if isinstance(message, kind)]
+    def sent_of(self, kind):
+        return [message for message in self.sent if isinstance(message, kind)]
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def in_thread(function):
     return thread, results
 
 
-def test_rows_come_in_order_in_full_batches_across_segments(node):
+def test_rows_are_read_in_order_in_full_batches_across_segments(node):
     node.open_feed().segment([0, 1, 2], batches=2).segment([3, 4, 5, 6, 7]).complete(8).plan(2)
     assert node.epoch(node.open(4)) == [([0, 1, 2, 3], 4), ([4, 5, 6, 7], 4)]
 
@@ -167,7 +167,7 @@ def test_what_is_written_over_rows_in_one_epoch_is_not_read_in_the_next(node):
             ctypes.memset(numbers.ctypes.data, 0xFF, numbers.nbytes)
 
 
-def test_rows_that_lie_on_all_nodes_are_read_by_one_of_them(node):
+def test_leftover_rows_are_read_by_one_node(node):
     node.open_feed(epochs=2, remainder="exact")
     node.segment([1, 2], shared=[91, 92], partition=1).segment([], shared=[90], partition=0)
     node.complete(4, leftovers=(1, 3)).plan(1)
@@ -175,7 +175,7 @@ def test_rows_that_lie_on_all_nodes_are_read_by_one_of_them(node):
     assert node.rows(reading) == node.rows(reading) == [1, 2, 91, 92]
 
 
-def test_rows_that_lie_on_all_nodes_are_shuffled_with_the_others(node):
+def test_leftover_rows_are_shuffled_with_the_others(node):
     node.open_feed(remainder="exact").segment([1, 2], shared=[91, 92], partition=1).segment([], shared=[90])
     node.complete(3, leftovers=(0, 1)).plan(1)
     assert sorted(node.rows(node.open(4, shuffle=True))) == [1, 2, 90]
@@ -204,7 +204,7 @@ def test_an_epoch_can_be_read_again(node):
     assert node.rows(reading) == node.rows(reading) == [1, 2, 3]
 
 
-def test_full_batches_come_before_the_feed_is_complete(node):
+def test_full_batches_are_yielded_before_the_feed_is_complete(node):
     node.open_feed().segment([0, 1, 2, 3, 4])
     epoch = node.reader.epoch(node.open(4))
     piece = next(epoch)
@@ -230,17 +230,17 @@ def test_a_file_whose_last_batch_waits_may_go_all_the_same(node):
     node.open_feed().segment([0, 1, 2, 3])
     epoch = node.reader.epoch(node.open(4))
     assert next(epoch) is None
-    assert len(node.told(m.SegmentRead)) == 1
+    assert len(node.sent_of(m.SegmentRead)) == 1
 
 
 def test_batches_that_differ_in_size_wait_until_the_rows_of_all_nodes_are_known(node):
     node.open_feed(remainder="exact").segment([0, 1, 2, 3, 4, 5])
     reading = node.open(2)
-    node.reader.take(m.PlanLater(feed=0, dataset_id=0, alike=False))
+    node.reader.handle(m.PlanLater(feed=0, dataset_id=0, alike=False))
     epoch = node.reader.epoch(reading)
     assert next(epoch) is None
     node.complete(6)
-    node.reader.take(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
+    node.reader.handle(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
     pieces = [piece for piece in epoch if piece is not None]
     assert [piece.rows for piece in pieces] == [1] * 6
     assert {piece.factor for piece in pieces} == {1.0}
@@ -251,7 +251,7 @@ def test_batches_that_were_read_too_early_and_do_not_fit_together_are_refused(no
     epoch = node.reader.epoch(node.open(2))
     assert next(epoch).rows == 4
     node.complete(6)
-    node.reader.take(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
+    node.reader.handle(m.EpochPlan(feed=0, dataset_id=0, steps=6, shares=[(6, 2, 1), (6, 1, 1)]))
     with pytest.raises(FeedError, match=r"of 1, 2 rows\) do not fit together: give all nodes the same batch_size"):
         list(epoch)
 
@@ -296,7 +296,7 @@ def test_whoever_looks_at_the_first_batches_only_has_not_read_the_epoch(node, is
     assert node.rows(reading) == [77]
 
 
-def test_a_plan_that_comes_twice_counts_no_epoch_twice(node):
+def test_a_plan_that_is_received_twice_counts_no_epoch_twice(node):
     node.open_feed(0, epochs=2).segment([1, 2], feed=0).complete(2, feed=0).plan(1, feed=0)
     node.open_feed(1).segment([3], feed=1).complete(1, feed=1).plan(1, feed=1)
     reading = node.open(2)
@@ -311,13 +311,13 @@ def test_a_micro_batch_that_was_left_after_its_last_step_counts_once_more_is_ask
     left = node.reader.epoch(reading)
     assert next(left).rows == 4
     left.close()
-    assert node.told(m.FeedRead) == []
+    assert node.sent_of(m.FeedRead) == []
     anew = node.reader.epoch(reading)
     assert next(anew) is None
-    assert [told.feed for told in node.told(m.FeedRead)] == [0]
+    assert [message.feed for message in node.sent_of(m.FeedRead)] == [0]
     node.open_feed(1, stream=True).segment([4], feed=1).complete(1, feed=1).plan(1, feed=1).end()
     assert [piece.columns["x"].tolist() for piece in anew if piece is not None] == [[4, 4, 4, 4]]
-    assert [told.feed for told in node.told(m.FeedRead)] == [0, 1]
+    assert [message.feed for message in node.sent_of(m.FeedRead)] == [0, 1]
 
 
 def test_after_all_its_epochs_a_feed_gives_way_to_the_next(node):
@@ -334,7 +334,7 @@ def test_the_last_feed_can_be_read_on_and_on_once_no_other_will_come(node):
     assert [node.rows(reading) for _ in range(3)] == [[1], [1], [1]]
 
 
-def test_without_any_feed_it_is_said_how_to_feed(node):
+def test_without_any_feed_the_error_says_how_to_feed(node):
     node.end()
     with pytest.raises(FeedError, match="fed no rows"):
         node.epoch(node.open(1))
@@ -352,7 +352,7 @@ def test_an_aborted_feed_raises_its_reason_in_whoever_reads(node):
     epoch = node.reader.epoch(node.open(2))
     next(epoch)
     thread, results = in_thread(lambda: next(epoch))
-    node.reader.take(m.FeedAborted(feed=0, reason="division by zero"))
+    node.reader.handle(m.FeedAborted(feed=0, reason="division by zero"))
     thread.join(PATIENCE_S)
     (error,) = results
     assert isinstance(error, FeedError)
@@ -360,7 +360,7 @@ def test_an_aborted_feed_raises_its_reason_in_whoever_reads(node):
 
 
 def test_after_an_aborted_feed_the_next_one_is_read(node):
-    node.open_feed(0).reader.take(m.FeedAborted(feed=0, reason="why"))
+    node.open_feed(0).reader.handle(m.FeedAborted(feed=0, reason="why"))
     node.open_feed(1).segment([9], feed=1).complete(1, feed=1).plan(1, feed=1)
     assert node.rows(node.open(1)) == [9]
 
@@ -377,35 +377,35 @@ def test_a_shuffled_epoch_has_all_rows_in_another_order_each_time(node):
 def test_a_seed_makes_the_order_repeatable(node):
     orders = []
     for _ in range(2):
-        node.reader = FeedReader(2, node.said.append)
+        node.reader = FeedReader(2, node.sent.append)
         node.open_feed().segment(list(range(50))).complete(50).plan(5)
         orders.append(node.rows(node.open(10, shuffle=True, seed=1)))
     assert orders[0] == orders[1]
 
 
-def test_the_driver_hears_of_datasets_and_of_rows_taken(node):
+def test_datasets_and_rows_taken_are_reported_to_the_driver(node):
     node.open_feed(epochs=2).segment([1, 2, 3, 4]).complete(4).plan(2, batch_size=2).plan(1, dataset_id=1)
     first, second = node.open(2), node.open(4, "drop")
-    assert node.told(m.DatasetOpened) == [
+    assert node.sent_of(m.DatasetOpened) == [
         m.DatasetOpened(rank=2, dataset_id=0, batch_size=2, remainder=None),
         m.DatasetOpened(rank=2, dataset_id=1, batch_size=4, remainder="drop"),
     ]
     node.rows(first)
-    assert node.told(m.RowsTaken)[-1] == m.RowsTaken(rank=2, rows=4, epoch=1, feeds={0: (1, 4)})
+    assert node.sent_of(m.RowsTaken)[-1] == m.RowsTaken(rank=2, rows=4, epoch=1, feeds={0: (1, 4)})
     node.rows(second)
-    assert node.told(m.RowsTaken)[-1].epoch == 2
+    assert node.sent_of(m.RowsTaken)[-1].epoch == 2
 
 
-def test_the_driver_hears_once_that_this_node_asks_for_rows_even_before_there_are_any():
-    said = queue.SimpleQueue()
-    reader = FeedReader(2, said.put)
+def test_a_node_that_asks_for_rows_reports_it_once_even_before_there_are_any():
+    sent = queue.SimpleQueue()
+    reader = FeedReader(2, sent.put)
     thread, _ = in_thread(reader.specs)
-    assert said.get(timeout=PATIENCE_S) == m.RowsWanted(rank=2)
-    reader.take(m.FeedsEnded())
+    assert sent.get(timeout=PATIENCE_S) == m.RowsWanted(rank=2)
+    reader.handle(m.FeedsEnded())
     thread.join(PATIENCE_S)
     with pytest.raises(FeedError, match="fed no rows"):
         reader.specs()
-    assert said.empty()
+    assert sent.empty()
 
 
 def test_columns_are_known_when_the_first_rows_have_come(node):
@@ -419,7 +419,7 @@ def test_columns_are_known_when_the_first_rows_have_come(node):
 def test_what_was_unknown_to_others_stays_unknown_here(node):
     node.open_feed().segment([1])
     reading = node.open(1)
-    node.reader.take(m.PlanLater(feed=0, dataset_id=0))
+    node.reader.handle(m.PlanLater(feed=0, dataset_id=0))
     node.complete(1).plan(1)
     assert node.reader.known_schedule(reading, PATIENCE_S) is None
     assert node.reader.known_schedule(node.open(1)) is None
@@ -433,12 +433,12 @@ def test_steps_are_known_once_they_are_agreed_on(node):
     assert node.reader.known_schedule(reading).steps == 1
 
 
-@pytest.mark.parametrize(("numbers", "told"), [([1, 2, 3], "more"), ([], "0")])
-def test_a_dataset_that_promised_its_steps_is_not_read_for_a_feed_of_another_length(node, numbers, told):
+@pytest.mark.parametrize(("numbers", "steps"), [([1, 2, 3], "more"), ([], "0")])
+def test_a_dataset_that_promised_its_steps_is_not_read_for_a_feed_of_another_length(node, numbers, steps):
     node.open_feed().segment([1, 2]).complete(2).plan(2)
     reading = node.open(1)
     assert node.reader.known_schedule(reading).steps == 2
     assert len(node.epoch(reading)) == 2
     node.open_feed(1).segment(numbers, feed=1).complete(len(numbers), feed=1).plan(len(numbers), feed=1)
-    with pytest.raises(FeedError, match=f"had 2 steps, and now one has {told}: call ctx.dataset anew"):
+    with pytest.raises(FeedError, match=f"had 2 steps, and now one has {steps}: call ctx.dataset anew"):
         node.epoch(reading)

@@ -1,4 +1,4 @@
-"""How rows become steps: each row once, a row in each step for each node that has one, weights that make means true."""
+"""How rows become steps: each row once, a row of each node in each step, and weights that make means exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spool's files: what was written comes back, and numbers lie where TensorFlow uses them without a copy."""
+"""The spool's files: rows survive the round trip, and numbers are aligned so that TensorFlow does not copy them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ COLUMNS = {
     st.lists(st.lists(st.fixed_dictionaries(COLUMNS), max_size=150), min_size=1, max_size=3),
     st.integers(0, 3),
 )
-def test_rows_come_back_as_they_were_written(tmp_path_factory, batches, skipped):
+def test_rows_are_read_as_they_were_written(tmp_path_factory, batches, skipped):
     path = tmp_path_factory.mktemp("segment") / "rows.arrow"
     schema = pa.RecordBatch.from_pylist(
         [{"flag": True, "text": "", "number": 0.5, "two by three": [[1]], "nothing": [1], "words": [""]}]

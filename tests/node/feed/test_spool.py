@@ -1,4 +1,4 @@
-"""The folder of rows: how large it may grow, who waits for room, and what does not fit."""
+"""The folder of rows: how large it may grow, which tasks wait for space, and what does not fit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def spool(tmp_path):
 
 def put(spool, name, size, *, commit=True):
     path = spool.folder / name
-    spool.make_room(path, size)
+    spool.reserve(path, size)
     path.write_bytes(b"x" * size)
     if commit:
         spool.committed(path)
     return path
 
 
-def test_rows_that_were_read_go_only_when_room_is_needed(spool):
+def test_rows_that_were_read_are_removed_only_when_space_is_needed(spool):
     first, second = put(spool, "1", 60), put(spool, "2", 40)
     spool.was_read(first)
     assert first.exists()
@@ -38,7 +38,7 @@ def test_rows_that_were_read_go_only_when_room_is_needed(spool):
     assert second.exists()
 
 
-def test_who_brings_more_rows_waits_until_some_were_read(spool):
+def test_a_task_with_more_rows_waits_until_some_were_read(spool):
     first = put(spool, "1", 80)
     late = threading.Thread(target=put, args=(spool, "2", 80), daemon=True)
     late.start()
@@ -50,7 +50,7 @@ def test_who_brings_more_rows_waits_until_some_were_read(spool):
     assert not first.exists()
 
 
-def test_a_partition_that_is_larger_than_the_folder_has_to_lie_there_whole(spool):
+def test_a_partition_that_is_larger_than_the_limit_is_stored_whole(spool):
     put(spool, "1", 90, commit=False)
     put(spool, "1", 90, commit=False)
 
@@ -61,19 +61,19 @@ def test_rows_that_are_needed_again_or_all_at_once_have_to_fit(tmp_path, epochs)
     spool.open(100, epochs=epochs)
     put(spool, "1", 80)
     if epochs == 1:
-        spool.shuffles()
+        spool.keep_all()
     why = "are read 3 times" if epochs > 1 else "are shuffled"
     with pytest.raises(FeedError, match=f"do not fit into the node's spool of 1e-07 GB .* {why}.*spool_bytes"):
         put(spool, "2", 80)
 
 
-def test_what_was_dropped_makes_room(spool):
+def test_dropped_rows_free_space(spool):
     spool.remove(put(spool, "1", 90, commit=False))
     put(spool, "2", 90)
     assert [path.name for path in spool.folder.iterdir()] == ["2"]
 
 
-def test_without_a_limit_most_of_what_is_free_is(tmp_path):
+def test_without_a_limit_most_of_the_free_disk_is_used(tmp_path):
     spool = Spool(tmp_path)
     spool.open(0, epochs=2)
     put(spool, "1", 1000)

@@ -1,4 +1,4 @@
-"""The agent's part of a feed: what is stored, what counts, what is dropped."""
+"""The feed in the agent: what is stored, what counts, what is dropped."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OPEN = m.FeedOpen(feed=0, epochs=1, remainder="pad", schema="{}", token=TOKEN)
 ROWS = pa.RecordBatch.from_pydict({"x": [1, 2, 3]})
 
 
-class Stand:
-    """A store between an acted driver and an acted child."""
+class Rig:
+    """A store between a fake driver and a fake child."""
 
     def __init__(self, scratch):
         self.scratch = scratch
@@ -54,102 +54,102 @@ class Stand:
 
 
 @pytest.fixture
-def stand(short_folder):
-    stand = Stand(short_folder)
-    yield stand
-    stand.store.close()
+def rig(short_folder):
+    rig = Rig(short_folder)
+    yield rig
+    rig.store.close()
 
 
 def commit(attempt="a", rows=3, partition=3):
     return m.Commit(feed=0, partition=partition, attempt=attempt, rows=rows, shapes={"x": []})
 
 
-def test_an_endpoint_opens_with_the_first_feed_and_both_sides_hear_of_it(stand):
-    (ready,) = stand.to_driver
+def test_an_endpoint_opens_with_the_first_feed_and_both_sides_are_notified(rig):
+    (ready,) = rig.to_driver
     assert (ready.rank, ready.feed) == (5, 0)
-    assert ready.locations == [f"grpc+unix://{stand.scratch}/feed"]
-    assert stand.to_child == [OPEN]
+    assert ready.locations == [f"grpc+unix://{rig.scratch}/feed"]
+    assert rig.to_child == [OPEN]
 
 
-def test_the_endpoint_stays_for_the_next_feed_under_its_token(stand):
-    stand.store.handle(msgspec.structs.replace(OPEN, feed=1, token="another"))
-    assert stand.to_driver[1].locations == stand.to_driver[0].locations
+def test_the_endpoint_stays_for_the_next_feed_under_its_token(rig):
+    rig.store.handle(msgspec.structs.replace(OPEN, feed=1, token="another"))
+    assert rig.to_driver[1].locations == rig.to_driver[0].locations
     with pytest.raises(flight.FlightUnauthenticatedError):
-        stand.put(0, "a")
+        rig.put(0, "a")
 
 
-def test_who_does_not_know_the_token_stores_nothing(stand):
+def test_clients_without_the_token_store_nothing(rig):
     for token in ("", "guess"):
         with pytest.raises(flight.FlightUnauthenticatedError, match="token is needed"):
-            stand.put(0, "a", token=token)
+            rig.put(0, "a", token=token)
         with pytest.raises(flight.FlightUnauthenticatedError):
-            stand.ask_to_commit(token=token)
-    assert stand.files() == []
+            rig.ask_to_commit(token=token)
+    assert rig.files() == []
 
 
-def test_stored_rows_do_not_count_before_the_driver_says_so(stand):
-    stand.put(3, "a")
-    stand.pump()
-    stand.ask_to_commit()
-    stand.pump()
-    stored = stand.to_driver[-1]
+def test_stored_rows_do_not_count_before_the_driver_commits_them(rig):
+    rig.put(3, "a")
+    rig.pump()
+    rig.ask_to_commit()
+    rig.pump()
+    stored = rig.to_driver[-1]
     assert stored == m.AttemptStored(
         rank=5, feed=0, partition=3, attempt="a", rows={5: 3}, size_bytes=24, shapes={"x": []}
     )
-    assert stand.to_child == [OPEN]
+    assert rig.to_child == [OPEN]
 
 
-def test_committed_rows_are_shown_to_the_child_as_a_file_that_holds_them(stand):
-    stand.put(3, "a")
-    stand.store.handle(commit())
-    ready = stand.to_child[-1]
+def test_committed_rows_are_shown_to_the_child_as_a_file_that_holds_them(rig):
+    rig.put(3, "a")
+    rig.store.handle(commit())
+    ready = rig.to_child[-1]
     assert (ready.feed, ready.rows, ready.shapes) == (0, 3, {"x": []})
     with pa.memory_map(ready.path) as file:
         assert pa.ipc.open_file(file).read_all().to_pydict() == ROWS.to_pydict()
 
 
-def test_a_commit_that_overtakes_the_news_of_the_rows_still_finds_them(stand):
-    stand.put(3, "a")
-    assert stand.store._stored == {}
-    stand.store.handle(commit())
-    assert stand.to_child[-1].path.endswith("0-3-a.arrow")
+def test_a_commit_that_overtakes_the_queue_still_finds_the_rows(rig):
+    rig.put(3, "a")
+    assert rig.store._stored == {}
+    rig.store.handle(commit())
+    assert rig.to_child[-1].path.endswith("0-3-a.arrow")
 
 
-def test_the_attempt_that_was_not_chosen_is_dropped(stand):
+def test_the_attempt_that_was_not_chosen_is_dropped(rig):
     for attempt in ("a", "b"):
-        stand.put(3, attempt)
-    stand.put(4, "c")
-    stand.store.handle(commit("b"))
-    assert stand.files() == ["0-3-b.arrow", "0-4-c.arrow"]
+        rig.put(3, attempt)
+    rig.put(4, "c")
+    rig.store.handle(commit("b"))
+    assert rig.files() == ["0-3-b.arrow", "0-4-c.arrow"]
 
 
-def test_a_node_without_rows_of_the_partition_hears_of_shapes_only(stand):
-    stand.store.handle(commit("elsewhere", rows=0))
-    assert stand.to_child[-1] == m.SegmentReady(feed=0, path="", rows=0, partition=3, shapes={"x": []})
+def test_a_node_without_rows_of_the_partition_receives_the_shapes_only(rig):
+    rig.store.handle(commit("elsewhere", rows=0))
+    assert rig.to_child[-1] == m.SegmentReady(feed=0, path="", rows=0, partition=3, shapes={"x": []})
 
 
 @pytest.mark.parametrize("end", [m.FeedComplete(feed=0, rows=3), m.FeedAborted(feed=0, reason="why")])
-def test_at_the_end_what_was_not_committed_is_dropped(stand, end):
-    stand.put(3, "a")
-    stand.put(4, "straggler")
-    stand.store.handle(commit())
-    stand.store.handle(end)
-    assert stand.files() == ["0-3-a.arrow"]
-    assert stand.to_child[-1] == end
+def test_at_the_end_what_was_not_committed_is_dropped(rig, end):
+    rig.put(3, "a")
+    rig.put(4, "straggler")
+    rig.store.handle(commit())
+    rig.store.handle(end)
+    assert rig.files() == ["0-3-a.arrow"]
+    assert rig.to_child[-1] == end
 
 
 @pytest.mark.parametrize(
     "message",
     [m.EpochPlan(feed=0, dataset_id=0, steps=3, shares=[(9, 3, 2)]), m.PlanLater(feed=0, dataset_id=0), m.FeedsEnded()],
 )
-def test_what_concerns_the_child_is_passed_on(stand, message):
-    stand.store.handle(message)
-    assert stand.to_child[-1] == message
+def test_what_concerns_the_child_is_passed_on(rig, message):
+    rig.store.handle(message)
+    assert rig.to_child[-1] == message
 
 
-def test_a_spool_that_cannot_be_written_is_told_to_the_task(stand):
-    (stand.scratch / "spool").rmdir()
+def test_a_spool_that_cannot_be_written_fails_the_task(rig):
+    (rig.scratch / "spool").rmdir()
     with pytest.raises(
         flight.FlightServerError, match=r"tfos_lab: the node's spool in .* cannot be written: .*No such"
     ):
-        stand.put(3, "a")
+        rig.put(3, "a")

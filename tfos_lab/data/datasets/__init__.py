@@ -1,1 +1,1 @@
-"""Example data sets: MNIST and the passengers of the Titanic."""
+"""Example data sets: MNIST, and the passengers of the Titanic."""

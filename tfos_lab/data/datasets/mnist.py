@@ -1,6 +1,6 @@
-"""MNIST wherever it can be had, as arrays and as DataFrames.
+"""MNIST from wherever it is available, as arrays and as DataFrames.
 
-`mnist` asks the sources of `mnist_files` in turn and says which one it used. `ImageData.train_df` makes
+`mnist` tries the sources of `mnist_files` in turn and names the one that it used. `ImageData.train_df` makes
 DataFrames through Arrow, which takes tenths of a second where a list of rows takes minutes.
 """
 
@@ -37,7 +37,7 @@ class ImageData:
     y_train, y_test : numpy.ndarray
         int64 ``(n,)``: the digit each image shows.
     source : str
-        Where the images come from, in words.
+        A description of where the images come from.
 
     Examples
     --------
@@ -67,10 +67,10 @@ class ImageData:
         spark : pyspark.sql.SparkSession, optional
             Classic or Spark Connect; the active session by default.
         partitions : int, optional
-            Into how many partitions the rows are spread evenly; by default as Spark cuts them.
+            Number of partitions to spread the rows over evenly; by default Spark decides.
         as_ : str
-            What ``image`` is: ``"array"`` is array<float> of 784 values from 0 to 1; ``"image"`` the same as 28 nested
-            arrays of 28; ``"int"`` array<int> of 784 values from 0 to 255; ``"binary"`` 784 bytes.
+            The form of ``image``: ``"array"`` is array<float> of 784 values from 0 to 1; ``"image"`` has them as
+            28 nested arrays of 28; ``"int"`` array<int> of 784 values from 0 to 255; ``"binary"`` 784 bytes.
         """
         return to_dataframe(image_table(self.x_train, self.y_train, as_), spark, partitions)
 
@@ -82,9 +82,9 @@ class ImageData:
 
 
 def mnist(*, download: bool = True) -> ImageData:
-    """Load MNIST, or the nearest thing to it that can be had.
+    """Load MNIST, or the nearest data that is available.
 
-    Looks, in this order, at the folder ``mnist`` in the one that the environment variable ``TFOS_LAB_DATA`` names (the
+    Tries, in this order, the folder ``mnist`` in the one that the environment variable ``TFOS_LAB_DATA`` names (the
     original files such as ``t10k-images-idx3-ubyte.gz``, or ``mnist.npz``), Keras' cache, the download that
     ``keras.datasets`` uses, and scikit-learn's 1,797 handwritten digits, scaled from 8 × 8 to 28 × 28.
     Where a folder has only the test images, or only the training ones, every fifth of them is for testing.
@@ -92,17 +92,17 @@ def mnist(*, download: bool = True) -> ImageData:
     Parameters
     ----------
     download : bool
-        Whether the network may be asked.
+        Whether to use the network.
 
     Returns
     -------
     ImageData
-        Its ``source``, which is also in its repr, says which of these it is.
+        Its ``source``, which is also in its repr, names where it comes from.
 
     Raises
     ------
     ConfigError
-        When a file in the folder is damaged; when there is no source at all, with what to do about it.
+        If a file in the folder is damaged; if there is no source at all, with what to do about it.
 
     Examples
     --------

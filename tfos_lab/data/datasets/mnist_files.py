@@ -1,7 +1,7 @@
-"""The places where MNIST may be found; each function looks at one and returns None where there is nothing.
+"""The sources of MNIST: each function tries one, and returns None if it has nothing.
 
-Only `mnist` asks them, in its order. None imports TensorFlow: Keras' cache is shared by the name, address
-and checksum of its file.
+`mnist` calls them in its order. None of them imports TensorFlow: they share Keras' cache by the name, address and
+checksum of its file.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
 class Found(NamedTuple):
-    """Images uint8 ``(n, 28, 28)`` and labels int64 ``(n,)``, for training and testing; and where they come from."""
+    """Images uint8 ``(n, 28, 28)`` and labels int64 ``(n,)``, for training and testing; and their source."""
 
     arrays: Arrays
     source: str
 
 
 def from_folder() -> Found | None:
-    """Look at the folder ``mnist`` in the one that TFOS_LAB_DATA names; a ConfigError says which file is damaged."""
+    """Read the folder ``mnist`` in the one that TFOS_LAB_DATA names; a ConfigError names a damaged file."""
     root = os.environ.get("TFOS_LAB_DATA")
     if not root:
         return None
@@ -65,7 +65,7 @@ def from_folder() -> Found | None:
 
 
 def from_keras_cache() -> Found | None:
-    """Look at the file that Keras keeps; one that is not what Keras would have downloaded is passed over."""
+    """Read the file in Keras' cache, unless it is not the one that Keras downloads."""
     path = keras_cache() / "mnist.npz"
     if not path.is_file():
         return None
@@ -76,7 +76,7 @@ def from_keras_cache() -> Found | None:
 
 
 def from_network() -> Found | None:
-    """Download the file into Keras' cache, whole and checked or not at all, and read it there."""
+    """Download the file into Keras' cache, atomically and verified, and read it there."""
     path = keras_cache() / "mnist.npz"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def from_network() -> Found | None:
 
 
 def from_scikit_learn() -> Found | None:
-    """Take scikit-learn's handwritten digits, where it is installed."""
+    """Return scikit-learn's handwritten digits, if it is installed."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -110,7 +110,7 @@ def from_scikit_learn() -> Found | None:
 
 
 def keras_cache() -> Path:
-    """Find the folder in which Keras keeps data sets."""
+    """Return the folder in which Keras keeps data sets."""
     home = os.environ.get("KERAS_HOME")
     return (Path(home) if home else Path.home() / ".keras") / "datasets"
 
@@ -141,7 +141,7 @@ def scale_images(images: np.ndarray, size: int) -> np.ndarray:
 
 
 def _read_pair(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Read images and labels in the format of the original files; None where they are not there."""
+    """Read images and labels in the format of the original files; None if they do not exist."""
     images, labels = (_find(folder, f"{name}-{what}") for what in ("images-idx3-ubyte", "labels-idx1-ubyte"))
     if images is None or labels is None:
         return None

@@ -1,7 +1,7 @@
-"""The passengers of the Titanic: the small table with gaps, names and categories that tutorials use.
+"""The passengers of the Titanic: a small table with gaps, names and categories, as tutorials use it.
 
-It is not downloaded: its usual home asks for a login. `titanic` looks where the user keeps data, and says where to put
-it.
+It is not downloaded, as its usual site asks for a login. `titanic` reads it from the user's folders, and says where to
+put it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TableData:
     train, test : pandas.DataFrame
         The rows; the test rows may lack the column to predict.
     source : str
-        Where they come from, in words.
+        A description of where they come from.
     """
 
     train: pd.DataFrame
@@ -46,7 +46,7 @@ class TableData:
         spark : pyspark.sql.SparkSession, optional
             Classic or Spark Connect; the active session by default.
         partitions : int, optional
-            Into how many partitions the rows are spread evenly; by default as Spark cuts them.
+            Number of partitions to spread the rows over evenly; by default Spark decides.
         """
         return _dataframe(self.train, spark, partitions)
 
@@ -58,7 +58,7 @@ class TableData:
 def titanic() -> TableData:
     """Load the Titanic's passengers as Kaggle's competition has them: ``Survived`` is in the training rows only.
 
-    Looks at the folder ``titanic`` in the one that the environment variable ``TFOS_LAB_DATA`` names, and in
+    Tries the folder ``titanic`` in the one that the environment variable ``TFOS_LAB_DATA`` names, and in
     ``~/.cache/tfos_lab`` (``$XDG_CACHE_HOME/tfos_lab``).
 
     Returns
@@ -69,7 +69,7 @@ def titanic() -> TableData:
     Raises
     ------
     ConfigError
-        Where the files are in neither place, or cannot be read.
+        If the files are in neither folder, or cannot be read.
     """
     import pandas as pd
 
@@ -92,14 +92,14 @@ def titanic() -> TableData:
 def _folders() -> list[Path]:
     root = os.environ.get("TFOS_LAB_DATA")
     cache = os.environ.get("XDG_CACHE_HOME")
-    places = [Path(root).expanduser()] if root else []
-    places.append((Path(cache) if cache else Path.home() / ".cache") / "tfos_lab")
-    return [place / "titanic" for place in places]
+    parents = [Path(root).expanduser()] if root else []
+    parents.append((Path(cache) if cache else Path.home() / ".cache") / "tfos_lab")
+    return [parent / "titanic" for parent in parents]
 
 
 def _dataframe(frame: pd.DataFrame, spark: SparkSession | None, partitions: int | None) -> DataFrame:
     import pyarrow as pa
 
-    # Through Arrow, NaN and None both become nulls; from pandas directly, Spark would take NaN for a value.
+    # Through Arrow, NaN and None both become nulls; from pandas directly, Spark would keep NaN as a value.
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
     return to_dataframe(table, spark, partitions)

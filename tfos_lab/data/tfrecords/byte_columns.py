@@ -1,4 +1,4 @@
-"""Columns of byte strings: small tools that keep Python out of the rows."""
+"""Columns of byte strings: small tools that avoid Python per row."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-Array = np.ndarray[Any, Any]
+from tfos_lab.data.rows import Array
 
-# Where lengths are spread wider, sorting finds the distinct ones more cheaply than counting.
+# Beyond this length, sorting finds the distinct lengths faster than counting.
 _MAX_COUNTED = 1 << 16
 
 
 def byte_column(data: Any, offsets: Array, present: Array | None = None) -> pa.LargeBinaryArray:
-    """Make a column of ``data[offsets[i]:offsets[i + 1]]``, null where not ``present``; nothing is copied."""
+    """Make a column of ``data[offsets[i]:offsets[i + 1]]``, null where not ``present``, without a copy."""
     validity = None if present is None or present.all() else pa.array(present, pa.bool_()).buffers()[1]
-    places = pa.py_buffer(np.ascontiguousarray(offsets, np.int64))
+    positions = pa.py_buffer(np.ascontiguousarray(offsets, np.int64))
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, [validity, places, buffer])
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, [validity, positions, buffer])
 
 
 def offsets_of(column: pa.LargeBinaryArray) -> Array:
@@ -30,19 +30,19 @@ def offsets_of(column: pa.LargeBinaryArray) -> Array:
 
 
 def bytes_of(column: pa.LargeBinaryArray) -> pa.Buffer:
-    """Return the column's bytes, from the first row's to the last's; `offsets_of` count from the buffer they lie in."""
+    """Return the column's bytes, from the first row to the last; `offsets_of` counts from the buffer's beginning."""
     offsets = offsets_of(column)
     buffer = column.buffers()[2]
     return pa.py_buffer(b"") if buffer is None else buffer.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 
 def by_length(lengths: Array, make: Callable[[int], bytes]) -> tuple[pa.LargeBinaryArray | pa.Scalar, Array]:
-    """Make bytes for each row that depend on a length only: ``make`` is called once for each that occurs.
+    """Make bytes for each row that depend only on its length: ``make`` is called once for each distinct length.
 
     Returns
     -------
     column : pyarrow.LargeBinaryArray or pyarrow.Scalar
-        A scalar where all rows have the same.
+        A scalar if all rows have the same bytes.
     sizes : numpy.ndarray
         How many bytes each row has.
     """
@@ -56,7 +56,7 @@ def by_length(lengths: Array, make: Callable[[int], bytes]) -> tuple[pa.LargeBin
 
 
 def cut(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
-    """Copy ranges that follow one another out of ``data`` (uint8), and return them in one run with its offsets."""
+    """Copy ascending ranges out of ``data`` (uint8); return them joined, with their offsets."""
     edges = np.empty(2 * len(starts) + 1, np.int64)
     edges[:-1:2], edges[1::2] = starts, ends
     edges[-1] = ends[-1] if len(ends) else 0

@@ -1,7 +1,7 @@
 """CRC32C of many byte strings at once, masked as TFRecord files hold it.
 
-The package ``google-crc32c`` does it where it is installed. Executors need not have it: NumPy does the same there, at
-a fraction of the speed. A CRC is linear, so that of a whole follows from those of its halves: all strings are
+The package ``google-crc32c`` computes them where it is installed. Executors need not have it: NumPy computes the same,
+at a fraction of the speed. A CRC is linear, so that of a string follows from those of its halves: all strings are
 folded at once, word by word and then half by half.
 """
 
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from tfos_lab.data.rows import Array
 
 _POLYNOMIAL = 0x82F63B78
 _ALL_ONES = 0xFFFFFFFF
 _WORD_BYTES = 4
-# Strings folded together are filled up to one length, so they are taken in groups of like lengths, and not too many.
+# Strings that are folded together are padded to one length, so they are grouped by length, in limited numbers.
 _GROUP_BYTES = 1 << 22
 
 
@@ -34,7 +33,7 @@ def masked_crcs(data: bytes, starts: Array, ends: Array) -> Array:
 
 
 def mask(crcs: Array) -> Array:
-    """Rotate and shift CRCs (uint32), as TFRecord files do so that a CRC of a CRC is none that misleads."""
+    """Rotate CRCs (uint32) and add a constant: TFRecord files do so, as a CRC of data with CRCs would be unreliable."""
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(0xA282EAD8)
 
 
@@ -68,8 +67,8 @@ def _fold_all(data: bytes, starts: Array, ends: Array) -> Array:
 
 
 def _fold(raw: Array, starts: Array, sizes: Array, words: int) -> Array:
-    # Zeros in front change nothing in a CRC that starts from zero; starting from all ones, as this one does, is the
-    # same as inverting the first four bytes.
+    # Leading zeros do not change a CRC that starts from zero. CRC32C starts from all ones, which is the same as
+    # inverting the first four bytes.
     width = words * _WORD_BYTES
     block = np.zeros((len(starts), width), np.uint8)
     for row, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
@@ -88,7 +87,7 @@ def _halve(words: Array, size_bytes: int) -> Array:
 
 
 def _shift(states: Array, size_bytes: int) -> Array:
-    """Say what CRC states become after so many zero bytes."""
+    """Return what CRC states become after ``size_bytes`` zero bytes."""
     tables = _tables(size_bytes)
     parts = np.ascontiguousarray(states).view(np.uint8).reshape(*states.shape, 4)
     shifted: Array = tables[0][parts[..., 0]]

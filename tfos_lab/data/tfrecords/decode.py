@@ -1,22 +1,19 @@
-"""Records as Arrow record batches: the features that were asked for become columns of the types that were asked for."""
+"""Records as Arrow record batches: the wanted features become columns of the wanted types."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from tfos_lab.data.rows import Array
 from tfos_lab.data.tfrecords.byte_columns import byte_column, cut
-from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, Kind, kind_of
+from tfos_lab.data.tfrecords.codecs import KIND_NAMES, FeatureKind, find_codec, kind_of
 from tfos_lab.data.tfrecords.framing import Frames
 from tfos_lab.data.tfrecords.parse import Regions, find_features
 from tfos_lab.data.tfrecords.varints import decode_varints, read_varints
-from tfos_lab.data.type_table import is_array, is_text, is_vector
+from tfos_lab.data.type_table import is_array, is_vector
 from tfos_lab.errors import RecordError
-
-Array = np.ndarray[Any, Any]
 
 _TAG = 0x0A
 _DENSE = 1
@@ -30,16 +27,16 @@ def decode(frames: Frames, schema: pa.Schema) -> pa.RecordBatch:
     frames : Frames
         The records.
     schema : pyarrow.Schema
-        The columns wanted, of types that `feature_types` has a place for. A record that lacks one has a null there.
+        The columns wanted, of types that `codecs` knows. A record that lacks one has a null there.
 
     Raises
     ------
     RecordError
-        Where a record does not fit the schema, naming the feature, the file and the place in it.
+        If a record does not fit the schema; names the feature, the file and the position in it.
     """
     frames, regions = find_features(frames, set(schema.names))
     columns = [_column(frames, field, regions[field.name]) for field in schema]
-    # One without columns still has rows.
+    # A batch without columns still has rows.
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(frames), pa.struct([])))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -48,12 +45,12 @@ def decode(frames: Frames, schema: pa.Schema) -> pa.RecordBatch:
 def _column(frames: Frames, field: pa.Field, region: Regions) -> pa.Array:
     kind = kind_of(field.type)
     assert kind is not None
-    wrong = np.flatnonzero((region.kinds != kind) & (region.kinds != Kind.NONE))
+    wrong = np.flatnonzero((region.kinds != kind) & (region.kinds != FeatureKind.NONE))
     if len(wrong):
         row = int(wrong[0])
-        held = KIND_NAMES[Kind(int(region.kinds[row]))]
+        held = KIND_NAMES[FeatureKind(int(region.kinds[row]))]
         raise frames.refuse(row, f"its feature '{field.name}' holds {held}, which do not become {field.type}")
-    present = region.kinds != Kind.NONE
+    present = region.kinds != FeatureKind.NONE
     data = np.frombuffer(frames.data, np.uint8)
     values, counts = _values(data, region, kind)
     try:
@@ -65,35 +62,37 @@ def _column(frames: Frames, field: pa.Field, region: Regions) -> pa.Array:
         return _scalars(frames, field, _typed(values, field.type), counts)
     except pa.ArrowInvalid as error:
         advice = (
-            f"read it as bytes: binary_features=['{field.name}']" if kind is Kind.BYTES else "read it as a wider type"
+            f"read it as bytes: binary_features=['{field.name}']"
+            if kind is FeatureKind.BYTES
+            else "read it as a wider type"
         )
         reason = f"{frames.path}: feature '{field.name}' does not become {field.type}: {error}; {advice}"
         raise RecordError(reason=reason) from error
 
 
-def count_values(frames: Frames, region: Regions, kind: Kind) -> Array:
+def count_values(frames: Frames, region: Regions, kind: FeatureKind) -> Array:
     """Count the values that a feature has in each record; int64 ``(n,)``."""
     return _values(np.frombuffer(frames.data, np.uint8), region, kind)[1]
 
 
-def _values(data: Array, region: Regions, kind: Kind) -> tuple[pa.Array, Array]:
-    """Read all values of a feature in one run, and how many each record has."""
-    if kind is Kind.BYTES:
+def _values(data: Array, region: Regions, kind: FeatureKind) -> tuple[pa.Array, Array]:
+    """Return all values of a feature, and how many each record has."""
+    if kind is FeatureKind.BYTES:
         return _strings(data, region)
-    # Records without the feature take part as empty ranges in their place.
+    # Records without the feature count as empty ranges.
     ends = np.maximum.accumulate(region.ends)
     starts = np.where(region.kinds == kind, region.starts, ends)
     content, offsets = cut(data, starts, ends)
-    if kind is Kind.FLOAT:
+    if kind is FeatureKind.FLOAT:
         return pa.array(content.view("<f4")), np.diff(offsets) // 4
     values, value_ends = decode_varints(content)
     return pa.array(values), np.diff(np.searchsorted(value_ends, offsets, side="right"))
 
 
 def _strings(data: Array, region: Regions) -> tuple[pa.Array, Array]:
-    """Read byte strings: the first of all records, then the second of those that have one, and so on."""
+    """Read byte strings: the first of every record, then the second of those that have one, and so on."""
     at, limits = region.starts.copy(), region.ends
-    active = np.flatnonzero((region.kinds == Kind.BYTES) & (at < limits))
+    active = np.flatnonzero((region.kinds == FeatureKind.BYTES) & (at < limits))
     rows, starts, ends = [], [], []
     while len(active):
         sizes, begin = read_varints(data, at[active] + 1)
@@ -114,14 +113,10 @@ def _strings(data: Array, region: Regions) -> tuple[pa.Array, Array]:
 
 
 def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Cast values as they are in features to a column's type."""
-    if types.is_date32(wanted):
-        return values.cast(pa.int32()).view(wanted)
-    if types.is_timestamp(wanted):
-        return values.view(pa.timestamp("us", wanted.tz)).cast(wanted)
-    if is_text(wanted):
-        return values.cast(pa.large_string()).cast(wanted)
-    return values.cast(wanted)
+    """Convert values as they are in features to a column's type."""
+    codec = find_codec(wanted)
+    assert codec is not None
+    return codec.from_feature(values, wanted)
 
 
 def _scalars(frames: Frames, field: pa.Field, values: pa.Array, counts: Array) -> pa.Array:
@@ -135,12 +130,12 @@ def _scalars(frames: Frames, field: pa.Field, values: pa.Array, counts: Array) -
         )
     if len(values) == len(counts):
         return values
-    places = np.cumsum(counts) - 1
-    return values.take(pa.array(places, mask=counts == 0))
+    positions = np.cumsum(counts) - 1
+    return values.take(pa.array(positions, mask=counts == 0))
 
 
 def _lists(leaves: pa.Array, counts: Array, present: Array, wanted: pa.DataType) -> pa.Array:
-    # A list that is null is told by its place in the offsets.
+    # ``mask`` marks the lists that are null.
     width = pa.int64() if types.is_large_list(wanted) else pa.int32()
     offsets = np.concatenate([[0], np.cumsum(counts)])
     mask = None if present.all() else pa.array(~present)

@@ -1,8 +1,8 @@
 """Arrow record batches as records: the bytes of one `tf.train.Example` for each row.
 
-A row's record is a chain of pieces: for each column the bytes that say which feature follows and how long it is, and
-then the values as they lie in memory (integers as varints). The first depend on a length only, so they are made once
-for each length; Arrow joins the pieces of all rows. Nothing here is done value by value, or row by row.
+A row's record is a sequence of pieces: for each column a header with the feature's name, kind and length, and then the
+values as they are in memory (integers as varints). A header depends only on the length of the values, so one is made
+for each distinct length; Arrow joins the pieces of all rows. Nothing is done value by value, or row by row.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import pyarrow as pa
 from pyarrow import compute, types
 
 from tfos_lab.data.batches import to_numpy
+from tfos_lab.data.rows import Array
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.data.tfrecords.byte_columns import by_length, byte_column, offsets_of
-from tfos_lab.data.tfrecords.feature_types import Kind, kind_of
+from tfos_lab.data.tfrecords.codecs import FeatureKind, find_codec, kind_of
 from tfos_lab.data.tfrecords.varints import encode_varints, varint
-from tfos_lab.data.type_table import is_array, is_bytes, is_text, is_vector
+from tfos_lab.data.type_table import is_array, is_vector
 from tfos_lab.errors import RecordError
-
-Array = np.ndarray[Any, Any]
 
 # Field 1 of any of the messages, with a length: Example.features, Features.feature, a map's key, a list's values.
 _FIRST = b"\x0a"
@@ -31,7 +30,7 @@ _EMPTY = pa.scalar(b"", pa.large_binary())
 
 
 def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-    """Make a record of each row; its columns are of types that `feature_types` has a place for.
+    """Make a record of each row; its columns are of types that `codecs` knows.
 
     Raises
     ------
@@ -46,10 +45,10 @@ def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         sizes += np.where(present, header_sizes + np.diff(offsets_of(content)), 0)
         # Where a row has no value, the header is left out as well.
         pieces += [header if content.null_count == 0 else compute.if_else(pa.array(present), header, _EMPTY), content]
-    dataset_ids, _ = by_length(sizes, lambda size: _FIRST + varint(size))
-    if not batch.num_columns or isinstance(dataset_ids, pa.Scalar):
-        dataset_ids = pa.array([dataset_ids.as_py()] * batch.num_rows, pa.large_binary())
-    return compute.binary_join_element_wise(dataset_ids, *pieces, _EMPTY, null_handling="replace", null_replacement="")
+    heads, _ = by_length(sizes, lambda size: _FIRST + varint(size))
+    if not batch.num_columns or isinstance(heads, pa.Scalar):
+        heads = pa.array([heads.as_py()] * batch.num_rows, pa.large_binary())
+    return compute.binary_join_element_wise(heads, *pieces, _EMPTY, null_handling="replace", null_replacement="")
 
 
 def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scalar, Array, pa.LargeBinaryArray]:
@@ -59,8 +58,8 @@ def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scal
     leaves, row_offsets, present = _flatten(name, column)
     kind = kind_of(column.type)
     assert kind is not None
-    # One string's bytes follow its tag and length; an array's each have theirs among the values.
-    tagged = kind is not Kind.BYTES or not is_array(column.type)
+    # A single string's tag and length are in the header; those of an array's strings are among the values.
+    tagged = kind is not FeatureKind.BYTES or not is_array(column.type)
     data, offsets = _content(leaves, row_offsets, kind, tagged=tagged)
     content = byte_column(data, offsets, present)
     headers, sizes = by_length(np.diff(offsets), functools.partial(_header, name.encode(), kind, tagged=tagged))
@@ -68,19 +67,19 @@ def _feature(name: str, column: pa.Array) -> tuple[pa.LargeBinaryArray | pa.Scal
 
 
 @functools.lru_cache(maxsize=4096)
-def _header(key: bytes, kind: Kind, size: int, *, tagged: bool) -> bytes:
-    """Write all that stands before a feature's values: map entry, key, feature, list, and the list's own opening."""
-    dataset_id = _FIRST + varint(size) if tagged and (size or kind is Kind.BYTES) else b""
-    size += len(dataset_id)
+def _header(key: bytes, kind: FeatureKind, size: int, *, tagged: bool) -> bytes:
+    """Write what precedes a feature's values: the heads of map entry, key, feature and list."""
+    head = _FIRST + varint(size) if tagged and (size or kind is FeatureKind.BYTES) else b""
+    size += len(head)
     feature = bytes([kind << 3 | 2]) + varint(size)
     size += len(feature)
-    entry = _FIRST + varint(len(key)) + key + _SECOND + varint(size) + feature + dataset_id
-    size += len(entry) - len(feature) - len(dataset_id)
+    entry = _FIRST + varint(len(key)) + key + _SECOND + varint(size) + feature + head
+    size += len(entry) - len(feature) - len(head)
     return _FIRST + varint(size) + entry
 
 
 def _flatten(name: str, column: pa.Array) -> tuple[pa.Array, Array, Array]:
-    """Return a column's values in one run, where each row begins in it, and which rows are not null."""
+    """Return a column's flat values, where each row begins in them, and which rows are not null."""
     present = ~_nulls(column)
     if is_vector(column.type):
         return _flatten_vectors(name, column, present)
@@ -103,28 +102,21 @@ def _flatten_vectors(name: str, column: pa.Array, present: Array) -> tuple[pa.Ar
     return pa.array(dense.reshape(-1)), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present
 
 
-def _content(leaves: pa.Array, row_offsets: Array, kind: Kind, *, tagged: bool) -> tuple[Any, Array]:
-    """Return the values' bytes, and where those of each row begin in them."""
+def _content(leaves: pa.Array, row_offsets: Array, kind: FeatureKind, *, tagged: bool) -> tuple[Any, Array]:
+    """Return the values' bytes, and where those of each row begin."""
+    codec = find_codec(leaves.type)
+    assert codec is not None
+    values = codec.to_feature(leaves)
     match kind:
-        case Kind.FLOAT:
-            floats = np.ascontiguousarray(_numbers(leaves.cast(pa.float32())), "<f4")
-            return floats, row_offsets * 4
-        case Kind.INT64:
-            return encode_varints(np.ascontiguousarray(_numbers(_integers(leaves))), row_offsets)
+        case FeatureKind.FLOAT:
+            return np.ascontiguousarray(_numbers(values), "<f4"), row_offsets * 4
+        case FeatureKind.INT64:
+            return encode_varints(np.ascontiguousarray(_numbers(values)), row_offsets)
         case _:
-            strings = _strings(leaves)
             if not tagged:
-                dataset_ids, _ = by_length(np.diff(offsets_of(strings)), lambda size: _FIRST + varint(size))
-                strings = compute.binary_join_element_wise(dataset_ids, strings, _EMPTY)
-            return strings.buffers()[2] or b"", offsets_of(strings)[row_offsets]
-
-
-def _integers(leaves: pa.Array) -> pa.Array:
-    if types.is_date32(leaves.type):
-        return leaves.view(pa.int32())
-    if types.is_timestamp(leaves.type):
-        return leaves.cast(pa.timestamp("us", leaves.type.tz)).view(pa.int64())
-    return leaves.cast(pa.int8()) if types.is_boolean(leaves.type) else leaves
+                heads, _ = by_length(np.diff(offsets_of(values)), lambda size: _FIRST + varint(size))
+                values = compute.binary_join_element_wise(heads, values, _EMPTY)
+            return values.buffers()[2] or b"", offsets_of(values)[row_offsets]
 
 
 def _numbers(values: pa.Array) -> Array:
@@ -132,12 +124,6 @@ def _numbers(values: pa.Array) -> Array:
         values = compute.fill_null(values, 0)
     numbers: Array = values.to_numpy(zero_copy_only=False)
     return numbers
-
-
-def _strings(values: pa.Array) -> pa.LargeBinaryArray:
-    if not (is_text(values.type) or is_bytes(values.type)):
-        raise TypeError(f"no strings: {values.type}")
-    return values.cast(pa.large_binary())
 
 
 def _nulls(column: pa.Array) -> Array:

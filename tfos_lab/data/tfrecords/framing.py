@@ -9,23 +9,22 @@ import functools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import compute
 
+from tfos_lab.data.rows import Array
 from tfos_lab.data.tfrecords.byte_columns import by_length, byte_column, bytes_of, offsets_of
 from tfos_lab.data.tfrecords.crc32c import masked_crcs
 from tfos_lab.errors import RecordError
-
-Array = np.ndarray[Any, Any]
 
 _HEADER = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")
 _FOOTER_BYTES = 4
 _CHUNK_BYTES = 8 << 20
-# Behind the last record, so that parsers may look a little further.
+# Follows the last record, so that parsers may read a little beyond it.
 PADDING = bytes(16)
 
 
@@ -38,11 +37,11 @@ class Frames:
     path : str
         The file, for errors.
     data : bytes
-        Frames as they lie in the file, and some zeros behind them.
+        Frames as they are in the file, followed by some zeros.
     starts, ends : numpy.ndarray
-        Where in the data each record lies, without its frame.
+        Where each record begins and ends in the data, without its frame.
     offset : int
-        Where in the file the data begin.
+        Where the data begin in the file.
     """
 
     path: str
@@ -55,7 +54,7 @@ class Frames:
         return len(self.starts)
 
     def refuse(self, row: int, reason: str) -> RecordError:
-        """Return an error about one record, which names its place in the file."""
+        """Return an error about one record, which names its position in the file."""
         return _broken(self.path, self.offset + int(self.starts[row]) - _HEADER.size, reason)
 
 
@@ -63,31 +62,31 @@ def frame(records: pa.LargeBinaryArray) -> pa.Buffer:
     """Return the bytes of a file that holds these records."""
     offsets = offsets_of(records)
     headers, _ = by_length(np.diff(offsets), frame_header)
-    places = offsets - offsets[0]
-    crcs = masked_crcs(bytes_of(records).to_pybytes(), places[:-1], places[1:]).astype("<u4")
+    positions = offsets - offsets[0]
+    crcs = masked_crcs(bytes_of(records).to_pybytes(), positions[:-1], positions[1:]).astype("<u4")
     footers = byte_column(crcs, np.arange(len(crcs) + 1) * _FOOTER_BYTES)
     return bytes_of(compute.binary_join_element_wise(headers, records, footers, pa.scalar(b"", pa.large_binary())))
 
 
 @functools.lru_cache(maxsize=4096)
 def frame_header(size_bytes: int) -> bytes:
-    """Return what stands in front of a record of this size."""
+    """Return the header of a record of this size."""
     length = _LENGTH.pack(size_bytes)
     return _HEADER.pack(size_bytes, int(masked_crcs(length, np.array([0]), np.array([len(length)]))[0]))
 
 
 def starts_with_frame(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a TFRecord file that is not compressed."""
+    """Whether a file that begins with these bytes is an uncompressed TFRecord file."""
     return len(head) >= _HEADER.size and frame_header(_LENGTH.unpack_from(head)[0]) == head[: _HEADER.size]
 
 
 def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[Frames]:
-    """Read a file's frames, whole ones, some megabytes at a time.
+    """Read a file's frames, some megabytes of whole frames at a time.
 
     Raises
     ------
     RecordError
-        Where the file is cut off or damaged, with the byte at which the first bad frame begins.
+        If the file is cut off or damaged, with the byte at which the first bad frame begins.
     """
     offset, rest = 0, b""
     while True:
@@ -107,7 +106,7 @@ def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES) -
                 raise _broken(path, offset, f"the file ends {len(rest)} bytes into it: it was cut off")
             return
         if len(rest) >= _HEADER.size:
-            # A record larger than a chunk is read at once.
+            # A record that is larger than a chunk is read at once.
             chunk_bytes = max(chunk_bytes, _HEADER.size + _LENGTH.unpack_from(rest)[0] + _FOOTER_BYTES - len(rest))
 
 
@@ -116,7 +115,7 @@ def _read(stream: IO[bytes], size: int, path: str, offset: int) -> bytes:
         return bytes(stream.read(size))
     except EOFError:
         reason = "the compressed file ends in the middle: it was cut off"
-    except Exception as error:  # noqa: BLE001 - each kind of stream has its own
+    except Exception as error:  # noqa: BLE001 - each kind of stream has its own errors
         reason = f"it cannot be read on: {error}"
     raise _broken(path, offset, reason)
 

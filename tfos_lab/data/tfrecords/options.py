@@ -25,9 +25,9 @@ class ReadOptions:
     paths : tuple of str
         Files, folders or patterns.
     binary_features : tuple of str
-        Features whose bytes are no text; only inference asks.
+        Features whose bytes are no text; used by inference only.
     sample : int
-        How many records inference looks at; 0 for all.
+        How many records inference reads; 0 for all.
     """
 
     paths: tuple[str, ...]
@@ -92,7 +92,7 @@ class WriteOptions:
 
 
 def with_whole_paths(options: Mapping[str, str], file_system: str) -> dict[str, str]:
-    """Return Spark's options with all paths completed by Hadoop's rules; those on this machine stay as they are."""
+    """Return Spark's options with all paths completed by Hadoop's rules; paths on this machine stay unchanged."""
     given = dict(options)
     if is_local(file_system):
         return given
@@ -105,7 +105,7 @@ def with_whole_paths(options: Mapping[str, str], file_system: str) -> dict[str, 
 
 
 def _checked(options: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, str]:
-    """Return the options by lower-case names; Spark does not tell apart cases."""
+    """Return the options by lower-case names, as Spark ignores case."""
     lower = {name.lower(): name for name in known}
     given = {str(name).lower(): str(value) for name, value in options.items()}
     problems = []

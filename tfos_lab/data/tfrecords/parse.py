@@ -1,7 +1,7 @@
-"""Where in the bytes of many `tf.train.Example`s each feature lies: all records are walked through in step.
+"""Finds the features of many `tf.train.Example`s in their bytes, walking through all records in step.
 
-Each step looks at one entry of every record's map of features, by whole arrays. Entries of features that nobody wants
-are stepped over, so a column that is not asked for costs next to nothing.
+Each step reads one entry of every record's map of features, by whole arrays. Features that are not wanted are skipped,
+so they cost next to nothing.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from tfos_lab.data.tfrecords.feature_types import Kind
+from tfos_lab.data.rows import Array
+from tfos_lab.data.tfrecords.codecs import FeatureKind
 from tfos_lab.data.tfrecords.framing import PADDING, Frames
 from tfos_lab.data.tfrecords.varints import read_varints
 
-Array = np.ndarray[Any, Any]
-
-# The first bytes of fields: number << 3 | 2, for what has a length.
+# The first bytes of fields: number << 3 | 2, for fields with a length.
 _FIRST, _SECOND = 0x0A, 0x12
 
 
 @dataclass
 class Regions:
-    """Where the values of one feature lie in each record.
+    """Where the values of one feature are in each record.
 
     Parameters
     ----------
     kinds : numpy.ndarray
-        `Kind` of each record's list; `Kind.NONE` where it has no such feature.
+        `FeatureKind` of each record's list; `FeatureKind.NONE` if it has no such feature.
     starts, ends : numpy.ndarray
         Of the list: of the packed numbers themselves, or of the strings with their tags and lengths.
     """
@@ -47,20 +46,20 @@ def find_features(frames: Frames, wanted: Collection[str] | None = None) -> tupl
     frames : Frames
         The records.
     wanted : collection of str, optional
-        Names of features; by default all that there are.
+        Names of features; all by default.
 
     Returns
     -------
     frames : Frames
-        To which the regions refer: the same, or a copy whose records were written anew, where some were written in a
-        way that is allowed but that nobody uses.
+        To which the regions refer: the same, or a copy with records rewritten if some used an encoding that is valid
+        but unusual.
     regions : dict of str to Regions
-        By name; those wanted are there in any case.
+        By name; the wanted ones are always present.
 
     Raises
     ------
     RecordError
-        Where a record is not a tf.train.Example, with its place in the file.
+        If a record is not a tf.train.Example, with its position in the file.
     """
     regions, odd = _walk(frames, wanted)
     if len(odd):
@@ -72,7 +71,7 @@ def find_features(frames: Frames, wanted: Collection[str] | None = None) -> tupl
 
 
 def _walk(frames: Frames, wanted: Collection[str] | None) -> tuple[dict[str, Regions], Array]:
-    """Return all regions, and the rows that are not written the usual way."""
+    """Return all regions, and the rows with an unusual encoding."""
     data = np.frombuffer(frames.data, np.uint8)
     rows = len(frames)
     found = {name: _nothing(rows) for name in wanted or ()}
@@ -101,7 +100,7 @@ def _walk(frames: Frames, wanted: Collection[str] | None) -> tuple[dict[str, Reg
 
 
 def _rows(chosen: Array) -> Array | slice:
-    """Say which rows are chosen; most often all are, and then nothing needs to be picked out."""
+    """Return an index of the chosen rows; usually all are, and a slice saves the copy."""
     return slice(None) if chosen.all() else np.flatnonzero(chosen)
 
 
@@ -110,7 +109,7 @@ def _nothing(rows: int) -> Regions:
 
 
 def _entry(data: Array, at: Array, limits: Array) -> tuple[Array, Array, tuple[Array, Array], Array]:
-    """Read one entry of the map: whether it is as usual, its end, where its key lies, where its feature begins."""
+    """Read one entry of the map: whether its encoding is usual, its end, its key's ends, its feature's beginning."""
     sizes, begin = read_varints(data, at + 1)
     sane = (data[at] == _FIRST) & (sizes >= 0) & (sizes <= limits - begin)
     ends = begin + np.where(sane, sizes, 0)
@@ -124,32 +123,32 @@ def _entry(data: Array, at: Array, limits: Array) -> tuple[Array, Array, tuple[A
 
 
 def _by_key(data: Array, starts: Array, ends: Array) -> Iterator[tuple[str, Array | slice]]:
-    """Group entries by their keys; most often all of a step have the same."""
+    """Group entries by their keys; usually all entries of a step have the same key."""
     sizes = ends - starts
     left = np.arange(len(starts))
     while len(left):
         size = int(sizes[left[0]])
-        places = starts[left]
-        key = data[places[0] : places[0] + size]
+        positions = starts[left]
+        key = data[positions[0] : positions[0] + size]
         same = sizes[left] == size
         for i in range(size):
-            # Places of other lengths may lie further on, but never outside: the data are padded, and keys end in them.
-            same &= data[np.minimum(places + i, len(data) - 1)] == key[i]
+            # For keys of other lengths this may read beyond the key, but never beyond the padded data.
+            same &= data[np.minimum(positions + i, len(data) - 1)] == key[i]
         members = _rows(same) if len(left) == len(starts) else left[same]
         yield key.tobytes().decode("utf-8", "replace"), members
         left = left[~same]
 
 
 def _list(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array, Array]:
-    """Read a feature: its kind, where its values lie, and whether it is written as usual."""
-    kinds = np.where(starts < ends, data[starts] >> 3, Kind.NONE).astype(np.int8)
+    """Read a feature: its kind, the ends of its values, and whether its encoding is usual."""
+    kinds = np.where(starts < ends, data[starts] >> 3, FeatureKind.NONE).astype(np.int8)
     sizes, begin = read_varints(data, np.minimum(starts + 1, ends))
-    sane = (kinds == Kind.NONE) | (
-        (kinds <= Kind.INT64) & (data[starts] & 7 == 2) & (sizes >= 0) & (begin + sizes == ends)
+    sane = (kinds == FeatureKind.NONE) | (
+        (kinds <= FeatureKind.INT64) & (data[starts] & 7 == 2) & (sizes >= 0) & (begin + sizes == ends)
     )
-    begin = np.where(sane & (kinds != Kind.NONE), begin, ends)
-    # Numbers are packed: one field that holds them all.
-    numbers = _rows((kinds >= Kind.FLOAT) & (begin < ends))
+    begin = np.where(sane & (kinds != FeatureKind.NONE), begin, ends)
+    # Numbers are packed: one field has them all.
+    numbers = _rows((kinds >= FeatureKind.FLOAT) & (begin < ends))
     sizes, inner = read_varints(data, begin[numbers] + 1)
     sane[numbers] &= (data[begin[numbers]] == _FIRST) & (sizes >= 0) & (inner + sizes == ends[numbers])
     begin[numbers] = np.minimum(inner, ends[numbers])
@@ -157,7 +156,7 @@ def _list(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array,
 
 
 def _rewrite(frames: Frames, rows: Array) -> Frames:
-    """Let TensorFlow read the odd records, and write them the usual way."""
+    """Have TensorFlow decode the odd records, and encode them again."""
     import tensorflow as tf
 
     view = frames.data
@@ -179,7 +178,7 @@ def _rewrite(frames: Frames, rows: Array) -> Frames:
 
 @dataclass(frozen=True)
 class _Rewritten(Frames):
-    """Frames written anew, which name places in the file by the original's."""
+    """Rewritten frames; their errors name positions in the original file."""
 
     original: Frames
 

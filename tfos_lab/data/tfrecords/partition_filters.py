@@ -1,7 +1,7 @@
-"""Filters on columns that come from folders: files whose folders do not pass are never opened.
+"""Filters on partition columns: files in folders that do not pass are never opened.
 
-Spark pushes filters into Python data sources only where ``spark.sql.python.filterPushdown.enabled`` is on, and refuses
-sources that would take them elsewhere. Filters on features are left to Spark: records would have to be read for them.
+Spark pushes filters into Python data sources only if ``spark.sql.python.filterPushdown.enabled`` is on, and otherwise
+rejects sources that accept them. Filters on features are left to Spark, as they need the records.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-# By the names of Spark's classes; nulls are dealt with before.
+# By the names of Spark's classes; nulls are handled before.
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": operator.eq,
     "GreaterThan": operator.gt,
@@ -29,7 +29,7 @@ _NULL_TESTS = ("IsNull", "IsNotNull", "EqualNullSafe")
 
 
 def can_use(condition: Filter, columns: Collection[str]) -> bool:
-    """Whether a filter asks only for columns that come from folders."""
+    """Whether a filter uses partition columns only."""
     inner: Any = condition
     while type(inner).__name__ == "Not":
         inner = inner.child
@@ -38,7 +38,7 @@ def can_use(condition: Filter, columns: Collection[str]) -> bool:
 
 
 def passes(conditions: Sequence[Filter], values: Mapping[str, Any]) -> bool:
-    """Whether rows with these values pass all of the filters; one that a null makes unknown is not passed."""
+    """Whether rows with these values pass all filters; a filter that a null makes unknown is not passed."""
     return all(_holds(condition, values) is True for condition in conditions)
 
 

@@ -1,7 +1,4 @@
-"""Files and folders of records, wherever they are: found, opened, named by the values of their partitions.
-
-Which file system a path is on is `tfos_lab.data.file_systems`' to say.
-"""
+"""Finds and opens files of records on any file system, and names the folders of partitions."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.tfrecords.framing import starts_with_frame
 from tfos_lab.errors import ConfigError
 
-# What Hive, and so Spark, calls the folder of rows without a value.
+# Hive's, and so Spark's, name for the folder of rows without a value.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD_BYTES = 12
@@ -34,11 +31,11 @@ class Found:
     Parameters
     ----------
     path : str
-        As the file system knows it, without a scheme.
+        The path within its file system, without a scheme.
     size_bytes : int
         Its size.
     partition : mapping of str to (str or None)
-        The values that its folders stand for, ``year=2024``.
+        The values of its folders, such as ``year=2024``.
     """
 
     path: str
@@ -80,7 +77,7 @@ def _find(path: str) -> tuple[fs.FileSystem, list[Found]]:
 
 
 def open_records(system: fs.FileSystem, path: str) -> IO[bytes]:
-    """Open a file of records, compressed by gzip or not: its first bytes tell."""
+    """Open a file of records; its first bytes show whether it is compressed by gzip."""
     stream = io.BufferedReader(system.open_input_stream(path, compression=None))
     head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
     if head.startswith(_GZIP_MAGIC) and not starts_with_frame(head):
@@ -89,7 +86,7 @@ def open_records(system: fs.FileSystem, path: str) -> IO[bytes]:
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
-    """Name the folder of rows with these values, as Spark does.
+    """Return the folder of rows with these values, as Spark names it.
 
     Examples
     --------
@@ -99,7 +96,7 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
     return "/".join(f"{quote(name, _SAFE)}={_written(value)}" for name, value in values.items())
 
 
-# Letters of all alphabets stay as they are; what Hive's folders cannot have is written as %XX.
+# Letters of all alphabets stay unchanged; characters that Hive does not allow in folders are written as %XX.
 _SAFE = " !$&()+,-.;@_`|~<>"
 
 

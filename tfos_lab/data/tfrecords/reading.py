@@ -1,18 +1,19 @@
-"""What Spark's reader does: finds the schema and the files on the driver, and reads files on the executors."""
+"""The work of Spark's reader: finds the schema and the files on the driver, and reads files on the executors."""
 
 from __future__ import annotations
 
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from tfos_lab.data.file_systems import open_path
+from tfos_lab.data.tfrecords.codecs import INFERRED_TYPES, KIND_NAMES, FeatureKind, check_columns
 from tfos_lab.data.tfrecords.decode import count_values, decode
-from tfos_lab.data.tfrecords.feature_types import KIND_NAMES, Kind, check_columns
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
 from tfos_lab.data.tfrecords.parse import find_features
@@ -24,28 +25,38 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-# Small files are read by one task together; larger ones by one each. What Spark takes opening a file to cost.
+# Files are grouped up to this size for one task; Spark assumes that opening a file costs as much as reading 4 MB.
 _GROUP_BYTES = 4 << 20
 _BATCH_ROWS = 10_000
 _SAMPLED_FILES = 100
-_SPARK_TYPES = {Kind.BYTES: "string", Kind.FLOAT: "float", Kind.INT64: "long"}
 _INTEGER = re.compile(r"-?\d{1,18}")
 
+# The files of one task: path, path within the file system, partition. Plain values, as Spark pickles them for workers
+# that need not have tfos_lab.
 Group = list[tuple[str, str, dict[str, str | None]]]
+
+
+@dataclass
+class _Seen:
+    """What inference has found out about a feature."""
+
+    kind: FeatureKind
+    path: str
+    is_list: bool = False
 
 
 def infer_schema(options: dict[str, str]) -> StructType:
     """Infer the schema of files from their first records.
 
-    A feature with one value in each record is a column of that type, others are arrays: of ``bigint``, ``float``, and
-    ``string`` or (where named so) ``binary``. Columns are ordered by name; those of partitions come last.
+    A feature with one value in each record becomes a scalar column, others become arrays: of ``bigint``, ``float``, and
+    ``string`` or (for `binary_features`) ``binary``. Columns are ordered by name; partition columns come last.
     """
     from pyspark.sql.types import StructType
 
     read = ReadOptions.of(options)
-    places = [find_files(path) for path in read.paths]
-    features: dict[str, tuple[Kind, bool, str]] = {}
-    found = [(system, file) for system, files in places for file in files]
+    listings = [find_files(path) for path in read.paths]
+    features: dict[str, _Seen] = {}
+    found = [(system, file) for system, files in listings for file in files]
     has_records = False
     some = found if not read.sample else found[:: max(1, len(found) // _SAMPLED_FILES)]
     for system, file in some:
@@ -60,10 +71,7 @@ def infer_schema(options: dict[str, str]) -> StructType:
     if not features:
         what = "their records hold no values" if has_records else "no records"
         raise ConfigError([f"{', '.join(read.paths)}: {what} to infer a schema from; give one"])
-    fields = [
-        _field(name, kind, is_list=is_list, is_binary=name in read.binary_features)
-        for name, (kind, is_list, _) in sorted(features.items())
-    ]
+    fields = [_field(name, seen, is_binary=name in read.binary_features) for name, seen in sorted(features.items())]
     values: dict[str, list[str | None]] = {}
     for _, file in found:
         for name, value in file.partition.items():
@@ -73,25 +81,25 @@ def infer_schema(options: dict[str, str]) -> StructType:
     return StructType.fromJson({"type": "struct", "fields": fields})
 
 
-def _look(frames: Frames, features: dict[str, tuple[Kind, bool, str]]) -> None:
+def _look(frames: Frames, features: dict[str, _Seen]) -> None:
     frames, regions = find_features(frames)
     for name, region in regions.items():
-        for number in sorted(set(region.kinds.tolist()) - {Kind.NONE}):
-            kind = Kind(number)
+        for number in sorted(set(region.kinds.tolist()) - {FeatureKind.NONE}):
+            kind = FeatureKind(number)
             counts = count_values(frames, region, kind)
             is_list = bool((counts[region.kinds == kind] != 1).any())
-            known, was_list, where = features.get(name, (kind, False, frames.path))
-            if known is not kind:
+            seen = features.setdefault(name, _Seen(kind, frames.path))
+            if seen.kind is not kind:
                 raise RecordError(
-                    reason=f"feature '{name}' holds {KIND_NAMES[known]} in {where} and {KIND_NAMES[kind]} in "
+                    reason=f"feature '{name}' holds {KIND_NAMES[seen.kind]} in {seen.path} and {KIND_NAMES[kind]} in "
                     f"{frames.path}: leave it out by a schema without it, or write the files anew"
                 )
-            features[name] = (kind, is_list or was_list, where)
+            seen.is_list = seen.is_list or is_list
 
 
-def _field(name: str, kind: Kind, *, is_list: bool, is_binary: bool) -> dict[str, Any]:
-    leaf: Any = "binary" if kind is Kind.BYTES and is_binary else _SPARK_TYPES[kind]
-    return _named(name, {"type": "array", "elementType": leaf, "containsNull": True} if is_list else leaf)
+def _field(name: str, seen: _Seen, *, is_binary: bool) -> dict[str, Any]:
+    leaf: Any = "binary" if seen.kind is FeatureKind.BYTES and is_binary else INFERRED_TYPES[seen.kind]
+    return _named(name, {"type": "array", "elementType": leaf, "containsNull": True} if seen.is_list else leaf)
 
 
 def _named(name: str, spark_type: Any) -> dict[str, Any]:
@@ -104,7 +112,7 @@ def _partition_type(values: Sequence[str | None]) -> str:
 
 
 def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Filter] = ()) -> list[Group]:
-    """Say which files each task reads: lists of path, plain path, and values of partitions."""
+    """Return which files each task reads."""
     check_columns(schema.json())
     types = {field.name: field.type for field in _arrow_schema(schema)} if filters else {}
     groups: list[Group] = []
@@ -116,7 +124,7 @@ def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Fil
 
 
 def usable_filters(options: dict[str, str], filters: Sequence[Filter]) -> list[bool]:
-    """Say which filters `plan_read` can go by: those on the values of folders that all files have."""
+    """Return which filters `plan_read` can use: those on partition columns that all files have."""
     partitions = [set(file.partition) for path in ReadOptions.of(options).paths for file in find_files(path)[1]]
     columns = set.intersection(*partitions) if partitions else set()
     return [can_use(condition, columns) for condition in filters]
@@ -156,7 +164,7 @@ def read_group(schema: StructType, group: Group | None) -> Iterator[pa.RecordBat
 
 
 def _open_seen(system: fs.FileSystem, plain: str) -> IO[bytes]:
-    """Open a file that the driver has found."""
+    """Open a file that the driver has listed."""
     try:
         return open_records(system, plain)
     except FileNotFoundError as error:
@@ -181,7 +189,7 @@ def _with_partition(batch: pa.RecordBatch, partition: dict[str, str | None], tar
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the very schema that Spark expects batches to have."""
+    """Return the exact schema that Spark expects of batches."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:

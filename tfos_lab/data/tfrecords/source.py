@@ -1,8 +1,8 @@
 """The format ``tfrecord`` as a Python data source of Spark.
 
-Spark pickles the classes here by value, with tfos_lab's code as an archive (`core.code_archive`), because executors and
-the workers of a Spark Connect server need not have tfos_lab. So they only call: the work is done by `reading` and
-`writing`, imported wherever Spark calls.
+Spark pickles these classes by value, with tfos_lab's code as an archive (`core.code_archive`), because executors and
+the workers of a Spark Connect server need not have tfos_lab. So the classes only delegate: `reading` and `writing` do
+the work, and are imported where Spark calls them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ FORMAT = "tfrecord"
 _OPTIONS = "tfos_lab.data.tfrecords.options"
 _READING = "tfos_lab.data.tfrecords.reading"
 _WRITING = "tfos_lab.data.tfrecords.writing"
-# What each session has been told last.
-_told: WeakKeyDictionary[SparkSession, tuple[type[DataSource], str]] = WeakKeyDictionary()
+# What each session has registered last.
+_registered: WeakKeyDictionary[SparkSession, tuple[type[DataSource], str]] = WeakKeyDictionary()
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("tfrecord")`` and ``df.write.format("tfrecord")`` known to a session.
+    """Register ``spark.read.format("tfrecord")`` and ``df.write.format("tfrecord")`` with a session.
 
-    `read_tfrecords` and `write_tfrecords` do so by themselves, and so does Spark itself where tfos_lab is installed
-    beside the driver (the package ``pyspark_tfrecord`` is for that).
+    `read_tfrecords` and `write_tfrecords` do so themselves. Where tfos_lab is installed on the driver, Spark finds the
+    format by itself, through the package ``pyspark_tfrecord``.
 
     Parameters
     ----------
@@ -45,24 +45,24 @@ def register(spark: SparkSession) -> None:
     """
     source, python = _wanted(spark)
     spark.dataSource.register(source)
-    _told[spark] = source, python
+    _registered[spark] = source, python
 
 
 def ensure_registered(spark: SparkSession) -> None:
-    """Make the format known to a session that has not been told of it yet; to tell it takes 10 ms."""
-    if _told.get(spark) != _wanted(spark):
+    """Register the format with a session that does not have it yet; registering takes 10 ms."""
+    if _registered.get(spark) != _wanted(spark):
         register(spark)
 
 
 def _wanted(spark: SparkSession) -> tuple[type[DataSource], str]:
-    """Return what the session has to know: the source, and by which Python it is run."""
+    """Return what to register: the source, and the Python that runs it."""
     use_right_python(spark)
     return source_class(default_fs(spark)), "" if is_connect(spark) else spark.sparkContext.pythonExec
 
 
 @functools.cache
 def source_class(file_system: str = "") -> type[DataSource]:
-    """Make the class that Spark registers; paths without a scheme lie on ``file_system``, by default on local ones."""
+    """Return the class to register; paths without a scheme are on ``file_system``, by default on local disks."""
     from pyspark.sql.datasource import DataSource
 
     find = make_finder()
@@ -116,7 +116,7 @@ def _reader_maker(find: Find) -> Callable[[dict[str, str], StructType], DataSour
             return batches
 
     class FilteringReader(Reader):
-        """Takes filters, which Spark allows only where it was told to push them."""
+        """Accepts filters, which Spark allows only if it is set to push them."""
 
         def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
             usable = find(reading, "usable_filters")(self._options, filters)

@@ -1,4 +1,4 @@
-"""What users call: a DataFrame as TFRecord files, and files as a DataFrame."""
+"""The functions that users call: write a DataFrame as TFRecord files, and read files as a DataFrame."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tfos_lab.data.frames import active_session, path_in_full
+from tfos_lab.data.frames import path_in_full, session_or_active
 from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
 from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
@@ -27,24 +27,24 @@ def write_tfrecords(
 ) -> None:
     """Write a DataFrame as TFRecord files of `tf.train.Example`s, one feature for each column.
 
-    The files appear when all are written, with ``_SUCCESS``; a job that fails leaves nothing behind.
+    The files appear when all are written, with ``_SUCCESS``; a job that fails leaves nothing.
     ``tf.data.TFRecordDataset`` with ``tf.io.parse_example`` reads them, and so does `read_tfrecords`.
 
     Parameters
     ----------
     df : pyspark.sql.DataFrame
-        Classic or Spark Connect. Which feature each type becomes, and which types have none, is written in
-        `tfos_lab.data.tfrecords.feature_types`; a null becomes no feature.
+        Classic or Spark Connect. `tfos_lab.data.tfrecords.codecs` lists which feature each type becomes; a null becomes
+        no feature.
     path : str
         The folder: on the file system that Spark writes to by default, or with a scheme that pyarrow or fsspec opens on
         the driver and the executors (file, hdfs, s3, gs, ...). Keys and addresses of stores are those of their
         environments (``AWS_...``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_CONNECTION_STRING`` where adlfs
-        is installed; for executors ``spark.executorEnv.*``), and not Spark's own ``fs.*`` settings.
+        is installed; for executors ``spark.executorEnv.*``), not Spark's own ``fs.*`` settings.
     mode : str
-        Where the folder is there already: ``"error"``, ``"append"`` or ``"overwrite"``.
+        What to do if the folder exists: ``"error"``, ``"append"`` or ``"overwrite"``.
     partition_by : str or iterable of str
-        Columns whose values become folders (``year=2024``) instead of features. Each task holds one file open for each
-        folder it meets, so repartition by these columns where there are many.
+        Columns whose values become folders (``year=2024``) instead of features. Each task keeps a file open for each of
+        its folders, so repartition by these columns if there are many.
     compression : str, optional
         ``"gzip"``, or None.
 
@@ -53,7 +53,7 @@ def write_tfrecords(
     ConfigError
         For options and columns that cannot work, before anything is computed.
     RecordError
-        For rows that cannot become records.
+        For rows that cannot be written as records.
 
     Examples
     --------
@@ -92,31 +92,31 @@ def read_tfrecords(
     path : str or iterable of str
         Files, folders, or patterns such as ``/data/train-*``; see `write_tfrecords`.
     schema : pyspark.sql.types.StructType or str, optional
-        The columns wanted, such as ``"image array<float>, label int"``; features that it leaves out cost nothing. By
-        default it is inferred: a feature with one value in each record is a scalar, others are arrays; of ``bigint``,
-        ``float`` or ``string``.
+        The columns wanted, such as ``"image array<float>, label int"``; other features cost nothing. Inferred by
+        default: a feature with one value in each record is a scalar, others are arrays; of ``bigint``, ``float`` or
+        ``string``.
     binary_features : iterable of str
-        Features whose bytes are no text; inference makes them ``binary`` instead of ``string``.
+        Features whose bytes are no text; inferred as ``binary`` instead of ``string``.
     sample : int, optional
-        How many records inference looks at, spread over the files; 0 for all of them. 100,000 by default.
+        How many records inference reads, spread over the files; 0 for all. 100,000 by default.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        One row for each record; a feature that a record lacks is null. A damaged file fails the job that reads it, and
-        is named with the byte at which the bad record begins. Filters on columns that come from folders (``year=2024``)
-        leave out whole files where ``spark.sql.python.filterPushdown.enabled`` is on.
+        One row for each record; a feature that a record lacks is null. A damaged file fails the job that reads it, with
+        an error that names the file and the byte at which the bad record begins. Filters on partition columns
+        (``year=2024``) skip whole files if ``spark.sql.python.filterPushdown.enabled`` is on.
 
     Raises
     ------
     ConfigError, RecordError
-        Where the files are not there, or no schema can be inferred from them.
+        If the files do not exist, or no schema can be inferred from them.
 
     Examples
     --------
     >>> df = read_tfrecords(spark, "/data/train", "image array<float>, label int")  # doctest: +SKIP
     """
-    session = spark or active_session()
+    session = session_or_active(spark)
     ensure_registered(session)
     paths = [path_in_full(one, session) for one in ([path] if isinstance(path, str) else path)]
     reader = session.read.format(FORMAT)
@@ -131,5 +131,5 @@ def read_tfrecords(
         reader = reader.option("pushFilters", value=True)
     with raises_own_errors(session):
         df = reader.load(paths[0] if len(paths) == 1 else paths)
-        df.schema  # noqa: B018 - a Spark Connect session infers it now, and not within the user's next call
+        df.schema  # noqa: B018 - has a Spark Connect session infer it now, not in the user's next call
     return df

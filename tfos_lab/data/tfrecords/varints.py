@@ -1,20 +1,18 @@
-"""Numbers as protocol buffers write them: seven bits a byte, lowest first, the high bit set on all but the last."""
+"""Varints, as in protocol buffers: seven bits per byte, lowest first, the high bit set on all bytes but the last."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from tfos_lab.data.rows import Array
 
 _MAX_BYTES = 10
-# So many numbers at once that all that is computed of them stays in a processor's caches.
+# Numbers are handled in blocks that fit into a processor's caches.
 _BLOCK = 1 << 16
 
 
 def varint(value: int) -> bytes:
-    r"""Write one number that is not negative.
+    r"""Encode one number that is not negative.
 
     Examples
     --------
@@ -30,21 +28,21 @@ def varint(value: int) -> bytes:
 
 
 def encode_varints(values: Array, borders: Array) -> tuple[Array, Array]:
-    """Write numbers one after another.
+    """Encode numbers one after another.
 
     Parameters
     ----------
     values : numpy.ndarray
-        Integers of any width; those below zero are written as int64.
+        Integers of any width; negative ones are encoded as int64.
     borders : numpy.ndarray
-        Places between them, ascending; int64.
+        Positions between them, ascending; int64.
 
     Returns
     -------
     data : numpy.ndarray
         Their bytes, uint8.
     offsets : numpy.ndarray
-        Where the borders lie in them; int64.
+        The positions of the borders in the bytes; int64.
     """
     if len(values) and values.min() < 0:
         values = values.astype(np.int64).view(np.uint64)
@@ -59,33 +57,33 @@ def encode_varints(values: Array, borders: Array) -> tuple[Array, Array]:
 
 
 def _encode_block(values: Array, width: int) -> tuple[Array, Array]:
-    """Write numbers of at most so many bytes; return these, and how many each has."""
-    # Each number's bytes lie in a word, or two; those that it uses are kept in the end.
+    """Encode numbers of at most ``width`` bytes; return the bytes, and how many each number has."""
+    # Each number's bytes are built in one word, or two; in the end only those that it uses are kept.
     word = np.dtype("<u2" if width <= 2 else "<u4" if width <= 4 else "<u8")
     data = np.zeros((len(values), -(-width // word.itemsize)), word)
     used = np.zeros_like(data)
     sizes = np.zeros(len(values), np.uint8)
     rest, more = values.astype(word), np.ones(len(values), np.bool_)
     for i in range(width):
-        place, shift = i // word.itemsize, 8 * (i % word.itemsize)
-        used[:, place] |= more.astype(word) << shift
+        column, shift = i // word.itemsize, 8 * (i % word.itemsize)
+        used[:, column] |= more.astype(word) << shift
         sizes += more
-        data[:, place] |= (rest & 0x7F) << shift
+        data[:, column] |= (rest & 0x7F) << shift
         rest = rest >> 7
         more = rest != 0
-        data[:, place] |= more.astype(word) << (shift + 7)
+        data[:, column] |= more.astype(word) << (shift + 7)
     return np.compress(used.view(np.bool_).reshape(-1), data.view(np.uint8).reshape(-1)), sizes
 
 
 def decode_varints(data: Array) -> tuple[Array, Array]:
-    """Read all numbers of a run of bytes (uint8), which ends with a whole one.
+    """Decode all numbers in bytes (uint8) that end with a whole number.
 
     Returns
     -------
     values : numpy.ndarray
         int64.
     ends : numpy.ndarray
-        Where each one's bytes end.
+        Where each number's bytes end.
     """
     if not len(data) or int(data.max()) < 0x80:
         return data.astype(np.int64), np.arange(1, len(data) + 1)
@@ -100,7 +98,7 @@ def decode_varints(data: Array) -> tuple[Array, Array]:
 
 
 def _decode_block(data: Array, ends: Array) -> Array:
-    """Read the numbers of a run of bytes, which end at these places."""
+    """Decode the numbers in bytes that end at these positions."""
     starts = np.concatenate([[0], ends[:-1]])
     sizes = ends - starts
     values = (data[starts] & 0x7F).astype(np.uint64)
@@ -112,19 +110,19 @@ def _decode_block(data: Array, ends: Array) -> Array:
 
 
 def read_varints(data: Array, at: Array) -> tuple[Array, Array]:
-    """Read one number at each of many places.
+    """Decode one number at each of many positions.
 
     Parameters
     ----------
     data : numpy.ndarray
-        uint8, with ten bytes or more of anything behind the last place.
+        uint8, with at least ten more bytes after the last position.
     at : numpy.ndarray
-        The places.
+        The positions.
 
     Returns
     -------
     values, after : numpy.ndarray
-        The numbers (int64), and the places behind them.
+        The numbers (int64), and the positions after them.
     """
     values = data[at].astype(np.int64)
     after = at + 1

@@ -1,10 +1,10 @@
-"""What Spark's writer does: tasks write into a hidden folder; the driver moves the files into place or removes them.
+"""The work of Spark's writer: tasks write into a hidden folder; the driver moves the files into place, or removes them.
 
-So a job that fails leaves nothing, and nobody reads the files of one that is not done. An attempt that Spark repeats
-writes a file of its own, and only that of the one which succeeded is moved. What is overwritten goes last.
+So a job that fails leaves nothing, and the files of a job under way are never read. Each attempt of a task writes its
+own file, and only that of the successful attempt is moved. Files that are overwritten are removed last.
 
-While the job is on, the hidden folder holds a file that says so. Stores of objects (S3, Azure's, Google's) know no
-folders that have to be made first: there it alone tells a task that its job has ended, or that it writes elsewhere.
+While the job runs, the hidden folder holds a marker file. Object stores (S3, Azure's, Google's) need no folders to be
+created first: there only the marker tells a task that its job has ended, or that it writes to another place.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pyarrow import compute, fs
 from tfos_lab.core.paths import absolute
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.schema import select_columns
+from tfos_lab.data.tfrecords.codecs import check_columns, check_folders
 from tfos_lab.data.tfrecords.encode import encode
-from tfos_lab.data.tfrecords.feature_types import check_columns, check_folders
 from tfos_lab.data.tfrecords.framing import frame
 from tfos_lab.data.tfrecords.options import WriteOptions
 from tfos_lab.data.tfrecords.paths import partition_folder
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 _SLICE_BYTES = 4 << 20
 _SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz"}
 _STAGING = "_temporary-"
-_IS_ON = "_is_on"
+_MARKER = "_is_on"
 
-# A file that a task has written: where it is, and where it belongs below the job's folder.
+# A file that a task has written: its path, and its final path below the job's folder.
 Written = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteJob:
-    """One write: what its tasks and its end must know."""
+    """One write: what its tasks and its commit need to know."""
 
     path: str
     job_id: str
@@ -62,7 +62,7 @@ class WriteJob:
 
 
 def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool) -> WriteJob:
-    """Check on the driver, before a row is computed, whether the rows can be written."""
+    """Check on the driver, before a row is computed, that the rows can be written."""
     write = WriteOptions.of(options, overwrite=overwrite)
     tree = schema.jsonValue()
     names = [field["name"] for field in tree["fields"]]
@@ -90,10 +90,10 @@ def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool)
         overwrite=overwrite,
         existed=info.type != fs.FileType.NotFound,
     )
-    # Made here and not by tasks: one that Spark is still to stop cannot write again after `abort`.
+    # Created here and not by tasks, so that a task that Spark has yet to stop cannot write after `abort`.
     with readable_errors(write.path, "write to"):
         system.create_dir(f"{base}/{job.staging}", recursive=True)
-        _touch(system, f"{base}/{job.staging}/{_IS_ON}")
+        _touch(system, f"{base}/{job.staging}/{_MARKER}")
     return job
 
 
@@ -110,7 +110,7 @@ def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, atte
                     outputs[folder] = staged, stack.enter_context(_create(system, staged, job))
                 for part in _slices(rows):
                     outputs[folder][1].write(frame(encode(part)))
-    if outputs and not _is_file(system, f"{staging}/{_IS_ON}"):
+    if outputs and not _is_file(system, f"{staging}/{_MARKER}"):
         _sweep(system, base, job)
         raise _unseen(job)
     name = f"part-{task:05d}-{job.job_id}{_SUFFIXES[job.compression]}"
@@ -118,7 +118,7 @@ def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, atte
 
 
 def commit(job: WriteJob, written: Sequence[Written]) -> None:
-    """Move all files into place; ``_SUCCESS`` says that all are there."""
+    """Move all files into place; the file ``_SUCCESS`` marks that all are there."""
     with readable_errors(job.path, "write to"):
         system, base = _open(job.path)
         old = _entries(system, base) if job.overwrite else []
@@ -126,21 +126,21 @@ def commit(job: WriteJob, written: Sequence[Written]) -> None:
             system.create_dir(f"{base}/{folder}".rstrip("/"), recursive=True)
         for staged, final in written:
             system.move(staged, f"{base}/{final}")
-        # From here on `abort` leaves the new files where they are, as some of the old ones may be gone.
+        # From here on `abort` keeps the new files, as some of the old ones may be gone.
         _remove(system, f"{base}/{job.staging}")
         _clear(system, base, old, [final for _, final in written])
         _touch(system, f"{base}/_SUCCESS")
 
 
 def abort(job: WriteJob, written: Sequence[Written]) -> None:
-    """Remove everything that the job has written; one whose files are all in place stays."""
+    """Remove everything that the job has written, unless all its files are in place."""
     system, base = _open(job.path)
-    if not _is_file(system, f"{base}/{job.staging}/{_IS_ON}"):
+    if not _is_file(system, f"{base}/{job.staging}/{_MARKER}"):
         return
     if written:
         _take_back(system, base, {final for _, final in written})
-    # First what tells tasks to go on, so that none leaves a file behind our back.
-    system.delete_file(f"{base}/{job.staging}/{_IS_ON}")
+    # First the marker, so that no task can leave a file afterwards.
+    system.delete_file(f"{base}/{job.staging}/{_MARKER}")
     _sweep(system, base, job)
 
 
@@ -150,7 +150,7 @@ def _open(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _take_back(system: fs.FileSystem, base: str, finals: set[str]) -> None:
-    """Remove those of the files that are in place already, and the folders that were made for them."""
+    """Remove the files that are in place already, and the folders that were created for them."""
     folders = {str(folder) for name in finals for folder in PurePosixPath(name).parents}
     there = _entries(system, base)
     mine = [(name, is_file) for name, is_file in there if name in finals | folders]
@@ -158,7 +158,7 @@ def _take_back(system: fs.FileSystem, base: str, finals: set[str]) -> None:
 
 
 def _sweep(system: fs.FileSystem, base: str, job: WriteJob) -> None:
-    """Remove the hidden folder, and the one around it if this job made that and nothing is in it."""
+    """Remove the hidden folder, and the job's folder if the job created it and it is empty."""
     _remove(system, f"{base}/{job.staging}")
     is_ours = not job.existed and system.get_file_info(base).type == fs.FileType.Directory
     if is_ours and not system.get_file_info(fs.FileSelector(base)):
@@ -171,7 +171,7 @@ def _remove(system: fs.FileSystem, folder: str) -> None:
 
 
 def _entries(system: fs.FileSystem, base: str) -> list[tuple[str, bool]]:
-    """List what lies below a folder, and whether each is a file; not what jobs are writing right now."""
+    """Return what is below a folder, and whether each is a file; without what jobs are writing right now."""
     entries = []
     for info in system.get_file_info(fs.FileSelector(base, recursive=True)):
         below = info.path[len(base) :].strip("/")
@@ -181,12 +181,12 @@ def _entries(system: fs.FileSystem, base: str) -> list[tuple[str, bool]]:
 
 
 def _clear(system: fs.FileSystem, base: str, old: Sequence[tuple[str, bool]], new: Sequence[str]) -> None:
-    """Remove what was there before, whole folders where no new file is in them."""
+    """Remove what was there before; whole folders if no new file is in them."""
     kept = {str(folder) for name in new for folder in PurePosixPath(name).parents}
     gone: dict[str, bool] = {}
     for name, is_file in old:
         chain = [*(str(folder) for folder in reversed(PurePosixPath(name).parents)), name]
-        outermost = next((place for place in chain if place not in kept | {"."}), None)
+        outermost = next((path for path in chain if path not in kept | {"."}), None)
         if outermost is not None:
             gone[outermost] = is_file and outermost == name
     for name, is_file in gone.items():
@@ -212,25 +212,25 @@ def _create(system: fs.FileSystem, path: str, job: WriteJob) -> Iterator[IO[byte
         if job.compression == "none":
             yield sink
             return
-        # Neither name nor time: the same rows are the same bytes.
+        # Neither name nor time, so that the same rows give the same bytes.
         with gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=6, mtime=0) as packed:
             yield cast("IO[bytes]", packed)
 
 
 def _unseen(job: WriteJob) -> RecordError:
     reason = (
-        f"{job.path}: the folder that the driver made for this job is not to be seen on {socket.gethostname()}: "
+        f"{job.path}: the folder that the driver made for this job cannot be seen on {socket.gethostname()}: "
         "write to one that the driver and all executors share, or name the file system (hdfs://...)"
     )
     return RecordError(reason=reason)
 
 
 def _by_folder(batch: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Divide rows by the folders that they belong into."""
+    """Group rows by their folders."""
     if not partition_by or not batch.num_rows:
         yield from [("", batch)] if batch.num_rows else []
         return
-    # One number for each combination of values that occurs.
+    # One number for each distinct combination of values.
     which: Any = np.zeros(batch.num_rows, np.int64)
     texts = []
     for name in partition_by:
@@ -246,7 +246,7 @@ def _by_folder(batch: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[t
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch so that what is made of a slice takes little memory, and stays far below Arrow's limits."""
+    """Cut a batch into slices that take little memory to encode, and stay far below Arrow's limits."""
     rows = max(1, int(_SLICE_BYTES * batch.num_rows / max(batch.nbytes, 1)))
     for first in range(0, batch.num_rows, rows):
         yield batch.slice(first, rows)

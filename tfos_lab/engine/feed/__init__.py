@@ -1,1 +1,1 @@
-"""The driver's part of rows: jobs that bring DataFrames and streams to the nodes, or fetch what these infer."""
+"""Feeds on the driver: jobs that send DataFrames and streams to the nodes, and inferences."""

@@ -1,4 +1,4 @@
-"""A certificate for one cluster's feeds: by it, nodes on other hosts prove that rows go where they were meant to."""
+"""A certificate for one cluster's feeds, by which Spark tasks know that they send rows to its nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIFETIME = dt.timedelta(days=30)
 
 
 def make_identity() -> TlsIdentity:
-    """Return a fresh self-signed certificate and its key, in PEM."""
+    """Return a new self-signed certificate and its key, in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, TLS_NAME)])
     now = dt.datetime.now(dt.UTC)
@@ -26,7 +26,7 @@ def make_identity() -> TlsIdentity:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Clocks of hosts differ.
+        # The clocks of hosts differ.
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + _LIFETIME)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(TLS_NAME)]), critical=False)

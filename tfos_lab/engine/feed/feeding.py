@@ -1,4 +1,4 @@
-"""All that a cluster is fed in its life: one feed at a time, and all of them once more for nodes that start again."""
+"""All feeds of a cluster: one at a time, and all of them once more for nodes that are started again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import threading
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed.fed_cluster import FedCluster
+    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
     from tfos_lab.engine.feed.request import FeedRequest
-    from tfos_lab.engine.generation import Generation
+    from tfos_lab.engine.state.driver_feed import DriverFeed
     from tfos_lab.messages import TlsIdentity
 
 # A stream ends at once, unless Spark is in trouble.
@@ -18,11 +18,11 @@ _SETTLE_S = 10.0
 
 
 class Stream(Protocol):
-    """A stream that was begun."""
+    """A stream that has begun."""
 
     @property
     def is_over(self) -> bool:
-        """Whether no rows will come any more."""
+        """Whether no more rows will come."""
         ...
 
     def join(self, timeout_s: float) -> None:
@@ -35,9 +35,9 @@ class Feeding:
     Attributes
     ----------
     lock : threading.Lock
-        Held by whoever feeds.
+        Held while a feed is under way.
     streams : list of Stream
-        Streams that were begun.
+        Streams that have begun.
     """
 
     def __init__(self, cluster: FedCluster) -> None:
@@ -50,66 +50,70 @@ class Feeding:
         self.streams: list[Stream] = []
 
     def next_source(self) -> int:
-        """Return the number of another call of `Cluster.train`."""
+        """Return the number of a new call of `Cluster.train`."""
         return next(self._sources)
 
     def feed(self, request: FeedRequest) -> None:
-        """Feed rows to all training nodes; returns when all are stored with them."""
+        """Feed rows to all training nodes; return when they have stored all of them."""
         from tfos_lab.engine.feed.job import GenerationLost
 
-        known = False
+        is_kept = False
         while True:
             self._cluster.wait_until_running()
             generation = self._cluster.generation
             try:
                 self.catch_up(generation)
                 with self.lock:
-                    if not known:
+                    if not is_kept:
                         self._requests.append(request)
-                        known = True
+                        is_kept = True
                 self.catch_up(generation)
                 return
             except GenerationLost:
                 self._cluster.wait_for_generation(generation.number + 1)
 
-    def catch_up(self, generation: Generation) -> None:
-        """Give the nodes of a generation all feeds that they have not had.
+    def catch_up(self, generation: FedGeneration) -> None:
+        """Give the nodes of a generation all feeds that they have not been given yet.
 
         Raises
         ------
         GenerationLost
-            If a node is lost meanwhile, and another generation follows.
+            If a node is lost meanwhile, and a new generation follows.
         """
-        from tfos_lab.engine.feed.job import FeedJob
-
         with self.lock:
             while generation.feeds < len(self._requests):
                 request = self._requests[generation.feeds]
-                FeedJob(self._cluster, generation, request, self.tls_identity(generation)).run()
+                self.run_job(generation, request)
                 generation.feeds += 1
             generation.caught_up = True
             self.pass_on_end(generation)
 
+    def run_job(self, generation: FedGeneration, request: FeedRequest) -> DriverFeed:
+        """Run one feed; call it with `lock` held."""
+        from tfos_lab.engine.feed.job import FeedJob
+
+        return FeedJob(self._cluster, generation, request, self.tls_identity(generation)).run()
+
     def end(self) -> None:
-        """Tell the nodes that no further rows will come; what was fed can be read to its end."""
+        """Tell the nodes that no more rows will come; they can still read what was fed."""
         self._ended = True
         self.pass_on_end(self._cluster.generation)
 
-    def pass_on_end(self, generation: Generation) -> None:
-        """Tell the nodes of a generation, once they have been fed all there is."""
+    def pass_on_end(self, generation: FedGeneration) -> None:
+        """Tell the nodes of a generation that no more rows will come, once they have been fed all there are."""
         if self._ended and generation.caught_up and all(stream.is_over for stream in self.streams):
             with contextlib.suppress(OSError):
                 generation.server.request(lambda _now_s: generation.feed_state.end())
 
     def settle(self) -> None:
-        """Wait until the streams have ended, which they do when the cluster has."""
+        """Wait until the streams have ended; they end with the cluster."""
         for stream in self.streams:
             stream.join(_SETTLE_S)
 
-    def tls_identity(self, generation: Generation) -> TlsIdentity | None:
-        """Return the certificate and key of the nodes' endpoints for rows, made when first asked for.
+    def tls_identity(self, generation: FedGeneration) -> TlsIdentity | None:
+        """Return the certificate and key of the nodes' endpoints; made on first use.
 
-        None where the nodes are on this machine: they are reached by unix sockets.
+        None where the nodes are on this machine: unix sockets reach them.
         """
         if not generation.launcher.traits.spans_hosts:
             return None

@@ -1,6 +1,7 @@
-"""Lets a cluster's nodes answer for the rows of a DataFrame: opens them for it, and makes the DataFrame of results.
+"""Inference: has a cluster's nodes compute results for the rows of a DataFrame, and returns them as a DataFrame.
 
-Rows travel when Spark computes it: each task has its rows answered by a node on its host if there is one.
+The DataFrame of results is lazy. Rows travel when Spark computes it: each task sends its rows to a node, on its own
+host if there is one.
 """
 
 from __future__ import annotations
@@ -25,15 +26,14 @@ from tfos_lab.node.feed.inference_task import InferencePlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.feed.fed_cluster import FedCluster
+    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
     from tfos_lab.engine.feed.feeding import Feeding
-    from tfos_lab.engine.generation import Generation
 
 _OPEN_TIMEOUT_S = 30.0
-# So long may functions work before they ask for rows, or begin to serve.
+# How long functions may work before they ask for rows, or begin to serve.
 _DECIDE_TIMEOUT_S = 600.0
 _STEP_S = 0.005
-# A model may be long in answering its first row; a function that never does looks the same from here.
+# A model may take long to answer its first row; a function that never answers looks the same from here.
 _PROBE_NOTE_S = 20.0
 _PROBE_NOTE = (
     "inference has waited for the results of a single row for a while: see whether map_fun calls ctx.put_results for "
@@ -42,7 +42,7 @@ _PROBE_NOTE = (
 
 
 class Inference:
-    """What a cluster's nodes answer for: the same columns for all inferences of its life."""
+    """The inferences of one cluster, all of the same columns."""
 
     def __init__(self, cluster: FedCluster, feeding: Feeding) -> None:
         self._cluster = cluster
@@ -81,7 +81,7 @@ class Inference:
     # ---- the nodes --------------------------------------------------------------------------------------------------
 
     def _plan(self, df: DataFrame, columns: list[str] | None, asked: DataFrame) -> tuple[InferencePlan, DataFrame]:
-        """Open the nodes; return the tasks' plan, and the DataFrame that holds all that they need."""
+        """Open the nodes' endpoints; return the tasks' plan, and the DataFrame with all columns that they need."""
         described = ", ".join(f"{field.name}: {field.dataType.simpleString()}" for field in asked.schema)
         if self._columns and described != self._columns:
             first = f"the nodes of '{self._cluster.name}' answer for ({self._columns}), these rows are ({described})"
@@ -116,8 +116,8 @@ class Inference:
             time.sleep(_STEP_S)
         raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
 
-    def _wait_for_readers(self, generation: Generation) -> None:
-        """Wait until it is known which nodes answer: beside parameter servers, workers may serve the chief instead."""
+    def _wait_for_readers(self, generation: FedGeneration) -> None:
+        """Wait until it is known which nodes answer: with parameter servers, workers may serve the chief instead."""
         deadline = time.monotonic() + _DECIDE_TIMEOUT_S
         while undecided := generation.feed_state.undecided:
             if self._cluster.state is RunState.FAILED:
@@ -130,10 +130,10 @@ class Inference:
         if not generation.feed_state.ranks:
             raise FeedError(reason=NOBODY_READS)
 
-    # ---- what results are like --------------------------------------------------------------------------------------
+    # ---- the type of results ----------------------------------------------------------------------------------------
 
     def _wanted(self, wide: DataFrame, plan: InferencePlan, schema: Any) -> Any:
-        """Return the Arrow schema of the results: as asked, as before, or as one row tells."""
+        """Return the Arrow schema of the results: as given, as before, or as found with a single row."""
         import pyarrow as pa
 
         if schema is not None:
@@ -144,7 +144,7 @@ class Inference:
 
     def _probe(self, wide: DataFrame, plan: InferencePlan) -> bytes:
         if wide.isStreaming:
-            raise ConfigError(["schema: of a streaming DataFrame it has to be said, such as schema='prediction float'"])
+            raise ConfigError(["schema: a streaming DataFrame needs one, such as schema='prediction float'"])
         task = make_task("tfos_lab.node.feed.inference_task", "probe_task", msgspec.msgpack.encode(plan))
         tag = f"tfos-probe-{self._cluster.id}"
         note = threading.Timer(_PROBE_NOTE_S, self._cluster.note, [_PROBE_NOTE])
@@ -162,7 +162,7 @@ class Inference:
             note.cancel()
         if not rows:
             raise ConfigError(
-                ["schema: there is no row to learn from what results are like; say it, as in schema='prediction float'"]
+                ["schema: there is no row to find the type of results with; give schema='prediction float', say"]
             )
         return bytes(rows[0]["results"])
 

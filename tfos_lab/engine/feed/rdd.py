@@ -1,7 +1,7 @@
-"""DataFrames of RDDs, and what is told of RDDs that make none, in words that name a cure which works.
+"""DataFrames from RDDs; for RDDs that Spark makes no DataFrame of, an error with advice that works.
 
-Spark takes columns and types from an RDD's first row. Later values of another type become null without a word: an int
-where the first row has a float, say. So every row is looked at on its way, by `tfos_lab.node.feed.rdd_rows`.
+Spark takes columns and types from an RDD's first row, and silently turns later values of another type into nulls: an
+int where the first row has a float, say. So `tfos_lab.node.feed.rdd_rows` checks every row on its way.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tfos_lab.node.feed.rdd_rows import LEAVES, Column, converted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# How many rows are looked at for the type of a column that is None in the first one; as many as Spark looks at.
-_MOST_LOOKED_AT = 100
+# How many rows to read for the type of a column that is None in the first one; as many as Spark reads.
+_MAX_SAMPLED = 100
 _PLAIN = (bool, int, float, str, bytes, bytearray)
-_SAY_TYPES = "say columns and types yourself, as in spark.createDataFrame(rdd, 'x double, label long')"
+_GIVE_TYPES = "give columns and types yourself, as in spark.createDataFrame(rdd, 'x double, label long')"
 
 
 def frame_of_rdd(session: SparkSession, rdd: Any) -> DataFrame:
-    """Make a DataFrame of an RDD, as lazy as the RDD but for its first row.
+    """Make a DataFrame from an RDD, as lazy as the RDD except for its first row.
 
     Raises
     ------
     ConfigError
-        For an RDD without rows, or whose first row Spark makes no columns of; says what to do.
+        For an RDD without rows, or whose first row Spark cannot turn into columns; says what to do.
     FeedError
         If the first row cannot be computed.
     """
@@ -39,13 +39,13 @@ def frame_of_rdd(session: SparkSession, rdd: Any) -> DataFrame:
     rows = _first_rows(rdd, 1)
     if not rows:
         raise ConfigError(
-            [f"data: this RDD is empty, and Spark learns columns from an RDD's first row; {_SAY_TYPES}, or feed rows"]
+            [f"data: this RDD is empty, and Spark learns columns from an RDD's first row; {_GIVE_TYPES}, or feed rows"]
         )
     try:
         schema = _schema_of(session, rdd, rows)
     except (PySparkTypeError, PySparkValueError) as error:
-        told = " ".join(str(error).split())
-        problem = f"data: Spark cannot make columns of what this RDD holds ({told}); {_advice(rows[0], told)}"
+        reason = " ".join(str(error).split())
+        problem = f"data: Spark cannot make columns of what this RDD holds ({reason}); {_advice(rows[0], reason)}"
         raise ConfigError([problem]) from error
     columns = [tuple(column) for column in _columns(schema.jsonValue()["fields"], rows[0])]
     check = make_task("tfos_lab.node.feed.rdd_rows", "checked", columns)
@@ -57,7 +57,7 @@ def _first_rows(rdd: Any, count: int) -> list[Any]:
         return list(rdd.take(count))
     except Exception as error:
         reason = spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
-        raise FeedError(reason=f"the RDD's first row cannot be had: {reason}") from error
+        raise FeedError(reason=f"the RDD's first row cannot be computed: {reason}") from error
 
 
 def _schema_of(session: SparkSession, rdd: Any, rows: list[Any]) -> Any:
@@ -69,13 +69,13 @@ def _schema_of(session: SparkSession, rdd: Any, rows: list[Any]) -> Any:
     except PySparkValueError as error:
         if error.getCondition() != "CANNOT_DETERMINE_TYPE":
             raise
-        return session.createDataFrame(_first_rows(rdd, _MOST_LOOKED_AT)).schema
+        return session.createDataFrame(_first_rows(rdd, _MAX_SAMPLED)).schema
 
 
-def _advice(row: Any, told: str) -> str:
-    """Say how to make columns of rows like this one."""
-    if "CANNOT_DETERMINE_TYPE" in told:
-        return f"a column has nothing but None in the first {_MOST_LOOKED_AT} rows: {_SAY_TYPES}"
+def _advice(row: Any, reason: str) -> str:
+    """Return advice on how to make columns from rows like this one."""
+    if "CANNOT_DETERMINE_TYPE" in reason:
+        return f"a column has nothing but None in the first {_MAX_SAMPLED} rows: {_GIVE_TYPES}"
     if _is_numpy(row):
         return "rows are NumPy's: make them Python's, as in rdd.map(lambda row: (row.tolist(),))"
     if isinstance(row, _PLAIN):
@@ -88,7 +88,7 @@ def _advice(row: Any, told: str) -> str:
 
 
 def _columns(fields: list[Mapping[str, Any]], row: Any) -> Iterator[Column]:
-    """Yield the columns of rows like this one; of those that Spark has made ``fields`` of, the ones to be checked."""
+    """Yield the columns of rows like this one; given Spark's ``fields``, only those that need to be checked."""
     shape: Literal["tuple", "Row", "dict"]
     keys: list[Any]
     if isinstance(row, Mapping):
@@ -110,7 +110,7 @@ def _columns(fields: list[Mapping[str, Any]], row: Any) -> Iterator[Column]:
 
 
 def _leaf_of(spark_type: Any) -> tuple[Any, int]:
-    """Return the type within arrays, and how many there are around it."""
+    """Return the type within arrays, and the number of arrays around it."""
     depth = 0
     while not isinstance(spark_type, str) and spark_type["type"] == "array":
         spark_type, depth = spark_type["elementType"], depth + 1
@@ -118,7 +118,7 @@ def _leaf_of(spark_type: Any) -> tuple[Any, int]:
 
 
 def _from_numpy(value: Any) -> str:
-    """Return how Python's values are made of NumPy's, or nothing where there are none."""
+    """Return how to convert NumPy's values to Python's, or nothing if there are none."""
     if _is_numpy(value):
         return "{}.tolist()"
     if isinstance(value, list | tuple) and value and _is_numpy(value[0]):

@@ -1,4 +1,4 @@
-"""What a cluster can be fed: a DataFrame or an RDD, checked before anything is started."""
+"""What a cluster can be fed: a DataFrame or an RDD, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DSTREAM = (
 
 @dataclass(frozen=True)
 class FeedRequest:
-    """What the nodes are to be fed; kept, so that those of another generation can be given it too.
+    """What the nodes are to be fed; kept, so that the nodes of the next generation can be fed it, too.
 
     ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its micro-batches.
     """
@@ -70,7 +70,7 @@ def checked_frame(
 
 
 def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
-    """Return a DataFrame as it is, and an RDD as a DataFrame.
+    """Return a DataFrame unchanged, and an RDD as a DataFrame.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Feeds a streaming DataFrame to the nodes: each micro-batch is a feed, and is done when the nodes have read its rows.
 
-Spark writes a micro-batch into its checkpoint only then, so that a stream that is started again goes on with the first
-rows that nobody has read.
+Only then does Spark write the micro-batch into its checkpoint, so a stream that is started again continues with the
+first rows that nobody has read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.states import RunState
 from tfos_lab.data.frames import is_connect
-from tfos_lab.engine.feed.job import FeedJob, GenerationLost
+from tfos_lab.engine.feed.job import GenerationLost
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
@@ -23,11 +23,10 @@ from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.feed.fed_cluster import FedCluster
+    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.feed.request import FeedRequest
-    from tfos_lab.engine.generation import Generation
-    from tfos_lab.engine.state.feed_state import Feed
+    from tfos_lab.engine.state.driver_feed import DriverFeed
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class StreamFeed:
     Attributes
     ----------
     query : pyspark.sql.streaming.StreamingQuery
-        Spark's own view of it. End it with `stop`, which waits for the rows under way.
+        Spark's own handle. To end it, call `stop` of this object, which waits for the rows under way.
     """
 
     def __init__(self, cluster: FedCluster, feeding: Feeding, request: FeedRequest) -> None:
@@ -60,7 +59,7 @@ class StreamFeed:
         return f"<stream to cluster {self._cluster.name!r}: {state}, micro-batch {self._done_batch}>"
 
     def start(self, checkpoint: str) -> None:
-        """Begin; Spark calls from a thread of its own."""
+        """Start the query; Spark calls `_feed` from a thread of its own."""
         writer = self._request.frame.writeStream.foreachBatch(self._feed).option("checkpointLocation", checkpoint)
         self.query = writer.start()
         threading.Thread(target=self._watch, name=f"tfos-stream-{self._cluster.id}", daemon=True).start()
@@ -72,7 +71,7 @@ class StreamFeed:
 
     @property
     def is_over(self) -> bool:
-        """Whether the nodes have had all there was."""
+        """Whether the nodes have been given all rows."""
         return self._over.is_set()
 
     def join(self, timeout_s: float) -> None:
@@ -80,7 +79,7 @@ class StreamFeed:
         self._over.wait(timeout_s)
 
     def stop(self, timeout_s: float = 60.0) -> None:
-        """Take no more rows: the micro-batch under way is read to its end first; may be called twice."""
+        """Feed no more rows, after the micro-batch under way has been read. May be called twice."""
         self._ending.set()
         deadline = time.monotonic() + timeout_s
         with self._idle:
@@ -92,11 +91,11 @@ class StreamFeed:
             self.query.stop()
 
     def _committed(self) -> int:
-        """Return the last micro-batch that is in the checkpoint, as Spark's own log of commits tells; -1 for none.
+        """Return the last micro-batch in the checkpoint, by Spark's own commit log; -1 for none.
 
-        The query's progress would not do: while it idles, that names the batch to come (seen on Spark 4.3).
+        The query's progress would not do: while it idles, it names the next batch (seen on Spark 4.3).
         """
-        latest = self.query._jsq.streamingQuery().commitLog().getLatestBatchId()  # noqa: SLF001 - no public word for it
+        latest = self.query._jsq.streamingQuery().commitLog().getLatestBatchId()  # noqa: SLF001 - there is no public API for it
         return int(latest.get()) if latest.isDefined() else -1
 
     # ---- Spark's thread ---------------------------------------------------------------------------------------------
@@ -112,7 +111,7 @@ class StreamFeed:
                 self._feed_rows(replace(self._request, frame=rows))
                 self._done_batch = batch
         except ClusterEnded:
-            self._ending.set()  # the query ends with this error: that is no failure of the stream
+            self._ending.set()  # the query ends with this error, which is no failure of the stream
             raise
         finally:
             with self._idle:
@@ -125,14 +124,14 @@ class StreamFeed:
             generation = self._cluster.generation
             try:
                 with self._feeding.lock:
-                    feed = FeedJob(self._cluster, generation, request, self._feeding.tls_identity(generation)).run()
+                    feed = self._feeding.run_job(generation, request)
                     self._has_fed = True
                 self._wait_until_read(generation, feed)
                 return
             except GenerationLost:
                 self._cluster.wait_for_generation(generation.number + 1)
 
-    def _wait_until_read(self, generation: Generation, feed: Feed) -> None:
+    def _wait_until_read(self, generation: FedGeneration, feed: DriverFeed) -> None:
         while feed.total_rows and len(feed.read_by) < len(feed.ranks):
             if generation.state is RunState.RESTARTING:
                 raise GenerationLost
@@ -140,8 +139,8 @@ class StreamFeed:
                 raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
             time.sleep(_STEP_S)
 
-    def _is_unwanted(self, generation: Generation) -> bool:
-        """Whether the nodes want no more rows, or there are none that could."""
+    def _is_unwanted(self, generation: FedGeneration) -> bool:
+        """Whether the nodes want no more rows, or none is left to read them."""
         with generation.server.lock:
             nodes = [generation.cluster_state.views[rank].state for rank in generation.feed_state.ranks]
             stopped = generation.feed_state.stopped_by is not None
@@ -168,7 +167,7 @@ class StreamFeed:
             self._cluster.generation.fail(Failure("feed", "FeedError", reason))
 
     def _feed_columns(self) -> None:
-        """Let the nodes see the columns of a stream that has ended before its first row, as of an empty table."""
+        """Show the nodes the columns of a stream that has ended before its first row, by an empty feed."""
         if self._has_fed or self._cluster.ended or self.query.exception() is not None:
             return
         frame = self._request.frame
@@ -190,16 +189,16 @@ def feed_stream(cluster: FedCluster, feeding: Feeding, request: FeedRequest, *, 
     except BaseException as error:
         feeding.streams.remove(stream)
         if isinstance(error, Exception):
-            raise FeedError(reason=f"the stream could not be begun: {spark_session.cause_of(error)}") from error
+            raise FeedError(reason=f"the stream could not be started: {spark_session.cause_of(error)}") from error
         raise
     return stream
 
 
 class _OwnEnding(logging.Filter):
-    """What we raise to end a micro-batch that nobody wants is no news: py4j would print a traceback of it."""
+    """Drops the error that ends a micro-batch that nobody wants: py4j would print a traceback of it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is news."""
+        """Whether to log the record."""
         return not (record.exc_info and isinstance(record.exc_info[1], ClusterEnded))
 
 

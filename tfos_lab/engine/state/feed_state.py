@@ -1,8 +1,8 @@
-"""The rules of feeding: which rows count, when a feed is complete, and how many steps all nodes take.
+"""The rules of feeding: which rows count, and when a feed is complete.
 
 A pure state machine beside the cluster state, called by the server's thread. Each partition is committed once, by the
-first attempt that has stored all its rows; when Spark's job is over, what was committed must add up to what Spark
-produced. Once the rows of each node and their batch sizes are known, one number of steps is agreed on for all of them.
+first attempt that has stored all its rows. When Spark's job is over, what was committed must add up to what Spark
+produced. `EpochPlanner` then agrees on the steps of an epoch.
 """
 
 from __future__ import annotations
@@ -12,49 +12,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.engine.state.events import FeedProgressed, InferenceProgressed
+from tfos_lab.engine.state.driver_feed import DriverFeed
+from tfos_lab.engine.state.epoch_planner import EpochPlanner
+from tfos_lab.engine.state.events import InferenceProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
 from tfos_lab.engine.state.readers import Readers
-from tfos_lab.node.feed.schedule import count_steps, grouped, share_of
+from tfos_lab.node.feed.schedule import share_of
 
 
 @dataclass
-class Feed:
-    """One feed's books."""
-
-    number: int
-    ranks: list[int]
-    remainder: str
-    epochs: int
-    source: int = 0
-    stream: bool = False
-    locations: dict[int, list[str]] = field(default_factory=dict)
-    committed: dict[int, str] = field(default_factory=dict)
-    rows: dict[int, int] = field(default_factory=dict)
-    leftover: int = 0
-    size_bytes: int = 0
-    expected_rows: int | None = None
-    expected_partitions: int | None = None
-    foreseen_partitions: int | None = None
-    steps: dict[int, int] = field(default_factory=dict)
-    read_by: set[int] = field(default_factory=set)
-    state: str = "open"
-    is_cut: bool = False
-
-    @property
-    def total_partitions(self) -> int | None:
-        """How many partitions there will be, as far as Spark has said."""
-        return self.foreseen_partitions if self.expected_partitions is None else self.expected_partitions
-
-    @property
-    def total_rows(self) -> int:
-        """Rows committed on all nodes, those included that are not dealt out yet."""
-        return sum(self.rows.values()) + self.leftover
-
-
-@dataclass
-class Answered:
-    """How much of one inference the nodes have answered."""
+class _Answered:
+    """How many rows of one inference each node has answered, and how many partitions are done."""
 
     rows: dict[str, int] = field(default_factory=dict)
     partitions: int = 0
@@ -66,25 +34,33 @@ class FeedState:
     Parameters
     ----------
     names : dict of int to str
-        The nodes that train, by rank: those that are fed, unless they say that they only serve others.
+        The nodes that train, by rank: those that are fed, unless they only serve others.
     lock_step : bool
         Whether they must all take the same number of steps (not under parameter servers).
     resumes : bool
-        Whether these nodes have been started again: their functions may go on after epochs that others have read.
+        Whether these nodes were started again: their functions may continue after epochs that earlier nodes have read.
+
+    Attributes
+    ----------
+    moves : int
+        Grows whenever rows arrive at a node, are committed, or are taken.
+    stopped_by : str or None
+        The node that wants no more rows.
+    answering : dict of int to list of str
+        Flight locations of the nodes that answer inferences, by rank.
     """
 
     def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
         self._names = names
-        self._lock_step = lock_step
         self._resumes = resumes
         self._readers = Readers(names, all_read=lock_step)
-        self._opened: dict[int, dict[int, m.DatasetOpened]] = {}
-        self._feeds: list[Feed] = []
-        self._answered: dict[int, Answered] = {}
+        self._returned: set[int] = set()
+        self._planner = EpochPlanner(self._readers, self._returned, lock_step=lock_step)
+        self._feeds: list[DriverFeed] = []
+        self._answered: dict[int, _Answered] = {}
         self._ended = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
-        self._returned: set[int] = set()
         self._unread_published = False
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
@@ -96,50 +72,50 @@ class FeedState:
 
     @property
     def undecided(self) -> list[str]:
-        """The nodes that may yet turn out to read, or not to: no feed is opened before that is known."""
+        """The nodes of which it is not known yet whether they read; until it is, no feed is opened."""
         return self._readers.undecided(self._returned)
 
     @property
     def nothing_read(self) -> bool:
-        """Whether nodes hold rows, or are sent some, and no node has taken any, nor said that it wants none."""
+        """Whether there are rows for the nodes, and no node has taken any, nor said that it wants none."""
         if self._readers.has_read or self.stopped_by is not None or self.answering or self._resumes:
             return False
         return any(feed.total_rows or feed.is_cut for feed in self._feeds if not feed.stream)
 
     @property
     def returned(self) -> list[str]:
-        """The nodes whose function has returned: nobody reads their rows any more."""
+        """The nodes whose function has returned, so that nobody reads their rows any more."""
         return [name for rank, name in self._names.items() if rank in self._returned]
 
     @property
-    def current(self) -> Feed | None:
+    def current(self) -> DriverFeed | None:
         """The newest feed, or None."""
         return self._feeds[-1] if self._feeds else None
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def open(self, dataset_id: m.FeedOpen, source: int = 0) -> list[Instruction]:
-        """Begin a feed: every training node opens an endpoint. The feed state gives the feed its number."""
-        number = len(self._feeds)
-        feed = Feed(number, self.ranks, dataset_id.remainder, dataset_id.epochs, source, dataset_id.stream)
+    def open(self, message: m.FeedOpen, source: int = 0) -> list[Instruction]:
+        """Open a feed on every node that reads, and give it its number."""
+        message = msgspec.structs.replace(message, feed=len(self._feeds))
+        names = {rank: self._names[rank] for rank in self.ranks}
+        feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream)
         self._feeds.append(feed)
-        message = msgspec.structs.replace(dataset_id, feed=number)
         return [SendTo(rank, message) for rank in feed.ranks]
 
     def foresee(self, number: int, partitions: int | None, now_s: float) -> list[Instruction]:
-        """Spark's job has begun; it will produce so many partitions, if Spark says so. Only to be shown."""
+        """Record how many partitions Spark's job will produce, as far as Spark says; this is only shown."""
         feed = self._feeds[number]
         feed.foreseen_partitions = partitions
-        return [self._progress(feed, now_s)] if feed.state == "open" else []
+        return [feed.progress(now_s)] if feed.state == "open" else []
 
     def job_done(self, number: int, rows: int, partitions: int, now_s: float) -> list[Instruction]:
-        """Spark's job is over: it produced this many rows and partitions."""
+        """Record that Spark's job is over, and how many rows and partitions it has produced."""
         feed = self._feeds[number]
         feed.expected_rows, feed.expected_partitions = rows, partitions
         return self._when_complete(feed, now_s)
 
     def cut(self, number: int, now_s: float) -> list[Instruction]:
-        """A node wants no more rows: what has been committed by now is the whole feed."""
+        """End a feed early, as a node wants no more rows: what has been committed by now is the whole feed."""
         feed = self._feeds[number]
         if feed.state != "open":
             return []
@@ -147,7 +123,7 @@ class FeedState:
         return self.job_done(number, feed.total_rows, len(feed.committed), now_s)
 
     def abort(self, number: int, reason: str) -> list[Instruction]:
-        """The feed failed, or nobody wants its rows any more."""
+        """Drop what is not committed: the feed failed, or nobody wants its rows any more."""
         feed = self._feeds[number]
         if feed.state != "open":
             return []
@@ -155,12 +131,12 @@ class FeedState:
         return [SendTo(rank, m.FeedAborted(feed=number, reason=reason)) for rank in feed.ranks]
 
     def open_inference(self, schema: str, token: str, tls: m.TlsIdentity | None) -> list[Instruction]:
-        """Rows will come that are to be answered; ``answering`` then tells where each node takes them."""
-        dataset_id = m.InferenceOpen(schema=schema, token=token, tls=tls)
-        return [SendTo(rank, dataset_id) for rank in self.ranks if rank not in self.answering]
+        """Have the nodes open their endpoints for inferences; `answering` then has their locations."""
+        message = m.InferenceOpen(schema=schema, token=token, tls=tls)
+        return [SendTo(rank, message) for rank in self.ranks if rank not in self.answering]
 
     def end(self) -> list[Instruction]:
-        """No further feed will come."""
+        """Tell the nodes, once, that no further feed will come."""
         if self._ended:
             return []
         self._ended = True
@@ -169,7 +145,7 @@ class FeedState:
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
-        """Take one agent's message in; return what must now be done."""
+        """Handle one agent's message; return what must now be done."""
         self._readers.handle(message)
         match message:
             case m.FeedReady(rank=rank, feed=number, locations=locations):
@@ -185,8 +161,9 @@ class FeedState:
             case m.AttemptStored():
                 return self._store(message, now_s)
             case m.DatasetOpened():
-                self._opened.setdefault(message.dataset_id, {})[message.rank] = message
-                return [i for feed in self._feeds for i in self._answer(feed, message.dataset_id, message.rank, now_s)]
+                self._planner.add(message)
+                dataset_id, rank = message.dataset_id, message.rank
+                return [i for feed in self._feeds for i in self._planner.answer(feed, dataset_id, rank, now_s)]
             case m.FeedStopped(rank=rank):
                 self.stopped_by = self._names.get(rank, str(rank))
             case m.Ended(outcome=m.Outcome(kind="returned")) | m.Progressed(state="serving"):
@@ -194,36 +171,30 @@ class FeedState:
         return []
 
     def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
-        """Count in ``moves`` that rows have come to a node, or that it has taken some."""
+        """Count a move if the amount has changed since the last message of this kind."""
         self.moves += amount != self._amounts.get(what, 0)
         self._amounts[what] = amount
 
     def _leave(self, message: m.Ended | m.Progressed, now_s: float) -> list[Instruction]:
-        """A node reads nothing more: the others agree without it on what they were waiting to agree on."""
-        rank = message.rank
+        """Go on without a node that reads nothing more."""
         if isinstance(message, m.Ended):
-            self._returned.add(rank)
-        instructions: list[Instruction] = []
-        if self._lock_step:
-            for feed in self._feeds:
-                for dataset_id in self._opened:
-                    instructions += self._answer(feed, dataset_id, rank, now_s)
-        return [*instructions, *self._publish_unread(now_s)]
+            self._returned.add(message.rank)
+        return [*self._planner.without(message.rank, self._feeds, now_s), *self._publish_unread(now_s)]
 
     def _publish_unread(self, now_s: float) -> list[Instruction]:
-        """Once the functions of all nodes that read have returned, say what they have left."""
+        """Once the functions of all nodes that read have returned, publish which rows they have left unread."""
         if not self._returned.issuperset(self.ranks) or self._unread_published:
             return []
         self._unread_published = True
         if self.stopped_by is not None or self._resumes:
             return []
-        # Of a feed that was cut short it is said elsewhere; a stream has no end to read to.
+        # The feed job reports a feed that was cut short; a stream has no end to read to.
         whole = [feed for feed in self._feeds if feed.state == "complete" and not (feed.is_cut or feed.stream)]
         events = [self._readers.unread(feed.number, feed.epochs, feed.rows, now_s) for feed in whole]
         return [Publish(event) for event in events if event is not None]
 
     def _record_answers(self, message: m.RowsAnswered, now_s: float) -> Publish:
-        answered = self._answered.setdefault(message.inference, Answered())
+        answered = self._answered.setdefault(message.inference, _Answered())
         node = self._names[message.rank]
         answered.rows[node] = answered.rows.get(node, 0) + message.rows
         answered.partitions += message.last
@@ -244,32 +215,26 @@ class FeedState:
         for rank in feed.ranks:
             rows = message.rows.get(rank, 0)
             feed.rows[rank] = feed.rows.get(rank, 0) + rows
-            instructions.append(
-                SendTo(
-                    rank,
-                    m.Commit(
-                        feed=feed.number,
-                        partition=message.partition,
-                        attempt=message.attempt,
-                        rows=rows,
-                        leftover=message.leftover,
-                        shapes=message.shapes,
-                    ),
-                )
+            commit = m.Commit(
+                feed=feed.number,
+                partition=message.partition,
+                attempt=message.attempt,
+                rows=rows,
+                leftover=message.leftover,
+                shapes=message.shapes,
             )
-        return [*instructions, self._progress(feed, now_s), *self._when_complete(feed, now_s)]
+            instructions.append(SendTo(rank, commit))
+        return [*instructions, feed.progress(now_s), *self._when_complete(feed, now_s)]
 
-    def _when_complete(self, feed: Feed, now_s: float) -> list[Instruction]:
-        if feed.state != "open" or feed.expected_partitions is None:
-            return []
-        if len(feed.committed) < feed.expected_partitions:
+    def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
+        if feed.state != "open" or not feed.all_committed:
             return []
         feed.state = "complete"
         instructions = self._deal_leftover(feed)
-        return [*instructions, self._progress(feed, now_s), *self._plan(feed, now_s)]
+        return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
-    def _deal_leftover(self, feed: Feed) -> list[Instruction]:
-        """Give each node its part of the rows that lie on all of them, and tell it how many it has in all."""
+    def _deal_leftover(self, feed: DriverFeed) -> list[Instruction]:
+        """Give each node its part of the rows that are stored on all of them, and tell it how many it has in all."""
         instructions: list[Instruction] = []
         for index, rank in enumerate(feed.ranks):
             leftovers = share_of(feed.leftover, len(feed.ranks), index)
@@ -277,66 +242,3 @@ class FeedState:
             instructions.append(SendTo(rank, m.FeedComplete(feed=feed.number, rows=rows, leftovers=leftovers)))
         feed.leftover = 0
         return instructions
-
-    # ---- equal ends -------------------------------------------------------------------------------------------------
-
-    def _plan(self, feed: Feed, now_s: float) -> list[Instruction]:
-        """Agree on the steps of an epoch, for each dataset whose batch sizes all nodes have told."""
-        instructions: list[Instruction] = []
-        for dataset_id, opened in self._opened.items():
-            if not self._lock_step:
-                instructions += self._plan_alone(feed, opened)
-            elif dataset_id not in feed.steps and self._is_open_everywhere(dataset_id):
-                plan = _plan_of(feed, [told for rank, told in opened.items() if rank not in self._returned])
-                feed.steps[dataset_id] = plan.steps
-                instructions += [*(SendTo(rank, plan) for rank in feed.ranks), self._progress(feed, now_s)]
-        return instructions
-
-    def _is_open_everywhere(self, dataset_id: int) -> bool:
-        """Whether all nodes that still read have opened this dataset."""
-        reading = set(self.ranks) - self._returned
-        return bool(reading) and reading <= self._opened[dataset_id].keys()
-
-    def _answer(self, feed: Feed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
-        """Tell whether the length of a dataset is known: the same to all nodes that wait for one another."""
-        if feed.state == "complete":
-            return self._plan(feed, now_s)
-        if feed.state != "open":
-            return []
-        sizes = {told.batch_size for told in self._opened[dataset_id].values()}
-        later = m.PlanLater(feed=feed.number, dataset_id=dataset_id, alike=len(sizes) == 1 or not self._lock_step)
-        if not self._lock_step:
-            return [SendTo(rank, later)]
-        return [SendTo(each, later) for each in feed.ranks] if self._is_open_everywhere(dataset_id) else []
-
-    def _plan_alone(self, feed: Feed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
-        """Nodes that do not wait for one another each read their own rows to the end."""
-        return [SendTo(rank, _plan_of(feed, [message])) for rank, message in opened.items() if rank in feed.ranks]
-
-    def _progress(self, feed: Feed, now_s: float) -> Publish:
-        return Publish(
-            FeedProgressed(
-                time_s=now_s,
-                feed=feed.number,
-                rows={self._names[rank]: feed.rows.get(rank, 0) for rank in feed.ranks},
-                partitions=len(feed.committed),
-                size_bytes=feed.size_bytes,
-                complete=feed.state == "complete",
-                steps=feed.steps.get(0),
-                epochs=feed.epochs,
-                total_partitions=feed.total_partitions,
-                source=feed.source,
-                stream=feed.stream,
-            )
-        )
-
-
-def _remainder(feed: Feed, opened: m.DatasetOpened) -> str:
-    return opened.remainder or feed.remainder
-
-
-def _plan_of(feed: Feed, opened: list[m.DatasetOpened]) -> m.EpochPlan:
-    """Return the plan of nodes that read together: those that have opened the same dataset."""
-    shares = [(feed.rows.get(told.rank, 0), told.batch_size) for told in opened]
-    steps = count_steps(shares, drop=any(_remainder(feed, told) == "drop" for told in opened))
-    return m.EpochPlan(feed=feed.number, dataset_id=opened[0].dataset_id, steps=steps, shares=grouped(shares))

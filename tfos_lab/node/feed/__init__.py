@@ -1,1 +1,1 @@
-"""Rows on their way into a node: what Spark's tasks send, what the agent keeps, and what the user's function reads."""
+"""The feed of a node: what Spark tasks send, what the agent stores, and what the user's function reads."""

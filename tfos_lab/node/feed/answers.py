@@ -1,8 +1,8 @@
-"""The child's part of an inference: makes batches of the rows that Spark tasks ask about, and gives results back.
+"""Inference in the process of the user's function: makes batches of the rows to infer, and returns the results.
 
-A batch holds rows of one task only, so that a task's answers never wait for another task's rows. Batches are handed out
-in pieces of several, and a piece's results go back together, unless they take long. Results are matched to rows by
-order: the first ones that are put belong to the first rows that were taken.
+A batch holds rows of one Spark task only, so that a task's results never wait for another task's rows. Several batches
+are handed out at once, and their results are returned together unless they take long. Results are matched to rows by
+order: the first results that are put belong to the first rows that were taken.
 """
 
 from __future__ import annotations
@@ -11,40 +11,37 @@ import io
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tfos_lab import messages as m
-from tfos_lab.data.batches import count_rows, join_rows, slice_rows, to_arrow
+from tfos_lab.data.batches import to_arrow
+from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.results import result_columns
 from tfos_lab.node.feed.segments import read_in_order
 
-Columns = dict[str, np.ndarray]
-
-# The column of results that have no name of their own.
-RESULT_COLUMN = "prediction"
 _IDLE_S = 0.2
-# Results are not held back longer, when batches take long.
+# Results are held back no longer than this.
 _SEND_S = 0.25
 
 
-class _Exchange:
-    """What has come from one task and was not handed out yet."""
+class _PendingRows:
+    """Rows of one task that were not handed out yet."""
 
     def __init__(self) -> None:
         self.files: deque[m.ExchangeRows] = deque()
-        self.rows: deque[Columns] = deque()
+        self.rows: deque[Batch] = deque()
         self.count = 0
         self.ended = False
 
-    def take(self, count: int) -> Columns:
-        """Take the first so many rows."""
+    def take(self, count: int) -> Batch:
+        """Take the first ``count`` rows."""
         parts, missing = [], count
         while missing:
             part = self.rows.popleft()
@@ -60,7 +57,7 @@ class _Exchange:
 
 @dataclass(frozen=True)
 class _Unanswered:
-    """A batch that was handed out: ``rows`` of ``batch_size`` count; ``last`` of its piece."""
+    """A batch without results so far: ``rows`` of its ``batch_size`` are real; it may be the ``last`` of its piece."""
 
     exchange: int
     rows: int
@@ -69,37 +66,37 @@ class _Unanswered:
 
 
 class Answers:
-    """All exchanges of this node. The session's thread calls `take`; tf.data's threads `pieces`; the user `put`."""
+    """All exchanges of this node. The session's thread calls `handle`, tf.data's threads `pieces`, the user `put`."""
 
     def __init__(self, rank: int, send: Callable[[m.FromAgent], None], changed: threading.Condition) -> None:
         self._rank = rank
         self._send = send
         self._changed = changed
-        self._exchanges: dict[int, _Exchange] = {}
+        self._exchanges: dict[int, _PendingRows] = {}
         self._dropped: set[int] = set()
         self._unanswered: deque[_Unanswered] = deque()
-        self._given: list[pa.RecordBatch] = []
+        self._results: list[pa.RecordBatch] = []
         self._sent_s = 0.0
 
-    def take(self, message: m.ToAgent) -> None:
-        """Take in what comes; called with the condition held."""
+    def handle(self, message: m.ToAgent) -> None:
+        """Apply a message; call it with the condition held."""
         match message:
             case m.ExchangeRows(exchange=number):
-                self._exchanges.setdefault(number, _Exchange()).files.append(message)
+                self._exchanges.setdefault(number, _PendingRows()).files.append(message)
             case m.ExchangeEnded(exchange=number):
-                self._exchanges.setdefault(number, _Exchange()).ended = True
+                self._exchanges.setdefault(number, _PendingRows()).ended = True
             case m.ExchangeDropped(exchange=number):
                 self._dropped.add(number)
-                for file in self._exchanges.pop(number, _Exchange()).files:
+                for file in self._exchanges.pop(number, _PendingRows()).files:
                     Path(file.path).unlink(missing_ok=True)
 
     def pieces(
         self, specs: tuple[ColumnSpec, ...], batch_size: int, most: int, is_over: Callable[[], bool]
-    ) -> Iterator[tuple[Columns, int] | None]:
+    ) -> Iterator[tuple[Batch, int] | None]:
         """Yield ``(columns, rows)``, until ``is_over()`` and nothing is left.
 
-        A piece has a whole multiple of ``batch_size`` rows and at most ``most``, or the last rows of a task. Yields
-        None now and then while there is nothing.
+        A piece has a multiple of ``batch_size`` rows and at most ``most``, or the last rows of a task. Yields None now
+        and then while there is nothing.
         """
         while True:
             number = self._find_exchange(batch_size)
@@ -121,12 +118,12 @@ class Answers:
             yield piece, rows
 
     def _find_exchange(self, rows: int) -> int | None:
-        """Return the exchange to serve next: one with a whole batch, or with the rest of its rows; None for none."""
+        """Return the exchange to serve next, if any: one that has a whole batch, or its last rows."""
         with self._changed:
             for wait_s in (_IDLE_S, 0.0):
                 for number, exchange in list(self._exchanges.items()):
                     if exchange.files or exchange.count >= rows or (exchange.ended and exchange.count):
-                        # The next one is served next time, so that tasks share the node evenly.
+                        # Moved to the end, so that tasks share the node evenly.
                         self._exchanges[number] = self._exchanges.pop(number)
                         return number
                     if exchange.ended:
@@ -134,19 +131,19 @@ class Answers:
                 self._changed.wait(wait_s)
             return None
 
-    def _cut(self, number: int, batch_size: int, most: int, specs: tuple[ColumnSpec, ...]) -> Columns:
-        """Take files in until there are rows for a batch, and cut a piece; nothing if more have to come first."""
+    def _cut(self, number: int, batch_size: int, most: int, specs: tuple[ColumnSpec, ...]) -> Batch:
+        """Read files until there are rows for a batch, and cut a piece; nothing if more rows are needed."""
         with self._changed:
             exchange = self._exchanges.get(number)
         if exchange is None:
             return {}
         while exchange.count < batch_size and exchange.files:
-            self._take_file(number, exchange, specs)
+            self._read_file(number, exchange, specs)
         if exchange.count < batch_size:
             return exchange.take(exchange.count) if exchange.ended else {}
         return exchange.take(min(exchange.count, most) // batch_size * batch_size)
 
-    def _take_file(self, number: int, exchange: _Exchange, specs: tuple[ColumnSpec, ...]) -> None:
+    def _read_file(self, number: int, exchange: _PendingRows, specs: tuple[ColumnSpec, ...]) -> None:
         file = exchange.files.popleft()
         for part in read_in_order(file.path, specs):
             exchange.rows.append(part)
@@ -155,8 +152,8 @@ class Answers:
         self._send(m.ExchangeTaken(rank=self._rank, exchange=number))
 
     def put(self, values: Any) -> None:
-        """Give results for the oldest batch that has none; see `NodeContext.put_results`."""
-        columns = _as_columns(values)
+        """Add the results of the oldest batch that has none; see `NodeContext.put_results`."""
+        columns = result_columns(values)
         given = count_rows(columns)
         with self._changed:
             if not self._unanswered:
@@ -171,73 +168,22 @@ class Answers:
                 )
             self._unanswered.popleft()
         results = to_arrow(slice_rows(columns, 0, batch.rows))
-        if self._given and results.schema != self._given[0].schema:
+        if self._results and results.schema != self._results[0].schema:
             self._send_results(batch.exchange)
-        self._given.append(results)
+        self._results.append(results)
         if batch.last or time.monotonic() - self._sent_s > _SEND_S:
             self._send_results(batch.exchange)
 
     def _send_results(self, exchange: int) -> None:
-        """Give back the results that are held."""
-        table = pa.Table.from_batches(self._given).combine_chunks()
-        self._given = []
+        """Return the results that are held back."""
+        table = pa.Table.from_batches(self._results).combine_chunks()
+        self._results = []
         self._sent_s = time.monotonic()
         with self._changed:
             dropped = exchange in self._dropped
         if not dropped:
             message = m.ExchangeResults(rank=self._rank, exchange=exchange, rows=table.num_rows, data=_encode(table))
             self._send(message)
-
-
-def _as_columns(values: Any) -> Columns:
-    if isinstance(values, Mapping):
-        return {str(name): _as_array(name, column) for name, column in values.items()}
-    return {RESULT_COLUMN: _as_array(RESULT_COLUMN, values)}
-
-
-# Types that Spark lacks, and the next wider ones that it has; bfloat16 and its kin are what mixed precision gives.
-_WIDER = {"bfloat16": "float32", "float16": "float32", "uint8": "int16", "uint16": "int32", "uint32": "int64"}
-
-
-def _as_array(name: Any, values: Any) -> np.ndarray:
-    listed = values.tolist() if isinstance(values, np.ndarray) and values.dtype == object else values
-    if isinstance(listed, list | tuple) and len(_kinds_in(listed)) > 1:
-        raise FeedError(reason=_mixed(name, listed))
-    array = np.asarray(values)
-    if array.ndim == 0:
-        raise FeedError(reason=f"put_results needs one result per row, but '{name}' is a single value: {values!r:.80}")
-    if array.dtype == np.uint64:
-        if array.size and array.max() > np.iinfo(np.int64).max:
-            raise FeedError(reason=f"put_results: '{name}' has {array.max()}, which no integer of Spark holds")
-        return array.astype(np.int64)
-    return array.astype(_WIDER.get(array.dtype.name, array.dtype), copy=False)
-
-
-# Of values of two of these kinds NumPy makes one kind, without a word.
-_KINDS: dict[str, tuple[type, ...]] = {
-    "true and false": (bool, np.bool_),
-    "text": (str,),
-    "bytes": (bytes, bytearray),
-    "numbers": (int, float, np.number),
-}
-
-
-def _kinds_in(values: list[Any] | tuple[Any, ...]) -> set[str]:
-    """Return which of the kinds a list holds, in lists and tuples within it, too."""
-    found = set(map(type, values))
-    kinds = {next((kind for kind, types in _KINDS.items() if issubclass(one, types)), "") for one in found} - {""}
-    if any(issubclass(one, list | tuple) for one in found):
-        kinds = kinds.union(*(_kinds_in(value) for value in values if isinstance(value, list | tuple)))
-    return kinds
-
-
-def _mixed(name: Any, values: list[Any] | tuple[Any, ...]) -> str:
-    row = next((value for value in values if isinstance(value, list | tuple) and len(_kinds_in(value)) > 1), values)
-    kinds = " and ".join(sorted(_kinds_in(row)))
-    return (
-        f"put_results: '{name}' mixes {kinds} ({row!r:.60}), and a column of Spark holds values of one type; give each "
-        "type a column of its own, as in ctx.put_results({'label': ['a', 'b'], 'score': [0.1, 0.9]})"
-    )
 
 
 def _encode(table: pa.Table) -> bytes:

@@ -1,4 +1,4 @@
-"""Makes the ``tf.data.Dataset`` that ``ctx.dataset`` returns: ready batches of this node's rows."""
+"""Makes the ``tf.data.Dataset`` that ``ctx.dataset`` returns: batches of this node's rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfos_lab.core.config import REMAINDER_CHOICES
-from tfos_lab.data.batches import count_rows, slice_rows, zeros
+from tfos_lab.data.rows import count_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.feed.epoch import Piece
@@ -18,13 +18,13 @@ from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from tfos_lab.node.feed.node_feed import Reading
     from tfos_lab.node.feed.reader import FeedReader
-    from tfos_lab.node.feed.state import Reading
 
 WEIGHT_KEY = "sample_weight"
-# Of rows that only fill up: a zero that no row has, whatever its user's weight is, and that sums take for any other.
+# The weight of filler rows: a zero that no real row has, whatever its weight, and that sums like any other zero.
 FILLER_WEIGHT = np.float32(-0.0)
-# All nodes that train have opened their dataset by then, unless the user's function opens it on some of them only.
+# By then all nodes that train have opened their dataset, unless the user's function opens it on some nodes only.
 _PLAN_PATIENCE_S = 10.0
 _OTHER_ROWS = (
     "this dataset was made for rows that fill all their batches, and those that come now do not: call ctx.dataset anew "
@@ -34,7 +34,7 @@ _OTHER_ROWS = (
 
 @dataclass(frozen=True)
 class DatasetRequest:
-    """What was asked of ``ctx.dataset``; see there."""
+    """The arguments of ``ctx.dataset``; see there."""
 
     batch_size: int
     features: Sequence[str] | None
@@ -61,7 +61,7 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
 
     from tfos_lab.node.keras.workers import Presharded, mark_as_presharded, patch_keras
 
-    patch_keras()  # a Keras that the function itself has imported
+    patch_keras()  # the function may have imported Keras itself
 
     layout = _Layout(feed.specs(), request)
     remainder = request.remainder or feed.remainder
@@ -76,12 +76,12 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
     if schedule is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(schedule.steps))
     options = tf.data.Options()
-    # TensorFlow cannot optimize what begins in Python, and would say so in the log of every epoch.
+    # TensorFlow cannot optimize a pipeline that begins in Python, and would log that in every epoch.
     options.experimental_optimization.apply_default_optimizations = False
-    # There is nothing to tune here, and on busy cores the end of an iterator often misses the tuner's thread: it waits
-    # for that one's next round, which comes after 0.31, 0.63, 1.27, 2.55 s and so on (seen on TensorFlow 2.21).
+    # There is nothing to tune, and on busy cores an iterator that ends often has to wait for the tuner's thread, whose
+    # rounds come after 0.31, 0.63, 1.27, 2.55 s and so on (seen on TensorFlow 2.21).
     options.autotune.enabled = False
-    # The rows of a stream count once the function has asked for those that follow: nobody else may ask ahead.
+    # A stream's rows count as read once the function asks for the next ones, so nothing else may ask ahead.
     if request.prefetch and not feed.is_stream:
         dataset = dataset.prefetch(request.prefetch)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
@@ -92,13 +92,15 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
 def _cut_from_pieces(
     feed: FeedReader, reading: Reading, layout: _Layout, *, static: bool, has_tail: bool
 ) -> tf.data.Dataset:
-    """Return batches that are cut from pieces of several: crossing from Python to TensorFlow costs more than cutting.
+    """Return batches that are cut from larger pieces: crossing from Python to TensorFlow costs more than cutting.
 
-    A short batch that ends an epoch is what remains there. Where another one follows, it comes from a second dataset.
+    The short batch that ends an epoch is what remains of its last piece. If more short batches follow, they come from a
+    second dataset.
     """
     ended: list[Iterator[Piece | None]] = []
 
-    # An iterator that TensorFlow throws away waits for its generator: one that has nothing gives no rows now and then.
+    # TensorFlow waits for the generator of an iterator that it discards, so empty pieces are yielded while there are no
+    # rows.
     def pieces() -> Iterator[Any]:
         epoch = feed.epoch(reading)
         for piece in epoch:
@@ -110,7 +112,7 @@ def _cut_from_pieces(
                 return
 
     def rest() -> Iterator[Any]:
-        # That of the same iterator is the last that has ended: TensorFlow begins with what follows at once.
+        # The last epoch that has ended is that of the same iterator: TensorFlow starts the second dataset at once.
         for piece in ended.pop() if ended else ():
             if piece is not None:
                 yield from map(layout.arrange, _single_batches(piece, reading.batch_size))
@@ -142,7 +144,7 @@ def _single_batches(piece: Piece, batch_size: int) -> Iterator[Piece]:
 
 
 class _Layout:
-    """How columns become an element: a dict, or the triple ``(x, y, w)``."""
+    """Arranges columns as an element: a dict, or the triple ``(x, y, w)``."""
 
     def __init__(self, specs: Sequence[ColumnSpec], request: DatasetRequest) -> None:
         self._by_name = {spec.name: spec for spec in specs}
@@ -159,7 +161,7 @@ class _Layout:
             raise ConfigError([f"{problem}; say weight='{WEIGHT_KEY}' if it holds them, or rename it"])
 
     def signature(self) -> Any:
-        """Return the `tf.TensorSpec` of several batches, whose rows are the first dimension."""
+        """Return the `tf.TensorSpec`s of a piece; its rows are the first dimension."""
         import tensorflow as tf
 
         tensors = {
@@ -170,7 +172,7 @@ class _Layout:
         return self._shape_up(tensors, weights)
 
     def arrange(self, piece: Piece) -> Any:
-        """Return the element of a piece's rows. Weights of rows that only fill up are -0.0, which no other row has.
+        """Return the element of a piece's rows. Filler rows have the weight -0.0, which no other row has.
 
         Raises
         ------
@@ -182,8 +184,8 @@ class _Layout:
             if not _fits(columns.get(spec.name), spec):
                 came = [ColumnSpec(name, "number", str(has.dtype), has.shape[1:]) for name, has in columns.items()]
                 raise FeedError(
-                    reason=f"this dataset was made for rows of ({_described(self._by_name.values())}), and now come "
-                    f"rows of ({_described(came)}): call ctx.dataset anew for each cluster.train"
+                    reason=f"this dataset was made for rows of ({_specs_text(self._by_name.values())}), and now come "
+                    f"rows of ({_specs_text(came)}): call ctx.dataset anew for each cluster.train"
                 )
         count = count_rows(columns)
         weights = np.ones(count, np.float32) if self._weight is None else columns[self._weight]
@@ -211,5 +213,5 @@ def _fits(values: np.ndarray | None, spec: ColumnSpec) -> bool:
     return all(size in (known, None) for known, size in zip(values.shape[1:], spec.shape, strict=True))
 
 
-def _described(specs: Iterable[ColumnSpec]) -> str:
+def _specs_text(specs: Iterable[ColumnSpec]) -> str:
     return ", ".join(map(str, specs))

@@ -1,4 +1,4 @@
-"""The places where a node takes rows: a unix socket for its own host, and TLS for others; opened when first needed."""
+"""Where a node receives rows: on a unix socket from its own host, by TLS from others. Opened when first needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Endpoints:
         self._lasting: set[str] = set()
 
     def open(self, token: str, tls: m.TlsIdentity | None, *, lasting: bool = False) -> list[str]:
-        """Let in who holds ``token``: until the next one comes, or for good if it is a ``lasting`` one.
+        """Admit clients that hold ``token``: until the next token is given, or for good if it is ``lasting``.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """One epoch of a feed, as one dataset reads it: every row of this node once, in the steps that were agreed on.
 
-Full batches go as soon as their rows have come, but a row stays behind for the step that may follow. So no node has
-taken more than any other can, whatever the number of rows turns out to be, and an epoch's last step is never taken
-before everybody knows that it is the last.
+Full batches are yielded as soon as their rows have arrived, but one row is always held back for the step that may
+follow. So no node takes a step that another node cannot take, whatever the number of rows turns out to be, and no node
+takes an epoch's last step before all nodes know that it is the last.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfos_lab.data.batches import count_rows, fill_to, in_multiples, join_rows, slice_rows, zeros
+from tfos_lab.data.rebatch import in_multiples
+from tfos_lab.data.rows import Batch, count_rows, fill_to, join_rows, slice_rows, zeros
 from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.schedule import Schedule, per_row
 from tfos_lab.node.feed.segments import Segments, read_shuffled
-from tfos_lab.node.feed.state import Feed, Reading
 
-Columns = dict[str, np.ndarray]
-
-# So long may it take until an iterator that is waited with can be thrown away.
+# An iterator that waits for rows can be discarded after this time at the latest.
 IDLE_S = 0.2
 
 
@@ -35,16 +34,16 @@ class Piece:
     columns : dict of str to numpy.ndarray
         Column to ``(n, …)``. ``n`` is a multiple of the batch size, unless this is one ``short`` batch.
     rows : int
-        How many of these rows count, the first ones; the others only fill up.
+        How many of these rows, counted from the first, are real; the others are filler.
     step : int
-        How many steps of the epoch have been taken with these.
+        How many steps of the epoch have been taken, including these.
     factor : float or numpy.ndarray
-        What the weights of the rows are multiplied by, float64 ``(n,)`` if not alike (`Schedule.factors`).
+        What the weights of the rows are multiplied by: float64 ``(n,)`` if they differ (`Schedule.factors`).
     short : bool
         Whether this is a batch of fewer rows than the batch size.
     """
 
-    columns: Columns
+    columns: Batch
     rows: int
     step: int = 0
     factor: float | np.ndarray = 1.0
@@ -56,24 +55,24 @@ class Epoch:
 
     Parameters
     ----------
-    feed, reading : Feed, Reading
-        What is read, and how.
+    feed, reading : NodeFeed, Reading
+        What to read, and how.
     segments : Segments
         The node's files.
     holds : callable
-        Called with ``(feed, predicate, timeout_s)``: waits for the predicate, and returns whether it holds.
+        Called with ``(feed, predicate, timeout_s)``: waits until the predicate holds, and returns whether it does.
     on_segment_read : callable
-        Called with the path of a file all of whose rows have been taken, and that is not read again.
+        Called with the path of a file that is not read again, once all its rows have been taken.
     seed : list of int, optional
-        For the permutation of the rows, if they are shuffled.
+        Seeds the permutation of shuffled rows.
     """
 
     def __init__(
         self,
-        feed: Feed,
+        feed: NodeFeed,
         reading: Reading,
         segments: Segments,
-        holds: Callable[[Feed, Callable[[], bool], float], bool],
+        holds: Callable[[NodeFeed, Callable[[], bool], float], bool],
         on_segment_read: Callable[[str], None],
         *,
         seed: list[int] | None = None,
@@ -90,12 +89,12 @@ class Epoch:
 
     @property
     def steps(self) -> int:
-        """How many steps it has; known at its end at the latest."""
+        """How many steps it has; known when it ends, at the latest."""
         return self._feed.steps(self._reading) or 0
 
     def pieces(self) -> Iterator[Piece | None]:
-        """Yield its batches, and None now and then while there is nothing."""
-        if self._remainder == "drop" or self._reading.shuffle or self._reading.dataset_id in self._feed.unlike:
+        """Yield its batches, and None now and then while there are none."""
+        if self._remainder == "drop" or self._reading.shuffle or self._reading.dataset_id in self._feed.mixed_sizes:
             yield from self._scheduled()
         waiting = yield from self._full_batches()
         schedule = yield from self._scheduled()
@@ -106,9 +105,9 @@ class Epoch:
 
     # ---- full batches -----------------------------------------------------------------------------------------------
 
-    def _full_batches(self) -> Generator[Piece | None, None, list[Columns]]:
-        """Yield full batches as their rows come, several at once; return the rows that have to wait."""
-        waiting: list[Columns] = []
+    def _full_batches(self) -> Generator[Piece | None, None, list[Batch]]:
+        """Yield full batches as their rows arrive, several at once; return the rows that have to wait."""
+        waiting: list[Batch] = []
         for batch in in_multiples(self._rows(), self._reading.batch_size, self._reading.rows_at_once(self._feed)):
             if batch is None:
                 yield None
@@ -119,8 +118,8 @@ class Epoch:
                 break
         return waiting
 
-    def _take_full(self, waiting: list[Columns]) -> Generator[Piece, None, list[Columns]]:
-        """Yield what surely are full batches of the epoch; return the rest."""
+    def _take_full(self, waiting: list[Batch]) -> Generator[Piece, None, list[Batch]]:
+        """Yield what are certainly full batches of the epoch; return the rest."""
         size = self._reading.batch_size
         while waiting and (count := self._count_full(count_rows(waiting[0]) // size)):
             first = waiting.pop(0)
@@ -135,10 +134,10 @@ class Epoch:
             return max(0, min(most, (self._feed.rows_come - 1) // self._reading.batch_size - self._step))
         return max(0, min(most, schedule.full - self._step))
 
-    def _cut(self, columns: Columns) -> Iterator[Piece]:
-        """Yield full batches as they are, but what is the epoch's last step by itself.
+    def _cut(self, columns: Batch) -> Iterator[Piece]:
+        """Yield full batches together, but the epoch's last step by itself.
 
-        Whoever only looks at the first batches of a few has not read an epoch, though all lie ready for it.
+        A function that looks at the first batches only has then not read the epoch, although all batches are ready.
         """
         rows, size = count_rows(columns), self._reading.batch_size
         if rows > size and self._feed.is_last(self._reading, self._step + rows // size):
@@ -146,19 +145,19 @@ class Epoch:
             columns = slice_rows(columns, rows - size, rows)
         yield self._full(columns)
 
-    def _full(self, columns: Columns) -> Piece:
+    def _full(self, columns: Batch) -> Piece:
         start, size = self._step, self._reading.batch_size
         self._step += count_rows(columns) // size
         schedule = self._feed.schedule(self._reading)
         if schedule is None:
-            # As long as nobody knows the steps, the batches of all nodes are full.
+            # Until the steps are known, the batches of all nodes are full.
             self._taken_unplanned = self._step
             return Piece(columns, count_rows(columns), self._step)
         factors = schedule.factors(start, self._step, padded=self._remainder == "pad")
         return Piece(columns, count_rows(columns), self._step, per_row(factors, size))
 
     def _check_unplanned(self, schedule: Schedule) -> None:
-        """Raise if steps were taken, before the rows of each node were known, that were not full on all nodes."""
+        """Raise if a step taken before the rows of each node were known turns out not to be full on all nodes."""
         steps = self._taken_unplanned
         if steps > schedule.even_steps or (steps and schedule.factors(0, 1) != [1.0]):
             sizes = ", ".join(sorted({str(size) for _, size, _ in schedule.peers}))
@@ -167,10 +166,10 @@ class Epoch:
                 "rows) do not fit together: give all nodes the same batch_size, or call ctx.dataset on all nodes first"
             )
 
-    # ---- short ones -------------------------------------------------------------------------------------------------
+    # ---- short batches ----------------------------------------------------------------------------------------------
 
-    def _short_batches(self, schedule: Schedule, rest: Columns) -> Iterator[Piece]:
-        """Yield the batches with which the epoch ends, one by one."""
+    def _short_batches(self, schedule: Schedule, rest: Batch) -> Iterator[Piece]:
+        """Yield the short batches that end the epoch, one by one."""
         start, size, padded = 0, self._reading.batch_size, self._remainder == "pad"
         for step in range(self._step, schedule.steps):
             (factor,) = schedule.factors(step, step + 1, padded=padded)
@@ -180,8 +179,8 @@ class Epoch:
             wanted = size if padded else max(rows, 1)
             yield Piece(fill_to(batch, wanted), rows, step + 1, factor, short=wanted < size)
 
-    def _filler(self, rest: Columns) -> Columns:
-        """Return a row for a step of which this node has none: a copy of any that it can see, else zeros."""
+    def _filler(self, rest: Batch) -> Batch:
+        """Return a row for a step for which this node has none: a copy of any row that it can read, else zeros."""
         feed = self._feed
         if count_rows(rest):
             return slice_rows(rest, 0, 1)
@@ -196,7 +195,7 @@ class Epoch:
 
     # ---- rows -------------------------------------------------------------------------------------------------------
 
-    def _rows(self) -> Iterator[Columns | None]:
+    def _rows(self) -> Iterator[Batch | None]:
         feed = self._feed
         if self._reading.shuffle:
             at_once = self._reading.rows_at_once(feed)
@@ -211,7 +210,7 @@ class Epoch:
                 "read with epochs=..., or raise spool_bytes"
             ) from None
 
-    def _rows_in_order(self) -> Iterator[Columns | None]:
+    def _rows_in_order(self) -> Iterator[Batch | None]:
         feed, index = self._feed, 0
         while True:
             yield from self._until(functools.partial(feed.has_come, index))
@@ -228,7 +227,7 @@ class Epoch:
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
     def _scheduled(self) -> Generator[None, None, Schedule]:
-        """Wait until the steps are known."""
+        """Wait until the steps are known, and return them."""
         yield from self._until(lambda: self._feed.schedule(self._reading) is not None)
         schedule = self._feed.schedule(self._reading)
         assert schedule is not None

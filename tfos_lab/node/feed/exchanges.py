@@ -1,8 +1,8 @@
-"""The agent's part of an inference: carries rows from Spark tasks to the child, and its results back, in order.
+"""Inference in the agent: passes rows from Spark tasks to the child, and its results back, in order.
 
-Each task has an exchange of its own. Rows lie in files until the child takes them; a task on this host writes them
-itself. It is told of each file that was taken and goes only a few ahead, so that memory holds a bounded part of a
-partition, however large it is.
+Each task has its own exchange. Rows are kept in files until the child takes them; a task on this host writes the files
+itself. The task is notified of each file that was taken, and stays only a few files ahead, so memory use is bounded,
+however large a partition is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
@@ -24,20 +23,20 @@ from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
 from tfos_lab.node import failure_note
 
-# What a task is told when the child has taken a file.
+# Sent to a task when the child has taken a file.
 TAKEN = b"taken"
 _WAIT_STEP_S = 1.0
-# The driver hears so often how many rows were answered.
-_TELL_S = 0.25
+# How often the driver is sent the number of rows answered.
+_REPORT_S = 0.25
 
 
 class Exchange:
-    """One task's conversation, as its Flight thread and the agent's loop share it."""
+    """One task's rows and results, shared by its Flight thread and the agent's loop."""
 
     def __init__(self, number: int, inference: int) -> None:
         self.number = number
         self.inference = inference
-        self.heard: queue.SimpleQueue[m.ExchangeResults | m.ExchangeTaken | None] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[m.ExchangeResults | m.ExchangeTaken | None] = queue.SimpleQueue()
         self.rows_in = 0
         self.all_in = False
         self.error: BaseException | None = None
@@ -49,11 +48,11 @@ class Exchanges:
     Parameters
     ----------
     spool : pathlib.Path
-        Folder for rows on their way.
+        Folder for the files of rows.
     post : callable
-        Has a function called by the agent's loop.
+        Has the agent's loop call a function.
     send_to_child, send : callable
-        For the agent's loop only; the latter says something to the driver.
+        Send a message to the child, and to the driver; for the agent's loop only.
     rank : int
         The node's.
     """
@@ -78,12 +77,18 @@ class Exchanges:
 
     # ---- Flight's threads -------------------------------------------------------------------------------------------
 
-    def serve(self, inference: int, specs: tuple[ColumnSpec, ...], reader: Any, writer: Any) -> None:
-        """Take a task's rows until it has no more, and answer all of them."""
+    def serve(
+        self,
+        inference: int,
+        specs: tuple[ColumnSpec, ...],
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        """Receive a task's rows until it has no more, and send the results of all of them."""
         exchange = Exchange(next(self._numbers), inference)
         self._post(lambda: self._begin(exchange))
         feeder = threading.Thread(
-            target=self._take_rows, args=(exchange, specs, reader), name="tfos-exchange", daemon=True
+            target=self._receive_rows, args=(exchange, specs, reader), name="tfos-exchange", daemon=True
         )
         feeder.start()
         try:
@@ -92,7 +97,9 @@ class Exchanges:
             exchange.all_in = True
             self._post(lambda: self._drop(exchange))
 
-    def _take_rows(self, exchange: Exchange, specs: tuple[ColumnSpec, ...], reader: Any) -> None:
+    def _receive_rows(
+        self, exchange: Exchange, specs: tuple[ColumnSpec, ...], reader: flight.MetadataRecordBatchReader
+    ) -> None:
         try:
             for index, chunk in enumerate(reader):
                 if chunk.data is None:
@@ -105,27 +112,27 @@ class Exchanges:
                 specs = measure(rows, specs)
                 shapes = {spec.name: [size or 0 for size in spec.shape] for spec in specs}
                 exchange.rows_in += rows.num_rows
-                self._pass_on(
+                self._post_to_child(
                     m.ExchangeRows(exchange=exchange.number, path=str(path), rows=rows.num_rows, shapes=shapes)
                 )
-        except BaseException as error:  # noqa: BLE001 - told by the thread that answers
+        except BaseException as error:  # noqa: BLE001 - the thread that answers raises it
             exchange.error = error
-            exchange.heard.put(None)
+            exchange.messages.put(None)
             return
         exchange.all_in = True
-        self._pass_on(m.ExchangeEnded(exchange=exchange.number))
-        exchange.heard.put(None)
+        self._post_to_child(m.ExchangeEnded(exchange=exchange.number))
+        exchange.messages.put(None)
 
-    def _pass_on(self, message: m.ToAgent) -> None:
+    def _post_to_child(self, message: m.ToAgent) -> None:
         self._post(lambda: self._send_to_child(message))
 
-    def _answer(self, exchange: Exchange, writer: Any) -> None:
+    def _answer(self, exchange: Exchange, writer: flight.MetadataRecordBatchWriter) -> None:
         answered, schema = 0, None
-        told, told_s = 0, time.monotonic()
-        self._send_rows(exchange, 0)
+        reported, reported_s = 0, time.monotonic()
+        self._report(exchange, 0)
         while not (exchange.all_in and answered == exchange.rows_in):
             try:
-                message = exchange.heard.get(timeout=_WAIT_STEP_S)
+                message = exchange.messages.get(timeout=_WAIT_STEP_S)
             except queue.Empty:
                 if self._closed:
                     raise flight.FlightServerError("tfos_lab: the node has ended before it gave all results") from None
@@ -144,12 +151,12 @@ class Exchanges:
                     writer.begin(schema)
                 _require_same(schema, batch.schema)
                 writer.write_batch(batch)
-            if time.monotonic() - told_s > _TELL_S:
-                self._send_rows(exchange, answered - told)
-                told, told_s = answered, time.monotonic()
-        self._send_rows(exchange, answered - told, last=True)
+            if time.monotonic() - reported_s > _REPORT_S:
+                self._report(exchange, answered - reported)
+                reported, reported_s = answered, time.monotonic()
+        self._report(exchange, answered - reported, last=True)
 
-    def _send_rows(self, exchange: Exchange, rows: int, *, last: bool = False) -> None:
+    def _report(self, exchange: Exchange, rows: int, *, last: bool = False) -> None:
         if exchange.inference >= 0:
             message = m.RowsAnswered(rank=self._rank, inference=exchange.inference, rows=rows, last=last)
             self._post(lambda: self._send(message))
@@ -157,10 +164,10 @@ class Exchanges:
     # ---- the agent's loop -------------------------------------------------------------------------------------------
 
     def on_child_message(self, message: m.ExchangeTaken | m.ExchangeResults) -> None:
-        """Pass on what the child has done."""
+        """Pass a message of the child on to its exchange."""
         exchange = self._open.get(message.exchange)
         if exchange is not None:
-            exchange.heard.put(message)
+            exchange.messages.put(message)
 
     def _begin(self, exchange: Exchange) -> None:
         self._open[exchange.number] = exchange
@@ -169,21 +176,21 @@ class Exchanges:
 
     def _end(self, exchange: Exchange, error: FeedError) -> None:
         exchange.error = exchange.error or error
-        exchange.heard.put(None)
+        exchange.messages.put(None)
 
     def _drop(self, exchange: Exchange) -> None:
         self._open.pop(exchange.number, None)
         self._send_to_child(m.ExchangeDropped(exchange=exchange.number))
 
     def fail(self, reason: str) -> None:
-        """Have every exchange end with this reason, those to come, too; the first one counts."""
+        """End every exchange with this reason, and those to come; only the first reason counts."""
         if self._failure is None:
             self._failure = FeedError(reason=failure_note.sentence(reason))
             for exchange in self._open.values():
                 self._end(exchange, self._failure)
 
     def close(self) -> None:
-        """Have every exchange end with an error."""
+        """End every exchange with an error."""
         self._closed = True
 
 
@@ -197,7 +204,7 @@ def _require_same(first: pa.Schema, then: pa.Schema) -> None:
 
 
 def write_rows(path: Path, rows: pa.RecordBatch) -> None:
-    """Write a file of rows on their way."""
+    """Write a file of rows."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as file:
         file.write_batch(rows)
 

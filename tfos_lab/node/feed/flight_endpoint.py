@@ -1,8 +1,8 @@
 """The node's endpoint for rows: an Arrow Flight server.
 
-The rows of one attempt of one Spark partition go into one Arrow IPC file of the spool, which counts when the driver
-commits the attempt. A task on this host writes that file itself and asks for room before each batch; other tasks send
-their rows. What inference tasks ask about is answered on the spot.
+The rows of one attempt of a Spark partition go into one Arrow IPC file of the spool, which counts once the driver
+commits the attempt. A task on this host writes that file itself, and asks for space before each batch; other tasks send
+their rows. Rows of inference tasks are answered within the call.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from pyarrow import flight
@@ -22,12 +21,18 @@ from tfos_lab.node.feed.plan import PRESENT
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.spool import Spool, not_written
 
-# The answer to a task that asks for room.
-_ROOM = b"room"
+# The answer to a task that asks for space.
+_GRANTED = b"granted"
+
+
+# Called with the number of the inference, the columns, and the two ends of the exchange.
+OnExchange = Callable[
+    [int, tuple[ColumnSpec, ...], flight.MetadataRecordBatchReader, flight.MetadataRecordBatchWriter], None
+]
 
 
 class PutTicket(msgspec.Struct, frozen=True):
-    """What stands over the rows of a feed task; ``beside`` if it writes their file itself."""
+    """Describes the rows that a feed task sends; ``beside`` if it writes their file itself."""
 
     token: str
     feed: int
@@ -42,7 +47,7 @@ def segment_path(spool: Path, ticket: PutTicket) -> Path:
 
 
 class CommitTicket(msgspec.Struct, frozen=True):
-    """A feed task's word that all its rows are stored; ``rows`` maps ranks to rows, ``leftover`` ones lie on all."""
+    """Sent by a feed task when all its rows are stored: ``rows`` by rank, and ``leftover`` rows on every node."""
 
     token: str
     feed: int
@@ -55,9 +60,9 @@ class CommitTicket(msgspec.Struct, frozen=True):
 
 
 class ExchangeTicket(msgspec.Struct, frozen=True):
-    """What stands over the rows of an inference task; ``schema`` is that of their DataFrame, as Spark writes it.
+    """Describes the rows of an inference task; ``schema`` is that of their DataFrame, as Spark writes it in JSON.
 
-    ``inference`` counts the calls of `Cluster.inference`; -1 for a row that is sent to see what results are like.
+    ``inference`` counts the calls of `Cluster.inference`; -1 for the row that is sent to find the type of results.
     """
 
     token: str
@@ -66,20 +71,20 @@ class ExchangeTicket(msgspec.Struct, frozen=True):
 
 
 class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
-    """Takes rows by `do_put`, commits by `do_action`, and rows to be answered by `do_exchange`.
+    """Receives rows by `do_put`, commits by `do_action`, and rows to infer by `do_exchange`.
 
-    Only from those who hold one of its ``tokens``.
+    Clients need one of its ``tokens``.
 
     Parameters
     ----------
     location : str
         ``grpc+unix://...`` in a folder that only the user can open, or ``grpc+tls://host:0``.
     tls : TlsIdentity or None
-        For the latter.
+        Certificate and key, for TLS.
     spool : Spool
-        Where segments go.
+        Stores the segments.
     on_stored : callable
-        Called with ``(ticket, path)`` when an attempt's rows lie on this node; on a Flight thread.
+        Called with ``(ticket, path)`` when an attempt's rows are stored on this node; on a Flight thread.
     on_commit : callable
         Called with the `CommitTicket`; on a Flight thread.
     on_exchange : callable
@@ -94,7 +99,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         *,
         on_stored: Callable[[PutTicket, Path], None],
         on_commit: Callable[[CommitTicket], None],
-        on_exchange: Callable[[int, tuple[ColumnSpec, ...], Any, Any], None],
+        on_exchange: OnExchange,
     ) -> None:
         super().__init__(location, tls_certificates=[(tls.certificate, tls.key)] if tls else None)
         self._spool = spool
@@ -104,14 +109,20 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         self._on_exchange = on_exchange
         self.tokens: set[str] = set()
 
-    def do_put(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Have one attempt's rows written into a segment of their own."""
+    def do_put(
+        self,
+        _context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
+        """Store one attempt's rows in a segment."""
         ticket = msgspec.msgpack.decode(descriptor.command, type=PutTicket)
         self._check(ticket.token)
         path = segment_path(self._spool.folder, ticket)
         try:
             if ticket.beside:
-                self._make_room(path, reader, writer)
+                self._grant_space(path, reader, writer)
             else:
                 self._write(path, reader)
         except BaseException as error:
@@ -119,19 +130,27 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
             raise _explained(error, self._spool.folder) from error
         self._on_stored(ticket, path)
 
-    def _make_room(self, path: Path, reader: Any, writer: Any) -> None:
+    def _grant_space(
+        self, path: Path, reader: flight.MetadataRecordBatchReader, writer: flight.FlightMetadataWriter
+    ) -> None:
         for chunk in reader:
-            self._spool.make_room(path, int(chunk.app_metadata.to_pybytes()))
-            writer.write(_ROOM)
+            self._spool.reserve(path, int(chunk.app_metadata.to_pybytes()))
+            writer.write(_GRANTED)
 
-    def _write(self, path: Path, reader: Any) -> None:
+    def _write(self, path: Path, reader: flight.MetadataRecordBatchReader) -> None:
         with SegmentWriter(path) as segment:
             for chunk in reader:
-                self._spool.make_room(path, chunk.data.nbytes)
+                self._spool.reserve(path, chunk.data.nbytes)
                 segment.write(chunk.data)
 
-    def do_exchange(self, _context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Answer a task's rows with what the node's function puts as results."""
+    def do_exchange(
+        self,
+        _context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
+        """Answer a task's rows with the results that the node's function puts."""
         ticket = msgspec.msgpack.decode(descriptor.command, type=ExchangeTicket)
         self._check(ticket.token)
         try:
@@ -139,8 +158,8 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         except Exception as error:
             raise _explained(error, self._spool.folder) from error
 
-    def do_action(self, _context: Any, action: Any) -> list[Any]:
-        """Pass a commit on, or just be there and tell where the spool is."""
+    def do_action(self, _context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        """Pass a commit on; or, for a task that connects, return where the spool is."""
         if action.type == PRESENT:
             return [str(self._spool.folder).encode() if self._for_this_host else b""]
         ticket = msgspec.msgpack.decode(action.body.to_pybytes(), type=CommitTicket)

@@ -1,8 +1,8 @@
-"""A ``tf.data.Dataset`` of what a Python generator yields, quick to begin.
+"""A ``tf.data.Dataset`` of what a Python generator yields that starts quickly.
 
 ``tf.data.Dataset.from_generator`` puts its generator inside a ``flat_map``, whose function TensorFlow instantiates and
 optimizes whenever an epoch begins: 18 ms, when the rows of a whole MNIST epoch take 20 ms. The bare dataset below it,
-which TensorFlow offers as a raw op, begins in 8 ms (seen on TensorFlow 2.21).
+which TensorFlow offers as a raw op, starts in 8 ms (seen on TensorFlow 2.21).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def generator_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> 
     ----------
     generate : callable
         Returns an iterator over (nested) elements of NumPy arrays. Arrays whose memory is aligned to 64 bytes become
-        tensors without a copy, others by one. An iterator that is thrown away before its end is closed.
+        tensors without a copy, others by one. An iterator that is discarded before its end is closed.
     signature : nested structure of tf.TensorSpec
         What the elements are.
     """
@@ -66,16 +66,16 @@ def generator_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> 
         output_shapes=[spec.shape for spec in specs],
     )
     dataset = tf.data.experimental.from_variant(variant, signature)
-    # TensorFlow knows the functions by name only, and forgets them with these objects.
+    # TensorFlow refers to the functions by name only, and they vanish with these objects.
     dataset.functions_of_tfos_lab = (init, draw, finalize)
     return dataset
 
 
 def tail_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.data.Dataset:
-    """Return a dataset as `generator_dataset` does, for what often yields nothing: it begins in half the time.
+    """Return a dataset as `generator_dataset` does, for generators that often yield nothing: in half the time.
 
-    There is one function to begin with instead of three, so iterators that are read at the same time share what the
-    last one to begin has generated.
+    It needs one TensorFlow function instead of three. The price: iterators that are read at the same time share the
+    generator of the one that started last.
     """
     import tensorflow as tf
 
@@ -91,7 +91,7 @@ def tail_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.da
         return list(tf.numpy_function(take, [index], [spec.dtype for spec in specs]))
 
     function = tf.function(draw, input_signature=[tf.TensorSpec((), tf.int64)], autograph=False).get_concrete_function()
-    # The end of what is generated is the end of the dataset, however many numbers are left.
+    # The generator's end is the end of the dataset, however many indices are left.
     variant = tf.raw_ops.MapDataset(
         input_dataset=tf.data.Dataset.range(tf.int64.max)._variant_tensor,  # noqa: SLF001 - as the raw op wants it
         other_arguments=[],
@@ -100,7 +100,7 @@ def tail_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.da
         output_shapes=[spec.shape for spec in specs],
         preserve_cardinality=False,
     )
-    # Without names, as they are after other transformations: datasets of the same structure only can be joined.
+    # Without names, as after other transformations: only datasets of the same structure can be concatenated.
     nameless = tf.nest.map_structure(lambda spec: tf.TensorSpec(spec.shape, spec.dtype), signature)
     dataset = tf.data.experimental.from_variant(variant, nameless)
     dataset.functions_of_tfos_lab = (function,)

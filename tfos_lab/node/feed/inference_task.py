@@ -1,4 +1,4 @@
-"""Runs inside Spark tasks: has a partition's rows answered by a node, and yields them with their results, in order."""
+"""Runs inside Spark tasks: sends a partition's rows to a node, and yields them with their results, in order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import uuid
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import pyarrow as pa
+from pyarrow import flight
 
 from tfos_lab.errors import FeedError
 from tfos_lab.node import failure_note
@@ -19,7 +20,7 @@ from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
 from tfos_lab.node.feed.plan import connect, node_error_text
 from tfos_lab.node.feed.spool import not_written
 
-# Batches of rows that wait for the node's function.
+# How many batches may wait for the node's function.
 _AHEAD = 2
 _WAIT_STEP_S = 1.0
 _UNIX = "grpc+unix://"
@@ -28,9 +29,9 @@ _UNIX = "grpc+unix://"
 class InferencePlan(msgspec.Struct, frozen=True):
     """Where the rows go, and what comes back.
 
-    ``asked`` are the positions of the columns that go to the nodes, and ``names`` theirs; the first ``kept`` columns
-    stay with the results. ``results`` is the Arrow schema of those, or empty while it has to be found out.
-    ``inference`` counts the calls of `Cluster.inference`; -1 while it is found out.
+    ``asked`` are the positions of the columns that go to the nodes, and ``names`` their names; the first ``kept``
+    columns are returned beside the results. ``results`` is the Arrow schema of the results, or empty while that is
+    being found out. ``inference`` counts the calls of `Cluster.inference`; -1 for the row that finds it out.
     """
 
     cluster: str
@@ -45,50 +46,47 @@ class InferencePlan(msgspec.Struct, frozen=True):
     inference: int = -1
 
 
-def inference_task(batches: Any, encoded_plan: bytes) -> Any:
-    """The body of an inference task; yields record batches: what was kept, and results."""
-    import pyarrow as pa
+def inference_task(batches: Iterator[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
+    """The body of an inference task; yields record batches of the kept columns and the results."""
     from pyspark import TaskContext
 
     plan = msgspec.msgpack.decode(encoded_plan, type=InferencePlan)
     context = TaskContext.get()
     wanted = pa.ipc.read_schema(pa.py_buffer(plan.results))
-    for rows, results in _Conversation(plan, context.partitionId() if context else 0).hold(batches):
+    for rows, results in _TaskExchange(plan, context.partitionId() if context else 0).run(batches):
         columns = [*rows.columns[: plan.kept], *_as_wanted(results, wanted)]
         yield pa.RecordBatch.from_arrays(columns, names=[f"c{i}" for i in range(len(columns))])
 
 
-def probe_task(batches: Any, encoded_plan: bytes) -> Any:
-    """The body of a task that finds out what the results are like; yields their encoded schema."""
-    import pyarrow as pa
-
+def probe_task(batches: Iterator[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
+    """The body of the task that finds out the type of the results; yields their encoded schema."""
     plan = msgspec.msgpack.decode(encoded_plan, type=InferencePlan)
-    for _, results in _Conversation(plan, 0).hold(batches):
+    for _, results in _TaskExchange(plan, 0).run(batches):
         yield pa.RecordBatch.from_pydict({"results": [results.schema.serialize().to_pybytes()]})
 
 
-class _Conversation:
+class _TaskExchange:
     """One partition's exchange with one node."""
 
     def __init__(self, plan: InferencePlan, partition: int) -> None:
         self._plan = plan
         self._partition = partition
         self._spool: Path | None = None
-        self._room = threading.Semaphore(_AHEAD)
+        self._ahead = threading.Semaphore(_AHEAD)
         self._over = False
-        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._held: deque[Any] = deque()
-        self._results: list[Any] = []
+        self._answers: queue.SimpleQueue[pa.RecordBatch | Exception | None] = queue.SimpleQueue()
+        self._held: deque[pa.RecordBatch] = deque()
+        self._results: list[pa.RecordBatch] = []
         self._count = 0
 
-    def hold(self, batches: Any) -> Iterator[tuple[Any, Any]]:
-        """Yield each batch of rows with its results, in order; sends further rows meanwhile."""
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        """Yield each batch of rows with its results, in order; send further rows meanwhile."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return
         client, writer, reader = self._begin(first)
         try:
-            thread = threading.Thread(target=self._hear, args=(reader,), name="tfos-answers", daemon=True)
+            thread = threading.Thread(target=self._receive, args=(reader,), name="tfos-answers", daemon=True)
             thread.start()
             self._send(writer, first)
             for batch in batches:
@@ -103,9 +101,9 @@ class _Conversation:
         finally:
             client.close()
 
-    def _begin(self, first: Any) -> tuple[Any, Any, Any]:
-        from pyarrow import flight
-
+    def _begin(
+        self, first: pa.RecordBatch
+    ) -> tuple[flight.FlightClient, flight.FlightStreamWriter, flight.FlightStreamReader]:
         plan = self._plan
         ticket = ExchangeTicket(plan.token, plan.schema, plan.inference)
         try:
@@ -125,17 +123,15 @@ class _Conversation:
         chosen = here or everywhere
         return chosen[self._partition % len(chosen)]
 
-    def _asked(self, batch: Any) -> Any:
-        import pyarrow as pa
-
+    def _asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([batch.column(i) for i in self._plan.asked], names=self._plan.names)
 
-    def _send(self, writer: Any, batch: Any) -> None:
+    def _send(self, writer: flight.FlightStreamWriter, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
-        while not self._room.acquire(timeout=_WAIT_STEP_S) and not self._over:
+        while not self._ahead.acquire(timeout=_WAIT_STEP_S) and not self._over:
             pass
         if self._over:
-            return  # who waits for the answers is told why
+            return  # `_ready` raises the reason
         if self._spool is None:
             writer.write_batch(self._asked(batch))
             return
@@ -146,21 +142,21 @@ class _Conversation:
             raise not_written(self._spool, error) from error
         writer.write_metadata(path.name.encode())
 
-    def _hear(self, reader: Any) -> None:
+    def _receive(self, reader: flight.FlightStreamReader) -> None:
         try:
             for chunk in reader:
                 if chunk.data is None:
-                    self._room.release()
+                    self._ahead.release()
                 else:
                     self._answers.put(chunk.data)
             self._answers.put(None)
-        except Exception as error:  # noqa: BLE001 - raised by the thread that waits for answers
+        except Exception as error:  # noqa: BLE001 - the thread that waits for answers raises it
             self._answers.put(error)
         finally:
             self._over = True
-            self._room.release()
+            self._ahead.release()
 
-    def _ready(self, *, wait: bool) -> Iterator[tuple[Any, Any]]:
+    def _ready(self, *, wait: bool) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Yield the batches whose results are all there; wait for all of them, or for none."""
         while self._held:
             while self._count >= self._held[0].num_rows:
@@ -179,10 +175,8 @@ class _Conversation:
             self._results.append(answer)
             self._count += answer.num_rows
 
-    def _take(self, rows: int) -> Any:
-        """Cut the first so many results off."""
-        import pyarrow as pa
-
+    def _take(self, rows: int) -> pa.RecordBatch:
+        """Cut off the first ``rows`` results."""
         try:
             table = pa.Table.from_batches(self._results)
         except pa.ArrowInvalid as error:
@@ -193,14 +187,14 @@ class _Conversation:
         return taken[0]
 
     def _explained(self, error: Exception) -> Exception:
-        """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
+        """Return the error to raise: users of a lazy DataFrame cannot know that the nodes are gone."""
         reason = node_error_text(error)
         if reason and not isinstance(error, ConnectionError):
             return FeedError(reason=reason)
         if isinstance(error, FeedError):
             return error
-        if words := self._failure_note():
-            return FeedError(reason=failure_note.sentence(words))
+        if text := self._failure_note():
+            return FeedError(reason=failure_note.sentence(text))
         return FeedError(
             reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(df) are computed "
             f"when they are used (collect, write), and the cluster has to live until then; if it has failed, "
@@ -208,12 +202,12 @@ class _Conversation:
         )
 
     def _failure_note(self) -> str | None:
-        """Return what a node that was on this host has left to be known."""
+        """Return the failure that a node on this host has left a note of."""
         sockets = (Path(locations[0].removeprefix(_UNIX)) for locations in self._plan.locations.values())
-        return next((words for socket in sockets if (words := failure_note.recall(socket.parent))), None)
+        return next((text for socket in sockets if (text := failure_note.recall(socket.parent))), None)
 
 
-def _as_wanted(results: Any, wanted: Any) -> list[Any]:
+def _as_wanted(results: pa.RecordBatch, wanted: pa.Schema) -> list[pa.Array]:
     """Return the results' columns in the order and of the types that the DataFrame promises."""
     missing = [name for name in wanted.names if name not in results.schema.names]
     if missing:

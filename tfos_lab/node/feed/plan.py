@@ -1,7 +1,4 @@
-"""What a feed task is told, and how it reaches a node: by unix socket on the same host, by TLS on another.
-
-A task on the node's own host writes rows right into the spool, and tells of them; from elsewhere they come by Flight.
-"""
+"""What a feed task needs to know, and how it connects to a node: by unix socket on its host, by TLS from another."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-# An action that shows that somebody is there, and tells who can open it the folder of the node's spool.
+# An action that every node answers; on its unix socket, with the folder of its spool.
 PRESENT = "present"
-# The name in the feed's certificate; hosts are known by address only.
+# The name in the feed's certificate, as hosts are known by address only.
 TLS_NAME = "tfos-lab"
 _UNIX = "grpc+unix://"
-# gRPC would wait for ever for a node that has gone, and begin a call anew that the node has never answered.
+# gRPC would wait forever for a node that has gone, and repeat calls that the node has not answered.
 _NO_RETRIES = [("grpc.enable_retries", 0)]
 _PRESENT_TIMEOUT_S = 20.0
 
@@ -52,7 +49,7 @@ def connect(locations: list[str], certificate: bytes) -> Connection:
 
     for location in locations:
         if not location.startswith(_UNIX):
-            # Rows go straight to the node, whatever proxy this host uses for the world outside.
+            # Rows go directly to the node, whatever proxy this host uses for the internet.
             os.environ["no_grpc_proxy"] = location.removeprefix("grpc+tls://").rpartition(":")[0].strip("[]")  # noqa: SIM112
             security = {"tls_root_certs": certificate, "override_hostname": TLS_NAME}
         elif Path(location.removeprefix(_UNIX)).exists():

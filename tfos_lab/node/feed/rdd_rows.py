@@ -1,4 +1,4 @@
-"""Looks at the rows of an RDD inside Spark's tasks, before Spark makes null of values that do not fit their column."""
+"""Checks the rows of an RDD inside Spark tasks, before Spark turns values that do not fit their column into nulls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from tfos_lab.errors import FeedError
 
-# Spark takes no other Python types for these: not even an int for a double, or a bool for a long.
+# Spark accepts no other Python types for these: not even an int for a double, or a bool for a long.
 _ALLOWED: dict[str, frozenset[type]] = {
     "long": frozenset({int, type(None)}),
     "double": frozenset({float, type(None)}),
@@ -15,7 +15,7 @@ _ALLOWED: dict[str, frozenset[type]] = {
 }
 LEAVES = tuple(_ALLOWED)
 _MOST_SHOWN = 60
-# Columns that a suggested `map` writes out one by one.
+# A suggested `map` writes out this many columns one by one.
 _MOST_NAMED = 4
 
 
@@ -25,15 +25,15 @@ class Column(NamedTuple):
     Parameters
     ----------
     name : str
-        As Spark calls it.
+        Spark's name for it.
     shape : {"tuple", "Row", "dict"}
         What the first row is.
     key : int or str
-        By which a row gives the value.
+        The index or key of the value in a row.
     width : int
         How many columns there are.
     leaf : str
-        Spark's type of the values, or of those within arrays; empty where nothing is known.
+        Spark's type of the values, or of those within arrays; empty where it is not known.
     label : str
         The column's whole type in SQL.
     depth : int
@@ -50,7 +50,7 @@ class Column(NamedTuple):
 
 
 def checked(rows: Iterable[Any], columns: list[tuple[Any, ...]]) -> Iterator[Any]:
-    """Pass rows on, and raise at the first value that Spark would make null of.
+    """Pass rows on, and raise at the first value that Spark would turn into null.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def checked(rows: Iterable[Any], columns: list[tuple[Any, ...]]) -> Iterator[Any
             try:
                 value = row[key]
             except (LookupError, TypeError):
-                continue  # Spark's own words tell of a row that has other columns
+                continue  # Spark's own error explains a row that has other columns
             if not depth:
                 if type(value) not in allowed:
                     raise _refusal(column, value)
@@ -74,7 +74,7 @@ def checked(rows: Iterable[Any], columns: list[tuple[Any, ...]]) -> Iterator[Any
 
 
 def _wrong_in(values: Any, depth: int, allowed: frozenset[type]) -> Iterator[Any]:
-    """Yield what does not fit in an array of so many dimensions."""
+    """Yield the values that do not fit, in an array of ``depth`` dimensions."""
     if depth > 1:
         for inner in values:
             if inner is not None:
@@ -106,7 +106,7 @@ def _cure(column: Column, value: Any) -> str:
 
 
 def converted(column: Column, hows: Mapping[Any, str]) -> str:
-    """Write the `map` that converts values of each row: ``hows`` has one with ``{}`` for the value under each key.
+    """Write the `map` that converts values of each row: ``hows`` has an expression of ``{}`` for each key.
 
     Examples
     --------

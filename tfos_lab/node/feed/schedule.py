@@ -1,8 +1,8 @@
-"""How an epoch's rows become steps: computed alike by the driver, which agrees on them, and by every node.
+"""How an epoch's rows become steps: computed by the driver, which plans them, and in the same way by every node.
 
-All nodes take the same number of steps. Each one fills its batches as long as it can and leaves a row for every step
-that follows, so that no step is without a row of it while it has one to give: 33 and 32 rows in batches of 32 become
-32 + 1 and 31 + 1. Pure: numbers in, numbers out.
+All nodes take the same number of steps. Each node fills its batches as long as it can, but keeps one row for every step
+that follows, so that it has a row for each step: 33 and 32 rows in batches of 32 become 32 + 1 and 31 + 1. Pure:
+numbers in, numbers out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfos_lab.messages import Share
+
 
 def count_steps(shares: Iterable[tuple[int, int]], *, drop: bool) -> int:
     """Return the steps of an epoch.
@@ -23,7 +25,7 @@ def count_steps(shares: Iterable[tuple[int, int]], *, drop: bool) -> int:
     shares : iterable of (int, int)
         Rows and batch size of each node.
     drop : bool
-        Whether the epoch ends with the last step that all nodes can take in full; else with the last row.
+        Whether the epoch ends with the last step that is full on all nodes; else with the last row.
 
     Examples
     --------
@@ -60,9 +62,9 @@ def rows_at(rows: int, batch_size: int, steps: int, step: int) -> int:
     return rows - full * batch_size - (steps - full - 1) if step == full else 1
 
 
-def grouped(shares: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return rows, batch size and number of nodes of each kind of share: few kinds, for however many nodes."""
-    return [(rows, size, count) for (rows, size), count in Counter(shares).items()]
+def grouped(shares: Iterable[tuple[int, int]]) -> list[Share]:
+    """Return the distinct shares among rows and batch sizes of nodes: there are few, however many nodes."""
+    return [Share(rows, size, count) for (rows, size), count in Counter(shares).items()]
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,14 @@ class Schedule:
         Steps of the epoch.
     rows, batch_size : int
         This node's.
-    peers : sequence of (int, int, int)
-        Rows, batch size and number of nodes of each kind of share, this node's included (`grouped`).
+    peers : sequence of Share
+        The distinct shares of all nodes, including this node's (`grouped`).
     """
 
     steps: int
     rows: int
     batch_size: int
-    peers: Sequence[tuple[int, int, int]]
+    peers: Sequence[Share]
 
     @property
     def full(self) -> int:
@@ -119,7 +121,7 @@ class Schedule:
         start, stop : int
             Which steps.
         padded : bool
-            Whether every batch has ``batch_size`` rows, some of which only fill up.
+            Whether every batch has ``batch_size`` rows, some of which are filler.
         """
         nodes = sum(count for _, _, count in self.peers)
         even = nodes * self.batch_size / sum(size * count for _, size, count in self.peers)
@@ -132,7 +134,7 @@ class Schedule:
 
 
 def share_of(count: int, nodes: int, index: int) -> tuple[int, int]:
-    """Return the part ``[start, stop)`` of so many rows that a node gets; parts differ by at most one row.
+    """Return the part ``[start, stop)`` of ``count`` rows that a node gets; parts differ by at most one row.
 
     Examples
     --------
@@ -143,7 +145,7 @@ def share_of(count: int, nodes: int, index: int) -> tuple[int, int]:
 
 
 def per_row(factors: Sequence[float], batch_size: int) -> float | np.ndarray:
-    """Return the factors of several batches' rows: one number if it is the same for all, else float64 ``(rows,)``."""
+    """Return the factor of each row of several batches: one number if all are equal, else float64 ``(rows,)``."""
     if all(factor == factors[0] for factor in factors):
         return factors[0]
     return np.repeat(np.asarray(factors), batch_size)

@@ -1,8 +1,9 @@
-"""Writes the spool's files: Arrow IPC files whose numbers TensorFlow uses where they lie.
+"""Writes the spool's files: Arrow IPC files whose numbers TensorFlow uses without a copy.
 
-TensorFlow takes memory over as it is where that begins at a multiple of 64 bytes; Arrow's files promise multiples of 8.
-So each record batch is padded to begin at one, arrays of one length are stored without their offsets, and batches have
-multiples of 64 rows, so that all their columns of numbers begin at one, too. What cannot be aligned TensorFlow copies.
+TensorFlow takes over memory that begins at a multiple of 64 bytes; Arrow's files only promise multiples of 8. So each
+record batch is padded to begin at such a multiple, arrays of one length are stored without their offsets, and batches
+have a multiple of 64 rows, so that all their columns of numbers are aligned, too. TensorFlow copies what cannot be
+aligned.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class SegmentWriter:
     Parameters
     ----------
     path : Path
-        The file; it is made at once.
+        The file; it is created at once.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +37,7 @@ class SegmentWriter:
         self._paddings: dict[int, dict[str, str]] = {}
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Append rows; arrays have the same lengths in all of them (`tfos_lab.data.batches.measure`)."""
+        """Append rows, whose arrays all have the same lengths (`tfos_lab.data.batches.measure`)."""
         rows = pa.RecordBatch.from_arrays(
             [_without_offsets(column) for column in rows.columns], names=rows.schema.names
         )
@@ -68,7 +69,7 @@ class SegmentWriter:
 
 
 def _without_offsets(column: pa.Array) -> pa.Array:
-    """Return lists of one length as lists of fixed size, without a copy; anything else as it is."""
+    """Return lists of one length as lists of fixed size, without a copy; anything else unchanged."""
     if not (types.is_list(column.type) or types.is_large_list(column.type)) or not len(column) or column.null_count:
         return column
     lengths = pc.min_max(pc.list_value_length(column)).as_py()
@@ -78,9 +79,9 @@ def _without_offsets(column: pa.Array) -> pa.Array:
 
 
 def _layout(row: pa.RecordBatch) -> tuple[int, dict[int, dict[str, str]]]:
-    """Return where a file's first record batch begins, and the metadata that makes a batch's head so long (modulo 64).
+    """Return where a file's first record batch begins, and, by length modulo 64, the metadata that pads a batch's head.
 
-    Tried with a row, as Arrow tells neither.
+    Found by writing one row, as Arrow offers neither.
     """
     body = pa.ipc.read_message(row.serialize()).body.size
     metadata = [{"pad": " " * length} for length in range(0, _ALIGNMENT, _STEP)]

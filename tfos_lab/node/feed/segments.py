@@ -1,7 +1,7 @@
 """Reads the spool: memory-mapped Arrow IPC files, in their order or permuted, as columns of NumPy arrays.
 
-A segment holds one partition's rows for this node, and behind them those that lie on every node: too few to give each
-one a row. Which of the latter are this node's is known when the feed is complete.
+A segment holds one partition's rows for this node, followed by its leftover rows: too few to give each node one, they
+are stored on every node. Which of them belong to this node is known when the feed is complete.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
-from tfos_lab.data.batches import count_rows, join_rows, slice_rows, to_numpy
+from tfos_lab.data.batches import to_numpy
 from tfos_lab.data.row_index import RowIndex
+from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 
-Columns = dict[str, np.ndarray]
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One partition's file in the spool: ``rows`` of this node, and then ``leftover`` ones that lie on every node."""
+    """One partition's file in the spool: ``rows`` of this node, and then ``leftover`` rows that are on every node."""
 
     path: str
     rows: int
@@ -32,12 +34,12 @@ class Segment:
 
 
 class Segments:
-    """A node's segments, mapped anew whenever they are read: TensorFlow may have written into what it was given."""
+    """A node's segments, mapped again for each read: TensorFlow may have written into the memory that it was given."""
 
     def __init__(self) -> None:
-        self._leftovers: dict[str, Columns] = {}
+        self._leftovers: dict[str, Batch] = {}
 
-    def read(self, segment: Segment, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
+    def read(self, segment: Segment, specs: Sequence[ColumnSpec]) -> Iterator[Batch]:
         """Yield a segment's record batches as columns of shape ``(rows, …)``; numbers are views of the mapped file.
 
         Raises
@@ -47,15 +49,13 @@ class Segments:
         """
         batches = _open(segment.path)
         if segment.leftover and segment.path not in self._leftovers:
-            # Copied now: a file that has been read may go.
+            # Copied now: a file that has been read may be removed.
             self._leftovers[segment.path] = _leftovers(segment, batches, specs)
         for batch in _own(segment, batches):
             yield to_numpy(batch, specs)
 
-    def read_leftovers(
-        self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]
-    ) -> Columns:
-        """Return a part of all rows that lie on every node, partition by partition; all nodes see the same order.
+    def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]) -> Batch:
+        """Return a part of all leftover rows, partition by partition; all nodes see them in the same order.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class Segments:
         return {name: values.copy() for name, values in join_rows(parts).items()} if parts else {}
 
 
-def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Columns]:
+def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Batch]:
     """Yield all record batches of a file that is read once, as `Segments.read` does."""
     for batch in _open(path):
         yield to_numpy(batch, specs)
@@ -85,11 +85,11 @@ def read_shuffled(
     specs: Sequence[ColumnSpec],
     batch_size: int,
     rng: np.random.Generator,
-) -> Iterator[Columns]:
+) -> Iterator[Batch]:
     """Yield all rows of this node once, in a random order, as columns of up to ``batch_size`` rows.
 
-    Rows are gathered from the mapped files, so memory holds one batch at a time. ``part`` says which are this node's of
-    the rows that lie on all.
+    Rows are gathered from the mapped files, so memory holds one batch at a time. ``part`` is this node's part of the
+    leftover rows.
     """
     batches = [batch for segment in segments for batch in _own(segment, _open(segment.path))]
     batches += _part_of_leftovers(segments, part)
@@ -102,7 +102,7 @@ def read_shuffled(
 
 
 def _own(segment: Segment, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches without the rows that lie on every node."""
+    """Yield the record batches without the leftover rows."""
     missing = segment.rows
     for batch in batches:
         if missing <= 0:
@@ -112,7 +112,7 @@ def _own(segment: Segment, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def _shared(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the record batches of the rows that lie on every node."""
+    """Return the record batches of the leftover rows."""
     shared, skip = [], segment.rows
     for batch in batches:
         if skip < batch.num_rows:
@@ -121,7 +121,7 @@ def _shared(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.Reco
     return shared
 
 
-def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Columns:
+def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Batch:
     columns = join_rows([to_numpy(batch, specs) for batch in _shared(segment, batches)])
     assert count_rows(columns) == segment.leftover
     return {name: values.copy() for name, values in columns.items()}
@@ -139,7 +139,7 @@ def _part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> li
 
 
 def _open(path: str) -> list[pa.RecordBatch]:
-    # TensorFlow uses this memory as it is. Where an op writes its result over its input, it gets a page of its own.
+    # TensorFlow uses this memory without a copy. Where an op overwrites its input, the page is copied first.
     with Path(path).open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     segment = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))

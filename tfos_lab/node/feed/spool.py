@@ -1,7 +1,7 @@
 """A node's folder of rows, and how large it may grow.
 
 A feed that is read once may be larger than the folder: its tasks wait until the function has taken rows, whose files
-then go. A feed whose rows are needed again or all at once has to fit.
+are then removed. A feed whose rows are needed again, or all at once, has to fit.
 """
 
 from __future__ import annotations
@@ -13,72 +13,72 @@ from pathlib import Path
 
 from tfos_lab.errors import FeedError
 
-# Of what is free on the disk, when nothing else is said.
+# The default limit, as a share of the free disk space.
 _SHARE_OF_FREE = 0.8
 _WAIT_STEP_S = 0.5
 
 
 def not_written(folder: Path | None, error: OSError) -> FeedError:
-    """Return what is to be said when the spool's disk does not take a file."""
+    """Return the error for a file that cannot be written to the spool."""
     why = os.strerror(error.errno) if error.errno else str(error)
     return FeedError(reason=f"the node's spool in {folder} cannot be written: {why}")
 
 
 class Spool:
-    """Counts what lies in the folder, and what it was brought in all.
+    """Counts the bytes in the folder, and all that it has ever received.
 
-    Flight's threads call `make_room`; the agent's loop the rest.
+    Flight's threads call `reserve`; the agent's loop the rest.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.brought_bytes = 0
+        self.received_bytes = 0
         self._changed = threading.Condition()
         self._limit_bytes = 0
         self._keeps_all = ""
-        self._shuffles = False
+        self._is_shuffled = False
         self._sizes: dict[Path, int] = {}
         self._unread: set[Path] = set()
         self._read: list[Path] = []
         self._closed = False
 
     def open(self, limit_bytes: int, *, epochs: int) -> None:
-        """Make the folder and set its limit, for a feed that will be read ``epochs`` times."""
+        """Create the folder and set its limit, for a feed that will be read ``epochs`` times."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         with self._changed:
             self._limit_bytes = limit_bytes or int(shutil.disk_usage(self.folder).free * _SHARE_OF_FREE) + self._size
             self._keeps_all = f"are read {epochs} times" if epochs > 1 else ""
 
-    def shuffles(self) -> None:
-        """The function wants the rows in a random order, for which all of them have to be here."""
+    def keep_all(self) -> None:
+        """Keep all rows, as the function reads them in a random order."""
         with self._changed:
-            self._shuffles = True
+            self._is_shuffled = True
             self._changed.notify_all()
 
     @property
     def _size(self) -> int:
         return sum(self._sizes.values())
 
-    def make_room(self, path: Path, size_bytes: int) -> None:
-        """Wait until there is room for so many bytes more in a file; called before they are written.
+    def reserve(self, path: Path, size_bytes: int) -> None:
+        """Wait until there is space for more bytes in a file; call it before they are written.
 
         Raises
         ------
         FeedError
-            If there is no room, and none can be made by waiting.
+            If there is no space, and waiting would not free any.
         """
         with self._changed:
             while self._size + size_bytes > self._limit_bytes:
                 if self._read:
                     self._forget(self._read.pop(0))
-                elif self._keeps_all or self._shuffles:
+                elif self._keeps_all or self._is_shuffled:
                     raise FeedError(reason=self._too_small())
                 elif self._unread and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
                 else:
-                    break  # a partition that is larger than the limit has to lie here whole before it counts
+                    break  # a partition that is larger than the limit has to be stored whole before it counts
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
-            self.brought_bytes += size_bytes
+            self.received_bytes += size_bytes
 
     def _too_small(self) -> str:
         why = self._keeps_all or "are shuffled"
@@ -88,12 +88,12 @@ class Spool:
         )
 
     def committed(self, path: Path) -> None:
-        """The file's rows count: the function will read them."""
+        """Record that a file's rows count: the function will read them."""
         with self._changed:
             self._unread.add(path)
 
     def was_read(self, path: Path) -> None:
-        """The function has taken all rows of a file; it may go when room is needed."""
+        """Record that the function has taken all rows of a file; it may be removed when space is needed."""
         with self._changed:
             if path in self._unread:
                 self._unread.discard(path)
@@ -101,7 +101,7 @@ class Spool:
                 self._changed.notify_all()
 
     def remove(self, path: Path) -> None:
-        """Remove a file that nobody needs."""
+        """Remove a file that is not needed."""
         with self._changed:
             self._unread.discard(path)
             if path in self._read:
@@ -114,7 +114,7 @@ class Spool:
         path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let nobody wait any longer."""
+        """Wake up all that wait for space."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

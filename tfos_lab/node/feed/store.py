@@ -1,4 +1,4 @@
-"""The agent's part of a feed: holds what tasks have stored, shows the child what the driver commits, drops the rest."""
+"""The feed in the agent: keeps what tasks have stored, shows the child what the driver commits, and drops the rest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfos_lab import messages as m
 from tfos_lab.node import failure_note
@@ -19,11 +19,20 @@ if TYPE_CHECKING:
     from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 
 
+# Of a failure that is passed on to Spark tasks.
 _MAX_TEXT = 500
 
 
+class _Attempt(NamedTuple):
+    """One attempt to send a partition of a feed."""
+
+    feed: int
+    partition: int
+    attempt: str
+
+
 class FeedStore:
-    """One node's rows: segments of its feeds, and exchanges of its inferences.
+    """One node's rows: the segments of its feeds, and the exchanges of its inferences.
 
     Flight's threads only append to a queue; everything else happens in the agent's loop, which calls `pump` when
     `fileno` is readable.
@@ -45,8 +54,8 @@ class FeedStore:
         self._endpoints = Endpoints(host, scratch / "feed", self._make_endpoint)
         self._exchanges: Exchanges | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._news: deque[Callable[[], None]] = deque()
-        self._stored: dict[tuple[int, int, str], Path] = {}
+        self._posted: deque[Callable[[], None]] = deque()
+        self._stored: dict[_Attempt, Path] = {}
         self._streamed: dict[int, list[Path]] = {}
 
     def fileno(self) -> int:
@@ -55,25 +64,25 @@ class FeedStore:
 
     @property
     def spooled_bytes(self) -> int:
-        """How much feeds have brought so far, whether or not it counts or is still here."""
-        return self._spool.brought_bytes
+        """How much feeds have stored so far, whether or not it counts or is still here."""
+        return self._spool.received_bytes
 
     def pump(self) -> None:
-        """Do what Flight's threads have asked for."""
+        """Call the functions that Flight's threads have posted."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
-        while self._news:
-            self._news.popleft()()
+        while self._posted:
+            self._posted.popleft()()
 
-    def _post(self, news: Callable[[], None]) -> None:
-        self._news.append(news)
+    def _post(self, function: Callable[[], None]) -> None:
+        self._posted.append(function)
         with contextlib.suppress(OSError):
             os.eventfd_write(self._wake, 1)
 
-    # ---- the driver's words -----------------------------------------------------------------------------------------
+    # ---- the driver's messages --------------------------------------------------------------------------------------
 
     def handle(self, message: m.ToAgent) -> None:
-        """Take in what the driver says about rows; the child hears what concerns it."""
+        """Apply a message of the driver about rows, and pass it on to the child if it concerns that."""
         match message:
             case m.FeedOpen():
                 self._spool.open(message.spool_bytes, epochs=message.epochs)
@@ -97,7 +106,7 @@ class FeedStore:
                 self._send_to_child(message)
 
     def _make_endpoint(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
-        # Imported here: an agent whose fork server has not preloaded it pays only when rows come.
+        # Imported here: an agent whose fork server has not preloaded it pays for it only when rows come.
         from tfos_lab.node.feed.exchanges import Exchanges
         from tfos_lab.node.feed.flight_endpoint import FlightEndpoint
 
@@ -113,7 +122,7 @@ class FeedStore:
         )
 
     def _remember(self, ticket: PutTicket, path: Path) -> None:
-        self._stored[ticket.feed, ticket.partition, ticket.attempt] = path
+        self._stored[_Attempt(ticket.feed, ticket.partition, ticket.attempt)] = path
 
     def _ask_to_commit(self, ticket: CommitTicket) -> None:
         self._send(
@@ -130,10 +139,10 @@ class FeedStore:
         )
 
     def _commit(self, message: m.Commit) -> None:
-        # The rows were stored before the driver heard of them, but the news of it may still wait in the queue.
+        # The rows were stored before the driver was asked to commit them, but that may still be in the queue.
         self.pump()
-        path = self._stored.pop((message.feed, message.partition, message.attempt), None)
-        for key in [key for key in self._stored if key[:2] == (message.feed, message.partition)]:
+        path = self._stored.pop(_Attempt(message.feed, message.partition, message.attempt), None)
+        for key in [key for key in self._stored if (key.feed, key.partition) == (message.feed, message.partition)]:
             self._spool.remove(self._stored.pop(key))
         if path is not None:
             self._keep(message, path)
@@ -157,13 +166,13 @@ class FeedStore:
             self._streamed[message.feed].append(path)
 
     def _drop_uncommitted(self, feed: int) -> None:
-        for key in [key for key in self._stored if key[0] == feed]:
+        for key in [key for key in self._stored if key.feed == feed]:
             self._spool.remove(self._stored.pop(key))
 
-    # ---- the child's words ------------------------------------------------------------------------------------------
+    # ---- the child's messages ---------------------------------------------------------------------------------------
 
     def on_child_message(self, message: m.FromAgent) -> bool:
-        """Take in what the child says about rows; returns whether the driver needs to hear it, too."""
+        """Apply a message of the child about rows; return whether the driver needs it, too."""
         match message:
             case m.SegmentRead(path=path):
                 self._spool.was_read(Path(path))
@@ -173,21 +182,21 @@ class FeedStore:
                     self._exchanges.on_child_message(message)
                 return False
             case m.DatasetOpened(shuffle=True):
-                self._spool.shuffles()
+                self._spool.keep_all()
             case m.FeedRead(feed=feed):
                 for segment in self._streamed.pop(feed, []):
                     self._spool.remove(segment)
         return True
 
     def fail(self, reason: str) -> None:
-        """Let those who wait for answers know why none will come: who asks now, and who comes when nobody is here."""
+        """Tell tasks that wait for results why none will come, and leave a note for tasks that come later."""
         if reason and self._exchanges is not None:
-            words = reason.strip().partition("\n")[0][:_MAX_TEXT]
-            self._exchanges.fail(words)
-            failure_note.leave(self._scratch, words)
+            text = reason.strip().partition("\n")[0][:_MAX_TEXT]
+            self._exchanges.fail(text)
+            failure_note.leave(self._scratch, text)
 
     def close(self) -> None:
-        """End the endpoints; the agent removes the spool with its scratch folder."""
+        """Close the endpoints; the agent removes the spool with its scratch folder."""
         self._spool.close()
         if self._exchanges is not None:
             self._exchanges.close()

@@ -1,18 +1,21 @@
-"""Runs inside Spark tasks: sends a partition's rows to the nodes, evenly, and asks for them to be committed.
+"""Runs inside Spark tasks: sends a partition's rows to the nodes, evenly, and asks the driver to commit them.
 
-Every node gets exactly as many rows as the others, so that nodes in lock-step read at the same pace and none lacks a
-row at the end, however uneven the partitions are. What an Arrow batch has too many is held back until there is a row
-for each node again; the last ones, fewer than there are nodes, go to all of them. They are dealt out when the feed is
-complete, and no row has to move between nodes.
+Every node gets exactly as many rows as the others, so that nodes in lock-step read at the same rate and none lacks a
+row at the end, however uneven the partitions are. The surplus of an Arrow batch is held back until there is a row for
+each node again. The last rows, fewer than there are nodes, go to all nodes; they are dealt out when the feed is
+complete, so no row has to move between nodes.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
+import pyarrow as pa
+from pyarrow import flight
 
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
@@ -21,13 +24,12 @@ from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.node_writer import NodeWriter
 from tfos_lab.node.feed.plan import FeedPlan, connect, node_error_text
 
-# Rows are held back until each node gets so many at once: small pieces cost more than their rows.
+# Rows are held back until each node gets this many at once: sending a small piece costs more than its rows.
 _HELD_BACK = 64
 
 
-def feed_task(batches: Any, encoded_plan: bytes) -> Any:
-    """The body of a feed task; yields one record: partition, attempt and rows."""
-    import pyarrow as pa
+def feed_task(batches: Iterable[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
+    """The body of a feed task; yields one row: partition, attempt and number of rows."""
     from pyspark import TaskContext
 
     plan = msgspec.msgpack.decode(encoded_plan, type=FeedPlan)
@@ -55,7 +57,7 @@ class PartitionSender:
         self._rows = dict.fromkeys(self._ranks, 0)
         self._size_bytes = 0
         self._specs = column_specs(plan.schema)
-        self._held: list[Any] = []
+        self._held: list[pa.RecordBatch] = []
         self._leftover = 0
 
     @property
@@ -63,7 +65,7 @@ class PartitionSender:
         """Rows sent, each counted once; complete with `commit`."""
         return sum(self._rows.values()) + self._leftover
 
-    def send(self, batch: Any) -> None:
+    def send(self, batch: pa.RecordBatch) -> None:
         """Send a record batch, an equal piece to each node."""
         if not batch.num_rows:
             return
@@ -80,24 +82,20 @@ class PartitionSender:
         if sum(rows.num_rows for rows in self._held) >= _HELD_BACK * len(self._ranks):
             self._deal_held()
 
-    def _deal(self, rows: Any, each: int) -> None:
-        """Send so many of the first rows to each node."""
+    def _deal(self, rows: pa.RecordBatch, each: int) -> None:
+        """Send ``each`` of the first rows to each node."""
         if not each:
             return
         for index, rank in enumerate(self._ranks):
             self._writers[rank].write(rows.slice(index * each, each))
             self._rows[rank] += each
 
-    def _hold(self, rows: Any) -> None:
-        import pyarrow as pa
-
-        # A copy: a slice of few rows would keep all of its batch in memory.
+    def _hold(self, rows: pa.RecordBatch) -> None:
+        # A copy: a slice would keep its whole batch in memory.
         self._held.append(rows.take(pa.array(range(rows.num_rows))))
 
-    def _deal_held(self) -> Any:
-        """Send the rows that were held back, and return those that are too few."""
-        import pyarrow as pa
-
+    def _deal_held(self) -> pa.RecordBatch:
+        """Send the rows that were held back, and return those that are too few to give each node one."""
         rows = pa.concat_batches(self._held)
         each, left = divmod(rows.num_rows, len(self._ranks))
         self._deal(rows, each)
@@ -116,9 +114,7 @@ class PartitionSender:
         self._leftover = rest.num_rows
 
     def commit(self) -> None:
-        """Wait until all nodes have stored their rows, then ask the driver to let them count."""
-        from pyarrow import flight
-
+        """Wait until all nodes have stored their rows, then ask the driver to commit them."""
         self._send_leftover()
         while self._writers:
             _, writer = self._writers.popitem()
@@ -143,7 +139,7 @@ class PartitionSender:
         self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         for writer in self._writers.values():
-            with contextlib.suppress(Exception):  # the first error is the one that counts
+            with contextlib.suppress(Exception):  # only the first error counts
                 writer.close()
         for connection in self._connections.values():
             connection.client.close()

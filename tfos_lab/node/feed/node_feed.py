@@ -1,4 +1,4 @@
-"""What a node's process knows of its feeds, and how it has been asked to read them."""
+"""A feed as one node knows it, and how a dataset reads it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfos_lab.data.batches import row_bytes
+from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.messages import EpochPlan
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segment
 
-# What is handed over to TensorFlow at once, which costs the same for one batch as for many.
+# Handing rows over to TensorFlow costs the same for one batch as for many, so several go at once, up to these limits.
 _BYTES_AT_ONCE = 16 << 20
 _BATCHES_AT_ONCE = 64
 # Strings are copied one by one: fewer of them stay in the processor's caches (60,000 of 784 bytes: 42 ms, not 50-77).
@@ -20,8 +20,28 @@ _BATCHES_OF_STRINGS_AT_ONCE = 16
 
 
 @dataclass
-class Feed:
-    """One feed, as far as it has come to this node."""
+class NodeFeed:
+    """One feed, as far as it has arrived at this node.
+
+    Attributes
+    ----------
+    resolved : bool
+        Whether the shapes of `specs` are fully known.
+    rows : int or None
+        This node's rows; None while more may come.
+    leftovers : tuple of int
+        Which of the rows stored on every node are this node's: ``[start, stop)``.
+    plans : dict of int to EpochPlan
+        The agreed steps, by dataset.
+    unplanned, mixed_sizes : set of int
+        Datasets whose length was not known when they were opened; those whose batch size differs between nodes.
+    aborted : str or None
+        Why the feed has failed.
+    read_reported : bool
+        Whether the driver knows that this feed of a stream has been read.
+    serving : bool
+        Whether these are rows to be inferred.
+    """
 
     number: int
     epochs: int
@@ -32,47 +52,47 @@ class Feed:
     rows: int | None = None
     leftovers: tuple[int, int] = (0, 0)
     plans: dict[int, EpochPlan] = field(default_factory=dict)
-    unknown: set[int] = field(default_factory=set)
-    unlike: set[int] = field(default_factory=set)
+    unplanned: set[int] = field(default_factory=set)
+    mixed_sizes: set[int] = field(default_factory=set)
     aborted: str | None = None
     epochs_read: int = 0
     rows_taken: int = 0
     stream: bool = False
-    told: bool = False
+    read_reported: bool = False
     serving: bool = False
 
     @property
     def complete(self) -> bool:
-        """Whether all rows have come."""
+        """Whether all rows have arrived."""
         return self.rows is not None
 
     @property
     def rows_come(self) -> int:
-        """How many rows have come that are surely this node's."""
+        """How many rows have arrived that certainly belong to this node."""
         return sum(segment.rows for segment in self.segments)
 
     def steps(self, reading: Reading) -> int | None:
-        """Return how many steps an epoch has, if that is known by now."""
+        """Return the steps of an epoch, or None while they are not agreed on."""
         plan = self.plans.get(reading.dataset_id)
         return None if plan is None else plan.steps
 
     def schedule(self, reading: Reading) -> Schedule | None:
-        """Return how the rows become steps, if that is known by now."""
+        """Return how the rows become steps, or None while that is not known."""
         plan = self.plans.get(reading.dataset_id)
         if plan is None or self.rows is None:
             return None
         return Schedule(plan.steps, self.rows, reading.batch_size, plan.shares)
 
     def has_come(self, index: int) -> bool:
-        """Whether a segment is here, or will never be."""
+        """Whether a segment is here, or will never come."""
         return index < len(self.segments) or self.complete
 
     def is_last(self, reading: Reading, step: int) -> bool:
-        """Whether this step is the last of an epoch; none is taken as long as that is not known."""
+        """Whether this step is known to be the last of an epoch."""
         return step == self.steps(reading)
 
     def take_steps(self, reading: Reading, step: int) -> bool:
-        """Take in that an epoch has come to this step; returns whether it has been read by that."""
+        """Record that an epoch has reached this step; return whether that was its last."""
         is_read = self.is_last(reading, step)
         self.epochs_read += is_read
         return is_read
@@ -80,7 +100,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Reading:
-    """How one dataset reads: its number, and what was asked of ``ctx.dataset``."""
+    """How one dataset reads: its number, and the arguments of ``ctx.dataset``."""
 
     dataset_id: int
     batch_size: int
@@ -88,8 +108,8 @@ class Reading:
     shuffle: bool
     seed: int | None
 
-    def rows_at_once(self, feed: Feed) -> int:
-        """Return how many rows are handed over at once: several batches, unless they are large."""
+    def rows_at_once(self, feed: NodeFeed) -> int:
+        """Return how many rows are handed over at once: those of several batches, unless batches are large."""
         has_strings = any(np.dtype(spec.dtype) == object for spec in feed.specs)
         most = _BATCHES_OF_STRINGS_AT_ONCE if has_strings else _BATCHES_AT_ONCE
         batches = _BYTES_AT_ONCE // (row_bytes(feed.specs) * self.batch_size)

@@ -1,0 +1,209 @@
+"""One feed, from opening the nodes' endpoints to its end: success, failures, time-outs, and early ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.feed.fakes import (
+    DONE,
+    FAILED,
+    NAMES,
+    RESTARTING,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    FakeFrame,
+    FakeGeneration,
+)
+from tfos_lab import messages as m
+from tfos_lab.engine.feed import job as job_module
+from tfos_lab.engine.feed.job import FeedJob, GenerationLost
+from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, NodeFailed
+
+
+def run(cluster, act=None, **fields):
+    """Run a feed; returns the feed and Spark's job."""
+    frame = FakeFrame(act)
+    feed = FeedJob(cluster, cluster.generation, frame.request(**fields), None).run()
+    return feed, frame.jobs[0]
+
+
+def aborted(cluster):
+    """Return the reasons of the aborts that each node was sent."""
+    return {rank: [each.reason for each in cluster.generation.sent_to(rank, m.FeedAborted)] for rank in NAMES}
+
+
+# ---- success ------------------------------------------------------------------------------------------------------
+
+
+def test_a_feed_ends_when_all_that_spark_produced_is_committed(cluster):
+    feed, job = run(cluster, lambda job: job.store({1: 3, 2: 2}).store({1: 1, 2: 2}).succeed())
+    assert (feed.state, feed.total_rows, feed.expected_partitions) == ("complete", 8, 2)
+    assert [each.rows for each in cluster.generation.sent_to(1, m.FeedComplete)] == [4]
+    assert not job.is_cancelled
+    assert cluster.generation.failures == []
+
+
+def test_nodes_are_asked_to_open_before_spark_begins_and_slots_are_freed_for_its_tasks(cluster):
+    _, job = run(cluster, epochs=3, remainder="drop", spool_bytes=77)
+    (opened,) = cluster.generation.sent_to(1, m.FeedOpen)
+    assert (opened.epochs, opened.remainder, opened.spool_bytes, opened.schema) == (3, "drop", 77, "schema")
+    assert job.plan.locations == {1: ["node 1"], 2: ["node 2"]}
+    assert job.plan.token == opened.token
+    assert cluster.generation.freed_slots == 1
+
+
+def test_spark_s_forecast_is_shown_until_its_job_is_over(cluster):
+    run(cluster)
+    assert [event.total_partitions for event in cluster.generation.events] == [None, None, 7, 1]
+
+
+# ---- failures -----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_of_spark_that_fails_fails_the_feed_and_the_nodes_with_its_cause(cluster):
+    error = RuntimeError("Job aborted\nValueError: no such file\n\tat org.apache.spark")
+    with pytest.raises(FeedError, match="Spark's job failed: ValueError: no such file") as raised:
+        run(cluster, lambda job: job.fail(error))
+    assert raised.value.__cause__ is error
+    assert aborted(cluster) == {rank: [str(raised.value)] for rank in NAMES}
+    assert cluster.generation.failures == [Failure("feed", "FeedError", str(raised.value))]
+
+
+def test_a_node_that_fails_meanwhile_ends_the_feed_with_its_own_error(cluster):
+    jobs = []
+
+    def act(job):
+        jobs.append(job)
+        cluster.generation.state = FAILED
+
+    with pytest.raises(NodeFailed, match="worker:0"):
+        run(cluster, act)
+    assert jobs[0].is_cancelled
+    assert cluster.generation.failures == []
+    assert all("worker:0" in reason for (reason,) in aborted(cluster).values())
+
+
+def test_a_node_whose_loss_is_reported_after_spark_s_job_has_failed_is_the_cause(cluster, monkeypatch):
+    def sleep(_seconds):
+        cluster.generation.state = FAILED
+
+    monkeypatch.setattr(job_module.time, "sleep", sleep)
+    with pytest.raises(NodeFailed):
+        run(cluster, lambda job: job.fail(RuntimeError("FlightUnavailableError: connection refused")))
+
+
+def test_rows_that_were_lost_on_their_way_are_a_fault(cluster):
+    with pytest.raises(FeedError, match="Spark produced 9 rows, 5 were committed: a fault of tfos_lab"):
+        run(cluster, lambda job: job.store({1: 3, 2: 2}).succeed(more_rows=4))
+
+
+@pytest.mark.parametrize("state", [STOPPED, STOPPING])
+def test_a_cluster_that_is_stopped_ends_the_feed(cluster, state):
+    def act(_job):
+        cluster.generation.state = state
+
+    with pytest.raises(ClusterEnded, match=state):
+        run(cluster, act)
+
+
+def test_a_node_that_is_lost_where_nodes_are_started_again_loses_the_generation(cluster):
+    def act(_job):
+        cluster.generation.state = RESTARTING
+
+    with pytest.raises(GenerationLost, match="worker:0 was lost"):
+        run(cluster, act)
+    assert cluster.generation.failures == []
+
+
+def test_an_interrupt_cancels_spark_s_job_and_aborts_the_feed(cluster):
+    jobs = []
+
+    def act(job):
+        jobs.append(job)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(cluster, act)
+    assert jobs[0].is_cancelled
+    assert all(reason.startswith("cluster.train was interrupted") for (reason,) in aborted(cluster).values())
+
+
+# ---- time-outs ----------------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_do_not_open_their_endpoints_time_out(cluster, monkeypatch):
+    monkeypatch.setattr(job_module, "_OPEN_TIMEOUT_S", 0.01)
+    cluster.generation.opens = False
+    with pytest.raises(FeedTimeout, match=r"did not open their endpoints for rows within 0.01 s"):
+        run(cluster)
+
+
+def test_a_feed_in_which_nothing_moves_times_out(cluster):
+    with pytest.raises(FeedTimeout, match=r"nothing has moved for 0.02 s: .* raise feed_timeout"):
+        run(cluster, lambda job: job.store({1: 1}), timeout_s=0.02)
+    assert cluster.generation.failures[0].kind == "FeedTimeout"
+
+
+def test_rows_that_are_stored_and_never_committed_time_out(cluster):
+    with pytest.raises(FeedTimeout, match=r"rows were stored but not committed within 0.01 s"):
+        run(cluster, lambda job: job.store({1: 1, 2: 1}).succeed(more_partitions=1), timeout_s=0.01)
+
+
+def test_nodes_that_never_show_whether_they_read_time_out(cluster):
+    cluster.generation = FakeGeneration(lock_step=False)
+    with pytest.raises(FeedTimeout, match=r"chief:0, worker:0 neither asked for rows nor began to serve within 0.01 s"):
+        run(cluster, timeout_s=0.01)
+
+
+# ---- rows that nobody wants ---------------------------------------------------------------------------------------
+
+
+def test_a_node_that_returns_in_the_middle_ends_the_feed_early_with_a_note(cluster):
+    def act(job):
+        job.store({1: 3, 2: 2})
+        cluster.generation.returns(2)
+
+    feed, job = run(cluster, act)
+    assert job.is_cancelled
+    assert (feed.state, feed.is_cut, feed.total_rows) == ("complete", True, 5)
+    assert cluster.notes == ["the feed ended early, after 1 of its partitions, as worker:0 returned"]
+
+
+def test_a_node_that_stops_the_feed_ends_it_early_without_a_note(cluster):
+    def act(job):
+        job.store({1: 3, 2: 2})
+        cluster.generation.receive(m.FeedStopped(rank=2))
+
+    feed, job = run(cluster, act)
+    assert job.is_cancelled
+    assert (feed.is_cut, cluster.notes) == (True, [])
+
+
+def test_tasks_that_find_no_node_as_all_have_returned_are_no_failure(cluster):
+    def act(job):
+        job.store({1: 3, 2: 2}).fail(RuntimeError("FlightUnavailableError"))
+        cluster.generation.returns(1)
+        cluster.generation.returns(2)
+
+    feed, _ = run(cluster, act)
+    assert feed.is_cut
+    assert cluster.generation.failures == []
+
+
+@pytest.mark.parametrize(("state", "text"), [(DONE, "done"), (RUNNING, r"half done \(worker:0 returned\)")])
+def test_nodes_that_have_returned_are_fed_nothing(cluster, state, text):
+    cluster.generation.returns(2)
+    cluster.generation.state = state
+    with pytest.raises(ClusterEnded, match=text):
+        run(cluster)
+    assert cluster.generation.sent_to(1, m.FeedOpen) == []
+
+
+def test_nodes_that_all_serve_are_fed_nothing(cluster):
+    cluster.generation = FakeGeneration(lock_step=False)
+    for rank in NAMES:
+        cluster.generation.receive(m.Progressed(rank=rank, state="serving"))
+    with pytest.raises(FeedError, match="all nodes that train only serve others, and none reads rows"):
+        run(cluster)

@@ -1,0 +1,103 @@
+"""Spark's side of a feed: the job whose tasks send their rows to the nodes."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tfos_lab.data.prepare import map_batches
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.archived import make_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tfos_lab.node.feed.plan import FeedPlan
+
+# What `tfos_lab.node.feed.task` yields.
+_SCHEMA = "partition long, attempt string, rows long"
+_ASK_INTERVAL_S = 0.5
+_CANCEL_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """How far Spark is: the partitions that it will produce, if it says so, and the tasks that have ended."""
+
+    partitions: int | None = None
+    ended: int = 0
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What Spark's job has produced."""
+
+    rows: int
+    partitions: int
+
+
+class SparkJob:
+    """One job, on a thread of its own, so that an interrupt or a failing node can cancel it.
+
+    Parameters
+    ----------
+    frame : pyspark.sql.DataFrame
+        The rows.
+    plan : FeedPlan
+        Where the tasks send them.
+    label : str
+        Names the thread, and tags Spark's jobs.
+    description : str
+        Shown in Spark's own UI.
+
+    Attributes
+    ----------
+    error : Exception or None
+        Why it failed.
+    produced : Produced
+        Known when the job has ended without an error.
+    """
+
+    def __init__(self, frame: DataFrame, plan: FeedPlan, *, label: str, description: str) -> None:
+        self._frame = frame
+        self._plan = plan
+        self._tag = f"{label}-{secrets.token_hex(3)}"
+        self._description = description
+        self._tasks = Tasks()
+        self._ask_s = 0.0
+        self.error: Exception | None = None
+        self.produced = Produced(0, 0)
+        self._thread = threading.Thread(target=self._run, name=label, daemon=True)
+        self._thread.start()
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Return whether the job has ended within this time, well or badly."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def tasks(self) -> Tasks:
+        """Return how far Spark is; it is asked now and then only, as it may work long before the first row."""
+        if time.monotonic() >= self._ask_s:
+            self._ask_s = time.monotonic() + _ASK_INTERVAL_S
+            counts = spark_session.tasks_of(self._frame.sparkSession, self._tag)
+            self._tasks = self._tasks if counts is None else Tasks(*counts)
+        return self._tasks
+
+    def cancel(self) -> None:
+        """Cancel the job, and wait a moment for its end."""
+        spark_session.cancel_tagged(self._frame.sparkSession, self._tag)
+        self._thread.join(_CANCEL_TIMEOUT_S)
+
+    def _run(self) -> None:
+        task = make_task("tfos_lab.node.feed.task", "feed_task", msgspec.msgpack.encode(self._plan))
+        try:
+            with spark_session.tagged(self._frame.sparkSession, self._tag, self._description):
+                rows = map_batches(self._frame, task, _SCHEMA).collect()
+            self.produced = Produced(sum(row["rows"] for row in rows), len(rows))
+        except Exception as error:  # noqa: BLE001 - the thread that waits for this one raises it
+            self.error = error

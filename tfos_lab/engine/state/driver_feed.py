@@ -1,0 +1,99 @@
+"""One feed as the driver knows it: what was committed, what Spark announced, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tfos_lab.engine.state.events import FeedProgressed
+from tfos_lab.engine.state.instructions import Publish
+
+
+@dataclass
+class DriverFeed:
+    """The rows of one feed; `FeedState` alone changes it.
+
+    Attributes
+    ----------
+    names : mapping of int to str
+        The nodes that are fed, by rank.
+    source : int
+        Which call of `Cluster.train` it belongs to.
+    locations : dict of int to list of str
+        Flight locations of the nodes whose endpoints are open, by rank.
+    committed : dict of int to str
+        The attempt that counts, by partition.
+    rows : dict of int to int
+        Rows committed, by rank.
+    leftover : int
+        Rows that are stored on every node and not dealt out yet.
+    expected_rows, expected_partitions : int or None
+        What Spark's job has produced; None until it is over.
+    foreseen_partitions : int or None
+        What Spark says it will produce; only shown.
+    steps : dict of int to int
+        Steps of an epoch that the nodes have agreed on, by dataset.
+    read_by : set of int
+        Nodes that have read this feed of a stream.
+    state : str
+        ``"open"``, ``"complete"`` or ``"aborted"``.
+    is_cut : bool
+        Whether it ended early, as a node wants no more rows.
+    """
+
+    number: int
+    names: Mapping[int, str]
+    remainder: str
+    epochs: int
+    source: int = 0
+    stream: bool = False
+    locations: dict[int, list[str]] = field(default_factory=dict)
+    committed: dict[int, str] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    leftover: int = 0
+    size_bytes: int = 0
+    expected_rows: int | None = None
+    expected_partitions: int | None = None
+    foreseen_partitions: int | None = None
+    steps: dict[int, int] = field(default_factory=dict)
+    read_by: set[int] = field(default_factory=set)
+    state: str = "open"
+    is_cut: bool = False
+
+    @property
+    def ranks(self) -> list[int]:
+        """The nodes that are fed."""
+        return list(self.names)
+
+    @property
+    def total_partitions(self) -> int | None:
+        """How many partitions there will be, as far as Spark has said."""
+        return self.foreseen_partitions if self.expected_partitions is None else self.expected_partitions
+
+    @property
+    def total_rows(self) -> int:
+        """Rows committed on all nodes, including those that are not dealt out yet."""
+        return sum(self.rows.values()) + self.leftover
+
+    @property
+    def all_committed(self) -> bool:
+        """Whether Spark's job is over and all its partitions are committed."""
+        return self.expected_partitions is not None and len(self.committed) >= self.expected_partitions
+
+    def progress(self, now_s: float) -> Publish:
+        """Return the event that shows how far it is."""
+        return Publish(
+            FeedProgressed(
+                time_s=now_s,
+                feed=self.number,
+                rows={name: self.rows.get(rank, 0) for rank, name in self.names.items()},
+                partitions=len(self.committed),
+                size_bytes=self.size_bytes,
+                complete=self.state == "complete",
+                steps=self.steps.get(0),
+                epochs=self.epochs,
+                total_partitions=self.total_partitions,
+                source=self.source,
+                stream=self.stream,
+            )
+        )

@@ -1,0 +1,147 @@
+"""The feeds of a node's process, in the order in which they are read: messages add to them, readers wait for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from tfos_lab import messages as m
+from tfos_lab.data.schema import column_specs
+from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.node_feed import NodeFeed
+from tfos_lab.node.feed.segments import Segment
+
+_WAIT_STEP_S = 1.0
+
+
+class FeedQueue:
+    """All feeds of this node. The session's thread calls `handle`; tf.data's threads wait for what it changes.
+
+    Attributes
+    ----------
+    changed : threading.Condition
+        Guards the feeds. Notified by `FeedReader` after each message.
+    feeds : list of NodeFeed
+        In the order in which the driver opened them.
+    serving : NodeFeed or None
+        The endless feed of rows to be inferred, if the driver has opened it.
+    ended : bool
+        Whether no further feed will be opened.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.feeds: list[NodeFeed] = []
+        self.serving: NodeFeed | None = None
+        self.ended = False
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    def handle(self, message: m.ToAgent) -> None:
+        """Apply a message of the driver or the agent; call it with `changed` held."""
+        match message:
+            case m.FeedOpen():
+                specs = column_specs(message.schema)
+                feed = NodeFeed(message.feed, message.epochs, message.remainder, specs, stream=message.stream)
+                self.feeds.append(feed)
+            case m.SegmentReady():
+                self._add_segment(self.feeds[message.feed], message)
+            case m.FeedComplete(feed=number, rows=rows, leftovers=leftovers):
+                self.feeds[number].rows, self.feeds[number].leftovers = rows, leftovers
+            case m.EpochPlan() | m.PlanLater():
+                _add_plan(self.feeds[message.feed], message)
+            case m.FeedAborted(feed=number, reason=reason):
+                self.feeds[number].aborted = reason
+            case m.InferenceOpen(schema=schema):
+                self.serving = self.serving or NodeFeed(-1, 1, "pad", column_specs(schema), serving=True)
+            case m.ExchangeRows(shapes=shapes) if self.serving is not None:
+                _resolve(self.serving, shapes)
+            case m.FeedsEnded():
+                self.ended = True
+
+    def _add_segment(self, feed: NodeFeed, message: m.SegmentReady) -> None:
+        _resolve(feed, message.shapes)
+        if message.rows + message.leftover:
+            feed.segments.append(Segment(message.path, message.rows, message.partition, message.leftover))
+
+    # ---- what is read next ------------------------------------------------------------------------------------------
+
+    def find_next(self, timeout_s: float) -> NodeFeed | None:
+        """Return the feed that the next epoch reads, or None if there is none within this time.
+
+        A feed is read ``epochs`` times before the next one. The last one may be read any number of times once the
+        driver has said that no other will come. An epoch that was left before its last step does not count.
+        """
+        with self.changed:
+            for wait_s in (timeout_s, 0.0):
+                if (feed := self._first_unread()) is not None:
+                    return feed
+                if self.serving is not None:
+                    return self.serving
+                if self.ended:
+                    return self._last_feed()
+                self.changed.wait(wait_s)
+            return None
+
+    def wait_for_next(self) -> NodeFeed:
+        """Return the feed that the next epoch reads; wait until there is one."""
+        while (feed := self.find_next(_WAIT_STEP_S)) is None:
+            pass
+        return feed
+
+    def find_next_of_stream(self, timeout_s: float) -> NodeFeed | None:
+        """Return the next feed of a stream that is being read, or None if there is none within this time."""
+        with self.changed:
+            if self._first_unread() is None:
+                self.changed.wait(timeout_s)
+            feed = self._first_unread()
+            return feed if feed is not None and feed.stream else None
+
+    def stream_is_over(self) -> bool:
+        """Whether the stream that is being read has no further feed: none will come, or the next is no part of it."""
+        with self.changed:
+            feed = self._first_unread()
+            return self.ended if feed is None else not feed.stream
+
+    def _first_unread(self) -> NodeFeed | None:
+        return next((feed for feed in self.feeds if feed.epochs_read < feed.epochs and feed.aborted is None), None)
+
+    def _last_feed(self) -> NodeFeed:
+        if not self.feeds:
+            raise FeedError(reason="this cluster is fed no rows: give the cell data=..., or call cluster.train(df)")
+        if self.feeds[-1].aborted is not None:
+            raise FeedError(reason=self.feeds[-1].aborted)
+        return self.feeds[-1]
+
+    # ---- waiting ----------------------------------------------------------------------------------------------------
+
+    def wait_for(self, feed: NodeFeed, predicate: Callable[[], bool]) -> None:
+        """Wait until the predicate holds; a FeedError if the feed has failed."""
+        while not self.holds(feed, predicate, _WAIT_STEP_S):
+            pass
+
+    def holds(self, feed: NodeFeed, predicate: Callable[[], bool], timeout_s: float) -> bool:
+        """Return whether the predicate holds within this time; a FeedError if the feed has failed."""
+        with self.changed:
+            holds = self.changed.wait_for(lambda: predicate() or feed.aborted is not None, timeout_s)
+            if holds and not predicate():
+                raise FeedError(reason=str(feed.aborted))
+            return holds
+
+
+def _resolve(feed: NodeFeed, shapes: dict[str, list[int]]) -> None:
+    """Fill in the lengths of arrays, which only rows tell."""
+    if shapes and not feed.resolved:
+        feed.resolved = True
+        feed.specs = tuple(replace(spec, shape=tuple(shapes[spec.name])) for spec in feed.specs)
+
+
+def _add_plan(feed: NodeFeed, message: m.EpochPlan | m.PlanLater) -> None:
+    """Record what the nodes have agreed on for one dataset, or that they cannot agree yet."""
+    if isinstance(message, m.EpochPlan):
+        feed.plans.setdefault(message.dataset_id, message)
+        return
+    feed.unplanned.add(message.dataset_id)
+    if not message.alike:
+        feed.mixed_sizes.add(message.dataset_id)
