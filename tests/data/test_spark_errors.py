@@ -10,6 +10,7 @@ import pytest
 
 from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.errors import ConfigError, RecordError
+from tfos_lab.errors.channel import to_text
 
 SESSION = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec="/bin/python9"))
 WORDING = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLSTATE: 38000\n\tat org.apache.spark'
@@ -18,8 +19,8 @@ WORDING = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLST
 @pytest.mark.parametrize(
     ("last_line", "kind", "message"),
     [
-        ("tfos_lab.errors.RecordError: a-file was cut off", RecordError, "a-file was cut off$"),
-        ("tfos_lab.errors.ConfigError: no path; no schema", ConfigError, "no path; no schema$"),
+        (to_text(RecordError(reason="a-file was cut off")), RecordError, "a-file was cut off$"),
+        (to_text(ConfigError(["no path", "no schema"])), ConfigError, "no path; no schema$"),
         (
             "ModuleNotFoundError: No module named 'pyarrow.fs'",
             ConfigError,

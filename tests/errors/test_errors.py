@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -124,6 +125,28 @@ EXAMPLES = [
     (errors.RecordError(reason="a-file was cut off"), ValueError, "a-file was cut off"),
     (errors.FeedError(reason="division by zero"), RuntimeError, "division by zero"),
     (errors.FeedTimeout(reason="no partition was stored for 5 s"), TimeoutError, "no partition was stored for 5 s"),
+    (errors.NodeUnreachable(reason="no way to the node"), ConnectionError, "no way to the node"),
+    (
+        errors.ResultNotSendable(path="result['lock']", type_name="lock", reason="locks stay"),
+        TypeError,
+        (
+            "result['lock'] (lock) cannot be returned to the notebook: locks stay. Return plain data (numbers, text, "
+            "arrays, data frames, lists and dicts of them), or save it under ctx.log_dir and return the path."
+        ),
+    ),
+    (
+        errors.ResultTooLarge(path="result[0]", type_name="bytes", size_bytes=3_000_000, limit_bytes=2_000_000),
+        ValueError,
+        (
+            "the result is too large to return: result[0] (bytes) takes 3.0 MB, and all of it may take 2.0 MB. Save it "
+            "under ctx.log_dir and return the path."
+        ),
+    ),
+    (
+        errors.ResultUnreadable(reason="it is nested too deep"),
+        ValueError,
+        "a node sent a result that cannot be read: it is nested too deep",
+    ),
 ]
 _NAMES = [type(error).__name__ for error, _, _ in EXAMPLES]
 
@@ -151,8 +174,21 @@ def test_every_error_has_an_example_here():
     assert ours == {type(error) for error, _, _ in EXAMPLES}
 
 
-def test_a_feed_timeout_is_a_feed_error():
-    assert issubclass(errors.FeedTimeout, errors.FeedError)
+def test_the_tree_in_the_docstring_is_complete_and_true():
+    for error, builtin, _ in EXAMPLES:
+        line = re.search(rf"^.*── {type(error).__name__} .*$", errors.__doc__, re.MULTILINE)
+        assert line is not None, type(error)
+        assert f"({builtin.__name__})" in line[0]
+
+
+def test_tracebacks_name_the_public_path():
+    for name in errors.__all__:
+        assert getattr(errors, name).__module__ == "tfos_lab.errors"
+
+
+@pytest.mark.parametrize("kind", [errors.FeedTimeout, errors.NodeUnreachable])
+def test_what_goes_wrong_with_a_feed_is_a_feed_error(kind):
+    assert issubclass(kind, errors.FeedError)
 
 
 def test_an_interrupt_is_an_interrupt_to_whoever_catches_errors():

@@ -16,15 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfos_lab.values import (
-    RemoteObject,
-    ResultNotSendable,
-    ResultTooLarge,
-    ResultUnreadable,
-    decode_value,
-    describe,
-    encode_value,
-)
+from tfos_lab.errors import ResultNotSendable, ResultTooLarge, ResultUnreadable
+from tfos_lab.values import RemoteObject, decode_value, describe, encode_value
 from tfos_lab.values.tags import Tag
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tfos_lab.cli.terminal import complain, paint, say
 from tfos_lab.engine.doctor import Finding, examine, render_text
+from tfos_lab.errors.text import first_line
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -21,7 +22,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         findings = _examine_at(master) if master else examine()
     except Exception as error:  # noqa: BLE001 - whatever Spark says about its start is the finding
-        complain(f"no Spark session at {master}: {_first_line(error)}")
+        complain(f"no Spark session at {master}: {first_line(error)}")
         return 1
     say(_coloured(render_text(findings)))
     return int(not all(finding.ok for finding in findings))
@@ -36,11 +37,6 @@ def _examine_at(master: str) -> list[Finding]:
         return examine(session)
     finally:
         session.stop()
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _coloured(table: str) -> str:

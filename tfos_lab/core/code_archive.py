@@ -82,6 +82,7 @@ def make_finder() -> Callable[[str, str], Any]:
             importlib.import_module(module)
             # Spark's workers collect garbage after each task: 40 ms for modules, which are never garbage.
             gc.freeze()
-        return getattr(importlib.import_module(module), name)
+        carrying = importlib.import_module("tfos_lab.errors.channel").carrying
+        return carrying(getattr(importlib.import_module(module), name))
 
     return find

@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from tfos_lab.errors import PayloadError
+from tfos_lab.errors.text import first_line
 from tfos_lab.payload import notebook_sources
 from tfos_lab.payload.closure import CapturedValue, closure_of, find_culprit
 from tfos_lab.payload.unpicklable import Refusal, refusal
@@ -92,7 +93,7 @@ def unpack(data: bytes) -> tuple[Any, Any]:
         raise PayloadError(
             name=getattr(error, "name", None) or "the function",
             type_name=type(error).__name__,
-            reason=f"this node cannot rebuild it: {_first_line(error)}",
+            reason=f"this node cannot rebuild it: {first_line(error)}",
             advice="Install the same versions of your packages on the nodes and in the notebook",
         ) from error
     return map_fun, args
@@ -192,7 +193,7 @@ def _generic(value: Any, error: Exception) -> Refusal:
     error = _failure(value) or error
     if isinstance(error, _Refused):
         return Refusal(f"it holds a {type(error.value).__name__}, and {error.why.reason}", _DEFAULT_ADVICE)
-    return Refusal(_first_line(error), _DEFAULT_ADVICE)
+    return Refusal(first_line(error), _DEFAULT_ADVICE)
 
 
 def _too_large(map_fun: Any, args: Any, limit_bytes: int) -> PayloadError:
@@ -223,8 +224,3 @@ def _foreign(data: bytes) -> PayloadError:
         reason=reason,
         advice="Give the nodes the notebook's environment: point spark.pyspark.python at the same Python",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -10,15 +10,12 @@ dict, and a subclass of a container a plain one (named tuples stay named tuples)
 
 from tfos_lab.values.decode import decode_value
 from tfos_lab.values.encode import LIMIT_BYTES, encode_value
-from tfos_lab.values.remote import RemoteObject, ResultNotSendable, ResultTooLarge, ResultUnreadable
+from tfos_lab.values.remote import RemoteObject
 from tfos_lab.values.text import describe
 
 __all__ = [
     "LIMIT_BYTES",
     "RemoteObject",
-    "ResultNotSendable",
-    "ResultTooLarge",
-    "ResultUnreadable",
     "decode_value",
     "describe",
     "encode_value",

@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
+from tfos_lab.errors import ResultUnreadable
 from tfos_lab.values import tables
-from tfos_lab.values.remote import RemoteObject, ResultUnreadable
+from tfos_lab.values.remote import RemoteObject
 from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Tag
 
 _decode = msgspec.msgpack.Decoder().decode

@@ -14,11 +14,12 @@ from typing import Any, ClassVar, NamedTuple
 import cloudpickle
 import msgspec
 
+from tfos_lab.errors import ResultNotSendable, ResultTooLarge
+from tfos_lab.errors.text import first_line
 from tfos_lab.payload.unpicklable import refusal
 from tfos_lab.values import tables
-from tfos_lab.values.remote import ResultNotSendable, ResultTooLarge
 from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Tag
-from tfos_lab.values.text import TEXT_LIMIT, describe, first_line, time_parts, type_name
+from tfos_lab.values.text import TEXT_LIMIT, describe, time_parts, type_name
 
 LIMIT_BYTES = 256 << 20
 

@@ -33,9 +33,3 @@ def time_parts(value: dt.datetime | dt.time) -> tuple[str, int, str]:
     if isinstance(zone, str):
         return value.replace(tzinfo=None).isoformat(), value.fold, zone
     return value.isoformat(), value.fold, ""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, without its full stop; the error's name if it says nothing."""
-    text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -15,7 +15,7 @@ from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.engine.state.readers import NOBODY_READS, never_asked
-from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, TfosError
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, RecordError
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.lifecycle import Lifecycle
     from tfos_lab.engine.state.feed_state import Feed
 
-_SCHEMA = "partition long, generation string, rows long"
+_SCHEMA = "partition long, attempt string, rows long"
 _STEP_S = 0.1
 _ASK_SPARK_S = 0.5
 _OPEN_TIMEOUT_S = 30.0
@@ -32,6 +32,8 @@ _OPEN_STEP_S = 0.005
 _SETTLE_TIMEOUT_S = 2.0
 _CANCEL_TIMEOUT_S = 5.0
 _CAUSE_PATIENCE_S = 2.0
+# What fails the cluster, too: its nodes would wait for rows that never come.
+_FAILURES = (FeedError, RecordError, ConfigError)
 
 
 class GenerationLost(Exception):
@@ -71,7 +73,7 @@ class FeedJob:
         except BaseException as error:
             reason = _reason_to_read_no_further(error)
             server.request(lambda _now_s: self._feed_state.abort(feed.number, reason))
-            if isinstance(error, FeedError):
+            if isinstance(error, _FAILURES):
                 self._generation.fail(Failure("feed", type(error).__name__, reason))
                 self._settle()
             raise
@@ -147,7 +149,7 @@ class FeedJob:
             return
         if self._error is not None:
             self._look_for_a_cause()
-            raise FeedError(reason=_reason(self._error)) from self._error
+            raise spark_session.job_error(self._error)
         rows = self._rows or []
         total, partitions = sum(row["rows"] for row in rows), len(rows)
         server.request(lambda now_s: feed_state.job_done(feed.number, total, partitions, now_s))
@@ -252,9 +254,3 @@ def _reason_to_read_no_further(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "cluster.train was interrupted before all rows had come: start another cluster to read them"
     return str(error) or type(error).__name__
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TfosError):
-        return str(error)
-    return spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"

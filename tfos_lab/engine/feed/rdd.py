@@ -56,7 +56,7 @@ def _first_rows(rdd: Any, count: int) -> list[Any]:
     try:
         return list(rdd.take(count))
     except Exception as error:
-        reason = spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
+        reason = spark_session.job_error(error)
         raise FeedError(reason=f"the RDD's first row cannot be had: {reason}") from error
 
 

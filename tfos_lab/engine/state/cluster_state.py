@@ -12,6 +12,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeView, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.errors.text import first_line
 
 LOST_AFTER_S = 15.0
 # Ticks come five times a second; a longer pause is the driver's own.
@@ -208,7 +209,7 @@ class ClusterState:
         if outcome.kind == "stopped" or self._state == "stopping" or self._finishing:
             return self._node_state(node, "done" if self._finishing else "stopped", now_s)
         failure = _failure_of(node.spec.node, outcome)
-        instructions = self._node_state(node, "failed", now_s, detail=f"{failure.kind}: {_first_line(failure.message)}")
+        instructions = self._node_state(node, "failed", now_s, detail=f"{failure.kind}: {first_line(failure.message)}")
         return instructions + self._fail(failure, now_s, consequence=outcome.consequence)
 
     def _fail(self, failure: Failure, now_s: float, *, consequence: bool) -> list[Instruction]:
@@ -219,7 +220,7 @@ class ClusterState:
             if self._suspect is None:
                 self._suspect = (failure, now_s)
             else:
-                self.consequences[failure.node] = f"{failure.kind}: {_first_line(failure.message)}"
+                self.consequences[failure.node] = f"{failure.kind}: {first_line(failure.message)}"
             return []
         return self._convict(failure, now_s)
 
@@ -231,9 +232,9 @@ class ClusterState:
         self.failure = failure
         if self._suspect is not None and self._suspect[0].node != failure.node:
             suspect = self._suspect[0]
-            self.consequences[suspect.node] = f"{suspect.kind}: {_first_line(suspect.message)}"
+            self.consequences[suspect.node] = f"{suspect.kind}: {first_line(suspect.message)}"
         self._suspect = None
-        self._reason = f"{failure.node}: {failure.kind}: {_first_line(failure.message)}"
+        self._reason = f"{failure.node}: {failure.kind}: {first_line(failure.message)}"
         self._ended_s = now_s
         state = "restarting" if self._may_restart and failure.gone else "failed"
         reason = self._reason if state == "failed" else ""
@@ -245,7 +246,7 @@ class ClusterState:
         if same and not consequence:
             self.also.append(failure.node)
         else:
-            self.consequences[failure.node] = f"{failure.kind}: {_first_line(failure.message)}"
+            self.consequences[failure.node] = f"{failure.kind}: {first_line(failure.message)}"
 
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
@@ -387,10 +388,6 @@ def _exit_sentence(code: int) -> str:
     if code < 0:
         return f"the process was ended by signal {-code}"
     return f"the process exited with code {code} before the function returned"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0][:300] if text.strip() else ""
 
 
 def _final(state: str) -> str:

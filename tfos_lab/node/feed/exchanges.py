@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import flight
 
 from tfos_lab import messages as m
 from tfos_lab.data.batches import measure
@@ -128,7 +127,7 @@ class Exchanges:
                 message = exchange.heard.get(timeout=_WAIT_STEP_S)
             except queue.Empty:
                 if self._closed:
-                    raise flight.FlightServerError("tfos_lab: the node has ended before it gave all results") from None
+                    raise FeedError(reason="the node has ended before it gave all results") from None
                 continue
             if exchange.error is not None:
                 raise exchange.error

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfos_lab.errors.channel import crossing
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -34,11 +36,13 @@ def generator_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> 
     running: dict[int, Iterator[Any]] = {}
     numbers = itertools.count()
 
+    @crossing()
     def start() -> np.int64:
         number = next(numbers)
         running[number] = generate()
         return np.int64(number)
 
+    @crossing()
     def take(number: np.int64) -> list[np.ndarray]:
         return list(tf.nest.flatten(next(running[int(number)])))
 
@@ -82,6 +86,7 @@ def tail_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.da
     specs = tf.nest.flatten(signature)
     running: list[Iterator[Any]] = []
 
+    @crossing()
     def take(index: np.int64) -> list[np.ndarray]:
         if not index:
             running[:] = [generate()]

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from tfos_lab.errors import FeedError
+from tfos_lab.errors import FeedError, NodeUnreachable
+from tfos_lab.errors.channel import own_error_in
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
-from tfos_lab.node.feed.plan import connect, node_error_text
+from tfos_lab.node.feed.plan import connect
 from tfos_lab.node.feed.spool import not_written
 
 # Batches of rows that wait for the node's function.
@@ -194,11 +195,9 @@ class _Conversation:
 
     def _explained(self, error: Exception) -> Exception:
         """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
-        reason = node_error_text(error)
-        if reason and not isinstance(error, ConnectionError):
-            return FeedError(reason=reason)
-        if isinstance(error, FeedError):
-            return error
+        own = own_error_in(error)
+        if own is not None and not isinstance(own, NodeUnreachable):
+            return own
         if words := self._failure_note():
             return FeedError(reason=failure_note.sentence(words))
         return FeedError(
