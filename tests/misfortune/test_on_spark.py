@@ -122,11 +122,11 @@ def map_fun(args, ctx):
     threading.Event().wait()
 
 with spark_session(sys.argv[1], Path(sys.argv[2])) as spark:
-    slotless, seated = [tfos_lab.run(map_fun, cluster_size=2, spark=spark, env=QUICK_ENV) for _ in range(2)]
+    slotless, running = [tfos_lab.run(map_fun, cluster_size=2, spark=spark, env=QUICK_ENV) for _ in range(2)]
     # What a feed does where no slot is free.
-    slotless.attempt.launcher._plan.free_slots()
-    slotless.attempt.launcher._thread.join()
-    clusters = [[cluster.id, [node.pid for node in cluster.nodes]] for cluster in (slotless, seated)]
+    slotless.generation.launcher._plan.free_slots()
+    slotless.generation.launcher._thread.join()
+    clusters = [[cluster.id, [node.pid for node in cluster.nodes]] for cluster in (slotless, running)]
     print(json.dumps(clusters), flush=True)
     threading.Event().wait()
 """
@@ -137,10 +137,10 @@ def test_when_the_kernel_is_killed_everything_on_the_executors_goes_with_it(spar
     command = [sys.executable, "-c", _KERNEL, standalone, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment_of_a_kernel(tmp_path)) as kernel:
         try:
-            slotless, ranked = (Family(*cluster) for cluster in json.loads(kernel.stdout.readline()))
+            slotless, running = (Family(*cluster) for cluster in json.loads(kernel.stdout.readline()))
         finally:
             kernel.kill()
-    assert gone([*slotless.nodes, *ranked.nodes, slotless.fork_server, slotless.plain_fork_server])
+    assert gone([*slotless.nodes, *running.nodes, slotless.fork_server, slotless.plain_fork_server])
 
 
 # ---- executors that cannot be nodes -------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import msgspec
 
 from tfos_lab.errors import ResultNotSendable, ResultTooLarge
 from tfos_lab.errors.text import first_line
-from tfos_lab.payload.unpicklable import refusal
+from tfos_lab.payload.unpicklable import unpicklable_kind
 from tfos_lab.values import tables
 from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Tag
 from tfos_lab.values.text import TEXT_LIMIT, describe, time_parts, type_name
@@ -275,9 +275,9 @@ class _Lowering:
         if not self._sealed:
             self._count(TEXT_LIMIT, value, at)
             return _text_only(value)
-        why = refusal(value)
-        if why is not None:
-            raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=why.reason)
+        kind = unpicklable_kind(value)
+        if kind is not None:
+            raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=kind.reason)
         try:
             data = cloudpickle.dumps(value)
         except Exception as error:  # a reduce method may fail in any way
