@@ -1,4 +1,4 @@
-"""Which columns become a model's inputs, and with which checks: what does not fit fails by the name of its column."""
+"""Chooses the columns for a model's inputs, and checks them: errors name the column that does not fit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tfos_lab.scoring.output_types import SPARK_TYPES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# A number that no row has.
+# A number that rows do not contain.
 _RARE = -1.7218354e-31
 _NUMBERS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double")
 
 
 @dataclass(frozen=True)
 class Input:
-    """An input of the model: its name, what is computed for it, and the shape of a row (None for single values)."""
+    """An input of the model: its name, the expression for it, and the shape of a row (None for single values)."""
 
     name: str
     column: Column
@@ -32,12 +32,12 @@ class Input:
 def choose_inputs(
     df: DataFrame, features: str | Iterable[str] | Mapping[str, str] | None, tensors: Sequence[Tensor]
 ) -> list[Input]:
-    """Say what the model is given, or raise a ConfigError with all that is wrong about it."""
+    """Return the model's inputs, or raise a ConfigError with all problems."""
     if not isinstance(features, str | Mapping | None):
         features = list(features)
     several = list(features) if isinstance(features, list) else []
     if len(several) > 1 and len(tensors) == 1:
-        return [_together(df, several, tensors[0])]
+        return [_combined(df, several, tensors[0])]
     pairs = _pairs(df, features, tensors)
     select_columns(df.columns, [column for column, _ in pairs])
     fields = {field["name"]: field["type"] for field in df.schema.jsonValue()["fields"]}
@@ -50,7 +50,7 @@ def choose_inputs(
 def _pairs(
     df: DataFrame, features: str | list[str] | Mapping[str, str] | None, tensors: Sequence[Tensor]
 ) -> list[tuple[str, Tensor]]:
-    """Pair columns with inputs."""
+    """Return pairs of a column and the input that it is for."""
     names = [tensor.name for tensor in tensors]
     if features is None:
         if names and set(names) <= set(df.columns):
@@ -59,7 +59,7 @@ def _pairs(
             features = df.columns[0]
         else:
             takes = f"; the model takes {', '.join(names)}" if names else ""
-            raise ConfigError([f"which columns shall be scored? Name them with features=...{takes}"])
+            raise ConfigError([f"which columns are to be scored? Name them with features=...{takes}"])
     if isinstance(features, Mapping):
         wanted = names or list(features)
         wrong = [f"features: the model has no input '{name}'" for name in features if name not in wanted]
@@ -80,8 +80,8 @@ def _unknown(name: str) -> Tensor:
     return Tensor(name, "", ())
 
 
-def _peel(spark_type: Any) -> tuple[int, str]:
-    """Return how many arrays a type has around its leaf, and the leaf in SQL."""
+def _leaf_of(spark_type: Any) -> tuple[int, str]:
+    """Return how many arrays are around the innermost type, and that type in SQL."""
     depth = 0
     while not isinstance(spark_type, str) and spark_type["type"] == "array":
         depth, spark_type = depth + 1, spark_type["elementType"]
@@ -91,7 +91,7 @@ def _peel(spark_type: Any) -> tuple[int, str]:
 
 
 def _problems(column: str, spark_type: Any, tensor: Tensor) -> list[str]:
-    depth, leaf = _peel(spark_type)
+    depth, leaf = _leaf_of(spark_type)
     is_number = leaf in _NUMBERS or leaf.startswith("decimal")
     if not is_number and leaf not in ("string", "binary") and (leaf != "vector" or depth > 1):
         return [
@@ -108,7 +108,7 @@ def _problems(column: str, spark_type: Any, tensor: Tensor) -> list[str]:
 def _input(df: DataFrame, name: str, spark_type: Any, tensor: Tensor) -> Input:
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
-    depth, leaf = _peel(spark_type)
+    depth, leaf = _leaf_of(spark_type)
     column = F.col(_quoted(name))
     for _ in range(depth - 1):
         column = F.flatten(column)
@@ -141,32 +141,32 @@ def _input(df: DataFrame, name: str, spark_type: Any, tensor: Tensor) -> Input:
 
 
 def _may_have_nulls(spark_type: Any) -> bool:
-    """Whether arrays of a type may have nulls in them; pandas would make NaN of these, and the model predictions."""
+    """Whether arrays of a type may contain nulls. pandas would turn these into NaN, and the model would score them."""
     if isinstance(spark_type, str) or spark_type["type"] != "array":
         return False
     return bool(spark_type["containsNull"]) or _may_have_nulls(spark_type["elementType"])
 
 
 def _has_null(column: Column, leaf: str) -> Column:
-    """Whether an array has a null in it."""
+    """Whether an array contains a null."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if leaf in ("float", "double"):
-        # What neither contains a number nor surely lacks it has nulls. Asking so costs nothing; `exists` is slow.
+        # `array_contains` returns null for an array that lacks the number but has nulls. `exists` is far slower.
         return F.array_contains(column, F.lit(_RARE).cast(leaf)).isNull()
     return F.exists(column, lambda value: value.isNull())
 
 
 def _first_size(df: DataFrame, column: Column) -> int:
-    """Look at the first row, where the model takes rows of any length."""
+    """Return the length of the first row's array, for a model that takes rows of any length."""
     from pyspark.sql import functions as F  # noqa: N812
 
     first = df.select(F.size(column)).first()
     return int(first[0]) if first is not None and first[0] is not None else 0
 
 
-def _together(df: DataFrame, names: Sequence[str], tensor: Tensor) -> Input:
-    """Make several columns of single numbers the values of one input."""
+def _combined(df: DataFrame, names: Sequence[str], tensor: Tensor) -> Input:
+    """Combine several columns of single numbers into one input."""
     from pyspark.sql import functions as F  # noqa: N812
 
     select_columns(df.columns, names)
@@ -176,7 +176,7 @@ def _together(df: DataFrame, names: Sequence[str], tensor: Tensor) -> Input:
     problems += [
         f"column '{name}' is an array: give the model's one input one column"
         for name in names
-        if _peel(fields[name])[0]
+        if _leaf_of(fields[name])[0]
     ]
     if tensor.size not in (None, len(names)):
         problems.append(

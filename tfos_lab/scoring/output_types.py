@@ -1,4 +1,4 @@
-"""Which columns a model's outputs become, and of which types."""
+"""Chooses the columns for a model's outputs, and their types."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SYNONYMS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "t
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the model as a column: ``name`` is the model's, ``leaf`` the Spark type of its values."""
+    """An output of the model as a column: ``name`` is the model's name for it, ``leaf`` the Spark type of its values."""
 
     name: str
     column: str
@@ -50,11 +50,11 @@ class Output:
 
     @property
     def dtype(self) -> str:
-        """NumPy's name of the type."""
+        """NumPy's name for ``leaf``."""
         return NUMPY_TYPES[self.leaf]
 
     def spark_type(self) -> DataType:
-        """Return the column's type."""
+        """Return the Spark type of the column."""
         from pyspark.sql import types as t
 
         kinds: dict[str, type[DataType]] = {
@@ -72,7 +72,7 @@ class Output:
 
 
 def choose_outputs(tensors: Sequence[Tensor], output: str, returns: str | Mapping[str, str] | None) -> list[Output]:
-    """Say which columns are added, or raise a ConfigError with all that is wrong about them."""
+    """Return the outputs that become columns, or raise a ConfigError with all problems."""
     if isinstance(returns, Mapping):
         outputs = [_parsed(name, name, text) for name, text in returns.items()]
         _check_names([out.name for out in outputs], [tensor.name for tensor in tensors])
@@ -112,6 +112,8 @@ def _inferred(tensor: Tensor, column: str) -> Output:
     leaf = SPARK_TYPES.get(tensor.dtype)
     if leaf is None:
         raise ConfigError(
-            [f"output '{tensor.name}' is {tensor.dtype}, which no column holds: say returns='float', say"]
+            [
+                f"output '{tensor.name}' is {tensor.dtype}, which no column can hold: choose another type, as in returns='float'"
+            ]
         )
     return Output(tensor.name, column, leaf, is_array=tensor.size != 1)
