@@ -41,7 +41,7 @@ _SYNONYMS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "t
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the model as a column: ``name`` is the model's name for it, ``leaf`` the Spark type of its values."""
+    """An output of the model as a column: the model calls it ``name``, and ``leaf`` is the Spark type of its values."""
 
     name: str
     column: str
@@ -112,8 +112,6 @@ def _inferred(tensor: Tensor, column: str) -> Output:
     leaf = SPARK_TYPES.get(tensor.dtype)
     if leaf is None:
         raise ConfigError(
-            [
-                f"output '{tensor.name}' is {tensor.dtype}, which no column can hold: choose another type, as in returns='float'"
-            ]
+            [f"output '{tensor.name}' is {tensor.dtype}, which no column holds: convert it, as with returns='float'"]
         )
     return Output(tensor.name, column, leaf, is_array=tensor.size != 1)
