@@ -1,4 +1,4 @@
-"""Every message of every error, as a reader sees it; fields survive the way between processes."""
+"""The message of every error, as a user reads it; and fields, which survive pickling."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_every_error_has_an_example_here():
     assert ours == {type(error) for error, _, _ in EXAMPLES}
 
 
-def test_the_tree_in_the_docstring_is_complete_and_true():
+def test_the_tree_in_the_docstring_is_complete_and_correct():
     for error, builtin, _ in EXAMPLES:
         line = re.search(rf"^.*── {type(error).__name__} .*$", errors.__doc__, re.MULTILINE)
         assert line is not None, type(error)
@@ -191,7 +191,7 @@ def test_what_goes_wrong_with_a_feed_is_a_feed_error(kind):
     assert issubclass(kind, errors.FeedError)
 
 
-def test_an_interrupt_is_an_interrupt_to_whoever_catches_errors():
+def test_an_interrupted_cluster_is_a_keyboard_interrupt_and_no_exception():
     error = errors.ClusterInterrupted("mnist")
     assert str(error) == "interrupted: the nodes of 'mnist' are stopped"
     assert error.cluster == "mnist"
@@ -199,6 +199,6 @@ def test_an_interrupt_is_an_interrupt_to_whoever_catches_errors():
     assert not isinstance(error, Exception)
 
 
-def test_an_error_without_words_says_its_name():
+def test_an_error_without_a_message_shows_its_name():
     assert str(errors.TfosError()) == "TfosError"
     assert str(errors.TfosError(reason="because")) == "because"

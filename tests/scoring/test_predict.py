@@ -41,7 +41,7 @@ def test_one_value_per_row_is_a_scalar_and_more_are_an_array():
         (IMAGE, {"returns": "image"}, "returns='image': use one of boolean"),
         (IMAGE, {"returns": {"y": "float"}}, "the model has no output 'y'; it has image"),
         ([*IMAGE, Tensor("b", "int64", ())], {"returns": "float"}, r"use returns=\{'image': ..., 'b': ...\}"),
-        ([], {}, "does not tell what it returns"),
+        ([], {}, "does not declare its outputs"),
         ([Tensor("y", "complex64", ())], {}, "output 'y' is complex64"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Errors of a cluster's life: its nodes did not start, failed, or are no longer there."""
+"""Errors of a cluster: its nodes did not start, failed, or have ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ReservationTimeout(TfosError, TimeoutError):
 
 
 class LaunchFailed(TfosError, RuntimeError):
-    """The launcher could not start the nodes; ``reason`` is the first cause it established."""
+    """The launcher could not start the nodes. ``reason`` is the first cause that it found."""
 
     reason: str
 
@@ -42,15 +42,15 @@ class NodeFailed(TfosError, RuntimeError):
     node : str
         The first node that failed, such as ``"worker:1"``.
     kind : str
-        Name of the remote exception's type, or ``"Exited"`` / ``"Lost"``.
+        Name of the remote exception's type, or ``"Exited"`` or ``"Lost"``.
     message : str
         The remote exception's text.
     traceback : str
-        The remote traceback as text, without frames of tfos_lab; empty where there was none.
+        The remote traceback without frames of tfos_lab, or "".
     also : list of str
         Other nodes that failed in the same way.
     consequences : dict of str to str
-        What other nodes raised because this one was gone.
+        What other nodes raised because this one had ended, by node.
     log_tail : str
         The last lines of the node's log.
     """
@@ -98,7 +98,7 @@ class NodeFailed(TfosError, RuntimeError):
 
 
 class ClusterEnded(TfosError, RuntimeError):
-    """Something was asked of a cluster that has ended."""
+    """The cluster that was asked for something has ended."""
 
     cluster: str
     state: str
@@ -112,7 +112,7 @@ class ClusterEnded(TfosError, RuntimeError):
 
 
 class WaitTimeout(TfosError, TimeoutError):
-    """``wait(timeout_s=...)`` ran out while nodes were still running; the cluster goes on."""
+    """``wait(timeout_s=...)`` ran out while nodes were still running. The cluster goes on."""
 
     waited_s: float
     still_running: list[str]
@@ -128,7 +128,7 @@ class WaitTimeout(TfosError, TimeoutError):
 
 
 class NoModel(TfosError, RuntimeError):
-    """A run's model is not there, or not yet; or it cannot be loaded in this kernel."""
+    """A run has no model (yet), or this kernel cannot load it."""
 
     reason: str
 

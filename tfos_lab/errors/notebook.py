@@ -1,4 +1,4 @@
-"""Errors of the person at the keyboard: nodes have none, and a cell can be interrupted."""
+"""Errors of interaction: a node cannot ask for input, and a user can interrupt a cell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tfos_lab.errors.base import TfosError
 
 
 class NoKeyboard(TfosError, EOFError):
-    """A function on a node asked for what only a person at a keyboard can give; ``asked`` is what it called."""
+    """A function on a node asked for input. ``asked`` is what it called."""
 
     asked: str
 
@@ -21,7 +21,7 @@ class NoKeyboard(TfosError, EOFError):
 
 
 class ClusterInterrupted(KeyboardInterrupt):
-    """The user interrupted the cell; its nodes are stopped."""
+    """The user interrupted the cell. Its nodes are stopped."""
 
     def __init__(self, cluster: str) -> None:
         super().__init__(f"interrupted: the nodes of '{cluster}' are stopped")

@@ -1,4 +1,4 @@
-"""Errors of what was asked for: options that cannot work, and values that cannot be sent to the nodes."""
+"""Errors in a request: options that cannot work, and values that cannot be sent to the nodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tfos_lab.errors.base import TfosError
 
 
 class ConfigError(TfosError, ValueError):
-    """Options that cannot work; all problems are reported together."""
+    """Options that cannot work. All problems are reported together."""
 
     problems: list[str]
 
@@ -18,7 +18,7 @@ class ConfigError(TfosError, ValueError):
 
 
 class PayloadError(TfosError, TypeError):
-    """A function or a captured name cannot travel to the nodes."""
+    """A function, or a value that it uses, cannot be sent to the nodes."""
 
     name: str
     type_name: str

@@ -1,4 +1,4 @@
-"""Errors of where nodes are to run: no session, too few slots, too little memory, other environments."""
+"""Errors of the machines that nodes are to run on: no session, too few slots or too little memory, unfit Pythons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tfos_lab.errors.base import TfosError
 
 
 class NoSession(TfosError, RuntimeError):
-    """A Spark cluster was insisted on, but no usable SparkSession exists."""
+    """The cluster has to run on Spark, but there is no usable SparkSession."""
 
     reason: str
 
@@ -40,7 +40,7 @@ class NotEnoughSlots(TfosError, RuntimeError):
 
 
 class NotEnoughRoom(TfosError, RuntimeError):
-    """This machine cannot hold so many nodes; ``limit`` says what there is too little of."""
+    """This machine cannot hold so many nodes. ``limit`` says what there is too little of."""
 
     wanted: int
     fits: int
@@ -57,7 +57,7 @@ class NotEnoughRoom(TfosError, RuntimeError):
 
 
 class ExecutorMismatch(TfosError, RuntimeError):
-    """Executors that lack a package or run another Python minor version; ``problems`` maps host to what is wrong."""
+    """Executors lack a package or run another minor version of Python. ``problems`` says which, by host."""
 
     problems: dict[str, str]
 

@@ -1,4 +1,4 @@
-"""Errors of what a node's function returned: it cannot be sent, is too large, or cannot be read."""
+"""Errors of what a node's function returned: it cannot be sent, is too large, or cannot be decoded."""
 
 from __future__ import annotations
 

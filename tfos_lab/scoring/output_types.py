@@ -82,7 +82,7 @@ def choose_outputs(tensors: Sequence[Tensor], output: str, returns: str | Mappin
             names = ", ".join(f"'{tensor.name}': ..." for tensor in tensors)
             raise ConfigError([f"returns={returns!r}: the model has several outputs; use returns={{{names}}}"])
     elif not tensors:
-        raise ConfigError(["the model does not tell what it returns: say so, as in returns='array<float>'"])
+        raise ConfigError(["the model does not declare its outputs: choose a type, as in returns='array<float>'"])
     else:
         outputs = [_inferred(tensor, output if len(tensors) == 1 else tensor.name) for tensor in tensors]
     return outputs
