@@ -18,8 +18,9 @@ import tfos_lab
 from tests.misfortune.conftest import Family, environment_of_a_kernel, failure_of, gone, wait_forever
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.processes import command_line
+from tfos_lab.data.tfrecords.tables import read_tfrecords, write_tfrecords
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.errors import ClusterEnded, ExecutorMismatch, NodeFailed
+from tfos_lab.errors import ClusterEnded, ExecutorMismatch, NodeFailed, RecordError
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -239,6 +240,25 @@ def test_stopping_the_session_of_a_cluster_ends_the_cluster(new_spark, standalon
         cluster.wait(timeout_s=60)
     assert family.all_gone()
     cluster.stop()
+
+
+# ---- errors of Spark's tasks --------------------------------------------------------------------------------------
+
+
+def test_a_damaged_file_fails_its_feed_with_the_error_that_the_executor_raised(run, spark, tmp_path):
+    def count(args, ctx):
+        return sum(1 for _ in ctx.dataset(8))
+
+    write_tfrecords(spark.range(100).coalesce(1), str(tmp_path / "records"))
+    rows = read_tfrecords(spark, str(tmp_path / "records"), "id long")
+    (file,) = (tmp_path / "records").glob("part-*")
+    file.write_bytes(file.read_bytes()[:-1])
+    cluster = run(count, env={})
+    with pytest.raises(RecordError, match=rf"{file.name}: the record at byte \d+ .* was cut off"):
+        cluster.train(rows)
+    assert cluster.state == "failed"
+    with pytest.raises(NodeFailed, match="was cut off"):
+        cluster.wait(timeout_s=60)
 
 
 # ---- folders that are not shared ----------------------------------------------------------------------------------
