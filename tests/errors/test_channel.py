@@ -166,7 +166,7 @@ def test_only_errors_of_ours_get_a_token_and_only_one():
     assert_same(own_error_in(to_text(pickle.loads(pickle.dumps(caught.value)))), FULL)
 
 
-def test_what_carries_does_so_for_a_call_and_for_what_it_generates():
+def test_carrying_covers_the_call_and_the_iteration():
     @carrying
     def fail(now):
         """Fail."""
@@ -190,7 +190,7 @@ def _fail_later():
     raise copy.copy(FULL)
 
 
-def test_what_returns_no_generator_and_what_is_a_class_stays_as_it_is():
+def test_what_returns_no_iterator_and_what_is_a_class_stays_as_it_is():
     assert carrying(lambda: [1, 2])() == [1, 2]
     assert carrying(dict) is dict
 

@@ -18,9 +18,8 @@ import functools
 import json
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterator
-from inspect import isgenerator
-from typing import Any, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar, cast
 
 from tfos_lab.errors.base import TfosError
 
@@ -63,7 +62,7 @@ def crossing() -> Iterator[None]:
 
 
 def carrying(function: Callable[P, T]) -> Callable[P, T]:
-    """Return the function with its body inside `crossing`, and so that of the generator that it returns, if any."""
+    """Return the function with calls of it inside `crossing`, and iterations over what it returns, if an iterator."""
     if isinstance(function, type):
         return function
 
@@ -71,14 +70,14 @@ def carrying(function: Callable[P, T]) -> Callable[P, T]:
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         with crossing():
             result = function(*args, **kwargs)
-        return cast("T", _generate(result)) if isgenerator(result) else result
+        return cast("T", _iterate(result)) if isinstance(result, Iterator) else result
 
     return call
 
 
-def _generate(generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+def _iterate(items: Iterator[object]) -> Iterator[object]:
     with crossing():
-        return (yield from generator)
+        yield from items
 
 
 @contextlib.contextmanager

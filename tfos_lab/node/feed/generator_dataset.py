@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfos_lab.errors.channel import crossing
+from tfos_lab.errors.channel import carrying
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,16 +33,15 @@ def generator_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> 
     import tensorflow as tf
 
     specs = tf.nest.flatten(signature)
+    generate = carrying(generate)
     running: dict[int, Iterator[Any]] = {}
     numbers = itertools.count()
 
-    @crossing()
     def start() -> np.int64:
         number = next(numbers)
         running[number] = generate()
         return np.int64(number)
 
-    @crossing()
     def take(number: np.int64) -> list[np.ndarray]:
         return list(tf.nest.flatten(next(running[int(number)])))
 
@@ -84,9 +83,9 @@ def tail_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.da
     import tensorflow as tf
 
     specs = tf.nest.flatten(signature)
+    generate = carrying(generate)
     running: list[Iterator[Any]] = []
 
-    @crossing()
     def take(index: np.int64) -> list[np.ndarray]:
         if not index:
             running[:] = [generate()]
