@@ -27,7 +27,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _TOKEN = re.compile(r"\[tfos_lab:(\w+):([\w-]+)\]", re.ASCII)
-# gRPC takes 8 kB of headers, and an error message is in them more than once.
+# An error of Flight is lost, and only "resource exhausted" arrives, if its message exceeds gRPC's 8 kB of headers.
 _MAX_TEXT = 1000
 # A token is some hundred bytes; what unpacks to more than this was not made here.
 _MAX_FIELDS_BYTES = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -101,7 +101,7 @@ def _outputs(model: Any) -> Any:
     return model.outputs or ()
 
 
-def _tensor(name: str, dtype: Any, shape: Any) -> Tensor:
+def _tensor(name: str, dtype: Any, shape: Iterable[int | None]) -> Tensor:
     text = dtype if isinstance(dtype, str) else str(getattr(dtype, "name", dtype))
     return Tensor(name, text, tuple(None if size is None else int(size) for size in tuple(shape)[1:]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.spark_types import sql_name, udt_name
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # A number that rows do not contain.
 _RARE = -1.7218354e-31
+# A type as in the JSON of a DataFrame's schema: by name, or a dict for arrays, maps, structs and user-defined types.
+JsonType: TypeAlias = "str | dict[str, Any]"
 _NUMBERS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double")
 
 
@@ -80,7 +82,7 @@ def _unknown(name: str) -> Tensor:
     return Tensor(name, "", ())
 
 
-def _leaf_of(spark_type: Any) -> tuple[int, str]:
+def _leaf_of(spark_type: JsonType) -> tuple[int, str]:
     """Return how many arrays are around the innermost type, and that type in SQL."""
     depth = 0
     while not isinstance(spark_type, str) and spark_type["type"] == "array":
@@ -90,7 +92,7 @@ def _leaf_of(spark_type: Any) -> tuple[int, str]:
     return depth, sql_name(spark_type)
 
 
-def _problems(column: str, spark_type: Any, tensor: Tensor) -> list[str]:
+def _problems(column: str, spark_type: JsonType, tensor: Tensor) -> list[str]:
     depth, leaf = _leaf_of(spark_type)
     is_number = leaf in _NUMBERS or leaf.startswith("decimal")
     if not is_number and leaf not in ("string", "binary") and (leaf != "vector" or depth > 1):
@@ -105,8 +107,36 @@ def _problems(column: str, spark_type: Any, tensor: Tensor) -> list[str]:
     return []
 
 
-def _input(df: DataFrame, name: str, spark_type: Any, tensor: Tensor) -> Input:
+def _input(df: DataFrame, name: str, spark_type: JsonType, tensor: Tensor) -> Input:
+    """Return a column as an input, with checks of its rows that run with the job."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+    column, leaf = _converted(name, spark_type, tensor)
+    null = F.lit(f"column '{name}' has a null, which cannot be scored: fill it, or leave the row out with df.dropna")
+    checked = F.when(column.isNull(), F.raise_error(null))
+    if not _leaf_of(spark_type)[0]:
+        return Input(tensor.name, checked.otherwise(column), None)
+    shape = tensor.shape if tensor.dtype and tensor.size is not None else None
+    size = tensor.size if shape is not None else _first_size(df, column)
+    text = F.concat(
+        F.lit(f"column '{name}' has a row of "),
+        F.size(column),
+        F.lit(f" values, where {size} are expected: make all rows equally long"),
+    )
+    checked = checked.when(F.size(column) != size, F.raise_error(text))
+    if _may_have_nulls(spark_type):
+        inside = F.lit(
+            f"column '{name}' has a null inside its arrays, which cannot be scored: replace it, as in "
+            f"F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
+        )
+        checked = checked.when(_has_null(column, leaf), F.raise_error(inside))
+    row_shape = tuple(known or 0 for known in shape) if shape else (size or 0,)
+    return Input(tensor.name, checked.otherwise(column), row_shape)
+
+
+def _converted(name: str, spark_type: JsonType, tensor: Tensor) -> tuple[Column, str]:
+    """Return a column as values or flat arrays of the type that the model takes, and that type."""
+    from pyspark.sql import functions as F  # noqa: N812
 
     depth, leaf = _leaf_of(spark_type)
     column = F.col(_quoted(name))
@@ -119,28 +149,10 @@ def _input(df: DataFrame, name: str, spark_type: Any, tensor: Tensor) -> Input:
     target = SPARK_TYPES.get(tensor.dtype, "double" if leaf.startswith("decimal") else "")
     if leaf not in ("string", "binary", target) and target and target != "string":
         column = column.cast(f"array<{target}>" if depth else target)
-    null = F.lit(f"column '{name}' has a null, which cannot be scored: fill it, or leave the row out with df.dropna")
-    if not depth:
-        return Input(tensor.name, F.when(column.isNull(), F.raise_error(null)).otherwise(column), None)
-    shape = tensor.shape if tensor.dtype and tensor.size is not None else None
-    size = tensor.size if shape is not None else _first_size(df, column)
-    text = F.concat(
-        F.lit(f"column '{name}' has a row of "),
-        F.size(column),
-        F.lit(f" values, where {size} are expected: make all rows equally long"),
-    )
-    checked = F.when(column.isNull(), F.raise_error(null)).when(F.size(column) != size, F.raise_error(text))
-    if _may_have_nulls(spark_type):
-        inside = F.lit(
-            f"column '{name}' has a null inside its arrays, which cannot be scored: replace it, as in "
-            f"F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
-        )
-        checked = checked.when(_has_null(column, target or leaf), F.raise_error(inside))
-    checked = checked.otherwise(column)
-    return Input(tensor.name, checked, tuple(known or 0 for known in shape) if shape else (size or 0,))
+    return column, target or leaf
 
 
-def _may_have_nulls(spark_type: Any) -> bool:
+def _may_have_nulls(spark_type: JsonType) -> bool:
     """Whether arrays of a type may contain nulls. pandas would turn these into NaN, and the model would score them."""
     if isinstance(spark_type, str) or spark_type["type"] != "array":
         return False
