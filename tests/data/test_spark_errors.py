@@ -1,4 +1,4 @@
-"""Errors as Spark words them, and what users read instead."""
+"""Errors of Spark, and what users read instead."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pytest
 
 from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.errors import ConfigError, RecordError
+from tfos_lab.errors.channel import to_text
 
 SESSION = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec="/bin/python9"))
-WORDING = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLSTATE: 38000\n\tat org.apache.spark'
+SPARK_ERROR = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLSTATE: 38000\n\tat org.apache.spark'
 
 
 @pytest.mark.parametrize(
     ("last_line", "kind", "message"),
     [
-        ("tfos_lab.errors.RecordError: a-file was cut off", RecordError, "a-file was cut off$"),
-        ("tfos_lab.errors.ConfigError: no path; no schema", ConfigError, "no path; no schema$"),
+        (to_text(RecordError(reason="a-file was cut off")), RecordError, "a-file was cut off$"),
+        (to_text(ConfigError(["no path", "no schema"])), ConfigError, "no path; no schema$"),
         (
             "ModuleNotFoundError: No module named 'pyarrow.fs'",
             ConfigError,
@@ -36,6 +37,6 @@ WORDING = '[PYTHON_DATA_SOURCE_ERROR] Failed:\n  File "x.py", line 1\n{}\n SQLST
         ("ValueError: something else", RuntimeError, "something else"),
     ],
 )
-def test_the_cause_is_raised_and_not_its_wrapping(last_line, kind, message):
+def test_the_cause_is_raised_instead_of_spark_s_error(last_line, kind, message):
     with pytest.raises(kind, match=message), raises_own_errors(SESSION):
-        raise RuntimeError(WORDING.format(last_line))
+        raise RuntimeError(SPARK_ERROR.format(last_line))

@@ -1,8 +1,9 @@
-"""Every message of every error, as a reader sees it; fields survive the way between processes."""
+"""The message of every error, as a user reads it; and fields, which survive pickling."""
 
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -124,6 +125,28 @@ EXAMPLES = [
     (errors.RecordError(reason="a-file was cut off"), ValueError, "a-file was cut off"),
     (errors.FeedError(reason="division by zero"), RuntimeError, "division by zero"),
     (errors.FeedTimeout(reason="no partition was stored for 5 s"), TimeoutError, "no partition was stored for 5 s"),
+    (errors.NodeUnreachable(reason="no way to the node"), ConnectionError, "no way to the node"),
+    (
+        errors.ResultNotSendable(path="result['lock']", type_name="lock", reason="locks stay"),
+        TypeError,
+        (
+            "result['lock'] (lock) cannot be returned to the notebook: locks stay. Return plain data (numbers, text, "
+            "arrays, data frames, lists and dicts of them), or save it under ctx.log_dir and return the path."
+        ),
+    ),
+    (
+        errors.ResultTooLarge(path="result[0]", type_name="bytes", size_bytes=3_000_000, limit_bytes=2_000_000),
+        ValueError,
+        (
+            "the result is too large to return: result[0] (bytes) takes 3.0 MB, and all of it may take 2.0 MB. Save it "
+            "under ctx.log_dir and return the path."
+        ),
+    ),
+    (
+        errors.ResultUnreadable(reason="it is nested too deep"),
+        ValueError,
+        "a node sent a result that cannot be read: it is nested too deep",
+    ),
 ]
 _NAMES = [type(error).__name__ for error, _, _ in EXAMPLES]
 
@@ -151,11 +174,24 @@ def test_every_error_has_an_example_here():
     assert ours == {type(error) for error, _, _ in EXAMPLES}
 
 
-def test_a_feed_timeout_is_a_feed_error():
-    assert issubclass(errors.FeedTimeout, errors.FeedError)
+def test_the_tree_in_the_docstring_is_complete_and_correct():
+    for error, builtin, _ in EXAMPLES:
+        line = re.search(rf"^.*── {type(error).__name__} .*$", errors.__doc__, re.MULTILINE)
+        assert line is not None, type(error)
+        assert f"({builtin.__name__})" in line[0]
 
 
-def test_an_interrupt_is_an_interrupt_to_whoever_catches_errors():
+def test_tracebacks_name_the_public_path():
+    for name in errors.__all__:
+        assert getattr(errors, name).__module__ == "tfos_lab.errors"
+
+
+@pytest.mark.parametrize("kind", [errors.FeedTimeout, errors.NodeUnreachable])
+def test_what_goes_wrong_with_a_feed_is_a_feed_error(kind):
+    assert issubclass(kind, errors.FeedError)
+
+
+def test_an_interrupted_cluster_is_a_keyboard_interrupt_and_no_exception():
     error = errors.ClusterInterrupted("mnist")
     assert str(error) == "interrupted: the nodes of 'mnist' are stopped"
     assert error.cluster == "mnist"
@@ -163,6 +199,6 @@ def test_an_interrupt_is_an_interrupt_to_whoever_catches_errors():
     assert not isinstance(error, Exception)
 
 
-def test_an_error_without_words_says_its_name():
+def test_an_error_without_a_message_shows_its_name():
     assert str(errors.TfosError()) == "TfosError"
     assert str(errors.TfosError(reason="because")) == "because"

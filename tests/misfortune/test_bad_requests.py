@@ -1,4 +1,4 @@
-"""What cannot work is refused at once, in words that say what would, and nothing is started."""
+"""Requests that cannot work are refused at once, with what would work, and nothing is started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _nothing_is_started():
     assert all(cluster.ended for cluster in tfos_lab.clusters() if cluster.id not in before)
 
 
-def test_roles_that_cannot_be_are_all_told_together():
+def test_all_impossible_roles_are_reported_together():
     with pytest.raises(ConfigError) as error:
         tfos_lab.run(wait_forever, cluster_size=2, num_ps=2, master_node="boss")
     assert error.value.problems == [
@@ -29,37 +29,37 @@ def test_roles_that_cannot_be_are_all_told_together():
     ]
 
 
-def test_what_is_no_function_is_refused():
+def test_something_that_is_not_a_function_is_refused():
     with pytest.raises(PayloadError, match="it is not a function"):
         tfos_lab.run("not a function", local="processes")
 
 
-def test_more_gpus_than_there_are_is_said_with_their_number(monkeypatch):
+def test_asking_for_too_many_gpus_is_refused_with_their_number(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(ConfigError, match=r"gpus=1 for 2 nodes needs 2 GPUs, and this machine has 1; ask for gpus=0"):
         tfos_lab.run(wait_forever, cluster_size=2, gpus=1, local="processes")
 
 
-def test_more_nodes_than_this_machine_can_hold_are_refused_with_the_number_that_fits():
+def test_asking_for_too_many_nodes_is_refused_with_the_number_that_fits():
     with pytest.raises(NotEnoughRoom, match=r"cluster_size=400000, but this machine has room for \d+ nodes: ") as error:
         tfos_lab.run(wait_forever, cluster_size=400_000, local="processes")
     assert 12 <= error.value.fits < 400_000
 
 
-def test_insisting_on_spark_without_a_session_says_how_to_make_one(spark_sessions):
+def test_requiring_spark_without_a_session_says_how_to_make_one(spark_sessions):
     spark_sessions.close()
     with pytest.raises(NoSession, match=r"there is no SparkSession\. Make one with SparkSession\.builder"):
         tfos_lab.run(wait_forever, local="false")
 
 
-def test_nodes_that_do_not_come_in_time_are_named(run, monkeypatch):
+def test_nodes_that_do_not_reserve_in_time_are_named(run, monkeypatch):
     monkeypatch.setattr("tfos_lab.engine.launchers.local.LocalLauncher.launch", lambda self: None)
     with pytest.raises(ReservationTimeout, match=r"0 of 2 nodes reserved within 0\.3 s; missing: chief:0, worker:0"):
         run(wait_forever, reservation_timeout_s=0.3)
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
-def test_more_nodes_than_slots_are_refused_with_the_numbers(run, spark):
+def test_asking_for_more_nodes_than_slots_is_refused_with_the_numbers(run, spark):
     spark.range(4).count()
     called_s = time.monotonic()
     with pytest.raises(NotEnoughSlots) as error:

@@ -1,4 +1,4 @@
-"""What goes wrong on a real Spark cluster: nodes, executors and kernels that go, and executors that cannot be nodes."""
+"""Failures on a real Spark cluster: killed nodes, executors and kernels, and executors that cannot run nodes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ import tfos_lab
 from tests.misfortune.conftest import Family, environment_of_a_kernel, failure_of, gone, wait_forever
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.processes import command_line
+from tfos_lab.data.tfrecords.tables import read_tfrecords, write_tfrecords
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.errors import ClusterEnded, ExecutorMismatch, NodeFailed
+from tfos_lab.errors import ClusterEnded, ExecutorMismatch, NodeFailed, RecordError
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -50,10 +51,10 @@ def test_a_killed_agent_on_an_executor_is_a_lost_node(run, spark, next_cluster_r
 
 
 def test_nodes_outlive_the_parents_of_spark_s_python_workers(new_spark, standalone, standalone_cluster):
-    session = new_spark(standalone)  # its idle workers go, too, which Spark does not know here
+    session = new_spark(standalone)  # idle Python workers are killed too, and shared sessions may use them
     with tfos_lab.run(wait_forever, spark=session, cluster_size=2, env=QUICK_ENV, grace_s=1.0) as cluster:
         family = Family.of(cluster)
-        # Spark does so itself, when a task is interrupted while its worker is being forked.
+        # Spark does this itself when a task is interrupted while its worker is being forked.
         daemons = [child for executor in _executors_of(standalone_cluster) for child in executor.children()]
         assert daemons
         for daemon in daemons:
@@ -64,7 +65,7 @@ def test_nodes_outlive_the_parents_of_spark_s_python_workers(new_spark, standalo
     assert family.all_gone()
 
 
-def test_a_killed_executor_is_a_lost_node_and_its_processes_go_too(run, spark, standalone_cluster, next_cluster_runs):
+def test_a_killed_executor_is_a_lost_node_and_its_processes_end_too(run, spark, standalone_cluster, next_cluster_runs):
     await_slots(spark, 4)
     cluster = run(wait_forever, cluster_size=4)
     family = Family.of(cluster)
@@ -80,12 +81,12 @@ def test_a_killed_executor_is_a_lost_node_and_its_processes_go_too(run, spark, s
     next_cluster_runs()
 
 
-def test_a_killed_executor_is_told_at_once_and_with_spark_s_reason_though_no_task_of_the_nodes_runs(
+def test_a_killed_executor_is_reported_at_once_with_spark_s_reason_though_the_nodes_hold_no_task(
     run, spark, standalone_cluster, next_cluster_runs
 ):
     await_slots(spark, 4)
     cluster = run(wait_forever, cluster_size=4)
-    cluster.train(spark.range(10))  # the nodes have given their slots back
+    cluster.train(spark.range(10))  # the nodes have returned their slots
     victim = _executors_of(standalone_cluster)[0]
     victim.kill()
     error = failure_of(cluster)
@@ -97,7 +98,7 @@ def test_a_killed_executor_is_told_at_once_and_with_spark_s_reason_though_no_tas
 
 
 def await_slots(spark, count):
-    """Wait until the executors are back that another test has killed."""
+    """Wait until executors that another test has killed are back."""
     deadline = time.monotonic() + 60
     while spark_session.slots_of(spark).free < count:
         assert time.monotonic() < deadline
@@ -123,28 +124,28 @@ def map_fun(args, ctx):
     threading.Event().wait()
 
 with spark_session(sys.argv[1], Path(sys.argv[2])) as spark:
-    slotless, seated = [tfos_lab.run(map_fun, cluster_size=2, spark=spark, env=QUICK_ENV) for _ in range(2)]
-    # What a feed does where no slot is free.
+    slotless, running = [tfos_lab.run(map_fun, cluster_size=2, spark=spark, env=QUICK_ENV) for _ in range(2)]
+    # As a feed does when no slot is free.
     runtime_of(slotless).generation.launcher._plan.free_slots()
     runtime_of(slotless).generation.launcher._thread.join()
-    clusters = [[cluster.id, [node.pid for node in cluster.nodes]] for cluster in (slotless, seated)]
+    clusters = [[cluster.id, [node.pid for node in cluster.nodes]] for cluster in (slotless, running)]
     print(json.dumps(clusters), flush=True)
     threading.Event().wait()
 """
 
 
-def test_when_the_kernel_is_killed_everything_on_the_executors_goes_with_it(spark_sessions, standalone, tmp_path):
-    spark_sessions.close()  # it holds the executors
+def test_when_the_kernel_is_killed_everything_on_the_executors_ends(spark_sessions, standalone, tmp_path):
+    spark_sessions.close()  # its session holds the executors
     command = [sys.executable, "-c", _KERNEL, standalone, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment_of_a_kernel(tmp_path)) as kernel:
         try:
-            slotless, ranked = (Family(*cluster) for cluster in json.loads(kernel.stdout.readline()))
+            slotless, running = (Family(*cluster) for cluster in json.loads(kernel.stdout.readline()))
         finally:
             kernel.kill()
-    assert gone([*slotless.nodes, *ranked.nodes, slotless.fork_server, slotless.plain_fork_server])
+    assert gone([*slotless.nodes, *running.nodes, slotless.fork_server, slotless.plain_fork_server])
 
 
-# ---- executors that cannot be nodes -------------------------------------------------------------------------------
+# ---- executors that cannot run nodes -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def bare_python(tmp_path):
 
 @pytest.fixture
 def lean_python(bare_python):
-    """A Python that has all of ours but TensorFlow."""
+    """A Python with all packages of this one except TensorFlow."""
     (theirs,) = bare_python.parents[1].glob("lib/python*/site-packages")
     for package in Path(np.__file__).parents[1].iterdir():
         if not package.name.startswith("tensorflow"):
@@ -178,7 +179,7 @@ def other_python():
 
 @pytest.fixture
 def executors_run(spark, monkeypatch):
-    """A function that has the session's executors run another Python."""
+    """A function that makes the session's executors run another Python."""
 
     def change(python):
         monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
@@ -193,7 +194,7 @@ def test_executors_without_tensorflow_are_named(run, spark, executors_run, lean_
     assert error.value.problems == {socket.gethostname(): "lacks tensorflow"}
 
 
-def test_executors_that_cannot_even_run_spark_s_own_tasks_are_named(run, spark, executors_run, bare_python):
+def test_executors_that_cannot_run_even_spark_s_own_tasks_are_named(run, spark, executors_run, bare_python):
     executors_run(bare_python)
     with pytest.raises(ExecutorMismatch) as error:
         run(wait_forever, env={**QUICK_ENV, "TFOS_TEST": "second look"})
@@ -202,7 +203,7 @@ def test_executors_that_cannot_even_run_spark_s_own_tasks_are_named(run, spark, 
 
 def test_executors_of_another_python_version_are_named(run, spark, executors_run, other_python, monkeypatch):
     if other_python is None:
-        # As if the notebook had another one: Spark compares what it is told with what the executor has.
+        # Pretend that the notebook has another one: Spark compares this with the executor's version.
         monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.99")
         there = f"{sys.version_info.major}.{sys.version_info.minor}"
     else:
@@ -215,7 +216,7 @@ def test_executors_of_another_python_version_are_named(run, spark, executors_run
     assert f"runs Python {there}, the notebook runs" in what
 
 
-def test_executors_that_change_after_the_first_look_are_named_all_the_same(run, spark, executors_run, bare_python):
+def test_executors_that_change_after_the_first_inspection_are_named_too(run, spark, executors_run, bare_python):
     run(lambda: None).wait()
     executors_run(bare_python)
     with pytest.raises(ExecutorMismatch, match=r"\(127\.0\.0\.1: lacks pyarrow\)"):
@@ -231,7 +232,7 @@ def test_executors_without_that_python_are_named(run, spark, executors_run):
 # ---- the session --------------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_is_stopped_under_a_cluster_ends_it(new_spark, standalone):
+def test_stopping_the_session_of_a_cluster_ends_the_cluster(new_spark, standalone):
     session = new_spark(standalone)
     cluster = tfos_lab.run(wait_forever, spark=session, cluster_size=2, env=QUICK_ENV, grace_s=1.0)
     family = Family.of(cluster)
@@ -242,27 +243,46 @@ def test_a_session_that_is_stopped_under_a_cluster_ends_it(new_spark, standalone
     cluster.stop()
 
 
+# ---- errors of Spark's tasks --------------------------------------------------------------------------------------
+
+
+def test_a_damaged_file_fails_its_feed_with_the_error_that_the_executor_raised(run, spark, tmp_path):
+    def count(args, ctx):
+        return sum(1 for _ in ctx.dataset(8))
+
+    write_tfrecords(spark.range(100).coalesce(1), str(tmp_path / "records"))
+    rows = read_tfrecords(spark, str(tmp_path / "records"), "id long")
+    (file,) = (tmp_path / "records").glob("part-*")
+    file.write_bytes(file.read_bytes()[:-1])
+    cluster = run(count, env={})
+    with pytest.raises(RecordError, match=rf"{file.name}: the record at byte \d+ .* was cut off"):
+        cluster.train(rows)
+    assert cluster.state == "failed"
+    with pytest.raises(NodeFailed, match="was cut off"):
+        cluster.wait(timeout_s=60)
+
+
 # ---- folders that are not shared ----------------------------------------------------------------------------------
 
 
-def test_a_model_that_the_notebook_will_not_find_is_told_before_it_is_saved(run, spark, tmp_path):
+def test_a_model_that_the_notebook_will_not_find_is_reported_before_it_is_saved(run, spark, tmp_path):
     def save(args, ctx):
         return [ctx.model_dir(path) for path in args]
 
-    # Each process has a working folder of its own, as hosts have disks of their own.
-    places = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras"), "deep/model.keras"]
-    cluster = run(save, places)
+    # /proc/self/cwd is another folder for each process, as a local path is for each host.
+    paths = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras"), "deep/model.keras"]
+    cluster = run(save, paths)
     results = cluster.wait(timeout_s=60)
     *full, relative = results["chief:0"]
-    assert full == places[:2]
+    assert full == paths[:2]
     unseen, vanishing = cluster.view().notes
     advice = (
         "use ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is "
         "shared"
     )
     host = socket.gethostname()
-    assert unseen == f"chief:0 saves to {places[0]} on {host}, where this machine does not see it: {advice}"
-    told = f"chief:0 saves to {relative} on {host}, in Spark's folder for the job, which Spark removes: {advice}"
-    assert vanishing == told
+    assert unseen == f"chief:0 saves to {paths[0]} on {host}, where this machine does not see it: {advice}"
+    expected = f"chief:0 saves to {relative} on {host}, in Spark's folder for the job, which Spark removes: {advice}"
+    assert vanishing == expected
     cluster.stop()
     assert not list(tmp_path.glob(".tfos-*"))

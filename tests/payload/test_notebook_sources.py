@@ -1,4 +1,4 @@
-"""Sources of made-up files, carried from one process to another."""
+"""Source text of notebook cells, sent from one process to another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfos_lab.payload import notebook_sources
 from tfos_lab.payload.notebook_sources import Source
 
 
-def test_a_made_up_file_can_be_read_after_registering() -> None:
+def test_a_cell_s_source_can_be_read_after_registering() -> None:
     notebook_sources.register([Source("<cell-a>", "Cell In[7]", "a = 1\nb = 2\n")])
     linecache.checkcache()
     assert linecache.getline("<cell-a>", 2) == "b = 2\n"
@@ -23,12 +23,12 @@ def test_a_real_file_is_left_alone(tmp_path: Path) -> None:
     assert linecache.getline(str(path), 1) == "here = True\n"
 
 
-def test_collecting_takes_what_has_a_text() -> None:
+def test_collect_returns_the_files_that_have_a_text() -> None:
     linecache.cache["<cell-b>"] = (4, None, ["x=1\n"], "<cell-b>")
     assert notebook_sources.collect(["<cell-b>", "<nowhere>"]) == [Source("<cell-b>", "", "x=1\n")]
 
 
-def test_plain_ipython_names_tell_their_cell() -> None:
+def test_names_of_plain_ipython_give_the_cell_number() -> None:
     assert notebook_sources.label("<ipython-input-12-0123abcd>") == "Cell In[12]"
     assert notebook_sources.label("/some/file.py") is None
 

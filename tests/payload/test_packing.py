@@ -1,4 +1,4 @@
-"""Packing a function with what it captures: what arrives, and what is refused with which words."""
+"""Packing a function with what it captures: what arrives, and what is refused with which message."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_happens_to_a_captured_name_on_the_node_does_not_reach_the_notebook
     assert space["items"] == []
 
 
-def test_names_that_are_not_used_do_not_travel() -> None:
+def test_names_that_are_not_used_are_not_sent() -> None:
     space = notebook("def map_fun(args, ctx):\n    return 1\n", lock=threading.Lock())
     assert unpack(pack(space["map_fun"], None))[0](None, None) == 1
 
@@ -70,12 +70,12 @@ def test_standard_output_arrives_as_the_nodes_own() -> None:
     assert unpack(pack(space["map_fun"], None))[0](None, None) is sys.stdout
 
 
-def test_files_in_memory_travel() -> None:
+def test_files_in_memory_are_sent() -> None:
     _, args = unpack(pack(len, io.BytesIO(b"abc")))
     assert args.getvalue() == b"abc"
 
 
-def test_a_lock_is_named_where_it_lies() -> None:
+def test_a_lock_is_named_by_its_path() -> None:
     text = refusal_of({"queue": [1, threading.Lock()]})
     assert text == (
         "'thing['queue'][1]' (lock) cannot be sent to the nodes: locks and threads belong to the process that made "
@@ -83,7 +83,7 @@ def test_a_lock_is_named_where_it_lies() -> None:
     )
 
 
-def test_a_lock_in_an_attribute_is_named_where_it_lies() -> None:
+def test_a_lock_in_an_attribute_is_named_by_its_path() -> None:
     class Holder:
         def __init__(self) -> None:
             self.lock = threading.Lock()
@@ -135,7 +135,7 @@ def test_a_handle_on_the_jvm_is_refused() -> None:
     assert "Spark's JVM" in refusal_of(_hollow("py4j.java_gateway.JavaObject"))
 
 
-def test_spark_values_that_are_plain_data_travel() -> None:
+def test_spark_values_that_are_plain_data_are_sent() -> None:
     from pyspark.sql import Row
     from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -146,7 +146,7 @@ def test_spark_values_that_are_plain_data_travel() -> None:
 def test_a_live_cluster_is_refused() -> None:
     kind = type("Cluster", (), {"__module__": "tfos_lab.engine.cluster"})
     text = refusal_of(kind())
-    assert "a cluster is steered from the notebook only" in text
+    assert "only the notebook can control a cluster" in text
     assert "thing.results" in text
 
 
@@ -202,7 +202,7 @@ def test_culprits_in_closures_defaults_partials_and_methods_are_named() -> None:
         assert error.value.name == name
 
 
-def test_an_object_that_says_itself_that_it_cannot_be_pickled_is_quoted() -> None:
+def test_an_object_whose_reduce_method_raises_is_quoted() -> None:
     class Proud:
         def __reduce__(self) -> Any:
             raise RuntimeError("not today.\nsecond line")
@@ -213,7 +213,7 @@ def test_an_object_that_says_itself_that_it_cannot_be_pickled_is_quoted() -> Non
     )
 
 
-def test_what_hides_a_culprit_from_sight_is_named_itself() -> None:
+def test_an_object_that_hides_the_culprit_is_named_instead() -> None:
     class Opaque:
         def __reduce__(self) -> Any:
             return list, ([threading.Lock()],)
@@ -240,7 +240,7 @@ def test_a_payload_that_is_no_function_is_refused() -> None:
         pack(3, None)
 
 
-def test_a_module_that_the_node_lacks_is_named() -> None:
+def test_a_module_that_is_missing_on_the_node_is_named() -> None:
     module = types.ModuleType("only_beside_the_notebook")
     exec("def train(): ...", module.__dict__)
     sys.modules[module.__name__] = module
@@ -266,13 +266,13 @@ def test_bytes_that_are_no_payload_are_refused() -> None:
         unpack(b"anything")
 
 
-def test_bytes_that_do_not_unpickle_are_refused_with_a_sentence() -> None:
+def test_bytes_that_cannot_be_unpickled_are_refused() -> None:
     with pytest.raises(PayloadError, match="cannot rebuild it"):
         unpack(pack(len, list(range(100)))[:-40])
 
 
 def _hollow(path: str) -> Any:
-    """Return an instance of a class that was never initialised: what it is decides, not what it holds."""
+    """Return an instance of a class that was never initialized: its class decides, not its content."""
     module, _, name = path.rpartition(".")
     kind = getattr(__import__(module, fromlist=[name]), name)
     return object.__new__(kind)

@@ -1,4 +1,4 @@
-"""Scoring DataFrames with small models, through a real Spark: live ones, files, and SavedModels."""
+"""Scoring DataFrames with small models on a real Spark: Keras objects, files, and SavedModels."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def test_one_value_per_row_is_a_scalar_and_more_are_an_array():
         (IMAGE, {"returns": "image"}, "returns='image': use one of boolean"),
         (IMAGE, {"returns": {"y": "float"}}, "the model has no output 'y'; it has image"),
         ([*IMAGE, Tensor("b", "int64", ())], {"returns": "float"}, r"use returns=\{'image': ..., 'b': ...\}"),
-        ([], {}, "does not tell what it returns"),
+        ([], {}, "does not declare its outputs"),
         ([Tensor("y", "complex64", ())], {}, "output 'y' is complex64"),
     ],
 )
-def test_outputs_that_cannot_be_are_refused(tensors, options, message):
+def test_unusable_outputs_are_refused(tensors, options, message):
     with pytest.raises(ConfigError, match=message):
         outputs(tensors, **options)
 
 
-def test_descriptions_travel_as_text():
+def test_descriptions_survive_json():
     described = Description((Tensor("x", "float32", (None, 3)),), (Tensor("y", "string", ()),))
     assert Description.from_json(described.to_json()) == described
 
@@ -86,7 +86,7 @@ def frame(spark):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A folder of models, made by a process of its own: this one stays without TensorFlow."""
+    """A folder of models, made in another process: this one must not import TensorFlow."""
     folder = tmp_path_factory.mktemp("models")
     code = """
 import sys, keras
@@ -118,7 +118,7 @@ def test_a_model_file_scores_rows_and_keeps_all_columns(spark, frame, models):
 
 
 @pytest.mark.tensorflow
-def test_a_column_that_is_there_already_is_refused_as_the_session_sees_names(frame, models):
+def test_an_existing_column_is_refused_by_the_session_s_rules_for_names(frame, models):
     for name in ("id", "Image"):
         with pytest.raises(ConfigError, match=f"column '{name}' is there already: choose another name with output="):
             tfos_lab.predict(frame, models / "one.keras", "image", output=name)
@@ -136,7 +136,7 @@ def test_a_saved_model_scores_by_its_signature(frame, models):
 
 
 @pytest.mark.tensorflow
-def test_several_inputs_and_outputs_are_columns_of_their_own(frame, models):
+def test_each_of_several_inputs_and_outputs_is_a_column(frame, models):
     scored = tfos_lab.predict(frame, models / "two.keras", {"square": "image", "scale": "x"})
     assert scored.dtypes[-2:] == [("total", "float"), ("both", "array<float>")]
     row = rows_of(scored)[5]
@@ -144,7 +144,7 @@ def test_several_inputs_and_outputs_are_columns_of_their_own(frame, models):
 
 
 @pytest.mark.tensorflow
-def test_outputs_of_a_model_that_returns_a_dict_are_called_as_in_it(frame, models):
+def test_outputs_of_a_model_that_returns_a_dict_are_named_by_its_keys(frame, models):
     scored = tfos_lab.predict(frame, models / "named.keras", {"square": "image", "scale": "x"})
     assert dict(scored.dtypes[-2:]) == {"whole": "float", "and_scale": "array<float>"}
     row = rows_of(scored)[5]
@@ -152,7 +152,7 @@ def test_outputs_of_a_model_that_returns_a_dict_are_called_as_in_it(frame, model
 
 
 @pytest.mark.tensorflow
-def test_rows_that_do_not_fit_fail_by_the_name_of_their_column(frame, models):
+def test_rows_that_do_not_fit_fail_with_the_name_of_their_column(frame, models):
     ragged = frame.selectExpr("if(id = 7, array(1.0D), image) as image")
     for values in ("1.0D, null, 3, 4", "1, null, 3, 4", "null, true, true, true"):
         holed = frame.selectExpr(f"if(id = 7, array({values}), array_compact(array({values}))) as image").filter(
@@ -168,7 +168,7 @@ def test_rows_that_do_not_fit_fail_by_the_name_of_their_column(frame, models):
 
 
 @pytest.mark.tensorflow
-def test_a_model_that_is_not_there_is_said_with_the_host(frame, tmp_path):
+def test_a_missing_model_is_reported_with_the_host(frame, tmp_path):
     with pytest.raises(ConfigError, match=r"nothing.keras': there is no such file or folder on .*executors"):
         tfos_lab.predict(frame, tmp_path / "nothing.keras")
     with pytest.raises(ConfigError, match="model=int: pass a Keras model"):
@@ -176,7 +176,7 @@ def test_a_model_that_is_not_there_is_said_with_the_host(frame, tmp_path):
 
 
 @pytest.mark.tensorflow
-def test_a_live_model_travels_with_classes_of_the_notebook(frame):
+def test_a_keras_model_is_sent_with_classes_of_the_notebook(frame):
     import keras
 
     class Twice(keras.layers.Layer):

@@ -1,4 +1,4 @@
-"""Whatever plain data goes in comes out the same, types included."""
+"""Plain data is decoded as it was encoded, types included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 
 from tfos_lab.values import decode_value, encode_value
 
-Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - the untyped kind is what users write
+Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - users write the untyped kind
 
 zones = st.sampled_from([None, dt.UTC, dt.timezone(dt.timedelta(hours=-3)), zoneinfo.ZoneInfo("Europe/Berlin")])
 leaves = st.one_of(
@@ -146,7 +146,7 @@ def test_subclasses_of_containers_arrive_as_plain_ones() -> None:
     assert type(there_and_back(OrderedDict(a=1))) is dict
 
 
-def test_numpys_float_is_not_taken_for_pythons() -> None:
+def test_numpy_s_float_does_not_become_python_s() -> None:
     assert type(there_and_back(np.float64(1.5))) is np.float64
 
 

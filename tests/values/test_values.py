@@ -1,4 +1,4 @@
-"""Results that are not plain data: sealed, described, refused; and bytes that no node of ours would send."""
+"""Results that are not plain data: pickled, described or refused; and bytes that a node never sends."""
 
 from __future__ import annotations
 
@@ -16,15 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfos_lab.values import (
-    RemoteObject,
-    ResultNotSendable,
-    ResultTooLarge,
-    ResultUnreadable,
-    decode_value,
-    describe,
-    encode_value,
-)
+from tfos_lab.errors import ResultNotSendable, ResultTooLarge, ResultUnreadable
+from tfos_lab.values import RemoteObject, decode_value, describe, encode_value
 from tfos_lab.values.tags import Tag
 
 
@@ -51,7 +44,7 @@ def spring() -> str:
     return "sprung"
 
 
-def test_an_object_arrives_sealed_and_opens_only_when_asked() -> None:
+def test_an_object_is_unpickled_only_by_load() -> None:
     Trap.sprung = False
     arrived = decode_value(encode_value({"trap": Trap()}))["trap"]
     assert isinstance(arrived, RemoteObject)
@@ -68,14 +61,14 @@ def test_a_dataclass_shows_its_text_and_loads() -> None:
     assert decode_value(encode_value(Colour.RED)).load() is Colour.RED
 
 
-def test_data_frames_that_arrow_cannot_hold_arrive_sealed() -> None:
+def test_data_frames_that_arrow_cannot_hold_arrive_pickled() -> None:
     frame = pd.DataFrame({"mixed": [1, "a", {2}]})
     arrived = decode_value(encode_value(frame))
     assert isinstance(arrived, RemoteObject)
     pd.testing.assert_frame_equal(arrived.load(), frame)
 
 
-def test_an_unpicklable_part_is_named_with_its_place() -> None:
+def test_an_unpicklable_part_is_named_by_its_path() -> None:
     with pytest.raises(ResultNotSendable) as error:
         encode_value({"model": [1, threading.Lock()]})
     assert str(error.value) == (
@@ -95,7 +88,7 @@ def test_an_object_whose_pickling_fails_is_quoted() -> None:
         encode_value(Stubborn())
 
 
-def test_a_value_that_holds_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
     with pytest.raises(ResultNotSendable, match="nested more than 100 deep, or holds itself"):
@@ -174,12 +167,12 @@ def test_describe_survives_any_repr() -> None:
 
 
 @given(st.binary())
-def test_made_up_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
+def test_random_bytes_are_refused_and_nothing_else_happens(data: bytes) -> None:
     with contextlib.suppress(ResultUnreadable):
         decode_value(data)
 
 
-def test_bytes_that_are_no_result_are_refused_with_the_reason() -> None:
+def test_bytes_that_are_not_a_result_are_refused_with_the_reason() -> None:
     with pytest.raises(ResultUnreadable, match="a node sent a result that cannot be read: DecodeError: "):
         decode_value(b"")
 
@@ -192,12 +185,12 @@ anything = st.recursive(
 
 
 @given(st.sampled_from(Tag), st.lists(anything, max_size=4))
-def test_made_up_parts_of_every_tag_are_refused_and_nothing_else_happens(tag: Tag, parts: list[Any]) -> None:
+def test_random_parts_of_every_tag_are_refused_and_nothing_else_happens(tag: Tag, parts: list[Any]) -> None:
     with contextlib.suppress(ResultUnreadable):
         decode_value(msgspec.msgpack.encode([tag, *parts]))
 
 
-def test_nothing_is_unpickled_when_an_array_of_objects_is_claimed() -> None:
+def test_nothing_is_unpickled_for_an_array_of_objects() -> None:
     Trap.sprung = False
     lowered = [Tag.ARRAY, "|O", [Tag.TUPLE, 1], pickle.dumps(Trap())]
     with pytest.raises(ResultUnreadable, match="an array of Python objects"):
@@ -213,7 +206,7 @@ def test_bytes_that_are_nested_too_deep_are_refused() -> None:
         decode_value(msgspec.msgpack.encode(lowered))
 
 
-def test_a_named_tuple_cannot_smuggle_code_in() -> None:
+def test_the_name_of_a_named_tuple_cannot_contain_code() -> None:
     lowered = [Tag.NAMED_TUPLE, "P", [Tag.TUPLE, "a=print('x')"], 1]
     with pytest.raises(ResultUnreadable, match="valid identifiers"):
         decode_value(msgspec.msgpack.encode(lowered))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tfos_lab.cli.terminal import echo, echo_error, paint
 from tfos_lab.engine.doctor import Finding, examine, render_text
+from tfos_lab.errors.text import first_line
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -18,8 +19,8 @@ def run(arguments: Sequence[str]) -> int:
     master = parser.parse_args(arguments).master
     try:
         findings = _examine_at(master) if master else examine()
-    except Exception as error:  # noqa: BLE001 - Spark's message about its start is the finding
-        echo_error(f"no Spark session at {master}: {_first_line(error)}")
+    except Exception as error:  # noqa: BLE001 - whatever Spark says about its start is the finding
+        echo_error(f"no Spark session at {master}: {first_line(error)}")
         return 1
     echo(_coloured(render_text(findings)))
     return int(not all(finding.ok for finding in findings))
@@ -34,11 +35,6 @@ def _examine_at(master: str) -> list[Finding]:
         return examine(session)
     finally:
         session.stop()
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _coloured(table: str) -> str:

@@ -1,6 +1,6 @@
-"""How tfos_lab itself comes to the executors: as a small archive inside the job, unpacked once per host.
+"""Ships tfos_lab to the executors: as a small archive inside the Spark job, unpacked once per host.
 
-The executors run the very code that the notebook runs, whatever is or is not installed there.
+So executors run the same code as the notebook, whether tfos_lab is installed there or not.
 """
 
 from __future__ import annotations
@@ -9,48 +9,53 @@ import functools
 import hashlib
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# What executors need; the pickling library that functions were packed with comes on top.
+# What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
 _PACKAGES = ("core", "data", "errors", "messages", "node", "payload", "scoring", "transport", "values")
-_SKIP = ("__pycache__",)
 
 
 @functools.cache
 def code_archive() -> tuple[bytes, str]:
     """Return the archive and its digest."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for base, path in _files():
+            # Without times, so that the same code has the same digest. A ZipInfo comes with no compression.
+            entry = zipfile.ZipInfo(str(path.relative_to(base)))
+            archive.writestr(entry, path.read_bytes(), compress_type=zipfile.ZIP_DEFLATED)
+    data = buffer.getvalue()
+    return data, hashlib.sha256(data).hexdigest()[:16]
+
+
+def _files() -> Iterator[tuple[Path, Path]]:
+    """Yield the folder that is to be on ``sys.path``, and a file below it."""
     import cloudpickle
 
     import tfos_lab
 
     root = Path(tfos_lab.__file__).parent
-    files = sorted([root / "__init__.py", *(path for name in _PACKAGES for path in (root / name).rglob("*.py"))])
+    # Functions have to be unpickled by the version of cloudpickle that pickled them.
     pickling = Path(cloudpickle.__file__).parent
-    files += sorted(pickling.rglob("*.py"))
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for path in files:
-            if not any(part in _SKIP for part in path.parts):
-                base = root.parent if path.is_relative_to(root) else pickling.parent
-                # Without times: the same code has the same digest. A ZipInfo brings its own compression: none.
-                entry = zipfile.ZipInfo(str(path.relative_to(base)))
-                archive.writestr(entry, path.read_bytes(), compress_type=zipfile.ZIP_DEFLATED)
-    data = buffer.getvalue()
-    return data, hashlib.sha256(data).hexdigest()[:16]
+    folders = [*(root / name for name in _PACKAGES), pickling]
+    for path in [root / "__init__.py", *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
+        if "__pycache__" not in path.parts:
+            yield (root if path.is_relative_to(root) else pickling).parent, path
 
 
-def make_finder() -> Callable[[str, str], Any]:
-    """Return a function ``find(module, name)`` that gives something of tfos_lab wherever it is called.
+def make_finder() -> Callable[[str, str], Callable[..., Any]]:
+    """Return ``find(module, name)``, which returns a function or class of tfos_lab in any Python process.
 
-    Spark pickles it by value, with the archive: it unpacks tfos_lab there, if no one has done so, and imports from it.
-    It is not for the process that made it, whose modules it would replace.
+    Spark pickles `find` by value, with the archive in it. It unpacks the archive, unless that has been done on this
+    host, and imports from there. Errors of tfos_lab that the returned functions raise cross Spark with type and fields
+    (see `errors.channel`). Do not call `find` in the process that made it: it would replace the modules there.
     """
     archive, digest = code_archive()
 
-    # Pickled by value, because it is no name of this module: it may mention nothing of ours.
-    def find(module: str, name: str) -> Any:
+    # A local function is pickled by value. It must not refer to any name of this module.
+    def find(module: str, name: str) -> Callable[..., Any]:
         import gc
         import importlib
         import io
@@ -73,15 +78,17 @@ def make_finder() -> Callable[[str, str], Any]:
             try:
                 partial.rename(folder)
             except OSError:
-                shutil.rmtree(partial)  # another task of this host was quicker
+                shutil.rmtree(partial)  # another task on this host was faster
         loaded = sys.modules.get("tfos_lab")
         if loaded is None or not (loaded.__file__ or "").startswith(str(folder)):
             for known in [known for known in sys.modules if known.partition(".")[0] == "tfos_lab"]:
                 del sys.modules[known]
             sys.path.insert(0, str(folder))
             importlib.import_module(module)
-            # Spark's workers collect garbage after each task: 40 ms for modules, which are never garbage.
+            # Spark's workers collect garbage after each task, and to traverse these modules each time takes 40 ms.
             gc.freeze()
-        return getattr(importlib.import_module(module), name)
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        carried: Callable[..., Any] = importlib.import_module("tfos_lab.errors.channel").carrying(found)
+        return carried
 
     return find

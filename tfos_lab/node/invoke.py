@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any
 
-from tfos_lab.errors import FeedError
+from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import Outcome
 from tfos_lab.node.keyboard import explained
 from tfos_lab.node.traceback_text import format_remote
@@ -15,8 +14,6 @@ from tfos_lab.values import encode_value
 
 # What TensorFlow raises on a node because a peer has gone; the driver looks for a cause elsewhere first.
 _PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "InternalError")
-# A line in the traceback of Python code that TensorFlow has called.
-_OWN_ERROR = re.compile(r"^tfos_lab\.errors\.FeedError: (.+)$", re.MULTILINE)
 _PEER_TEXT = ("collective", "connection", "peer", "socket closed", "coordination", "heartbeat", "barrier", "task")
 
 
@@ -49,19 +46,19 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
         text = "" if isinstance(leave.code, int) else str(leave.code)
         return Outcome(kind="exited", exit_code=code, message=text)
     except BaseException as error:  # noqa: BLE001 - whatever the function raised is the outcome
-        name, message, text = format_remote(_own_error_in(error) or explained(error))
+        name, message, text = format_remote(_unwrapped(error) or explained(error))
         return Outcome(
             kind="raised", error=name, message=message, traceback=text, consequence=is_consequence(name, message)
         )
     return returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
 
 
-def _own_error_in(error: BaseException) -> BaseException | None:
-    """Return the error of ours that TensorFlow has wrapped into one of its own, as a dataset that is read does."""
+def _unwrapped(error: BaseException) -> BaseException | None:
+    """Return the error of tfos_lab that TensorFlow has wrapped into one of its own, as when a dataset is read."""
     if type(error).__module__.partition(".")[0] != "tensorflow":
-        return None
-    found = _OWN_ERROR.search(str(error))
-    return FeedError(reason=found[1]).with_traceback(error.__traceback__) if found else None
+        return None  # what users make of an error is theirs
+    own = own_error_in(error)
+    return own and own.with_traceback(error.__traceback__)
 
 
 def returned_outcome(value: Any, *, implicit: bool) -> Outcome:

@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
+
 REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
 # What Spark sets for its Python worker alone.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
-MISSING_MARK = "tfos_lab: this executor lacks "
-LOST_AGENT_MARK = "tfos_lab: the agent is gone of rank "
 
 
 def missing_packages() -> list[str]:
@@ -94,7 +94,7 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
     """
     missing = missing_packages()
     if missing:
-        raise RuntimeError(f"{MISSING_MARK}{', '.join(missing)} (host {socket.gethostname()}, {sys.executable})")
+        raise ExecutorMismatch(problems={socket.gethostname(): f"lacks {', '.join(missing)}"})
     import msgspec
 
     from tfos_lab.messages import LaunchSpec
@@ -118,7 +118,7 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
         request = SpawnRequest("agent", msgspec.msgpack.encode(spec), watched_pid)
         frames.send(msgspec.msgpack.encode(request), [theirs.fileno()])
         theirs.close()
-        return _wait(frames, ours, partition)
+        return _wait(frames, ours, spec.node)
 
 
 @contextlib.contextmanager
@@ -139,7 +139,7 @@ def _deaf_to_hangups() -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _wait(frames: Any, slot: socket.socket, rank: int) -> str:
+def _wait(frames: Any, slot: socket.socket, node: str) -> str:
     import msgspec
 
     from tfos_lab.node.forkserver import client as fork_server
@@ -156,15 +156,19 @@ def _wait(frames: Any, slot: socket.socket, rank: int) -> str:
         try:
             replies = [fork_server.reply_decoder.decode(data) for data, _ in frames.available()]
         except ConnectionClosed:
-            raise ConnectionError(f"{LOST_AGENT_MARK}{rank}: the process it was forked from has ended") from None
+            raise _lost(node, "the process that its agent was forked from has ended") from None
         for reply in replies:
             if isinstance(reply, FailedReply):
-                raise ConnectionError(f"tfos_lab: no agent could be started: {reply.reason}")
+                raise LaunchFailed(reason=f"no agent could be started: {reply.reason}")
             if isinstance(reply, ExitedReply) and reply.code:
                 # Spark then ends the other nodes' tasks too, and the driver hears of it at once.
-                raise ChildProcessError(f"{LOST_AGENT_MARK}{rank}: its agent ended with code {reply.code}")
+                raise _lost(node, f"its agent ended with code {reply.code}")
             if isinstance(reply, ExitedReply):
                 return "the node has ended"
+
+
+def _lost(node: str, message: str) -> NodeFailed:
+    return NodeFailed(node=node, kind="Lost", message=message)
 
 
 def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""What a function takes along when it travels: the names it captures, and where in them a value lies.
+"""The values that a function captures, and which value inside them cannot be pickled.
 
-Used by `payload` only when packing has failed or the payload is too large, to say whose fault it is.
+`packing` asks only when it has failed, or when the payload is too large, to name what is to blame.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tfos_lab.payload.unpicklable import refusal
+from tfos_lab.payload.unpicklable import unpicklable_kind
 
 
 class CapturedValue(NamedTuple):
@@ -23,34 +23,34 @@ class CapturedValue(NamedTuple):
     via: tuple[str, ...] = ()
 
 
-def closure_of(map_fun: Any, args: Any) -> list[CapturedValue]:
-    """Return what travels with ``map_fun``: its captured names and ``args``, outermost only."""
-    return [*_closure_of(map_fun, ()), CapturedValue("args", args)]
+def captured_values(map_fun: Callable[..., Any], args: Any) -> list[CapturedValue]:
+    """Return what is sent with ``map_fun``: the values of the names that it uses, and ``args``; not what they hold."""
+    return [*_captured_by(map_fun, ()), CapturedValue("args", args)]
 
 
-def find_culprit(map_fun: Any, args: Any, travels: Callable[[Any], bool]) -> CapturedValue | None:
-    """Return the innermost value that does not travel and has a name, or None if each one travels alone."""
+def find_culprit(map_fun: Callable[..., Any], args: Any, is_picklable: Callable[[Any], bool]) -> CapturedValue | None:
+    """Return the innermost value with a name that cannot be pickled, or None if each one can by itself."""
     seen: set[int] = set()
-    for capture in closure_of(map_fun, args):
-        if not travels(capture.value):
-            return _descend(capture, travels, seen)
+    for captured in captured_values(map_fun, args):
+        if not is_picklable(captured.value):
+            return _innermost(captured, is_picklable, seen)
     return None
 
 
-def _descend(capture: CapturedValue, travels: Callable[[Any], bool], seen: set[int]) -> CapturedValue:
-    seen.add(id(capture.value))
-    if refusal(capture.value):
-        return capture
-    for child in _children(capture):
-        if id(child.value) not in seen and not travels(child.value):
-            return _descend(child, travels, seen)
-    return capture
+def _innermost(captured: CapturedValue, is_picklable: Callable[[Any], bool], seen: set[int]) -> CapturedValue:
+    seen.add(id(captured.value))
+    if unpicklable_kind(captured.value):
+        return captured
+    for child in _children(captured):
+        if id(child.value) not in seen and not is_picklable(child.value):
+            return _innermost(child, is_picklable, seen)
+    return captured
 
 
-def _children(capture: CapturedValue) -> Iterator[CapturedValue]:
-    path, value, via = capture
+def _children(captured: CapturedValue) -> Iterator[CapturedValue]:
+    path, value, via = captured
     if isinstance(value, types.FunctionType | types.MethodType | functools.partial):
-        yield from _closure_of(value, via)
+        yield from _captured_by(value, via)
     elif isinstance(value, dict):
         yield from (CapturedValue(f"{path}[{key!r}]", item, via) for key, item in value.items())
     elif isinstance(value, list | tuple):
@@ -61,42 +61,39 @@ def _children(capture: CapturedValue) -> Iterator[CapturedValue]:
         yield from (CapturedValue(f"{path}.{name}", item, via) for name, item in _attributes(value))
 
 
-def _closure_of(callable_: Any, via: tuple[str, ...]) -> Iterator[CapturedValue]:
-    """Yield what a callable captures; ``via`` are the functions on the way to it, the outermost left out."""
-    if isinstance(callable_, functools.partial):
-        yield from _closure_of(callable_.func, via)
-        values = {f"args[{index}]": item for index, item in enumerate(callable_.args)} | callable_.keywords
+def _captured_by(function: Callable[..., Any], via: tuple[str, ...]) -> Iterator[CapturedValue]:
+    """Yield what a callable captures; ``via`` are the functions that lead to it, from the outermost on."""
+    if isinstance(function, functools.partial):
+        yield from _captured_by(function.func, via)
+        values = {f"args[{index}]": item for index, item in enumerate(function.args)} | function.keywords
         yield from (CapturedValue(name, item, (*via, "partial")) for name, item in values.items())
-    elif isinstance(callable_, types.MethodType):
-        yield from _closure_of(callable_.__func__, via)
-        yield CapturedValue("self", callable_.__self__, (*via, callable_.__func__.__name__))
-    elif isinstance(callable_, types.FunctionType):
-        inner = (*via, callable_.__name__)
-        yield from (CapturedValue(name, item, inner) for name, item in _names_of(callable_).items())
+    elif isinstance(function, types.MethodType):
+        yield from _captured_by(function.__func__, via)
+        yield CapturedValue("self", function.__self__, (*via, function.__func__.__name__))
+    elif isinstance(function, types.FunctionType):
+        inner = (*via, function.__name__)
+        yield from (CapturedValue(name, item, inner) for name, item in _values_by_name(function).items())
     else:
-        yield CapturedValue(type(callable_).__name__, callable_, via)
+        yield CapturedValue(type(function).__name__, function, via)
 
 
-def _names_of(function: types.FunctionType) -> dict[str, Any]:
-    names: dict[str, Any] = {}
-    space = function.__globals__
-    for name in global_names(function.__code__):
-        if name in space:
-            names[name] = space[name]
+def _values_by_name(function: types.FunctionType) -> dict[str, Any]:
+    """Return the globals, closure cells and defaults of a function."""
+    values = {
+        name: function.__globals__[name] for name in global_names(function.__code__) if name in function.__globals__
+    }
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:
-            continue  # not yet bound
+        with contextlib.suppress(ValueError):  # a name that is not bound yet
+            values[name] = cell.cell_contents
     defaults = function.__defaults__ or ()
     with_default = function.__code__.co_varnames[: function.__code__.co_argcount][-len(defaults) or None :]
-    names.update(zip(with_default, defaults, strict=False))
-    names.update(function.__kwdefaults__ or {})
-    return names
+    values.update(zip(with_default, defaults, strict=False))
+    values.update(function.__kwdefaults__ or {})
+    return values
 
 
 def global_names(code: types.CodeType) -> list[str]:
-    """Return the global names that a code object and all code within it read or write, in order of appearance."""
+    """Return the global names that a code object and the code inside it read or write, in order of appearance."""
     names: dict[str, None] = {}
     for instruction in dis.get_instructions(code):
         if instruction.opname.endswith("_GLOBAL"):

@@ -1,8 +1,8 @@
-"""Source text of notebook code, for places that have no notebook.
+"""Source text of notebook cells, for processes that have no notebook.
 
-Code typed into a notebook has a made-up file name, and only the kernel's `linecache` knows its text. Tracebacks want
-that text, and AutoGraph needs it to convert a function. So it travels with the function: `collect` on the driver,
-`register` on the node. A label such as ``Cell In[5]`` is what people see instead of the made-up name.
+The code of a cell has a made-up file name, and only the kernel's `linecache` has its text. Tracebacks show that text,
+and AutoGraph needs it to convert a function. So it is sent with the function: `collect` on the driver, `register` on
+the node. People see a label such as ``Cell In[5]`` instead of the made-up name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PLAIN_IPYTHON = re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>")
 
 
 class Source(NamedTuple):
-    """One made-up file: its name in code objects, what to call it, and its text."""
+    """One cell: its file name in code objects, its label (or ""), and its text."""
 
     filename: str
     label: str
@@ -29,13 +29,13 @@ _labellers: list[Callable[[str], str | None]] = []
 
 
 def add_labeller(labeller: Callable[[str], str | None]) -> None:
-    """Let ``labeller`` say what people call a made-up file name; None means that it does not know."""
+    """Add a function that returns the label of a file name, or None if it knows none."""
     if labeller not in _labellers:
         _labellers.append(labeller)
 
 
 def label(filename: str) -> str | None:
-    """Return what people call the file, such as ``"Cell In[5]"``, or None for a file with no other name."""
+    """Return the label of a file, such as ``"Cell In[5]"``, or None if it has none."""
     for labeller in _labellers:
         known = labeller(filename)
         if known:
@@ -52,7 +52,7 @@ def labels() -> dict[str, str]:
 
 
 def collect(filenames: Iterable[str]) -> list[Source]:
-    """Return the sources of those files that have a text here, in the order of their names."""
+    """Return the sources of those files whose text this process has, sorted by file name."""
     found = []
     for filename in sorted(set(filenames)):
         text = "".join(linecache.getlines(filename))
@@ -62,12 +62,12 @@ def collect(filenames: Iterable[str]) -> list[Source]:
 
 
 def register(sources: Iterable[Source]) -> None:
-    """Make the sources known to this process: to tracebacks, `inspect` and AutoGraph."""
+    """Add the sources to `linecache`, where tracebacks, `inspect` and AutoGraph find them."""
     for source in sources:
         if source.label:
             _labels[source.filename] = source.label
         if Path(source.filename).exists():
-            continue  # the real file is here
+            continue  # this host has the real file
         lines = source.text.splitlines(keepends=True)
-        # No modification time: linecache then never asks the disk, and keeps the entry.
+        # Without a modification time, linecache never looks at the disk and keeps the entry.
         linecache.cache[source.filename] = (len(source.text), None, lines, source.filename)

@@ -1,8 +1,8 @@
-"""The user's function and its arguments as bytes, packed on the driver and unpacked on each node.
+"""Packs the user's function and its arguments on the driver, and unpacks them on each node.
 
-Functions and classes of the notebook travel by value, with the names they refer to and their source text; those of
-importable modules travel as a reference, and the node imports the module. What cannot travel is refused on the driver,
-before anything is launched, with the name that the user knows it by.
+Functions and classes of the notebook are pickled by value, with the names that they use and their source text. Those of
+importable modules are pickled by reference, and the node imports the module. What cannot be pickled is refused on the
+driver, before anything is launched, under the name that the user knows.
 """
 
 from __future__ import annotations
@@ -11,24 +11,29 @@ import io
 import pickle
 import sys
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from tfos_lab.errors import PayloadError
+from tfos_lab.errors.text import first_line
 from tfos_lab.payload import notebook_sources
-from tfos_lab.payload.closure import CapturedValue, closure_of, find_culprit
-from tfos_lab.payload.unpicklable import Refusal, refusal
+from tfos_lab.payload.closure import CapturedValue, captured_values, find_culprit
+from tfos_lab.payload.unpicklable import UnpicklableKind, unpicklable_kind
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 LIMIT_BYTES = 1 << 30
 
-# The version goes first: a code object unpacked by another minor version of Python crashes the process.
+# The version comes first: a code object of another minor version of Python crashes the process that unpickles it.
 _HEADER = b"tfos\x01" + bytes(sys.version_info[:2])
 _DEFAULT_ADVICE = "Make it inside the cell, or capture plain data instead"
 _RAW_DATA_ADVICE = "Feed the rows with data=..., or load them from files inside the cell"
 
 
-def pack(map_fun: Any, args: Any, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
+def pack(map_fun: Callable[..., Any], args: Any, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """Return ``map_fun`` and ``args`` as bytes for `unpack`.
 
     Parameters
@@ -43,7 +48,7 @@ def pack(map_fun: Any, args: Any, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     Raises
     ------
     PayloadError
-        Naming the captured name that cannot travel, why, and what to do.
+        If something cannot be pickled: with its name, the reason, and what to do.
     """
     if not callable(map_fun):
         raise PayloadError(
@@ -65,20 +70,20 @@ def pack(map_fun: Any, args: Any, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     return sink.getvalue()
 
 
-def unpack(data: bytes) -> tuple[Any, Any]:
-    """Return the function and arguments that `pack` packed, and make their sources known to this process.
+def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
+    """Return the function and arguments that `pack` packed, and register their sources in this process.
 
     Raises
     ------
     PayloadError
-        If this process cannot rebuild them: another version of Python, a module that is not installed here.
+        If this process cannot rebuild them: it runs another version of Python, or lacks a module.
     """
     if not data.startswith(_HEADER):
         raise _foreign(data)
     stream = io.BytesIO(data)
     stream.seek(len(_HEADER))
     try:
-        # The driver's word is law on a node: it is the user's own function that is unpacked here.
+        # A node trusts its driver: this is the user's own function.
         map_fun, args = pickle.load(stream)  # noqa: S301
         notebook_sources.register(pickle.load(stream))  # noqa: S301
     except ModuleNotFoundError as error:
@@ -86,43 +91,43 @@ def unpack(data: bytes) -> tuple[Any, Any]:
             name=error.name or "a module",
             type_name="module",
             reason="this node cannot import it",
-            advice="Install it on the nodes, or define what you need of it in the notebook, whose code travels along",
+            advice="Install it on the nodes, or define what you need of it in the notebook, whose code is sent along",
         ) from error
     except Exception as error:
         raise PayloadError(
             name=getattr(error, "name", None) or "the function",
             type_name=type(error).__name__,
-            reason=f"this node cannot rebuild it: {_first_line(error)}",
+            reason=f"this node cannot rebuild it: {first_line(error)}",
             advice="Install the same versions of your packages on the nodes and in the notebook",
         ) from error
     return map_fun, args
 
 
-def captured_sizes(map_fun: Any, args: Any) -> dict[str, int]:
-    """Return how many bytes each captured name takes, largest first; names that do not pickle are left out."""
+def captured_sizes(map_fun: Callable[..., Any], args: Any) -> dict[str, int]:
+    """Return how many bytes each captured name takes, largest first, without those that cannot be pickled."""
     sizes: dict[str, int] = {}
-    for capture in closure_of(map_fun, args):
+    for captured in captured_values(map_fun, args):
         sink = _Sink(sys.maxsize, keep=False)
-        if _failure(capture.value, sink) is None:
-            sizes[capture.path] = sink.size_bytes
+        if _failure(captured.value, sink) is None:
+            sizes[captured.path] = sink.size_bytes
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
-class _Refused(Exception):
-    """Something on the way is refused."""
+class _Unpicklable(Exception):
+    """The pickler met a value of an `UnpicklableKind`."""
 
-    def __init__(self, value: Any, why: Refusal) -> None:
-        super().__init__(why.reason)
+    def __init__(self, value: Any, kind: UnpicklableKind) -> None:
+        super().__init__(kind.reason)
         self.value = value
-        self.why = why
+        self.kind = kind
 
 
 class _TooLarge(Exception):
-    """The payload has passed its limit."""
+    """The payload has exceeded its limit."""
 
 
 class _Sink(io.BytesIO):
-    """Counts what is written, keeps it if asked to, and stops at a limit."""
+    """Counts the bytes written, keeps them only with ``keep``, and raises at the limit."""
 
     def __init__(self, limit_bytes: int, *, keep: bool) -> None:
         super().__init__()
@@ -130,7 +135,7 @@ class _Sink(io.BytesIO):
         self._limit_bytes = limit_bytes
         self._keep = keep
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Buffer) -> int:
         size = memoryview(data).nbytes
         self.size_bytes += size
         if self.size_bytes > self._limit_bytes:
@@ -139,16 +144,16 @@ class _Sink(io.BytesIO):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Refuses what cannot travel, wherever it lies, and notes the files that notebook functions come from."""
+    """Refuses unpicklable values, however deep, and collects the file names of notebook functions."""
 
     def __init__(self, sink: _Sink) -> None:
         super().__init__(sink, protocol=pickle.HIGHEST_PROTOCOL)
         self.filenames: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
-        why = refusal(obj)
-        if why is not None:
-            raise _Refused(obj, why)
+        kind = unpicklable_kind(obj)
+        if kind is not None:
+            raise _Unpicklable(obj, kind)
         for name in ("stdout", "stderr"):
             if obj is getattr(sys, name):
                 return getattr, (sys, name)
@@ -158,7 +163,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 def _failure(value: Any, sink: _Sink | None = None) -> Exception | None:
-    """Return what packing a value alone raises, or None if it travels."""
+    """Return what pickling a value by itself raises, or None if it can be pickled."""
     try:
         _Pickler(sink or _Sink(sys.maxsize, keep=False)).dump(value)
     except Exception as error:  # noqa: BLE001 - a value's own methods may raise anything
@@ -166,40 +171,38 @@ def _failure(value: Any, sink: _Sink | None = None) -> Exception | None:
     return None
 
 
-def _travels(value: Any) -> bool:
+def _is_picklable(value: Any) -> bool:
     return _failure(value) is None
 
 
-def _explain(map_fun: Any, args: Any, error: Exception) -> PayloadError:
-    """Find the name behind a failed packing, and say what to do."""
-    culprit = find_culprit(map_fun, args, _travels)
+def _explain(map_fun: Callable[..., Any], args: Any, error: Exception) -> PayloadError:
+    """Return the error that names the value to blame, and says what to do."""
+    culprit = find_culprit(map_fun, args, _is_picklable)
     if culprit is None:
         culprit = CapturedValue(getattr(map_fun, "__name__", "map_fun"), map_fun)
-    why = refusal(culprit.value)
-    if why is None:
-        why = _generic(culprit.value, error)
+    kind = unpicklable_kind(culprit.value) or _other_kind(culprit.value, error)
     through = f" (used by {culprit.via[-1]}())" if len(culprit.via) > 1 else ""
     return PayloadError(
         name=culprit.path,
         type_name=type(culprit.value).__name__,
-        reason=why.reason + through,
-        advice=why.advice.format(name=culprit.path),
+        reason=kind.reason + through,
+        advice=kind.advice.format(name=culprit.path),
     )
 
 
-def _generic(value: Any, error: Exception) -> Refusal:
-    """Say why a value that nothing is known against did not travel."""
+def _other_kind(value: Any, error: Exception) -> UnpicklableKind:
+    """Return what is wrong with a value of no known kind: what it holds, or else what pickling it raised."""
     error = _failure(value) or error
-    if isinstance(error, _Refused):
-        return Refusal(f"it holds a {type(error.value).__name__}, and {error.why.reason}", _DEFAULT_ADVICE)
-    return Refusal(_first_line(error), _DEFAULT_ADVICE)
+    if isinstance(error, _Unpicklable):
+        return UnpicklableKind(f"it holds a {type(error.value).__name__}, and {error.kind.reason}", _DEFAULT_ADVICE)
+    return UnpicklableKind(first_line(error), _DEFAULT_ADVICE)
 
 
-def _too_large(map_fun: Any, args: Any, limit_bytes: int) -> PayloadError:
+def _too_large(map_fun: Callable[..., Any], args: Any, limit_bytes: int) -> PayloadError:
     sizes = captured_sizes(map_fun, args)
     biggest = [f"{name} {size / 1e6:,.0f} MB" for name, size in list(sizes.items())[:3] if size >= 5e5]
     name = next(iter(sizes), "args")
-    values = {capture.path: capture.value for capture in closure_of(map_fun, args)}
+    values = {captured.path: captured.value for captured in captured_values(map_fun, args)}
     return PayloadError(
         name=name,
         type_name=type(values.get(name)).__name__,
@@ -223,8 +226,3 @@ def _foreign(data: bytes) -> PayloadError:
         reason=reason,
         advice="Give the nodes the notebook's environment: point spark.pyspark.python at the same Python",
     )
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

@@ -1,10 +1,10 @@
-"""What there is to say of a model: where it comes from, what it takes and what it gives."""
+"""A model's source, inputs and outputs, as values that the driver and the executors exchange."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,13 +19,13 @@ class ModelSource:
     path : str
         A ``.keras`` or ``.h5`` file, or the folder of a SavedModel.
     data : bytes
-        The whole ``.keras`` file, where it was sent along.
+        The content of a ``.keras`` file, if it is sent to the executors.
     package : str
         ``keras`` or ``tf_keras``.
     signature : str
-        Which one of a SavedModel.
+        Which signature of a SavedModel to call.
     is_trusted : bool
-        Whether the model was alive in the notebook, so that code in it is the user's own.
+        Whether the model is an object of the notebook, so that the code in it is the user's own.
     """
 
     path: str = ""
@@ -36,13 +36,13 @@ class ModelSource:
 
     @property
     def is_keras(self) -> bool:
-        """Whether Keras loads it."""
+        """Whether Keras loads the model, not `tf.saved_model`."""
         return bool(self.data) or self.path.endswith((".keras", ".h5"))
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of a model; None in the shape of a row is a length that the model leaves open."""
+    """An input or output of a model. ``shape`` is that of a row; None in it is a length that the model leaves open."""
 
     name: str
     dtype: str
@@ -50,26 +50,26 @@ class Tensor:
 
     @property
     def size(self) -> int | None:
-        """How many values a row has, if the model says so."""
+        """Number of values in a row, or None if the model leaves a length open."""
         return None if None in self.shape else prod(size or 0 for size in self.shape)
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a model takes and gives; both are empty for a model that does not tell (a subclassed one)."""
+    """Inputs and outputs of a model; both are empty where it does not declare them (a subclassed model)."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
     @classmethod
     def from_json(cls, text: str) -> Description:
-        """Read what `describe_task` wrote."""
-        tree = json.loads(text)
-        both = (tuple(Tensor(n, d, tuple(s)) for n, d, s in tree[side]) for side in ("inputs", "outputs"))
-        return cls(*both)
+        """Decode what `to_json` encoded."""
+        sides = json.loads(text)
+        inputs, outputs = ([Tensor(n, d, tuple(s)) for n, d, s in sides[side]] for side in ("inputs", "outputs"))
+        return cls(tuple(inputs), tuple(outputs))
 
     def to_json(self) -> str:
-        """Write it for the way to the driver."""
+        """Encode the description as JSON."""
         sides = {"inputs": self.inputs, "outputs": self.outputs}
         return json.dumps({side: [[t.name, t.dtype, t.shape] for t in tensors] for side, tensors in sides.items()})
 
@@ -93,21 +93,21 @@ def describe(model: Any) -> Description:
 
 
 def _outputs(model: Any) -> Any:
-    """Return a Keras model's outputs: by name where it returns a dict, whose order its list of them does not keep."""
-    with contextlib.suppress(AttributeError, ValueError):  # a subclassed one has none
+    """Return a Keras model's outputs, by name where it returns a dict: its list of outputs has another order."""
+    with contextlib.suppress(AttributeError, ValueError):  # a subclassed model has none
         whole = model.output
         if isinstance(whole, Mapping) and all(hasattr(value, "shape") for value in whole.values()):
             return whole
     return model.outputs or ()
 
 
-def _tensor(name: str, dtype: Any, shape: Any) -> Tensor:
+def _tensor(name: str, dtype: Any, shape: Iterable[int | None]) -> Tensor:
     text = dtype if isinstance(dtype, str) else str(getattr(dtype, "name", dtype))
     return Tensor(name, text, tuple(None if size is None else int(size) for size in tuple(shape)[1:]))
 
 
 def named_outputs(model: Any, outputs: Any) -> dict[str, Any]:
-    """Name a Keras model's outputs: as its dict does, by the layers that they come from, or by number."""
+    """Name a Keras model's outputs: by the keys of its dict, by the layers that compute them, or by number."""
     if isinstance(outputs, Mapping):
         return dict(outputs)
     values = list(outputs) if isinstance(outputs, list | tuple) else [outputs]

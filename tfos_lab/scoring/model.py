@@ -1,6 +1,6 @@
-"""A model on an executor: loaded once for each Python worker, described, and asked for predictions.
+"""Runs on the executors: loads a model once for each Python worker, describes it, and computes predictions.
 
-`tfos_lab.scoring.predict` calls it on the executors, and reads the description. Only here is TensorFlow imported.
+`tfos_lab.scoring.predict` has Spark call it. Only this module of `scoring` imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ import pyarrow as pa
 
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.errors import ConfigError
+from tfos_lab.errors.channel import crossing
 from tfos_lab.scoring.description import ModelSource, describe, named_outputs
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
 
-# The model that was loaded last, by what it was loaded from: what describes it also scores.
+# The model that was loaded last, by its source: the worker that describes a model also scores with it.
 _loaded: dict[ModelSource, Any] = {}
 
 
 def describe_task(
     batches: Iterator[pa.RecordBatch], source: Mapping[str, Any], custom_objects: Mapping[str, Any]
 ) -> Iterator[pa.RecordBatch]:
-    """Load a model on an executor, and yield one row that describes it, or says why it cannot be loaded."""
+    """Load a model, and yield one row with its description, or with the reason why it cannot be loaded."""
     for _ in batches:
-        pass  # Spark throws away the worker of a task that leaves rows unread, and the model with it.
+        pass  # Spark ends the worker of a task that leaves rows unread, and the model would be gone
     described, problem = "", ""
     try:
         described = describe(_load(ModelSource(**source), custom_objects)).to_json()
-    except Exception as error:  # noqa: BLE001 - the driver raises it with its own words
+    except Exception as error:  # noqa: BLE001 - the driver raises it; raised here, Spark would try again
         problem = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
     yield pa.RecordBatch.from_pydict({"described": [described], "problem": [problem]})
 
@@ -54,12 +55,13 @@ def make_scorer(
     source, custom_objects : mapping
         Fields of a `ModelSource`; classes and functions that the model needs.
     inputs : sequence of str
-        The model's names of the arrays.
+        The model's names for the arrays.
     outputs : sequence of (str, str, bool)
-        Name, NumPy dtype, and whether a row's values are an array, for each output wanted.
+        For each output wanted: its name, its NumPy dtype, and whether a row of it is an array.
     """
     model = _load(ModelSource(**source), custom_objects)
 
+    @crossing()
     def score(arrays: Sequence[Array]) -> Any:
         found = _call(model, dict(zip(inputs, arrays, strict=True)))
         shaped = {output[0]: _shaped(found, *output, rows=len(arrays[0])) for output in outputs}
@@ -71,7 +73,7 @@ def make_scorer(
 def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
     if source not in _loaded:
         if not source.data:
-            _require(source.path)
+            _require_path(source.path)
         _prepare_tensorflow()
         _loaded.clear()
         _loaded[source] = _load_keras(source, custom_objects) if source.is_keras else _load_saved(source)
@@ -79,7 +81,7 @@ def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
 
 
 def _prepare_tensorflow() -> None:
-    """Leave to other tasks of this host what is theirs: their cores, and their GPUs."""
+    """Configure TensorFlow to use only the cores and GPUs of this task."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
@@ -93,7 +95,7 @@ def _prepare_tensorflow() -> None:
     if task is not None:
         try:
             tf.config.threading.set_intra_op_parallelism_threads(task.cpus())
-        except RuntimeError:  # this worker has used TensorFlow before
+        except RuntimeError:  # this worker has initialized TensorFlow before
             return
 
 
@@ -127,12 +129,12 @@ def _load_saved(source: ModelSource) -> Any:
     if source.signature not in signatures:
         raise ConfigError([f"signature='{source.signature}': {source.path} has {', '.join(signatures) or 'none'}"])
     signature = signatures[source.signature]
-    # The signature alone does not keep the model's variables alive.
+    # The signature alone does not keep the model's variables in memory.
     signature.model = model
     return signature
 
 
-def _require(path: str) -> None:
+def _require_path(path: str) -> None:
     if "://" not in path and not Path(path).exists():
         problem = (
             f"model='{path}': there is no such file or folder on {socket.gethostname()}; put it where all executors "
@@ -154,7 +156,7 @@ def _call(model: Any, arrays: dict[str, Array]) -> Outputs:
 
 
 def _fitted(array: Array, spec: Any) -> Any:
-    """Lay out a column of single values as the signature wants it: ``(rows, 1)``, say."""
+    """Give a column of single values the shape that the signature expects, such as ``(rows, 1)``."""
     wanted = tuple(spec.shape)[1:]
     if array.ndim == 1 and wanted and prod(size or 1 for size in wanted) == 1:
         array = array.reshape(-1, *(1 for _ in wanted))

@@ -1,4 +1,4 @@
-"""Which columns a model's outputs become, and of which types."""
+"""Chooses the columns for a model's outputs, and their types."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SYNONYMS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "t
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the model as a column: ``name`` is the model's, ``leaf`` the Spark type of its values."""
+    """An output of the model as a column: the model calls it ``name``, and ``leaf`` is the Spark type of its values."""
 
     name: str
     column: str
@@ -50,11 +50,11 @@ class Output:
 
     @property
     def dtype(self) -> str:
-        """NumPy's name of the type."""
+        """NumPy's name for ``leaf``."""
         return NUMPY_TYPES[self.leaf]
 
     def spark_type(self) -> DataType:
-        """Return the column's type."""
+        """Return the Spark type of the column."""
         from pyspark.sql import types as t
 
         kinds: dict[str, type[DataType]] = {
@@ -72,7 +72,7 @@ class Output:
 
 
 def choose_outputs(tensors: Sequence[Tensor], output: str, returns: str | Mapping[str, str] | None) -> list[Output]:
-    """Say which columns are added, or raise a ConfigError with all that is wrong about them."""
+    """Return the outputs that become columns, or raise a ConfigError with all problems."""
     if isinstance(returns, Mapping):
         outputs = [_parsed(name, name, text) for name, text in returns.items()]
         _check_names([out.name for out in outputs], [tensor.name for tensor in tensors])
@@ -82,7 +82,7 @@ def choose_outputs(tensors: Sequence[Tensor], output: str, returns: str | Mappin
             names = ", ".join(f"'{tensor.name}': ..." for tensor in tensors)
             raise ConfigError([f"returns={returns!r}: the model has several outputs; use returns={{{names}}}"])
     elif not tensors:
-        raise ConfigError(["the model does not tell what it returns: say so, as in returns='array<float>'"])
+        raise ConfigError(["the model does not declare its outputs: choose a type, as in returns='array<float>'"])
     else:
         outputs = [_inferred(tensor, output if len(tensors) == 1 else tensor.name) for tensor in tensors]
     return outputs
@@ -112,6 +112,6 @@ def _inferred(tensor: Tensor, column: str) -> Output:
     leaf = SPARK_TYPES.get(tensor.dtype)
     if leaf is None:
         raise ConfigError(
-            [f"output '{tensor.name}' is {tensor.dtype}, which no column holds: say returns='float', say"]
+            [f"output '{tensor.name}' is {tensor.dtype}, which no column holds: convert it, as with returns='float'"]
         )
     return Output(tensor.name, column, leaf, is_array=tensor.size != 1)

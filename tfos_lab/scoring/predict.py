@@ -1,8 +1,8 @@
 """Parallel scoring: `predict` adds a model's predictions to a DataFrame, for a model that fits on one node.
 
-It is Spark's own `predict_batch_udf`, with what that leaves to its user: the model comes to the executors and is
-loaded once for each of their Python workers, the lengths of arrays and the types of predictions are asked of the model,
-and what does not fit is said by column. The notebook's kernel does not import TensorFlow for that.
+It wraps Spark's `predict_batch_udf`, and does what that leaves to its user: it sends the model to the executors, loads
+it once for each of their Python workers, takes array lengths and types of predictions from the model, and names the
+column that does not fit. The notebook's kernel does not import TensorFlow for this.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WORK = "tfos_lab.scoring.model"
-# Larger files are read by the executors themselves.
+# Executors read larger files themselves.
 _SENT_BYTES = 64 << 20
 
 
@@ -55,30 +55,30 @@ def predict(
     model : keras.Model or str or Path
         A Keras model; a ``.keras`` file; or the folder of a SavedModel, which all executors must find.
     features : str, iterable of str, or mapping of str to str, optional
-        The column to score (numbers, arrays of one length or spark.ml vectors); or several: for a model of several
-        inputs as a mapping of input to column, and for a model of one input they make up its values. By default the
-        columns that are called as the model's inputs, or the only column there is.
+        The column to score: numbers, arrays of one length, or spark.ml vectors. Or several columns: a mapping of input
+        to column for a model with several inputs; for a model with one input, columns that together are its values. By
+        default the columns with the names of the model's inputs, or the only column of ``df``.
     output : str
-        Name of the new column. A model of several outputs adds a column for each, called as the output is.
+        Name of the new column. A model with several outputs adds a column for each, named like the output.
     returns : str or mapping of str to str, optional
         Type of the prediction, such as ``"float"`` or ``"array<float>"``; or output to type, for some of several
-        outputs. By default the model is asked: one value per row becomes a scalar, more become an array, row by row.
+        outputs. By default the model decides: one value per row becomes a scalar, several become an array.
     batch_size : int
-        How many rows are scored at once.
+        Number of rows to score at once.
     signature : str
-        Which one of a SavedModel's.
+        Which signature of a SavedModel to call.
     custom_objects : mapping of str to object, optional
-        Classes and functions that a Keras model was made with.
+        Classes and functions that a Keras model uses.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        Lazy: all columns of ``df``, and the predictions.
+        All columns of ``df`` and the predictions; computed lazily.
 
     Raises
     ------
     ConfigError
-        For columns that are not there or do not fit the model, and a model that is not there, before a row is scored.
+        If columns are missing or do not fit the model, or the model is missing; before any row is scored.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def predict(
     use_right_python(df.sparkSession)
     source, custom, described = _source(model, signature, dict(custom_objects or {}))
     if described is None:
-        described = _ask(df, source, custom)
+        described = _describe_remotely(df, source, custom)
     inputs = choose_inputs(df, features, described.inputs)
     outputs = choose_outputs(described.outputs, output, returns)
     taken = taken_names(df, [out.column for out in outputs])
@@ -105,7 +105,7 @@ def predict(
 def _source(
     model: Any, signature: str, custom: dict[str, Any]
 ) -> tuple[ModelSource, dict[str, Any], Description | None]:
-    """Say where the executors find the model; a live one is sent along, and described here."""
+    """Return where executors find the model, and its custom objects; for a Keras model also its description."""
     package = package_of(model)
     if package is not None:
         with tempfile.TemporaryDirectory() as folder:
@@ -124,7 +124,7 @@ def _source(
     return source, custom, None
 
 
-def _ask(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:
+def _describe_remotely(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:
     """Let one executor load the model and describe it."""
     find, work, fields = make_finder(), _WORK, asdict(source)
 
@@ -152,7 +152,7 @@ def _udf(
     find, work, fields = make_finder(), _WORK, asdict(source)
     names = [given.name for given in inputs]
     wanted = [(out.name, out.dtype, out.is_array) for out in outputs]
-    # Spark counts the parameters of the function that it is given.
+    # Spark counts the parameters of the function that it gets.
     parameters = [inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(inputs))]
 
     def make_predict() -> Callable[..., Any]:
@@ -168,7 +168,7 @@ def _udf(
         returned = outputs[0].spark_type()
     else:
         returned = StructType([StructField(out.name, out.spark_type()) for out in outputs])
-    # Lists, and none where there is but one value per row: Spark's check of a single input knows no other way.
+    # Lists, and None for single values: Spark's check of a single input accepts nothing else.
     shapes = [None if given.shape is None else list(given.shape) for given in inputs]
     made: Callable[..., Column] = predict_batch_udf(
         make_predict, return_type=returned, batch_size=batch_size, input_tensor_shapes=shapes if any(shapes) else None
@@ -182,6 +182,6 @@ def _add_columns(
     scored = udf(*(given.column for given in inputs))
     if len(outputs) == 1:
         return df.select("*", scored.alias(outputs[0].column))
-    together = "tfos_lab_predictions"
-    whole = df.select("*", scored.alias(together))
-    return whole.select("*", *(whole[together][out.name].alias(out.column) for out in outputs)).drop(together)
+    combined = "tfos_lab_predictions"
+    whole = df.select("*", scored.alias(combined))
+    return whole.select("*", *(whole[combined][out.name].alias(out.column) for out in outputs)).drop(combined)

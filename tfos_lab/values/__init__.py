@@ -1,24 +1,21 @@
-"""What a node's function returned, as bytes that are safe to read.
+"""Encodes what a node's function returned as bytes that are safe to decode.
 
-A node is not trusted with the notebook: nothing that arrives is ever unpickled on the driver. So plain data travels
-as MessagePack (numbers, text, bytes, containers, dates, paths, NumPy arrays, pandas and Arrow tables), and anything
-else as a `RemoteObject`: its text, and sealed bytes that only its `load` opens, when the user says so.
+The driver does not trust the nodes, and never unpickles what they send. Plain data is sent as MessagePack: numbers,
+text, bytes, containers, dates, paths, NumPy arrays, pandas and Arrow tables. Any other object arrives as a
+`RemoteObject`: its text, and pickled bytes that only its `load` unpickles, when the user calls it.
 
-What changes on the way: a TensorFlow tensor or variable becomes a NumPy array, a Keras ``History`` its ``history``
-dict, and a subclass of a container a plain one (named tuples stay named tuples).
+A TensorFlow tensor or variable becomes a NumPy array, a Keras ``History`` its ``history`` dict, and an instance of a
+container's subclass a plain container (named tuples stay named tuples).
 """
 
 from tfos_lab.values.decode import decode_value
 from tfos_lab.values.encode import LIMIT_BYTES, encode_value
-from tfos_lab.values.remote import RemoteObject, ResultNotSendable, ResultTooLarge, ResultUnreadable
+from tfos_lab.values.remote import RemoteObject
 from tfos_lab.values.text import describe
 
 __all__ = [
     "LIMIT_BYTES",
     "RemoteObject",
-    "ResultNotSendable",
-    "ResultTooLarge",
-    "ResultUnreadable",
     "decode_value",
     "describe",
     "encode_value",

@@ -1,4 +1,4 @@
-"""Turns a node's bytes back into the value; runs on the driver, and trusts nothing that it reads."""
+"""Decodes what a node sent; runs on the driver, and trusts nothing that it reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
+from tfos_lab.errors import ResultUnreadable
 from tfos_lab.values import tables
-from tfos_lab.values.remote import RemoteObject, ResultUnreadable
+from tfos_lab.values.remote import RemoteObject
 from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Tag
 
-_decode = msgspec.msgpack.Decoder().decode
+_from_msgpack = msgspec.msgpack.Decoder().decode
 
 
 def decode_value(data: bytes) -> Any:
@@ -28,25 +29,25 @@ def decode_value(data: bytes) -> Any:
     Raises
     ------
     ResultUnreadable
-        If the bytes are anything else. Nothing in them is ever run.
+        If the bytes are anything else. Nothing in them is ever executed.
     """
     try:
-        return _lift(_decode(data), 0)
+        return _build(_from_msgpack(data), 0)
     except ResultUnreadable:
         raise
-    except Exception as error:  # whatever a hostile node makes up
+    except Exception as error:  # a hostile node may send anything
         raise ResultUnreadable(reason=f"{type(error).__name__}: {error}") from error
 
 
-def _lift(lowered: Any, depth: int) -> Any:
-    """Return what a lowered value stands for: the parts of a list first, then the whole."""
-    if isinstance(lowered, dict | msgspec.msgpack.Ext):
-        raise ResultUnreadable(reason=f"it holds a bare {type(lowered).__name__}")
-    if not isinstance(lowered, list):
-        return lowered
+def _build(encoded: Any, depth: int) -> Any:
+    """Build a value from its encoded form: first the parts of a list, then the whole."""
+    if isinstance(encoded, dict | msgspec.msgpack.Ext):
+        raise ResultUnreadable(reason=f"it holds a bare {type(encoded).__name__}")
+    if not isinstance(encoded, list):
+        return encoded
     if depth > 2 * MAX_DEPTH:
         raise ResultUnreadable(reason="it is nested too deep")
-    return _BUILDERS[Tag(lowered[0])](*(_lift(part, depth + 1) for part in lowered[1:]))
+    return _BUILDERS[Tag(encoded[0])](*(_build(part, depth + 1) for part in encoded[1:]))
 
 
 def _dict(*flat: Any) -> dict[Any, Any]:
@@ -59,7 +60,7 @@ def _named_tuple(name: str, fields: tuple[str, ...], *items: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _named_tuple_type(name: str, fields: tuple[str, ...]) -> Any:
-    # collections.namedtuple takes nothing but identifiers, so a made-up name cannot smuggle code in.
+    # collections.namedtuple accepts only identifiers, so a name cannot contain code.
     return collections.namedtuple(name, fields)  # noqa: PYI024 - the fields are known only now
 
 
@@ -74,7 +75,7 @@ def _time(text: str, fold: int, zone: str) -> dt.time:
 
 
 def _dtype(description: Any) -> Any:
-    """Return a dtype from its description; never one that holds Python objects."""
+    """Return the dtype with this description; refuse dtypes of Python objects."""
     import numpy as np
     from numpy.lib.format import descr_to_dtype
 
@@ -91,7 +92,7 @@ def _dtype(description: Any) -> Any:
 def _array(dtype: Any, shape: tuple[int, ...], data: bytes) -> Any:
     import numpy as np
 
-    # A copy: the user may want to write into it, and need not keep the whole message alive.
+    # A copy: the user may write to it, and it does not keep the whole message in memory.
     return np.ndarray(shape, _dtype(dtype), buffer=data).copy()
 
 
@@ -112,7 +113,7 @@ def _object_array(shape: tuple[int, ...], items: list[Any]) -> Any:
 
 def _opaque(type_name: str, text: str, data: bytes) -> RemoteObject:
     if not (isinstance(type_name, str) and isinstance(text, str) and isinstance(data, bytes)):
-        raise ResultUnreadable(reason="a sealed object is malformed")
+        raise ResultUnreadable(reason="a pickled object is malformed")
     return RemoteObject(type_name, text, data)
 
 
@@ -139,12 +140,12 @@ _BUILDERS: dict[Tag, Callable[..., Any]] = {
     Tag.ARRAY: _array,
     Tag.SCALAR: _scalar,
     Tag.OBJECT_ARRAY: _object_array,
-    Tag.FRAME: tables.raise_frame,
-    Tag.SERIES: tables.raise_series,
-    Tag.TIMESTAMP: tables.raise_timestamp,
-    Tag.PANDAS_TIMEDELTA: tables.raise_timedelta,
-    Tag.NAT: lambda: tables.raise_missing(Tag.NAT),
-    Tag.NA: lambda: tables.raise_missing(Tag.NA),
+    Tag.FRAME: tables.decode_frame,
+    Tag.SERIES: tables.decode_series,
+    Tag.TIMESTAMP: tables.decode_timestamp,
+    Tag.PANDAS_TIMEDELTA: tables.decode_timedelta,
+    Tag.NAT: lambda: tables.decode_missing(Tag.NAT),
+    Tag.NA: lambda: tables.decode_missing(Tag.NA),
     Tag.TABLE: tables.from_ipc,
     Tag.OPAQUE: _opaque,
 }

@@ -1,4 +1,4 @@
-"""Turns what a function returned into bytes; runs on the node."""
+"""Encodes what a function returned; runs on the node."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ import enum
 import fractions
 import pathlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import cloudpickle
 import msgspec
 
-from tfos_lab.payload.unpicklable import refusal
+from tfos_lab.errors import ResultNotSendable, ResultTooLarge
+from tfos_lab.errors.text import first_line
+from tfos_lab.payload.unpicklable import unpicklable_kind
 from tfos_lab.values import tables
-from tfos_lab.values.remote import ResultNotSendable, ResultTooLarge
-from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Tag
-from tfos_lab.values.text import TEXT_LIMIT, describe, first_line, time_parts, type_name
+from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Encoded, Tag
+from tfos_lab.values.text import TEXT_LIMIT, describe, time_parts, type_name
 
 LIMIT_BYTES = 256 << 20
 
 _TENSOR_PACKAGES = ("tensorflow", "keras", "tf_keras")
-_encode = msgspec.msgpack.Encoder().encode
+_to_msgpack = msgspec.msgpack.Encoder().encode
 
 
 def encode_value(value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool = False) -> bytes:
@@ -36,23 +37,23 @@ def encode_value(value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool =
     limit_bytes : int
         Larger results are refused.
     implicit : bool
-        Whether it is the value of a cell's last line, which need not be meant as a result: what is not plain data is
-        then sent as text only, and nothing is refused.
+        Whether it is the value of a cell's last line, which may not be meant as a result: objects that are not plain
+        data are then sent as text only, and nothing is refused.
 
     Raises
     ------
     ResultNotSendable, ResultTooLarge
-        Naming the part, its type and what to do instead.
+        With the part of the result that is to blame, its type, and what to do instead.
     """
     try:
-        return _encode(_Lowering(limit_bytes, sealed=not implicit).lower(value, _Place("result")))
+        return _to_msgpack(_Encoder(limit_bytes, pickle_objects=not implicit).encode(value, _Location("result")))
     except (ResultNotSendable, ResultTooLarge):
         if not implicit:
             raise
-        return _encode(_text_only(value))
+        return _to_msgpack(_text_only(value))
 
 
-def _text_only(value: Any) -> list[Any]:
+def _text_only(value: Any) -> Encoded:
     return [Tag.OPAQUE, type_name(value), describe(value), b""]
 
 
@@ -63,30 +64,38 @@ _TEXT_TAGS = {
 }
 
 
-class _Place(NamedTuple):
-    """Where in the result a part lies, as the user would write it, and how deep that is."""
+class _Location(NamedTuple):
+    """The path to a part of the result, as the user would write it, and its depth."""
 
     path: str
     depth: int = 0
 
-    def below(self, path: str) -> _Place:
-        return _Place(path, self.depth + 1)
+    def child(self, path: str) -> _Location:
+        return _Location(path, self.depth + 1)
 
 
-_Rule = Callable[[Any, Any, _Place], Any]
+_Rule = Callable[[Any, Any, _Location], Encoded]
 
 
-class _Lowering:
-    """Lowers a value to what MessagePack knows; keeps count of its size, and of where in the value it is."""
+class _Encoder:
+    """Turns a value into what MessagePack knows, and counts its size.
 
-    def __init__(self, limit_bytes: int, *, sealed: bool) -> None:
+    Parameters
+    ----------
+    limit_bytes : int
+        Larger values are refused.
+    pickle_objects : bool
+        Whether objects that are not plain data are pickled; else only their text is sent.
+    """
+
+    def __init__(self, limit_bytes: int, *, pickle_objects: bool) -> None:
         self._limit_bytes = limit_bytes
-        self._sealed = sealed
+        self._pickle_objects = pickle_objects
         self._size_bytes = 0
         self._largest = (0, "result", "")
 
-    def lower(self, value: Any, at: _Place) -> Any:
-        """Return ``value`` in terms of None, bool, int, float, str, bytes, and lists that begin with a tag."""
+    def encode(self, value: Any, at: _Location) -> Encoded:
+        """Return ``value`` as None, bool, int, float, str, bytes, or a list that begins with a tag."""
         if at.depth > MAX_DEPTH:
             raise ResultNotSendable(
                 path=at.path[:80] + "…",
@@ -94,10 +103,10 @@ class _Lowering:
                 reason=f"it is nested more than {MAX_DEPTH} deep, or holds itself",
             )
         rule = self._RULES.get(type(value))
-        return rule(self, value, at) if rule else self._lower_by_look(value, at)
+        return rule(self, value, at) if rule else self._encode_by_inspection(value, at)
 
-    def _lower_by_look(self, value: Any, at: _Place) -> Any:
-        """Lower a value whose type is not listed: of a subclass, or of a package that is not imported here."""
+    def _encode_by_inspection(self, value: Any, at: _Location) -> Encoded:
+        """Encode a value whose type has no rule: of a subclass, or of a package that is not imported here."""
         package = type(value).__module__.partition(".")[0]
         if package == "numpy":
             return self._numpy(value, at)
@@ -117,8 +126,8 @@ class _Lowering:
                 return rule(self, value, at)
         return self._opaque(value, at)
 
-    def _count(self, size_bytes: int, value: Any, at: _Place) -> None:
-        """Add to the size, before anything is copied."""
+    def _count(self, size_bytes: int, value: Any, at: _Location) -> None:
+        """Add to the size, and refuse what is too large before it is copied."""
         self._size_bytes += size_bytes
         if size_bytes > self._largest[0]:
             self._largest = (size_bytes, at.path, type_name(value))
@@ -128,22 +137,22 @@ class _Lowering:
 
     # ---- plain values ------------------------------------------------------------------------------------------------
 
-    def _plain(self, value: Any, at: _Place) -> Any:
+    def _plain(self, value: Encoded, at: _Location) -> Encoded:
         self._count(9, value, at)
         return value
 
-    def _int(self, value: int, at: _Place) -> Any:
+    def _int(self, value: int, at: _Location) -> Encoded:
         value = int(value)
         self._count(9 + value.bit_length() // 8, value, at)
         if -(1 << 63) <= value < 1 << 64:
             return value
         return [Tag.BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)]
 
-    def _float(self, value: float, at: _Place) -> Any:
+    def _float(self, value: float, at: _Location) -> Encoded:
         self._count(9, value, at)
         return float(value)
 
-    def _str(self, value: str, at: _Place) -> Any:
+    def _str(self, value: str, at: _Location) -> Encoded:
         self._count(len(value) + 5, value, at)
         value = str(value)
         try:
@@ -152,77 +161,77 @@ class _Lowering:
             return [Tag.SURROGATES, value.encode("utf-8", "surrogatepass")]
         return value
 
-    def _bytes(self, value: Any, at: _Place) -> Any:
+    def _bytes(self, value: bytes | bytearray, at: _Location) -> Encoded:
         self._count(len(value) + 5, value, at)
         return [Tag.BYTEARRAY, bytes(value)] if isinstance(value, bytearray) else bytes(value)
 
-    def _memoryview(self, value: memoryview, at: _Place) -> Any:
+    def _memoryview(self, value: memoryview, at: _Location) -> Encoded:
         self._count(value.nbytes, value, at)
         return value.tobytes()
 
-    def _text(self, value: Any, at: _Place) -> Any:
-        """Lower what is its ``str``."""
+    def _text(self, value: Any, at: _Location) -> Encoded:
+        """Encode a value that its ``str`` describes completely."""
         for kind, tag in _TEXT_TAGS.items():
             if isinstance(value, kind):
                 self._count(len(str(value)), value, at)
                 return [tag, self._str(str(value), at)]
         raise AssertionError(type(value))
 
-    def _complex(self, value: complex, at: _Place) -> Any:
+    def _complex(self, value: complex, at: _Location) -> Encoded:
         self._count(18, value, at)
         return [Tag.COMPLEX, value.real, value.imag]
 
-    def _fraction(self, value: fractions.Fraction, at: _Place) -> Any:
+    def _fraction(self, value: fractions.Fraction, at: _Location) -> Encoded:
         return [Tag.FRACTION, *(self._int(part, at) for part in (value.numerator, value.denominator))]
 
-    def _range(self, value: range, at: _Place) -> Any:
+    def _range(self, value: range, at: _Location) -> Encoded:
         return [Tag.RANGE, *(self._int(part, at) for part in (value.start, value.stop, value.step))]
 
-    def _datetime(self, value: dt.datetime, at: _Place) -> Any:
+    def _datetime(self, value: dt.datetime, at: _Location) -> Encoded:
         self._count(32, value, at)
         return [Tag.DATETIME, *time_parts(value)]
 
-    def _time(self, value: dt.time, at: _Place) -> Any:
+    def _time(self, value: dt.time, at: _Location) -> Encoded:
         self._count(32, value, at)
         return [Tag.TIME, *time_parts(value)]
 
-    def _date(self, value: dt.date, at: _Place) -> Any:
+    def _date(self, value: dt.date, at: _Location) -> Encoded:
         self._count(12, value, at)
         return [Tag.DATE, value.isoformat()]
 
-    def _timedelta(self, value: dt.timedelta, at: _Place) -> Any:
+    def _timedelta(self, value: dt.timedelta, at: _Location) -> Encoded:
         self._count(18, value, at)
         return [Tag.TIMEDELTA, value.days, value.seconds, value.microseconds]
 
     # ---- containers --------------------------------------------------------------------------------------------------
 
-    def _list(self, value: Any, at: _Place) -> Any:
+    def _list(self, value: Sequence[Any], at: _Location) -> list[Encoded]:
         self._count(5, value, at)
-        return [Tag.LIST, *(self.lower(item, at.below(f"{at.path}[{i}]")) for i, item in enumerate(value))]
+        return [Tag.LIST, *(self.encode(item, at.child(f"{at.path}[{i}]")) for i, item in enumerate(value))]
 
-    def _tuple(self, value: Any, at: _Place) -> Any:
+    def _tuple(self, value: tuple[Any, ...], at: _Location) -> Encoded:
         fields = getattr(value, "_fields", None)
         items = self._list(tuple(value), at)[1:]
         if isinstance(fields, tuple) and all(isinstance(name, str) for name in fields):
             return [Tag.NAMED_TUPLE, type(value).__name__, [Tag.TUPLE, *fields], *items]
         return [Tag.TUPLE, *items]
 
-    def _set(self, value: Any, at: _Place) -> Any:
+    def _set(self, value: set[Any] | frozenset[Any], at: _Location) -> Encoded:
         self._count(5, value, at)
         tag = Tag.FROZENSET if isinstance(value, frozenset) else Tag.SET
-        return [tag, *(self.lower(item, at.below(f"an element of {at.path}")) for item in value)]
+        return [tag, *(self.encode(item, at.child(f"an element of {at.path}")) for item in value)]
 
-    def _dict(self, value: Any, at: _Place) -> Any:
+    def _dict(self, value: dict[Any, Any], at: _Location) -> Encoded:
         self._count(5, value, at)
-        lowered: list[Any] = [Tag.DICT]
+        encoded: list[Encoded] = [Tag.DICT]
         for key, item in value.items():
-            lowered.append(self.lower(key, at.below(f"a key of {at.path}")))
-            lowered.append(self.lower(item, at.below(f"{at.path}[{describe(key)[:60]}]")))
-        return lowered
+            encoded.append(self.encode(key, at.child(f"a key of {at.path}")))
+            encoded.append(self.encode(item, at.child(f"{at.path}[{describe(key)[:60]}]")))
+        return encoded
 
     # ---- arrays and tables -------------------------------------------------------------------------------------------
 
-    def _numpy(self, value: Any, at: _Place) -> Any:
+    def _numpy(self, value: Any, at: _Location) -> Encoded:
         import numpy as np
 
         if isinstance(value, np.generic) and not value.dtype.hasobject:
@@ -232,51 +241,51 @@ class _Lowering:
             return self._opaque(value, at)
         self._count(value.nbytes, value, at)
         if value.dtype.hasobject or value.dtype.kind == "T":
-            items = [self.lower(item, at.below(f"an element of {at.path}")) for item in value.ravel().tolist()]
+            items = [self.encode(item, at.child(f"an element of {at.path}")) for item in value.ravel().tolist()]
             return [Tag.OBJECT_ARRAY, [Tag.TUPLE, *value.shape], [Tag.LIST, *items]]
         return [Tag.ARRAY, self._dtype(value.dtype, at), [Tag.TUPLE, *value.shape], value.tobytes()]
 
-    def _dtype(self, dtype: Any, at: _Place) -> Any:
-        """Lower a dtype: its name for those of ml_dtypes, else as NumPy's own files have it."""
+    def _dtype(self, dtype: Any, at: _Location) -> Encoded:
+        """Encode a dtype: by name for those of ml_dtypes, else as in NumPy's own file format."""
         if dtype.name in ML_DTYPES:
             return [Tag.LIST, dtype.name]
         from numpy.lib.format import dtype_to_descr
 
-        return self.lower(dtype_to_descr(dtype), at.below(at.path))
+        return self.encode(dtype_to_descr(dtype), at.child(at.path))
 
-    def _tensor(self, value: Any, at: _Place) -> Any:
+    def _tensor(self, value: Any, at: _Location) -> Encoded:
         try:
             array = value.numpy()
         except Exception as error:  # symbolic tensors fail in several ways
             reason = f"it has no value outside its graph ({first_line(error)})"
             raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=reason) from error
-        return self.lower(array, at.below(at.path))
+        return self.encode(array, at.child(at.path))
 
-    def _history(self, value: Any, at: _Place) -> Any:
-        return self.lower(value.history, at.below(at.path))
+    def _history(self, value: Any, at: _Location) -> Encoded:
+        return self.encode(value.history, at.child(at.path))
 
-    def _pandas(self, value: Any, at: _Place) -> Any:
+    def _pandas(self, value: Any, at: _Location) -> Encoded:
         self._count(tables.size_bytes(value), value, at)
-        lowered = tables.lower_pandas(value)
-        if lowered is None:
+        encoded = tables.encode_pandas(value)
+        if encoded is None:
             return self._opaque(value, at)
-        tag, *parts = lowered
-        return [tag, *(part if isinstance(part, bytes) else self.lower(part, at.below(at.path)) for part in parts)]
+        tag, *parts = encoded
+        return [tag, *(part if isinstance(part, bytes) else self.encode(part, at.child(at.path)) for part in parts)]
 
-    def _table(self, value: Any, at: _Place) -> Any:
+    def _table(self, value: Any, at: _Location) -> Encoded:
         self._count(value.nbytes, value, at)
         return [Tag.TABLE, tables.to_ipc(value)]
 
     # ---- everything else ---------------------------------------------------------------------------------------------
 
-    def _opaque(self, value: Any, at: _Place) -> Any:
-        """Seal an object that is not plain data, or send only its text."""
-        if not self._sealed:
+    def _opaque(self, value: Any, at: _Location) -> Encoded:
+        """Pickle an object that is not plain data, or send only its text."""
+        if not self._pickle_objects:
             self._count(TEXT_LIMIT, value, at)
             return _text_only(value)
-        why = refusal(value)
-        if why is not None:
-            raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=why.reason)
+        kind = unpicklable_kind(value)
+        if kind is not None:
+            raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=kind.reason)
         try:
             data = cloudpickle.dumps(value)
         except Exception as error:  # a reduce method may fail in any way
@@ -285,7 +294,7 @@ class _Lowering:
         self._count(len(data), value, at)
         return [Tag.OPAQUE, type_name(value), describe(value), data]
 
-    # ---- which rule is for which type -----------------------------------------------------------------------------
+    # ---- rules by type -----------------------------------------------------------------------------------------------
 
     _RULES: ClassVar[dict[type, _Rule]] = {
         type(None): _plain,
@@ -298,7 +307,7 @@ class _Lowering:
         dict: _dict,
     }
 
-    # In this order: a datetime is a date as well.
+    # The order matters: a datetime is also a date.
     _SUBCLASS_RULES: ClassVar[dict[type, _Rule]] = {
         str: _str,
         bytes: _bytes,

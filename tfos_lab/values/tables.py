@@ -1,4 +1,4 @@
-"""pandas and Arrow tables as Arrow IPC bytes; nothing is imported until there is a table."""
+"""Encodes tables of pandas and Arrow as Arrow IPC bytes. Neither is imported before there is a table."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tfos_lab.values.tags import Tag
 
 PANDAS_KINDS = frozenset({"DataFrame", "Series", "Timestamp", "Timedelta", "NaTType", "NAType"})
 
-# Series travel as a table of one column.
+# A Series is sent as a table with this column.
 _COLUMN = "value"
 
 
 def size_bytes(value: Any) -> int:
-    """Return about how many bytes a value of pandas takes."""
+    """Return the approximate size of a pandas object."""
     usage = getattr(value, "memory_usage", None)
     if usage is None:
         return 24
@@ -21,8 +21,8 @@ def size_bytes(value: Any) -> int:
     return int(total.sum()) if hasattr(total, "sum") else int(total)
 
 
-def lower_pandas(value: Any) -> list[Any] | None:
-    """Return a value of pandas as a tag and its parts, or None if Arrow has no form for it."""
+def encode_pandas(value: Any) -> list[Any] | None:
+    """Return a pandas object as a tag and its parts, or None if Arrow cannot represent it."""
     name = type(value).__name__
     if name == "NaTType":
         return [Tag.NAT]
@@ -40,7 +40,7 @@ def lower_pandas(value: Any) -> list[Any] | None:
 
 
 def _zone_name(stamp: Any) -> str:
-    """Return the name of a Timestamp's zone, or its offset if the zone has no name, or nothing if there is no zone."""
+    """Return the name of a Timestamp's time zone, its offset if the zone has no name, or "" if there is no zone."""
     zone = stamp.tzinfo
     if zone is None:
         return ""
@@ -54,7 +54,7 @@ def _frame_to_ipc(frame: Any) -> bytes | None:
     try:
         return to_ipc(pa.Table.from_pandas(frame))
     except (pa.ArrowException, ValueError, TypeError):
-        return None  # columns of mixed objects, or of one name
+        return None  # a column of mixed objects, or two columns of the same name
 
 
 def to_ipc(table: Any) -> bytes:
@@ -75,32 +75,32 @@ def from_ipc(data: bytes) -> Any:
         return reader.read_all()
 
 
-def raise_frame(data: bytes) -> Any:
+def decode_frame(data: bytes) -> Any:
     """Return the DataFrame in an IPC stream."""
     return from_ipc(data).to_pandas()
 
 
-def raise_series(name: Any, data: bytes) -> Any:
+def decode_series(name: Any, data: bytes) -> Any:
     """Return the Series in an IPC stream."""
-    return raise_frame(data)[_COLUMN].rename(name)
+    return decode_frame(data)[_COLUMN].rename(name)
 
 
-def raise_timestamp(value: int, unit: str, zone: str) -> Any:
-    """Return the Timestamp that is ``value`` units after the epoch."""
+def decode_timestamp(value: int, unit: str, zone: str) -> Any:
+    """Return the Timestamp ``value`` units after the epoch."""
     import pandas as pd
 
     stamp = pd.Timestamp(value, unit=unit).as_unit(unit)
     return stamp.tz_localize("UTC").tz_convert(zone) if zone else stamp
 
 
-def raise_timedelta(value: int, unit: str) -> Any:
+def decode_timedelta(value: int, unit: str) -> Any:
     """Return the Timedelta of ``value`` units."""
     import pandas as pd
 
     return pd.Timedelta(value, unit=unit).as_unit(unit)
 
 
-def raise_missing(tag: Tag) -> Any:
+def decode_missing(tag: Tag) -> Any:
     """Return pandas' NaT or NA."""
     import pandas as pd
 

@@ -1,13 +1,14 @@
-"""The tags of values on the wire: every list is ``[tag, ...]``, and everything that is not a list stands for itself."""
+"""The wire format of values: every list is ``[tag, ...]``, and anything that is not a list stands for itself."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeAlias
 
-# Deeper values are refused when encoded and when decoded: both sides recurse.
+# Deeper values are refused on both sides, which recurse.
 MAX_DEPTH = 100
 
-# Types of ml_dtypes, which NumPy cannot name: the low-precision numbers of TensorFlow.
+# The low-precision types of TensorFlow, from ml_dtypes. NumPy's file format has no names for them.
 ML_DTYPES = frozenset(
     {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz"}
     | {"int2", "int4", "uint2", "uint4"}
@@ -15,7 +16,7 @@ ML_DTYPES = frozenset(
 
 
 class Tag(IntEnum):
-    """What a list on the wire stands for; the numbers are the format, so they never change their meaning."""
+    """What a list stands for. The numbers are the wire format: never give one another meaning."""
 
     LIST = 0
     TUPLE = 1
@@ -47,3 +48,7 @@ class Tag(IntEnum):
     NA = 35
     TABLE = 36
     OPAQUE = 40
+
+
+# What MessagePack encodes; a list begins with its tag.
+Encoded: TypeAlias = "bool | int | float | str | bytes | list[Encoded] | None"

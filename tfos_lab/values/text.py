@@ -1,4 +1,4 @@
-"""Values in words: short texts for any object, and what dates are made of."""
+"""Short texts for any object, and the parts of dates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TEXT_LIMIT = 2000
 
 
 def describe(value: Any) -> str:
-    """Return a short text for any value, whatever its ``repr`` does."""
+    """Return the ``repr`` of a value, shortened; also of a value whose ``repr`` fails."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - a repr may fail in any way
@@ -20,7 +20,7 @@ def describe(value: Any) -> str:
 
 
 def type_name(value: Any) -> str:
-    """Return the name of a value's type, with its module where that helps."""
+    """Return the name of a value's type, with its module unless that is builtins or the notebook."""
     kind = type(value)
     return (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -28,14 +28,8 @@ def type_name(value: Any) -> str:
 
 
 def time_parts(value: dt.datetime | dt.time) -> tuple[str, int, str]:
-    """Return the ISO text, the fold, and the name of the zone; zones without a name keep their offset only."""
+    """Return the ISO text, the fold, and the name of the time zone; a zone without a name keeps only its offset."""
     zone = getattr(value.tzinfo, "key", None)
     if isinstance(zone, str):
         return value.replace(tzinfo=None).isoformat(), value.fold, zone
     return value.isoformat(), value.fold, ""
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, without its full stop; the error's name if it says nothing."""
-    text = str(error).strip()
-    return text.splitlines()[0].rstrip(".") if text else type(error).__name__

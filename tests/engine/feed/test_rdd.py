@@ -13,8 +13,8 @@ from pyspark.streaming import StreamingContext
 
 from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.feed.request import as_frame, is_rows
-from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.errors.channel import own_error_in
 from tfos_lab.node.feed.rdd_rows import Column, converted
 
 # As Spark's users write it, in a notebook.
@@ -37,7 +37,7 @@ def refusal(spark, rdd):
     except (ConfigError, FeedError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - Spark's, around ours
-        return spark_session.own_error_text(error)
+        return str(own_error_in(error))
     pytest.fail("it was taken")
 
 

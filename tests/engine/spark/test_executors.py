@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from tfos_lab.engine.spark.executors import mismatch_in
-from tfos_lab.node.spark_task import MISSING_MARK
+from tfos_lab.errors import ExecutorMismatch
+from tfos_lab.errors.channel import to_text
 
 MINE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -20,7 +21,10 @@ def problems_in(text, failed_hosts=()):
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        (f"RuntimeError: {MISSING_MARK}tensorflow, zmq (host h7, /usr/bin/python3)", {"h7": "lacks tensorflow, zmq"}),
+        (
+            f"Lost task 0.0: {to_text(ExecutorMismatch(problems={'h7': 'lacks tensorflow, zmq'}))}",
+            {"h7": "lacks tensorflow, zmq"},
+        ),
         (
             (
                 "Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.5 executor 2): [PYTHON_VERSION_MISMATCH] Python in worker "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.session import cause_of, own_error_text
-from tfos_lab.errors import NoSession
+from tfos_lab.engine.spark.session import cause_of, job_error
+from tfos_lab.errors import FeedError, NoSession, RecordError
+from tfos_lab.errors.channel import to_text
 
 CONNECT = """(org.apache.spark.SparkRuntimeException) [USER_RAISED_EXCEPTION] no such digit SQLSTATE: P0001
 
@@ -18,11 +19,6 @@ CLASSIC = """An error occurred while calling o100.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier stage.
 ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited with code 137
 \tat org.apache.spark.errors.SparkCoreErrors$.x(SparkCoreErrors.scala:1)
-"""
-PYTHON = """An exception was thrown from the Python worker:
-Traceback (most recent call last):
-  File "worker.py", line 10, in main
-tfos_lab.errors.FeedError: the node's spool in /tmp cannot be written: No space left on device
 """
 
 
@@ -47,14 +43,14 @@ def test_the_cause_is_a_line_of_the_message_and_not_of_a_stack_trace(text, cause
     assert cause_of(ValueError(text)) == cause
 
 
-def test_the_message_of_our_own_task_is_found_in_spark_s_error():
-    assert own_error_text(ValueError(PYTHON)) == "the node's spool in /tmp cannot be written: No space left on device"
-    assert own_error_text(ValueError("RuntimeError: tfos_lab: no agent could be started")) == (
-        "no agent could be started"
-    )
-    assert own_error_text(ValueError(CLASSIC)) is None
-    source = '    raise ConnectionError(f"tfos_lab: no way to {node}")\nConnectionError: tfos_lab: no way to worker:0'
-    assert own_error_text(ValueError(source)) == "no way to worker:0"
+def test_a_failed_job_raises_what_its_task_raised_or_names_the_cause():
+    ours = RecordError(reason="a-file was cut off")
+    theirs = ValueError(f"Job aborted due to stage failure: {to_text(ours)}")
+    error = job_error(theirs)
+    assert (type(error), error.reason, error.__cause__) == (RecordError, "a-file was cut off", theirs)
+    assert job_error(ours) is ours
+    error = job_error(ValueError(": java.io.IOException: broken"), "the stream failed")
+    assert (type(error), error.reason) == (FeedError, "the stream failed: java.io.IOException: broken")
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])

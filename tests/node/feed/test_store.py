@@ -150,6 +150,6 @@ def test_what_concerns_the_child_is_passed_on(rig, message):
 def test_a_spool_that_cannot_be_written_fails_the_task(rig):
     (rig.scratch / "spool").rmdir()
     with pytest.raises(
-        flight.FlightServerError, match=r"tfos_lab: the node's spool in .* cannot be written: .*No such"
+        flight.FlightServerError, match=r"FeedError: the node's spool in .* cannot be written: .*No such"
     ):
         rig.put(3, "a")

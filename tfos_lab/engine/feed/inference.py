@@ -156,8 +156,7 @@ class Inference:
         except Exception as error:
             if self._cluster.state is RunState.FAILED:
                 raise self._cluster.failure() from error
-            reason = spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
-            raise FeedError(reason=reason) from error
+            raise spark_session.job_error(error)  # noqa: B904 - Spark's error is its cause already
         finally:
             note.cancel()
         if not rows:

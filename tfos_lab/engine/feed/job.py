@@ -12,7 +12,7 @@ from tfos_lab.engine.feed.spark_job import SparkJob
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.engine.state.readers import NOBODY_READS, never_asked
-from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, TfosError
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, RecordError
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ _OPEN_TIMEOUT_S = 30.0
 _OPEN_STEP_S = 0.005
 _SETTLE_TIMEOUT_S = 2.0
 _CAUSE_PATIENCE_S = 2.0
+# What fails the cluster, too: its nodes would wait for rows that never come.
+_FAILURES = (FeedError, RecordError, ConfigError)
 
 
 class GenerationLost(Exception):
@@ -68,7 +70,7 @@ class FeedJob:
         except BaseException as error:
             reason = _reason_for_readers(error)
             server.request(lambda _now_s: self._feed_state.abort(feed.number, reason))
-            if isinstance(error, FeedError):
+            if isinstance(error, _FAILURES):
                 self._generation.fail(Failure("feed", type(error).__name__, reason))
                 self._settle()
             raise
@@ -146,7 +148,7 @@ class FeedJob:
             return
         if job.error is not None:
             self._look_for_a_cause(job.error)
-            raise FeedError(reason=_reason(job.error)) from job.error
+            raise spark_session.job_error(job.error)
         rows, partitions = job.produced.rows, job.produced.partitions
         server.request(lambda now_s: feed_state.job_done(feed.number, rows, partitions, now_s))
 
@@ -237,9 +239,3 @@ def _reason_for_readers(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "cluster.train was interrupted before all rows had come: start another cluster to read them"
     return str(error) or type(error).__name__
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, TfosError):
-        return str(error)
-    return spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"

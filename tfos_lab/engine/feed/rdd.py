@@ -56,8 +56,8 @@ def _first_rows(rdd: Any, count: int) -> list[Any]:
     try:
         return list(rdd.take(count))
     except Exception as error:
-        reason = spark_session.own_error_text(error) or f"Spark's job failed: {spark_session.cause_of(error)}"
-        raise FeedError(reason=f"the RDD's first row cannot be computed: {reason}") from error
+        reason = spark_session.job_error(error)
+        raise FeedError(reason=f"the RDD's first row cannot be had: {reason}") from error
 
 
 def _schema_of(session: SparkSession, rdd: Any, rows: list[Any]) -> Any:

@@ -163,8 +163,8 @@ class StreamFeed:
         self._feeding.pass_on_end(self._cluster.generation)
         error = self.query.exception()
         if error is not None and not self._ending.is_set():
-            reason = spark_session.own_error_text(error) or f"the stream failed: {spark_session.cause_of(error)}"
-            self._cluster.generation.fail(Failure("feed", "FeedError", reason))
+            own = spark_session.job_error(error, "the stream failed")
+            self._cluster.generation.fail(Failure("feed", type(own).__name__, str(own)))
 
     def _feed_columns(self) -> None:
         """Show the nodes the columns of a stream that has ended before its first row, by an empty feed."""

@@ -20,9 +20,9 @@ from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
-from tfos_lab.errors import FeedError, NotEnoughSlots
+from tfos_lab.errors import FeedError, NodeFailed, NotEnoughSlots
+from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import LaunchSpec
-from tfos_lab.node.spark_task import LOST_AGENT_MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +32,6 @@ _HAND_OVER_TIMEOUT_S = 20.0
 _UNPERSIST_TIMEOUT_S = 5.0
 _SCHEMA = "rank long, ended string"
 _LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason: (.*)")
-_LOST_AGENT = re.compile(re.escape(LOST_AGENT_MARK) + r"(\d+): (.*)")
 
 
 class SparkLauncher(Launcher):
@@ -98,17 +97,15 @@ class SparkLauncher(Launcher):
         """Report why Spark has ended the nodes' tasks, and that all nodes are lost."""
         plan = self._plan
         lost_executor = _LOST_EXECUTOR.search(str(error))
-        lost_agent = _LOST_AGENT.search(str(error))
+        own = own_error_in(error)
+        ranks = {spec.node: spec.rank for spec in plan.node_specs}
         if lost_executor is not None:
             plan.lose_executor(lost_executor[1], f"Spark has lost its executor: {lost_executor[2].strip()}")
-        elif lost_agent is not None:
-            plan.lose(int(lost_agent[1]), lost_agent[2])
+        elif isinstance(own, NodeFailed) and own.node in ranks:
+            plan.lose(ranks[own.node], own.message)
         else:
-            mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
-            cause = (
-                spark_session.own_error_text(error) or f"Spark ended the nodes' job: {spark_session.cause_of(error)}"
-            )
-            plan.fail(mismatch, str(mismatch or cause))
+            own = own or mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
+            plan.fail(own, str(own or f"Spark ended the nodes' job: {spark_session.cause_of(error)}"))
         for spec in plan.node_specs:
             plan.lose(spec.rank, "Spark has ended its task")
 

@@ -36,6 +36,7 @@ from tfos_lab.engine.record.format import (
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.errors import NodeFailed
+from tfos_lab.errors.text import first_line
 from tfos_lab.payload import notebook_sources
 
 MAX_METRICS = 2000
@@ -200,12 +201,8 @@ def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 def _error(error: Exception) -> ErrorRecord:
     if isinstance(error, NodeFailed):
-        return ErrorRecord(type="NodeFailed", message=_first_line(error.message), node=error.node, kind=error.kind)
-    return ErrorRecord(type=type(error).__name__, message=_first_line(str(error)))
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.strip().splitlines()), "")[:_MAX_MESSAGE]
+        return ErrorRecord(type="NodeFailed", message=first_line(error.message), node=error.node, kind=error.kind)
+    return ErrorRecord(type=type(error).__name__, message=first_line(str(error)))
 
 
 def _files_below(folder: Path) -> Iterable[FileRecord]:

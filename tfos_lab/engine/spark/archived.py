@@ -1,4 +1,4 @@
-"""Functions for Spark's `mapInArrow` that carry the code of tfos_lab along (see `core.code_archive`)."""
+"""Functions of tfos_lab as functions for Spark's `mapInArrow`, with the code they need (see `core.code_archive`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def make_task(work_module: str, work_name: str, *arguments: Any) -> Callable[[Iterator[pa.RecordBatch]], Any]:
-    """Return a function for `mapInArrow` that unpacks tfos_lab on the executor and calls one of its functions.
+def make_task(module: str, name: str, *arguments: Any) -> Callable[[Iterator[pa.RecordBatch]], Any]:
+    """Return a function for `mapInArrow` that calls a function of tfos_lab on the executor.
 
-    That function is called as ``work(batches, *arguments)`` and yields Arrow record batches.
+    Parameters
+    ----------
+    module, name : str
+        The function. It is called as ``function(batches, *arguments)`` and yields Arrow record batches.
+    arguments : object
+        Anything that pickles.
     """
     find = make_finder()
 
-    # Spark pickles this function by value, so it must not refer to anything of this package.
+    # A local function is pickled by value. It must not refer to any name of this module.
     def task(batches: Any) -> Any:
-        yield from find(work_module, work_name)(batches, *arguments)
+        yield from find(module, name)(batches, *arguments)
 
     return task

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.errors import ExecutorMismatch
-from tfos_lab.node.spark_task import MISSING_MARK
+from tfos_lab.errors.channel import own_error_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,6 @@ _SCHEMA = "host string, executor string, python string, missing string"
 _LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
 _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-_MISSING = re.compile(re.escape(MISSING_MARK) + r"(.+?) \(host ([^,]+),")
 
 # Applications whose executors were checked, with the environments that were warmed there.
 _checked: set[tuple[str, str]] = set()
@@ -81,10 +80,10 @@ def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> Exec
     failed_hosts : callable
         Returns the hosts whose tasks failed; Spark's error does not always name them.
     """
+    own = own_error_in(error)
+    if isinstance(own, ExecutorMismatch):
+        return own
     text = str(error)
-    missing = _MISSING.search(text)
-    if missing is not None:
-        return ExecutorMismatch(problems={missing[2]: f"lacks {missing[1]}"})
     what = _wrong_python(text)
     if what is None:
         return None

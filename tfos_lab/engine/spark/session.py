@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
-from tfos_lab.errors import NoSession
+from tfos_lab.errors import FeedError, NoSession, TfosError
+from tfos_lab.errors.channel import own_error_in
 from tfos_lab.transport.link import address_towards
 
 if TYPE_CHECKING:
@@ -102,10 +103,7 @@ _NEW_SESSION_S = 20.0
 _SETTLED_S = 2.0
 _LEAVING_S = 3.0
 _POLL_S = 0.05
-# Marks of our own tasks' errors, and words of lines that name a cause.
-_OWN_ERROR = ("FeedError: ", "tfos_lab: ")
-# A traceback line that begins so is source code, not the message.
-_SOURCE = "raise "
+# Words of lines that name a cause.
 _CAUSE_WORDS = ("Error", "Exception", "Failure")
 _MAX_CAUSE = 1000
 # Spark's records of tasks are a little behind the job's end.
@@ -235,13 +233,16 @@ def cancel_tagged(spark: SparkSession, tag: str) -> None:
             spark.sparkContext.cancelJobsWithTag(tag)
 
 
-def own_error_text(error: Exception) -> str | None:
-    """Return the message of one of our own tasks from Spark's error, if there is one."""
-    for line in _lines_of(error):
-        for mark in _OWN_ERROR:
-            if mark in line and not line.startswith(_SOURCE):
-                return line[line.index(mark) + len(mark) :]
-    return None
+def job_error(error: Exception, what: str = "Spark's job failed") -> TfosError:
+    """Return the error of tfos_lab that a task raised, or a `FeedError` that names the cause in Spark's error.
+
+    Its ``__cause__`` is Spark's error.
+    """
+    if isinstance(error, TfosError):
+        return error
+    own = own_error_in(error) or FeedError(reason=f"{what}: {cause_of(error)}")
+    own.__cause__ = error
+    return own
 
 
 def cause_of(error: Exception) -> str:

@@ -13,6 +13,7 @@ from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeView, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.errors.text import first_line
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 15.0
@@ -205,7 +206,7 @@ class ClusterState:
         if outcome.kind == "stopped" or self._state is RunState.STOPPING or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
         failure = _failure_of(node.spec.node, outcome)
-        detail = f"{failure.kind}: {_first_line(failure.message)}"
+        detail = f"{failure.kind}: {first_line(failure.message)}"
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=detail)
         return instructions + self._fail(failure, now_s, consequence=outcome.consequence)
 
@@ -217,7 +218,7 @@ class ClusterState:
             if self._unexplained is None:
                 self._unexplained = (failure, now_s)
             else:
-                self.consequences[failure.node] = f"{failure.kind}: {_first_line(failure.message)}"
+                self.consequences[failure.node] = f"{failure.kind}: {first_line(failure.message)}"
             return []
         return self._fail_now(failure, now_s)
 
@@ -229,9 +230,9 @@ class ClusterState:
         self.failure = failure
         if self._unexplained is not None and self._unexplained[0].node != failure.node:
             unexplained = self._unexplained[0]
-            self.consequences[unexplained.node] = f"{unexplained.kind}: {_first_line(unexplained.message)}"
+            self.consequences[unexplained.node] = f"{unexplained.kind}: {first_line(unexplained.message)}"
         self._unexplained = None
-        self._reason = f"{failure.node}: {failure.kind}: {_first_line(failure.message)}"
+        self._reason = f"{failure.node}: {failure.kind}: {first_line(failure.message)}"
         self._ended_s = now_s
         state = RunState.RESTARTING if self._may_restart and failure.gone else RunState.FAILED
         reason = self._reason if state is RunState.FAILED else ""
@@ -243,7 +244,7 @@ class ClusterState:
         if same and not consequence:
             self.also.append(failure.node)
         else:
-            self.consequences[failure.node] = f"{failure.kind}: {_first_line(failure.message)}"
+            self.consequences[failure.node] = f"{failure.kind}: {first_line(failure.message)}"
 
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
@@ -383,10 +384,6 @@ def _exit_sentence(code: int) -> str:
     if code < 0:
         return f"the process was ended by signal {-code}"
     return f"the process exited with code {code} before the function returned"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0][:300] if text.strip() else ""
 
 
 def _final(state: RunState) -> RunState:

@@ -23,7 +23,7 @@ from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.location import CellText, register_cell
 from tfos_lab.jupyter.cell.symbols import own_nodes
 from tfos_lab.payload.closure import global_names
-from tfos_lab.payload.unpicklable import refusal
+from tfos_lab.payload.unpicklable import unpicklable_kind
 
 _NAME = "map_fun"
 _PARAMETERS = ("args", "ctx")
@@ -179,8 +179,8 @@ def _compile(
     own = set(code.co_varnames[len(_PARAMETERS) :]) | set(code.co_cellvars) - set(_PARAMETERS)
     reads = early_reads(statements)
     captured = {name for name in reads.certain & own if name in names}
-    # What may never be read is left out if it cannot be pickled.
-    captured |= {name for name in reads.possible & own if name in names and refusal(names[name]) is None}
+    # What may never be read is left out if it could not travel.
+    captured |= {name for name in reads.possible & own if name in names and unpicklable_kind(names[name]) is None}
     looked_up = [name for name in _looked_up_in_classes(code) if name in names]
     if captured or looked_up:
         code = _compile_function(_mention(looked_up, statements), sorted(captured), cell, flags)

@@ -135,7 +135,7 @@ class Exchanges:
                 message = exchange.messages.get(timeout=_WAIT_STEP_S)
             except queue.Empty:
                 if self._closed:
-                    raise flight.FlightServerError("tfos_lab: the node has ended before it gave all results") from None
+                    raise FeedError(reason="the node has ended before it gave all results") from None
                 continue
             if exchange.error is not None:
                 raise exchange.error

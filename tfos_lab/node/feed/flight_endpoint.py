@@ -16,6 +16,7 @@ from pyarrow import flight
 
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
+from tfos_lab.errors.channel import to_text
 from tfos_lab.messages import TlsIdentity
 from tfos_lab.node.feed.plan import PRESENT
 from tfos_lab.node.feed.segment_writer import SegmentWriter
@@ -173,7 +174,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def _explained(error: BaseException, folder: Path) -> BaseException:
-    """Return the error as the other side is to read it: its own words reach the user marked as ours."""
+    """Return the error in the form in which the Spark task can read it: type and fields are kept."""
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, TfosError):
         error = not_written(folder, error)
-    return flight.FlightServerError(f"tfos_lab: {error}") if isinstance(error, TfosError) else error
+    return flight.FlightServerError(to_text(error)) if isinstance(error, TfosError) else error

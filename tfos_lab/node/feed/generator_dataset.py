@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfos_lab.errors.channel import carrying
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -31,6 +33,7 @@ def generator_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> 
     import tensorflow as tf
 
     specs = tf.nest.flatten(signature)
+    generate = carrying(generate)
     running: dict[int, Iterator[Any]] = {}
     numbers = itertools.count()
 
@@ -80,6 +83,7 @@ def tail_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.da
     import tensorflow as tf
 
     specs = tf.nest.flatten(signature)
+    generate = carrying(generate)
     running: list[Iterator[Any]] = []
 
     def take(index: np.int64) -> list[np.ndarray]:

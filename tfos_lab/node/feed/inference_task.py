@@ -13,11 +13,12 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from tfos_lab.errors import FeedError
+from tfos_lab.errors import FeedError, NodeUnreachable
+from tfos_lab.errors.channel import own_error_in
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
-from tfos_lab.node.feed.plan import connect, node_error_text
+from tfos_lab.node.feed.plan import connect
 from tfos_lab.node.feed.spool import not_written
 
 # How many batches may wait for the node's function.
@@ -187,14 +188,12 @@ class _TaskExchange:
         return taken[0]
 
     def _explained(self, error: Exception) -> Exception:
-        """Return the error to raise: users of a lazy DataFrame cannot know that the nodes are gone."""
-        reason = node_error_text(error)
-        if reason and not isinstance(error, ConnectionError):
-            return FeedError(reason=reason)
-        if isinstance(error, FeedError):
-            return error
-        if text := self._failure_note():
-            return FeedError(reason=failure_note.sentence(text))
+        """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
+        own = own_error_in(error)
+        if own is not None and not isinstance(own, NodeUnreachable):
+            return own
+        if words := self._failure_note():
+            return FeedError(reason=failure_note.sentence(words))
         return FeedError(
             reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(df) are computed "
             f"when they are used (collect, write), and the cluster has to live until then; if it has failed, "

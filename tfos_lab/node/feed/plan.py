@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from tfos_lab.errors import NodeUnreachable
 
 # An action that every node answers; on its unix socket, with the folder of its spool.
 PRESENT = "present"
@@ -18,11 +19,6 @@ _UNIX = "grpc+unix://"
 # gRPC would wait forever for a node that has gone, and repeat calls that the node has not answered.
 _NO_RETRIES = [("grpc.enable_retries", 0)]
 _PRESENT_TIMEOUT_S = 20.0
-
-
-# What a node's endpoint says in words of ours, in the midst of what Flight and gRPC add to it.
-_OURS = "tfos_lab: "
-_END_OF_OURS = re.compile(r"\. Detail: |\n")
 
 
 class FeedPlan(msgspec.Struct, frozen=True):
@@ -61,12 +57,6 @@ def connect(locations: list[str], certificate: bytes) -> Connection:
             (folder,) = client.do_action(PRESENT, flight.FlightCallOptions(timeout=_PRESENT_TIMEOUT_S))
         except flight.FlightError as error:
             client.close()
-            raise ConnectionError(f"tfos_lab: the node at {location} does not answer") from error
+            raise NodeUnreachable(reason=f"the node at {location} does not answer") from error
         return Connection(client, Path(folder.body.to_pybytes().decode()) if folder.body.size else None)
-    raise ConnectionError(f"tfos_lab: no way to the node from this host; it listens at {', '.join(locations)}")
-
-
-def node_error_text(error: BaseException) -> str | None:
-    """Return what a node has said of an error, without what its way here has added; None if it has said nothing."""
-    _, found, words = str(error).partition(_OURS)
-    return _END_OF_OURS.split(words)[0] if found else None
+    raise NodeUnreachable(reason=f"no way to the node from this host; it listens at {', '.join(locations)}")

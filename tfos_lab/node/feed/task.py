@@ -19,10 +19,10 @@ from pyarrow import flight
 
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
-from tfos_lab.errors import FeedError
+from tfos_lab.errors.channel import own_error_in
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.node_writer import NodeWriter
-from tfos_lab.node.feed.plan import FeedPlan, connect, node_error_text
+from tfos_lab.node.feed.plan import FeedPlan, connect
 
 # Rows are held back until each node gets this many at once: sending a small piece costs more than its rows.
 _HELD_BACK = 64
@@ -143,5 +143,6 @@ class PartitionSender:
                 writer.close()
         for connection in self._connections.values():
             connection.client.close()
-        if error is not None and not isinstance(error, FeedError) and (reason := node_error_text(error)):
-            raise FeedError(reason=reason) from error
+        own = own_error_in(error) if error is not None else None
+        if own is not None and own is not error:
+            raise own from error

@@ -1,0 +1,28 @@
+"""Errors of interaction: a node cannot ask for input, and a user can interrupt a cell."""
+
+from __future__ import annotations
+
+from tfos_lab.errors.base import TfosError
+
+
+class NoKeyboard(TfosError, EOFError):
+    """A function on a node asked for input. ``asked`` is what it called."""
+
+    asked: str
+
+    def __init__(self, *, asked: str) -> None:
+        super().__init__(asked=asked)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.asked} waits for somebody to type, and a node has no keyboard: run the cell with local=inline, "
+            "which runs it in the notebook's kernel"
+        )
+
+
+class ClusterInterrupted(KeyboardInterrupt):
+    """The user interrupted the cell. Its nodes are stopped."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(f"interrupted: the nodes of '{cluster}' are stopped")
+        self.cluster = cluster
