@@ -17,7 +17,7 @@ from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.tensorboard.pages import NOT_THERE, permit, show, tell
+from tfos_lab.engine.tensorboard.pages import NO_ANSWER, send_cors_headers, send_message, send_page
 
 _UNKNOWN = (
     "This run is not known here any more: the kernel that it belonged to has ended. "
@@ -55,7 +55,7 @@ class TensorBoardEntryHandler(JupyterHandler):
         """Lead to the run's TensorBoard."""
         record = cluster_records.find(cluster_id)
         if record is None or not record.tensorboard:
-            tell(self, 404, _UNKNOWN if record is None else "This run has no TensorBoard.")
+            send_message(self, 404, _UNKNOWN if record is None else "This run has no TensorBoard.")
             return
         path = f"tfos-lab/tb/{quote(cluster_id)}/~{self._tickets.ticket_for(cluster_id)}/"
         # A login may be in the address itself; it is not for the page.
@@ -109,15 +109,15 @@ class TensorBoardHandler(JupyterHandler):
     @allow_unauthenticated
     async def options(self, *_: str) -> None:
         """Let the sandboxed page ask with TensorBoard's own headers."""
-        permit(self)
+        send_cors_headers(self)
 
     async def _pass_on(self) -> None:
         # As it was asked for: what is quoted stays so.
         _, _, path = self.request.path.partition(f"/~{self.path_args[1]}")
-        await show(self, self._socket, path)
+        await send_page(self, self._socket, path)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Say in a sentence what is wrong."""
         error = kwargs.get("exc_info", (None, None))[1]
         sentence = error.log_message if isinstance(error, web.HTTPError) and status_code < 500 else None
-        tell(self, 502 if status_code == 500 else status_code, sentence or NOT_THERE)
+        send_message(self, 502 if status_code == 500 else status_code, sentence or NO_ANSWER)

@@ -1,4 +1,4 @@
-"""Calls the user's function and turns what happens into an `Outcome`; shared by children and the inline launcher."""
+"""Calls the user's function and returns how it ended as an `Outcome`; used by children and by the inline launcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfos_lab.node.keyboard import explained
 from tfos_lab.node.traceback_text import format_remote
 from tfos_lab.values import encode_value
 
-# What TensorFlow raises on a node because a peer has gone; the driver looks for a cause elsewhere first.
+# Raised by TensorFlow on a node whose peer is gone; the driver looks for the cause on other nodes first.
 _PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "InternalError")
 # A line in the traceback of Python code that TensorFlow has called.
 _OWN_ERROR = re.compile(r"^tfos_lab\.errors\.FeedError: (.+)$", re.MULTILINE)
@@ -21,7 +21,7 @@ _PEER_TEXT = ("collective", "connection", "peer", "socket closed", "coordination
 
 
 class NodeServed(BaseException):
-    """Leaves the user's function on a node that only serves others (a parameter server): its work is done."""
+    """Ends the user's function on a node that only serves others, such as a parameter server, when its work is done."""
 
 
 def call_map_fun(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
@@ -48,7 +48,7 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
         code = leave.code if isinstance(leave.code, int) else 1
         text = "" if isinstance(leave.code, int) else str(leave.code)
         return Outcome(kind="exited", exit_code=code, message=text)
-    except BaseException as error:  # noqa: BLE001 - whatever the function raised is the outcome
+    except BaseException as error:  # noqa: BLE001 - whatever the function raises is the outcome
         name, message, text = format_remote(_own_error_in(error) or explained(error))
         return Outcome(
             kind="raised", error=name, message=message, traceback=text, consequence=is_consequence(name, message)
@@ -73,6 +73,6 @@ def returned_outcome(value: Any, *, implicit: bool) -> Outcome:
 
 
 def is_consequence(error: str, message: str) -> bool:
-    """Whether an error looks like the echo of a peer's end."""
-    words = message.lower()
-    return error in _PEER_ERRORS and any(word in words for word in _PEER_TEXT)
+    """Whether an error is probably a consequence of another node's end."""
+    text = message.lower()
+    return error in _PEER_ERRORS and any(word in text for word in _PEER_TEXT)

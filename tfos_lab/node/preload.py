@@ -1,4 +1,4 @@
-"""What a tensorflow fork server imports before anything is forked: everything that is slow, and nothing that starts."""
+"""What a tensorflow fork server imports before it forks: everything slow, but nothing that uses threads or devices."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import os
 
 
 def preload_tensorflow() -> None:
-    """Import TensorFlow, its Keras, and what reading a feed needs; touch no device and run no op."""
+    """Import TensorFlow, its Keras, and what reading a feed needs, without touching a device or running an op."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     import pyarrow as pa  # noqa: F401
     import tensorflow as tf
 
-    # TensorFlow loads these on first use; in the fork server they are paid for once.
+    # TensorFlow loads these lazily: load them once, in the fork server.
     for name in ("data", "distribute", "io", "nn", "optimizers", "summary", "train"):
         getattr(tf, name, None)
     legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-    with contextlib.suppress(ImportError):  # a node may do without Keras
+    with contextlib.suppress(ImportError):  # Keras is optional
         if legacy:
             import tf_keras  # noqa: F401
         else:

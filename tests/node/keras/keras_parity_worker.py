@@ -1,7 +1,7 @@
 """Two workers and, beside them, the same training in one process; what each found is written as JSON.
 
 Run as ``python keras_parity_worker.py FOLDER``. TensorFlow is imported once and three children are forked, as on a
-node; `test_keras_workers.py` reads ``FOLDER/worker-0.json``, ``worker-1.json`` and ``alone.json``.
+node; `test_workers.py` reads ``FOLDER/worker-0.json``, ``worker-1.json`` and ``alone.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.keras import presharded, workers
+from tfos_lab.node.keras import distribute, workers
 
 BATCH = 32
 STEPS = 6
@@ -126,7 +126,7 @@ def train_on_batch(scope: Callable[[], Any], mine: slice, found: Found) -> None:
 
 def worker(rank: int, folder: Path, found: Found) -> None:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    with noted(found, "unpatched_error"):
+    with recorded_error(found, "unpatched_error"):
         train_on_shared_rows(strategy.scope, {})
     found["patched"] = workers.patch_keras()
     train_on_shared_rows(strategy.scope, found)
@@ -140,10 +140,10 @@ def worker(rank: int, folder: Path, found: Found) -> None:
 
 def train_on_presharded(strategy: Any, rank: int, found: Found) -> None:
     """Fed and padded rows: what is learned, which rows `fit` draws, and what it knows of the length."""
-    drawn: list[int] = []
+    fetched: list[int] = []
 
     def note(ids: Any) -> Any:
-        drawn.extend(ids.tolist())
+        fetched.extend(ids.tolist())
         return ids
 
     def noting(ids: Any, rows: Any) -> Any:
@@ -159,7 +159,7 @@ def train_on_presharded(strategy: Any, rank: int, found: Found) -> None:
         model = small_model(build=False)
     history = model.fit(own, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[count]).history
     found["own"] = learned(model, history)
-    found["fit_drew"] = drawn
+    found["fit_drew"] = fetched
     found["fit_steps"] = {"run": len(steps), "announced": count.params["steps"]}
 
     distributed = strategy.experimental_distribute_dataset(own_ids.take(STEPS).prefetch(1))
@@ -169,8 +169,8 @@ def train_on_presharded(strategy: Any, rank: int, found: Found) -> None:
 
 
 def rows_of(strategy: Any, distributed: Any) -> list[int]:
-    drawn = [strategy.experimental_local_results(batch) for batch in distributed]
-    return [row for parts in drawn for part in parts for row in part.numpy().tolist()]
+    fetched = [strategy.experimental_local_results(batch) for batch in distributed]
+    return [row for parts in fetched for part in parts for row in part.numpy().tolist()]
 
 
 def leave_foreign_rows_to_tensorflow(strategy: Any, found: Found) -> None:
@@ -184,7 +184,7 @@ def finish_in_step(strategy: Any, rank: int, found: Found) -> None:
     with strategy.scope():
         model = small_model()
     model.fit(own, verbose=0, shuffle=False)  # now there is a step that asks nobody
-    with noted(found, "different_steps_error"):
+    with recorded_error(found, "different_steps_error"):
         model.fit(own.take(STEPS - rank), verbose=0, shuffle=False)
     unknown = own.take(STEPS - 2 * rank).filter(lambda x, y: True)
     history = model.fit(unknown, verbose=0, shuffle=False)
@@ -293,7 +293,7 @@ def divide_among_two_gpus() -> Found:
         "odd": rows.batch(5, drop_remainder=True),
         "last batch short": rows.batch(7),
     }
-    divided = {name: presharded._divide_batches(dataset, 2) for name, dataset in ways.items()}
+    divided = {name: distribute._divide_batches(dataset, 2) for name, dataset in ways.items()}
     return {
         name: {"parts": [part.tolist() for part in dataset.as_numpy_iterator()], "length": int(dataset.cardinality())}
         for name, dataset in divided.items()
@@ -304,7 +304,7 @@ def divide_weighted_rows() -> list[Any]:
     """Return x and weights of the parts of a batch of three rows and of one of one row."""
     x = np.arange(4, dtype=np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((x, x, np.full(4, 3.0, np.float32))).batch(3)
-    parts = presharded._divide_batches(dataset, 2).as_numpy_iterator()
+    parts = distribute._divide_batches(dataset, 2).as_numpy_iterator()
     return [[x.tolist(), weights.tolist(), np.signbit(weights).tolist()] for x, _, weights in parts]
 
 
@@ -312,13 +312,13 @@ def fit_with_parameter_servers() -> str | None:
     model = small_model()
     model._distribute_strategy = object.__new__(tf.distribute.ParameterServerStrategy)
     noted_here: Found = {}
-    with noted(noted_here, "error"):
+    with recorded_error(noted_here, "error"):
         model.train_on_batch(*some_rows(BATCH, seed=50))
     return noted_here["error"]
 
 
 def patched_safely() -> Found:
-    """What `patch_keras` says and leaves alone, in a process where nothing of TensorFlow has run yet."""
+    """What `patch_keras` returns and leaves alone, in a process where no TensorFlow op has run yet."""
     from tensorflow.python.eager import context
 
     unpatched = keras.src.backend.tensorflow.trainer.reduce_per_replica
@@ -359,7 +359,7 @@ def train_by_hand_without_padding(together: tf.data.Dataset) -> list[Any]:
 
 
 @contextmanager
-def noted(found: Found, name: str) -> Iterator[None]:
+def recorded_error(found: Found, name: str) -> Iterator[None]:
     found[name] = None
     try:
         yield

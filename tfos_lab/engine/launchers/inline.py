@@ -46,7 +46,7 @@ class InlineLauncher:
 
     def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
         self._start = start
-        self._session = NodeSession(session_end, start, leave_when_alone=False)
+        self._session = NodeSession(session_end, start, exit_when_orphaned=False)
         self._started.set()
 
     def launch(self) -> None:

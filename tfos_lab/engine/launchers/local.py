@@ -15,9 +15,9 @@ from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.engine.launchers.gpus import share_out_gpus
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
-from tfos_lab.node.forkserver import client as fork_server
-from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnRequest
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
+from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
+from tfos_lab.transport.frames import ConnectionClosed
 
 # What the kernel's environment holds for itself only.
 _KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
@@ -40,7 +40,7 @@ class LocalLauncher:
 
     def __init__(self, plan: LaunchPlan) -> None:
         self._plan = plan
-        self._connections: dict[int, FrameSocket] = {}
+        self._connections: dict[int, ForkServerConnection] = {}
         self._selector = selectors.DefaultSelector()
         self._closing = threading.Event()
         self._cancelled = False
@@ -77,9 +77,8 @@ class LocalLauncher:
             cwd=str(Path.cwd()),
             sys_path=[path or str(Path.cwd()) for path in sys.path],
         )
-        request = SpawnRequest("agent", msgspec.msgpack.encode(launch), os.getpid())
-        frames = fork_server.connect(kernel_owner(), "plain", {}, environ)
-        frames.send(msgspec.msgpack.encode(request))
+        fork_server = ForkServerSpec.plain(kernel_owner(), environ, os.getpid())
+        frames = fork_server.spawn("agent", msgspec.msgpack.encode(launch))
         self._connections[spec.rank] = frames
         self._selector.register(frames, selectors.EVENT_READ, spec.rank)
 
@@ -92,9 +91,9 @@ class LocalLauncher:
             frames.close()
         self._selector.close()
 
-    def _hear(self, rank: int, frames: FrameSocket) -> None:
+    def _hear(self, rank: int, frames: ForkServerConnection) -> None:
         try:
-            replies = [fork_server.reply_decoder.decode(data) for data, _ in frames.available()]
+            replies = frames.replies()
         except (ConnectionClosed, OSError):
             self._selector.unregister(frames)
             self._plan.lose(rank, "the process that its agent was forked from has ended")
@@ -124,7 +123,7 @@ class LocalLauncher:
 
     def hint(self) -> str:
         """Say where the agents' own errors are."""
-        path = fork_server.socket_path(kernel_owner(), "plain", {}).with_suffix(".log")
+        path = ForkServerSpec.plain(kernel_owner(), {}, os.getpid()).log_path
         return f"What the nodes' parent process said is in {path}"
 
     def close(self) -> None:
@@ -136,6 +135,5 @@ class LocalLauncher:
 
 def warm_local(environ: dict[str, str], extra_env: dict[str, str]) -> None:
     """Start this machine's two fork servers, without waiting for their imports."""
-    import_environ = fork_server.import_environ_of(environ, extra_env)
-    fork_server.warm(kernel_owner(), "tensorflow", import_environ, environ, os.getpid())
-    fork_server.warm(kernel_owner(), "plain", {}, environ, os.getpid())
+    ForkServerSpec.tensorflow(kernel_owner(), environ, os.getpid(), extra_env).warm()
+    ForkServerSpec.plain(kernel_owner(), environ, os.getpid()).warm()
