@@ -46,7 +46,7 @@ def test_a_child_reports_that_it_runs_before_the_first_line(start_child):
 
 
 def test_a_function_that_cannot_be_loaded_is_reported_with_the_reason(start_child):
-    child = start_child(print, start={"payload": b"rubbish"})
+    child = start_child(print, start={"payload": b"garbage"})
     outcome = child.outcome()
     assert (outcome.kind, outcome.error) == ("raised", "PayloadError")
     assert "not packed by this version of tfos_lab" in outcome.message

@@ -26,7 +26,7 @@ from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
 from tfos_lab.node.driver_link import DriverLink
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.files.output import OutputFiles
+from tfos_lab.node.files.output import OutputSender
 from tfos_lab.node.files.saved_paths import SavedPaths
 from tfos_lab.node.files.shared_folder import SharedFolder
 from tfos_lab.node.forkserver.client import ForkServerSpec
@@ -88,7 +88,7 @@ class Agent:
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._saved_paths = SavedPaths(spec, send)
         self._event_files = EventFileSender(spec.rank, send)
-        self._output = OutputFiles(spec.rank, spec.node, self._scratch.path, send)
+        self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._leaving = False
         self._asked_to_leave = False
@@ -180,7 +180,7 @@ class Agent:
             return
         start = self._output.prepare(start)
         if start.is_chief:
-            self._event_files.look_in(start.log_dir, start.age_s)
+            self._event_files.set_folder(start.log_dir, start.age_s)
         if start.tensorboard:
             spec = self._spec
             fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
@@ -231,7 +231,7 @@ class Agent:
 
         Also called by a signal handler, which may interrupt anything.
         """
-        if self._output.is_coming:
+        if self._output.has_more:
             self._asked_to_leave = True
         else:
             self._leaving = True
@@ -248,7 +248,7 @@ class Agent:
         if self._farewell_until is None:
             self._farewell_until = now + FAREWELL_S
             self._child.kill_unreported()
-        if not self._output.is_coming or now > max(self._farewell_until, self._output.moved_at + FAREWELL_S):
+        if not self._output.has_more or now > max(self._farewell_until, self._output.last_taken_at + FAREWELL_S):
             self._leaving = True
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ def notices():
 
 @pytest.fixture
 def receiver(tmp_path, notices):
-    return EventFileReceiver(str(tmp_path / "there"), tmp_path / "home", notices.append)
+    return EventFileReceiver(str(tmp_path / "there"), tmp_path / "local", notices.append)
 
 
 def test_a_folder_that_both_see_is_used_as_it_is(receiver, tmp_path, notices):
@@ -37,7 +37,7 @@ def test_a_folder_that_both_see_is_used_as_it_is(receiver, tmp_path, notices):
     assert receiver.handle(FOUND) == [SendTo(0, m.EventFilesWanted(limit_bytes=0))]
     receiver.handle(piece("a.tfevents", b"x"))
     assert receiver.folder == str(tmp_path / "there")
-    assert not (tmp_path / "home").exists()
+    assert not (tmp_path / "local").exists()
     assert notices == []
 
 
@@ -45,14 +45,14 @@ def test_files_are_received_into_the_run_folder(receiver, tmp_path, notices):
     assert receiver.handle(FOUND) == [SendTo(0, m.EventFilesWanted(limit_bytes=event_files.LIMIT_BYTES))]
     credit = SendTo(0, m.FileCredit("events", 4 + PIECE_COST))
     assert receiver.handle(piece("train/a.tfevents", b"one ", whole=b"")) == [credit]
-    assert not (tmp_path / "home" / "train" / "a.tfevents").exists()
+    assert not (tmp_path / "local" / "train" / "a.tfevents").exists()
     credit = SendTo(0, m.FileCredit("events", 3 + PIECE_COST))
     kept = SendTo(0, m.FileKept("events", 1))
     assert receiver.handle(piece("train/a.tfevents", b"two", 4, whole=b"one two")) == [credit, kept]
     receiver.handle(m.EventFilesSent(rank=0))
-    assert (tmp_path / "home" / "train" / "a.tfevents").read_bytes() == b"one two"
-    assert receiver.folder == str(tmp_path / "home")
-    assert notices == [f"event files: 1 brought from the chief's host into {tmp_path / 'home'}"]
+    assert (tmp_path / "local" / "train" / "a.tfevents").read_bytes() == b"one two"
+    assert receiver.folder == str(tmp_path / "local")
+    assert notices == [f"event files: 1 brought from the chief's host into {tmp_path / 'local'}"]
 
 
 def test_a_chief_on_a_shared_folder_after_a_restart_is_shown_there(receiver, tmp_path, notices):
@@ -64,7 +64,7 @@ def test_a_chief_on_a_shared_folder_after_a_restart_is_shown_there(receiver, tmp
     receiver.handle(FOUND)
     assert receiver.folder == str(tmp_path / "there")
     assert notices[1:] == [
-        f"event files: now in {tmp_path / 'there'}; those of the nodes before the restart are in {tmp_path / 'home'}"
+        f"event files: now in {tmp_path / 'there'}; those of the nodes before the restart are in {tmp_path / 'local'}"
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_chief_on_another_folder_after_a_restart_is_shown_in_the_run_folder(re
     receiver.handle(FOUND)
     receiver.handle(piece("a.tfevents", b"x"))
     receiver.handle(m.EventFilesSent(rank=0))
-    assert receiver.folder == str(tmp_path / "home")
+    assert receiver.folder == str(tmp_path / "local")
     assert notices[0].endswith(f"; those of the nodes before the restart are in {tmp_path / 'there'}")
 
 
@@ -108,7 +108,7 @@ def test_no_more_is_received_than_was_asked_for(receiver, tmp_path, monkeypatch)
     receiver.handle(piece("b.tfevents", b"x" * 8, transfer=2))
     receiver.handle(piece("c.tfevents", b"x", 5, transfer=3))
     receiver.handle(m.EventFilesSent(rank=0))
-    assert [path.name for path in (tmp_path / "home").iterdir()] == ["a.tfevents"]
+    assert [path.name for path in (tmp_path / "local").iterdir()] == ["a.tfevents"]
 
 
 def test_a_probe_s_name_cannot_leave_the_folder(receiver, tmp_path):
@@ -119,7 +119,7 @@ def test_a_probe_s_name_cannot_leave_the_folder(receiver, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_ends_the_transfer(receiver, tmp_path, caplog):
-    (tmp_path / "home").write_text("a file")
+    (tmp_path / "local").write_text("a file")
     receiver.handle(FOUND)
     receiver.handle(piece("a.tfevents", b"x"))
     receiver.handle(m.EventFilesSent(rank=0))

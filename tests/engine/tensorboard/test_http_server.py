@@ -121,7 +121,7 @@ def test_without_a_tensorboard_the_page_says_so(loop, short_path):
 
 def test_a_port_that_another_server_answers_at_is_refused(loop, short_path, monkeypatch):
     monkeypatch.setattr("tfos_lab.engine.tensorboard.sandbox.SAFE_HEADERS", {})
-    with hostile_tensorboard(short_path("tensorboard")) as path, pytest.raises(OSError, match="somebody else answers"):
+    with hostile_tensorboard(short_path("tensorboard")) as path, pytest.raises(OSError, match="another server answers"):
         TensorBoardHttpServer(loop, path)
 
 

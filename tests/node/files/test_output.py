@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.node.conftest import start_for
 from tfos_lab import messages as m
 from tfos_lab.node.files import output
-from tfos_lab.node.files.output import OutputFiles, plan_round
+from tfos_lab.node.files.output import OutputSender, plan_round
 from tfos_lab.node.files.sender import PIECE_COST, FoundFile
 
 
@@ -83,7 +83,7 @@ class Rig:
         (self.run / "probe").touch()
         scratch = folder / "root" / "c-0-1"
         scratch.mkdir(parents=True)
-        self.files = OutputFiles(3, "chief:0", scratch, self.sent.append)
+        self.files = OutputSender(3, "chief:0", scratch, self.sent.append)
         self.start_message = self.files.prepare(
             start_for(
                 lambda: 0,

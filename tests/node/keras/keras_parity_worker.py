@@ -47,7 +47,7 @@ def some_rows(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fed_rows(rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows of one worker, padded to full batches with rubbish that weighs nothing."""
+    """The rows of one worker, padded to full batches with garbage that weighs nothing."""
     x, y = some_rows(STEPS * BATCH, seed=10 + rank)
     weight = (np.arange(STEPS * BATCH) < FED[rank]).astype(np.float32)
     x[weight == 0] = 50.0
@@ -99,7 +99,7 @@ def learned(model: keras.Model, history: dict[str, list[float]]) -> Found:
 
 
 def train_on_shared_rows(scope: Callable[[], Any], found: Found) -> None:
-    """Everything Keras' own: TensorFlow divides the rows, batches of 64 in all."""
+    """Unpatched data distribution: TensorFlow divides the rows; the global batch is 64."""
     with scope():
         model = small_model()
     dataset = batches(*some_rows(10 * 2 * BATCH, seed=1), size=2 * BATCH)
@@ -132,38 +132,38 @@ def worker(rank: int, folder: Path, found: Found) -> None:
     train_on_shared_rows(strategy.scope, found)
     train_on_batch(strategy.scope, slice(rank * BATCH, (rank + 1) * BATCH), found)
     train_on_presharded(strategy, rank, found)
-    leave_foreign_rows_to_tensorflow(strategy, found)
+    divide_unmarked_rows(strategy, found)
     finish_in_step(strategy, rank, found)
     use_callbacks(strategy, folder / f"of-worker-{rank}", found)
     use_tf_keras(strategy, rank, found)
 
 
 def train_on_presharded(strategy: Any, rank: int, found: Found) -> None:
-    """Fed and padded rows: what is learned, which rows `fit` draws, and what it knows of the length."""
+    """Fed and padded rows: what is learned, which rows `fit` reads, and what it knows about their number."""
     fetched: list[int] = []
 
-    def note(ids: Any) -> Any:
+    def record(ids: Any) -> Any:
         fetched.extend(ids.tolist())
         return ids
 
-    def noting(ids: Any, rows: Any) -> Any:
-        with tf.control_dependencies([tf.numpy_function(note, [ids], tf.int64)]):
+    def recording(ids: Any, rows: Any) -> Any:
+        with tf.control_dependencies([tf.numpy_function(record, [ids], tf.int64)]):
             return tuple(tf.identity(column) for column in rows)
 
     ids = tf.data.Dataset.range(1000 * rank, 1000 * rank + STEPS * BATCH).batch(BATCH, drop_remainder=True)
     own_ids = workers.mark_as_presharded(ids)
-    own = tf.data.Dataset.zip(own_ids, batches(*fed_rows(rank))).map(noting).prefetch(2)
+    own = tf.data.Dataset.zip(own_ids, batches(*fed_rows(rank))).map(recording).prefetch(2)
     steps: list[int] = []
     count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
     with strategy.scope():
         model = small_model(build=False)
     history = model.fit(own, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[count]).history
     found["own"] = learned(model, history)
-    found["fit_drew"] = fetched
+    found["rows_of_fit"] = fetched
     found["fit_steps"] = {"run": len(steps), "announced": count.params["steps"]}
 
     distributed = strategy.experimental_distribute_dataset(own_ids.take(STEPS).prefetch(1))
-    found["loop_drew"] = rows_of(strategy, distributed)
+    found["rows_of_loop"] = rows_of(strategy, distributed)
     found["cardinality"] = int(distributed.cardinality)
     found["element_shape"] = distributed.element_spec._value_specs[0].shape.as_list()
 
@@ -173,17 +173,17 @@ def rows_of(strategy: Any, distributed: Any) -> list[int]:
     return [row for parts in fetched for part in parts for row in part.numpy().tolist()]
 
 
-def leave_foreign_rows_to_tensorflow(strategy: Any, found: Found) -> None:
+def divide_unmarked_rows(strategy: Any, found: Found) -> None:
     dataset = tf.data.Dataset.range(4 * BATCH).batch(BATCH)
     found["unmarked"] = rows_of(strategy, strategy.experimental_distribute_dataset(dataset))
 
 
 def finish_in_step(strategy: Any, rank: int, found: Found) -> None:
-    """Workers whose datasets differ in length: refused where that is known, and no wait for ever where it is not."""
+    """Workers whose datasets differ in length: refused if that is known, and no endless wait if it is not."""
     own = workers.mark_as_presharded(batches(*some_rows(STEPS * BATCH, seed=20 + rank)))
     with strategy.scope():
         model = small_model()
-    model.fit(own, verbose=0, shuffle=False)  # now there is a step that asks nobody
+    model.fit(own, verbose=0, shuffle=False)  # traces a step that does not ask the other workers
     with recorded_error(found, "different_steps_error"):
         model.fit(own.take(STEPS - rank), verbose=0, shuffle=False)
     unknown = own.take(STEPS - 2 * rank).filter(lambda x, y: True)
@@ -195,7 +195,7 @@ def finish_in_step(strategy: Any, rank: int, found: Found) -> None:
 
 
 def fit_generated(scope: Callable[[], Any], rank: int, *, knows_length: bool) -> Found:
-    """As from a feed that is still running: whether this worker was told how much is coming, or not yet."""
+    """Like a feed that is still running, where this worker may know its length already or not."""
     x, y = some_rows(STEPS * BATCH, seed=25 + rank)
 
     def generate() -> Iterator[Any]:
@@ -311,10 +311,10 @@ def divide_weighted_rows() -> list[Any]:
 def fit_with_parameter_servers() -> str | None:
     model = small_model()
     model._distribute_strategy = object.__new__(tf.distribute.ParameterServerStrategy)
-    noted_here: Found = {}
-    with recorded_error(noted_here, "error"):
+    recorded: Found = {}
+    with recorded_error(recorded, "error"):
         model.train_on_batch(*some_rows(BATCH, seed=50))
-    return noted_here["error"]
+    return recorded["error"]
 
 
 def patched_safely() -> Found:

@@ -149,8 +149,8 @@ def test_train_on_batch_trains_on_each_workers_half(workers: list[Found], alone:
 def test_fit_reads_exactly_the_workers_presharded_rows_each_epoch(workers: list[Found]) -> None:
     for rank, worker in enumerate(workers):
         rows = list(range(1000 * rank, 1000 * rank + STEPS * BATCH))
-        assert worker["fit_drew"] == rows * EPOCHS
-        assert worker["loop_drew"] == rows
+        assert worker["rows_of_fit"] == rows * EPOCHS
+        assert worker["rows_of_loop"] == rows
 
 
 @pytest.mark.tensorflow

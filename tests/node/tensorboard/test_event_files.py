@@ -17,7 +17,7 @@ class Rig:
     def __init__(self, folder, age_s=0.0):
         self.sent = []
         self.files = EventFileSender(3, self.sent.append)
-        self.files.look_in(str(folder), age_s)
+        self.files.set_folder(str(folder), age_s)
 
     def pieces(self):
         return [message for message in self.sent if isinstance(message, m.FilePiece)]

@@ -26,7 +26,7 @@ class EventFileReceiver:
     ----------
     log_dir : str
         Folder that the nodes write them to.
-    home : pathlib.Path
+    local_dir : pathlib.Path
         Folder of this machine for files that are received.
     notify : callable
         Called with a sentence for the user about what was received.
@@ -37,9 +37,9 @@ class EventFileReceiver:
         Folder of this machine with the last chief's event files, as far as is known.
     """
 
-    def __init__(self, log_dir: str, home: Path, notify: Callable[[str], None]) -> None:
+    def __init__(self, log_dir: str, local_dir: Path, notify: Callable[[str], None]) -> None:
         self._log_dir = log_dir
-        self._home = home
+        self._local_dir = local_dir
         self._notify = notify
         self._seen = False
         self._files = self._receiver(0)
@@ -62,8 +62,8 @@ class EventFileReceiver:
         return []
 
     def _receiver(self, limit_bytes: int) -> FileReceiver:
-        part = self._home.with_name(f".{self._home.name}.part")
-        return FileReceiver(self._home, part, limit_bytes, lambda name: "tfevents" in name.rpartition("/")[2])
+        part = self._local_dir.with_name(f".{self._local_dir.name}.part")
+        return FileReceiver(self._local_dir, part, limit_bytes, lambda name: "tfevents" in name.rpartition("/")[2])
 
     def _use_shared_folder(self) -> None:
         self._seen = True
@@ -77,8 +77,8 @@ class EventFileReceiver:
         self._files.drop()
         received = self._files.held
         if received:
-            self.folder = str(self._home)
-        sentence = f"event files: {len(received)} brought from the chief's host into {self._home}"
+            self.folder = str(self._local_dir)
+        sentence = f"event files: {len(received)} brought from the chief's host into {self._local_dir}"
         if received and self._seen and self.folder != self._log_dir:
             sentence += f"; those of the nodes before the restart are in {self._log_dir}"
         if sent.left_out:

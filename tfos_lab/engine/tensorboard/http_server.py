@@ -79,7 +79,7 @@ class TensorBoardHttpServer:
         finally:
             connection.close()
         if ours is None:
-            raise ConnectionError(f"somebody else answers at port {self._port}")
+            raise ConnectionError(f"another server answers at port {self._port}")
 
     def close(self) -> None:
         """Close the port; may be called twice."""

@@ -39,7 +39,7 @@ class FolderMethods:
 
         Models, checkpoints and plots that the chief writes there are in ``cluster.run_dir / "output"`` of the notebook
         when the run has ended, from any host. With ``output="all"`` other nodes' files are too, each node's in a folder
-        of its own, such as ``worker-0``; by default they are removed with the node. Files are also brought if the
+        of its own, such as ``worker-0``; by default they are removed with the node. Files are also sent if the
         function fails, is stopped or is killed. Those on other hosts are sent while the function works, some seconds
         after they were last changed, and at its end; symbolic links are not sent, and a node sends
         ``output_limit_bytes`` at most.
@@ -82,7 +82,7 @@ class FolderMethods:
         Returns
         -------
         str
-            Its path on this node. On nodes whose output is not brought, it is removed with the node.
+            Its path on this node. On nodes whose output is not sent, it is removed with the node.
 
         Raises
         ------

@@ -75,7 +75,7 @@ def plan_round(found: Mapping[str, FoundFile], kept: Mapping[str, FoundFile], li
     )
 
 
-class OutputFiles:
+class OutputSender:
     """One node's output folder.
 
     Parameters
@@ -104,12 +104,12 @@ class OutputFiles:
         self._left_out: list[FoundFile] = []
 
     @property
-    def is_coming(self) -> bool:
+    def has_more(self) -> bool:
         """Whether there is, or may be, more to send."""
         return self._is_open and not self._is_done
 
     @property
-    def moved_at(self) -> float:
+    def last_taken_at(self) -> float:
         """When the driver last took something, by `time.monotonic`."""
         return self._sender.answered_at
 
@@ -134,7 +134,7 @@ class OutputFiles:
 
     def work(self) -> None:
         """Send what the function has finished; called often while it works."""
-        if not self.is_coming or self._is_ending:
+        if not self.has_more or self._is_ending:
             return
         if not self._sender.is_idle:
             self._sender.send_due()
@@ -149,7 +149,7 @@ class OutputFiles:
 
     def settle(self) -> bool:
         """After the function's end, send the rest, and return whether that is done; called often."""
-        if not self.is_coming:
+        if not self.has_more:
             return True
         self._sender.send_due()
         if not self._sender.is_idle:
@@ -213,7 +213,7 @@ class OutputFiles:
 
     def close(self) -> None:
         """Keep the files that the driver does not have; the agent's own folder is removed."""
-        if self.is_coming:
+        if self.has_more:
             self._is_done = True
             found, _ = _files_in(self._folder)
             if any(self._sender.kept.get(name) != file for name, file in found.items()):

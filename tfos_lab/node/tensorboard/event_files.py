@@ -51,7 +51,7 @@ class EventFileSender:
         self._has_offered = False
         self._is_done = False
 
-    def look_in(self, log_dir: str, age_s: float = 0.0) -> None:
+    def set_folder(self, log_dir: str, age_s: float = 0.0) -> None:
         """Set the folder that the function is about to write to.
 
         The cluster is ``age_s`` seconds old: older files belong to other runs.
