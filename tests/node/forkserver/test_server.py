@@ -218,7 +218,7 @@ def test_a_client_that_sends_garbage_is_dropped_and_others_are_served(fork_serve
 
 def test_a_fork_server_exits_when_it_has_been_idle(tmp_path):
     path = tmp_path / "idle.sock"
-    code = "from tfos_lab.node.forkserver.server import main; main()"
+    code = "from tfos_lab.node.forkserver.main import main; main()"
     options = ["--kind", "plain", "--socket", str(path), "--idle-s", "0.1"]
     subprocess.run([sys.executable, "-c", code, *options], check=True, cwd=Path.cwd())
     deadline = time.monotonic() + PATIENCE_S

@@ -197,7 +197,7 @@ class ForkServerSpec:
 
     def _start(self, path: Path) -> int:
         """Start the server process; returns 0 once it listens, or has found another one that does."""
-        server = "from tfos_lab.node.forkserver.server import main; main()"
+        server = "from tfos_lab.node.forkserver.main import main; main()"
         code = f"import sys; sys.path.insert(0, {str(package_root())!r}); {server}"
         environ = {**self.environ, **self.import_environ}
         with self.log_path.open("ab") as log:

@@ -6,30 +6,23 @@ are forked from it. A fork takes some milliseconds.
 
 A fork server serves one user, one owner (a notebook kernel or a Spark application), one Python and one environment to
 import TensorFlow with. It exits when it has been idle, and together with the last of its watched processes (the kernel,
-or the executors' JVMs); then it ends what it has forked. Its client is `forkserver.client`.
+or the executors' JVMs); then it ends what it has forked. `client` talks to it, and `main` is its entry point.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import fcntl
-import gc
-import importlib
 import os
 import selectors
 import signal
 import socket
 import sys
 import time
-import traceback
-from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from tfos_lab.core.processes import die_with_parent, open_pidfd, reset_signals, signal_group
+from tfos_lab.core.processes import open_pidfd, reset_signals, signal_group
 from tfos_lab.node.forkserver.requests import (
     ExitedReply,
     FailedReply,
@@ -41,17 +34,8 @@ from tfos_lab.node.forkserver.requests import (
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 IDLE_S = 600.0
-# Named, not imported: these modules import the client of this server.
-_PRELOAD = "tfos_lab.node.preload"
-_TARGETS = {
-    "agent": "tfos_lab.node.agent",
-    "child": "tfos_lab.node.child",
-    "tensorboard": "tfos_lab.node.tensorboard.process",
-}
-_decoder = msgspec.msgpack.Decoder(ForkServerRequest)
 
-# What a forked process runs: (body of the request, the descriptors that came with it) -> exit code.
-Target = Callable[[bytes, list[int]], int]
+_decoder = msgspec.msgpack.Decoder(ForkServerRequest)
 
 
 class _Client:
@@ -63,7 +47,7 @@ class _Client:
         self.kept = False
 
 
-class _Forked(Exception):
+class Forked(Exception):
     """Raised in the forked process, to leave the parent's stack before the target runs."""
 
     def __init__(self, request: SpawnRequest, fds: list[int], fork_server: int) -> None:
@@ -99,7 +83,7 @@ class ForkServer:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Serve until idle for too long, or until the last watched process has exited; raises `_Forked` in forks."""
+        """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
             while not self._is_over():
                 for key, _ in self._selector.select(timeout=1.0):
@@ -163,7 +147,7 @@ class ForkServer:
             self._send(client, FailedReply(reason=f"no process could be forked: {error.strerror}"))
             return
         if pid == 0:
-            raise _Forked(request, fds, fork_server)
+            raise Forked(request, fds, fork_server)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Parent and child both set the process group, so that a signal to the group never comes too early.
         with contextlib.suppress(OSError):
@@ -235,75 +219,3 @@ class ForkServer:
 def _close_all(fds: list[int]) -> None:
     for fd in fds:
         os.close(fd)
-
-
-def preload(kind: str) -> str:
-    """Import what forked processes need; return "" or the reason why it cannot be imported."""
-    try:
-        if kind == "tensorflow":
-            importlib.import_module(_PRELOAD).preload_tensorflow()
-        else:
-            for module in (*_TARGETS.values(), "tfos_lab.node.feed.flight_endpoint"):
-                importlib.import_module(module)
-    except Exception as error:  # noqa: BLE001 - reported to whoever asks for a process
-        traceback.print_exc()
-        return f"{type(error).__name__}: {error}"
-    gc.collect()
-    gc.freeze()
-    return ""
-
-
-def _listen(path: Path) -> Endpoint | None:
-    """Bind the socket and hold its lock; return None if another fork server already serves it."""
-    lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return None
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    listener.listen(256)
-    return Endpoint(listener, lock)
-
-
-def main() -> None:
-    """Entry point of a fork server: listen, import, serve. Forked processes run their target."""
-    parser = argparse.ArgumentParser(description="internal: a warm process that nodes are forked from")
-    parser.add_argument("--kind", choices=["plain", "tensorflow"], required=True)
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--idle-s", type=float, default=IDLE_S)
-    options = parser.parse_args()
-    endpoint = _listen(options.socket)
-    if endpoint is None or os.fork():
-        os._exit(0)  # whoever started this process may connect now; the imports go on in a detached one
-    fork_server = ForkServer(endpoint, failure=preload(options.kind), idle_s=options.idle_s)
-    try:
-        fork_server.serve()
-        options.socket.unlink(missing_ok=True)
-        return
-    except _Forked as forked:
-        request, fds, parent = forked.request, forked.fds, forked.fork_server
-    fork_server.close_in_child()
-    del fork_server, endpoint
-    os._exit(_run_target(request, fds, parent))
-
-
-def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
-    if request.target in ("child", "tensorboard"):
-        die_with_parent(parent)
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
-    try:
-        run: Target = importlib.import_module(_TARGETS[request.target]).run
-        return run(request.body, fds)
-    except SystemExit as leave:
-        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
-    except BaseException:  # noqa: BLE001 - the last frame of a process: report whatever it was
-        traceback.print_exc()
-        return 1
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
