@@ -39,7 +39,7 @@ from tfos_lab.transport.poll_loop import PollLoop
 
 REPEAT_S = 2.0
 # An agent that has to leave sends the node's output first, for as long as the driver goes on taking it.
-FAREWELL_S = 5.0
+LAST_OUTPUT_S = 5.0
 # The poll loop wakes at least this often: when something is to be sent soon, and otherwise.
 _BUSY_POLL_MS = 20
 _IDLE_POLL_MS = 200
@@ -92,7 +92,7 @@ class Agent:
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._leaving = False
         self._asked_to_leave = False
-        self._farewell_until: float | None = None
+        self._output_until: float | None = None
         self._drained_at: float | None = None
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Agent:
         if self._driver.silent_s > self._spec.driver_timeout_s or self._watched_pidfd is None:
             self._leaving = True  # nobody is left to send the output to
         if self._asked_to_leave:
-            self._say_farewell(now)
+            self._send_output_and_leave(now)
         self._child.tick(now)
         self._log_sender.send_due()
         self._output.work()
@@ -219,7 +219,7 @@ class Agent:
         if not self._child.drain():
             return
         self._log_sender.send_all()
-        if not self._event_files.settle() or not self._output.settle() or self._farewell_until is not None:
+        if not self._event_files.settle() or not self._output.settle() or self._output_until is not None:
             return
         is_due = self._drained_at is None or now - self._drained_at > REPEAT_S
         if is_due and not self._logs.has_unread:
@@ -243,12 +243,12 @@ class Agent:
             self._driver.send(m.ExecutorGone(rank=self._rank))
         self.leave()
 
-    def _say_farewell(self, now: float) -> None:
+    def _send_output_and_leave(self, now: float) -> None:
         """Kill the child and send its output, for as long as that makes progress."""
-        if self._farewell_until is None:
-            self._farewell_until = now + FAREWELL_S
+        if self._output_until is None:
+            self._output_until = now + LAST_OUTPUT_S
             self._child.kill_unreported()
-        if not self._output.has_more or now > max(self._farewell_until, self._output.last_taken_at + FAREWELL_S):
+        if not self._output.has_more or now > max(self._output_until, self._output.last_taken_at + LAST_OUTPUT_S):
             self._leaving = True
 
     def close(self) -> None:

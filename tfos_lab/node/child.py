@@ -28,9 +28,9 @@ def run(body: bytes, fds: list[int]) -> int:
     """Entry point in the forked process: ``fds`` are the control socket, stdout and stderr."""
     spec = msgspec.msgpack.decode(body, type=ChildSpec)
     set_process_name(f"tfos {spec.node}")
-    _take_environment(spec)
+    _set_environment(spec)
     control = FrameSocket(socket.socket(fileno=os.dup(fds[0])))
-    _take_output(fds[1], fds[2])
+    _redirect_output(fds[1], fds[2])
     for fd in fds:
         os.close(fd)
 
@@ -51,7 +51,7 @@ def run(body: bytes, fds: list[int]) -> int:
     os._exit(0)
 
 
-def _take_environment(spec: ChildSpec) -> None:
+def _set_environment(spec: ChildSpec) -> None:
     os.environ.clear()
     os.environ.update(spec.environ)
     with contextlib.suppress(OSError):
@@ -60,7 +60,7 @@ def _take_environment(spec: ChildSpec) -> None:
     sys.path[:] = [*(path for path in spec.sys_path if path not in known), *sys.path]
 
 
-def _take_output(stdout: int, stderr: int) -> None:
+def _redirect_output(stdout: int, stderr: int) -> None:
     """Point descriptors 1 and 2 at the agent's pipes, so that output of C++ code arrives too."""
     _flush()
     os.dup2(stdout, 1)

@@ -18,11 +18,11 @@ from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
     PATCHED,
     RowMode,
-    counted,
+    counting_real_rows,
     current,
-    forgetting_rows,
+    on_real_rows,
     rows_of,
-    seeing_real_rows,
+    rows_of_one_step,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def patch_keras_3(trainer: ModuleType) -> None:
         return
     model._make_function = _counting_steps(model._make_function)
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
-    metrics.update_state = seeing_real_rows(metrics.update_state, lambda _weights: current.rows)
+    metrics.update_state = on_real_rows(metrics.update_state, lambda _weights: current.rows)
 
 
 def count_rows(model: keras.Model, mode: RowMode | None) -> None:
@@ -56,7 +56,7 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(step_function)
         def step(data: Any) -> Any:
-            with forgetting_rows():
+            with rows_of_one_step():
                 if mode is not None:
                     # Keras weighs some means by the static number of rows, which one process would not have.
                     data = forget_count_of_rows(data)
@@ -65,7 +65,7 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
 
         tracker = model._loss_tracker
         if mode is not None and tracker is not None and not hasattr(tracker.update_state, PATCHED):
-            update = counted(tracker.update_state, lambda: current.rows, lambda: model.losses)
+            update = counting_real_rows(tracker.update_state, lambda: current.rows, lambda: model.losses)
             setattr(update, PATCHED, True)
             tracker.update_state = update
         function = make_function(model, step)

@@ -111,7 +111,7 @@ def rows_of(weights: Any, mode: RowMode) -> StepRows | None:
 
 
 @contextmanager
-def forgetting_rows() -> Iterator[None]:
+def rows_of_one_step() -> Iterator[None]:
     """Forget a step's rows at its end: their tensors belong to its trace."""
     current.rows = None
     try:
@@ -120,7 +120,9 @@ def forgetting_rows() -> Iterator[None]:
         current.rows = None
 
 
-def counted(update: Callable[..., Any], rows: Callable[[], StepRows | None], penalties: Callable[[], Any]) -> Any:
+def counting_real_rows(
+    update: Callable[..., Any], rows: Callable[[], StepRows | None], penalties: Callable[[], Any]
+) -> Any:
     """Wrap the update of a mean of losses: count real rows only, and undo their factor.
 
     ``penalties`` returns the losses that do not depend on rows, such as those of regularizers; replicas with rows count
@@ -141,7 +143,7 @@ def counted(update: Callable[..., Any], rows: Callable[[], StepRows | None], pen
     return update_state
 
 
-def seeing_real_rows(update: Callable[..., Any], rows: Callable[[Any], StepRows | None]) -> Callable[..., Any]:
+def on_real_rows(update: Callable[..., Any], rows: Callable[[Any], StepRows | None]) -> Callable[..., Any]:
     """Wrap the update of a model's metrics: they see real rows only, with the weights that the user gave them."""
 
     @functools.wraps(update)

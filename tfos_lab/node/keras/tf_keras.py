@@ -15,11 +15,11 @@ from tfos_lab.node.keras.row_counts import (
     PATCHED,
     RowMode,
     StepRows,
-    counted,
-    forgetting_rows,
+    counting_real_rows,
     mode_of,
+    on_real_rows,
     rows_of,
-    seeing_real_rows,
+    rows_of_one_step,
 )
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def patch_tf_keras() -> None:
     if training is None or utils is None or hasattr(utils.MetricsContainer.update_state, PATCHED):
         return
     model, losses, metrics = training.Model, utils.LossesContainer, utils.MetricsContainer
-    metrics.update_state = seeing_real_rows(metrics.update_state, _rows_of_tf_keras)
+    metrics.update_state = on_real_rows(metrics.update_state, _rows_of_tf_keras)
     losses.__call__ = _losses_of_real_rows(losses.__call__)
     handler = sys.modules["tf_keras.src.engine.data_adapter"].DataHandler
     handler.enumerate_epochs = _starting_with_its_epoch(handler.enumerate_epochs)
     model.fit = _with_mode(model.fit, training)
     model.evaluate = _with_mode(model.evaluate, training)
     for name in ("train_step", "test_step"):
-        setattr(model, name, _forgetting(getattr(model, name)))
+        setattr(model, name, _in_one_step(getattr(model, name)))
 
 
 class _StartedWithItsEpoch:
@@ -111,20 +111,20 @@ def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., A
     return run_with_mode
 
 
-def _forgetting(step: Callable[..., Any]) -> Callable[..., Any]:
+def _in_one_step(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
-    def forgetting(model: tf_keras.Model, data: Any) -> Any:
-        with forgetting_rows():
+    def in_one_step(model: tf_keras.Model, data: Any) -> Any:
+        with rows_of_one_step():
             return step(model, data)
 
-    return forgetting
+    return in_one_step
 
 
 class _CountedMean:
     """Stands in for a container's mean of losses while a step is traced."""
 
     def __init__(self, mean: Any, rows: StepRows, penalties: Any) -> None:
-        self.update_state = counted(mean.update_state, lambda: rows, lambda: penalties)
+        self.update_state = counting_real_rows(mean.update_state, lambda: rows, lambda: penalties)
 
 
 def _losses_of_real_rows(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -100,7 +100,7 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_parameter_servers(strategy)
         across = is_across_workers(strategy)
         if iterator is not None and across:
-            _take_single_steps(model, iterator)
+            _force_single_steps(model, iterator)
         dataset = None if iterator is None else getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
         if iterator is not None:
@@ -147,7 +147,7 @@ def _settle_length(iterator: Any) -> None:
     iterator._interrupted_warning = lambda: None
 
 
-def _take_single_steps(model: keras.Model, iterator: Any) -> None:
+def _force_single_steps(model: keras.Model, iterator: Any) -> None:
     if model.steps_per_execution > 1:
         logger.warning(
             "steps_per_execution=%d is taken as 1: TensorFlow cannot loop over steps of several workers in Keras 3.",
