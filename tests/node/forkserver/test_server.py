@@ -21,9 +21,14 @@ import pytest
 from tests.support.fork_servers import wait_until_warm
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.node.forkserver.client import ForkServerSpec, ForkServerUnavailable, import_environ_of
+from tfos_lab.node.forkserver.client import (
+    ForkServerConnection,
+    ForkServerSpec,
+    ForkServerUnavailable,
+    import_environ_of,
+)
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
-from tfos_lab.transport.frames import ConnectionClosed
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 PATIENCE_S = 60.0
 
@@ -252,9 +257,17 @@ def test_a_deep_temporary_folder_does_not_break_unix_sockets(monkeypatch, tmp_pa
     assert len(str(ForkServerSpec.plain("owner", {}, 0).socket_path)) < 108
 
 
+def test_a_fork_server_that_ends_while_it_is_asked_for_a_process_is_unavailable(monkeypatch):
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    monkeypatch.setattr(ForkServerSpec, "connect", lambda _self: ForkServerConnection(FrameSocket(ours)))
+    with pytest.raises(ForkServerUnavailable, match="ended before it could fork a process"):
+        ForkServerSpec.plain("owner", {}, 0).spawn("agent", b"")
+    assert ours.fileno() == -1
+
+
 def test_a_client_that_was_dropped_in_a_round_is_not_read_in_the_same_one():
     from tfos_lab.node.forkserver.server import ForkServer, _Client
-    from tfos_lab.transport.frames import FrameSocket
 
     ours, theirs = socket.socketpair()
     with theirs:

@@ -51,7 +51,7 @@ _reply_decoder = msgspec.msgpack.Decoder(ForkServerReply)
 
 
 class ForkServerUnavailable(OSError):
-    """The fork server could not be started."""
+    """The fork server could not be started, or has ended."""
 
 
 class ForkServerConnection:
@@ -181,13 +181,19 @@ class ForkServerSpec:
         raise ForkServerUnavailable(f"the fork server {how}; its log {log} ends: {tail}")
 
     def spawn(self, target: str, body: bytes, fds: Sequence[int] = ()) -> ForkServerConnection:
-        """Ask for a process, and return the connection that holds it; see `SpawnRequest`."""
+        """Ask for a process, and return the connection that holds it; see `SpawnRequest`.
+
+        Raises
+        ------
+        ForkServerUnavailable
+            If the fork server cannot be started, or ends meanwhile.
+        """
         connection = self.connect()
         try:
             connection.spawn(target, body, fds, watched_pid=self.watched_pid)
-        except BaseException:
+        except (ConnectionClosed, OSError) as error:
             connection.close()
-            raise
+            raise ForkServerUnavailable("the fork server ended before it could fork a process") from error
         return connection
 
     def warm(self) -> None:
