@@ -105,7 +105,7 @@ def _passes_weights(mapped: tf.data.Dataset) -> bool:
     weights = graph.outputs[-1]
     while weights.op.type == "Identity":
         weights = weights.op.inputs[0]
-    inputs = len(graph.inputs) - len(graph.closure_of)
+    inputs = len(graph.inputs) - len(graph.captures)
     return weights is graph.inputs[inputs - 1]
 
 
