@@ -98,11 +98,11 @@ def test_feeds_that_overlap_lie_below_one_another(stage: Stage) -> None:
     for count in (1, 3, 2):
         stage.alter(timings=timings, feeds=feeds[:count], ended_s=stage.cluster.view().started_s + 20)
         bars = [bar.bounding_box() for bar in stage.page.locator(".tfos-span").all()]
-        writers = bars[-count:]
-        for upper, lower in itertools.pairwise([bars[0], *writers]):
+        tracks = bars[-count:]
+        for upper, lower in itertools.pairwise([bars[0], *tracks]):
             assert lower["y"] >= upper["y"] + upper["height"]
         whole = stage.page.locator(".tfos-timeline").bounding_box()
-        assert writers[-1]["y"] + writers[-1]["height"] <= whole["y"] + whole["height"], "all of it is seen"
+        assert tracks[-1]["y"] + tracks[-1]["height"] <= whole["y"] + whole["height"], "all of it is seen"
     expect(stage.page.locator(".tfos-phases span").last).to_have_text("feed 2 3.00 s")
 
 
@@ -212,7 +212,7 @@ def test_jupyterlab_may_open_tensorboard_in_a_tab_of_its_own(stage: Stage) -> No
     link = stage.page.get_by_role("link", name="TensorBoard")
     expect(link).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
     stage.page.evaluate(
-        """() => document.addEventListener("tfos-lab:open-TensorBoard", (event) => {
+        """() => document.addEventListener("tfos-lab:open-tensorboard", (event) => {
           event.preventDefault();
           window.opened = event.detail;
         }, { once: true })"""

@@ -76,7 +76,7 @@ def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matpl
     nodes = [node.node for node in view.nodes]
     rows = -(-len(names) // _COLUMNS_OF_PLOTS)
     spans = spans_of(view)
-    heights = [*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT + _TRACK_HEIGHT * max(span.writer for span in spans)]
+    heights = [*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT + _TRACK_HEIGHT * max(span.track for span in spans)]
     figure = plt.figure(figsize=(_PLOT_WIDTH * _COLUMNS_OF_PLOTS, sum(heights)), layout="constrained")
     # Whoever has asked for it shows it; pyplot would do so a second time at the end of the cell.
     plt.close(figure)
@@ -108,18 +108,18 @@ def _draw_metric(
 
 
 def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
-    """Draw the phases with their names above, as most are too short to hold them, and named lanes for feeds below."""
+    """Draw the phases with their names above, as most are too short to hold them, and named tracks for feeds below."""
     for span in spans:
-        label = None if span.writer else _label(span)
+        label = None if span.track else _label(span)
         seconds = span.end_s - span.start_s
-        axes.barh(-span.writer, seconds, left=span.start_s, label=label, color=_COLOURS[span.kind], **_BAR)
-    names = ["", *(_label(span) for span in spans if span.writer)]
+        axes.barh(-span.track, seconds, left=span.start_s, label=label, color=_COLOURS[span.kind], **_BAR)
+    names = ["", *(_label(span) for span in spans if span.track)]
     phases = len(spans) + 1 - len(names)
     axes.legend(
         fontsize="small", ncols=min(phases, _LABELS_IN_A_ROW), loc="lower left", bbox_to_anchor=(0, 1),
         frameon=False, handlelength=0.8, handletextpad=0.4, columnspacing=1.2, borderaxespad=0,
     )  # fmt: skip
-    axes.set_yticks([-writer for writer in range(len(names))], names, fontsize="small")
+    axes.set_yticks([-track for track in range(len(names))], names, fontsize="small")
     axes.tick_params("y", length=0)
     axes.set_xlabel("seconds since the call")
     for side in ("top", "left", "right"):

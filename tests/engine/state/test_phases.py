@@ -74,8 +74,8 @@ def test_nodes_that_were_lost_before_they_ran_are_started_again() -> None:
 
 
 def feeds_of(view, after_s: float = 0.0) -> list[tuple]:
-    spans = [span for span in spans_of(view, view.started_s + after_s) if span.writer]
-    assert [span.writer for span in spans] == list(range(1, len(spans) + 1))
+    spans = [span for span in spans_of(view, view.started_s + after_s) if span.track]
+    assert [span.track for span in spans] == list(range(1, len(spans) + 1))
     return rounded(spans)
 
 

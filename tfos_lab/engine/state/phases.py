@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tfos_lab.engine.state.events import ClusterView, FeedView
 from tfos_lab.engine.state.feed_views import feed_name, recent_feeds
 
-# Each mark ends the span of its name; feeds lie beside them, each in a lane of its own.
+# Each mark ends the span of its name; feeds lie beside them, each in a track of its own.
 _SPANS = {
     "launched": "launch",
     "reserved": "reserve",
@@ -23,7 +23,7 @@ _SPANS = {
 class Span:
     """Something that took time: seconds since the call.
 
-    ``kind`` is launch, reserve, release, import, start, run or restart in lane 0, and feed, stream or inference below;
+    ``kind`` is launch, reserve, release, import, start, run or restart in track 0, and feed, stream or inference below;
     ``open`` says that it is going on.
     """
 
@@ -32,11 +32,11 @@ class Span:
     start_s: float
     end_s: float
     open: bool = False
-    writer: int = 0
+    track: int = 0
 
 
 def spans_of(view: ClusterView, now_s: float | None = None) -> list[Span]:
-    """Return what has taken time so far: launch, reserve, release, import, start, run; and feeds in lanes below."""
+    """Return what has taken time so far: launch, reserve, release, import, start, run; and feeds in tracks below."""
     until_s = (view.ended_s or now_s or time.time()) - view.started_s
     spans = _main_spans(view, until_s)
     for start_s, end_s in view.restarts:
@@ -74,7 +74,7 @@ def _feed_spans(view: ClusterView, until_s: float) -> list[Span]:
     earlier, shown = recent_feeds(view.feeds)
     spans = [_sum_span([_feed_span(feed, view, until_s) for feed in earlier])] if earlier else []
     spans += [_feed_span(feed, view, until_s) for feed in shown]
-    return [replace(span, writer=writer) for writer, span in enumerate(spans, 1)]
+    return [replace(span, track=track) for track, span in enumerate(spans, 1)]
 
 
 def _feed_span(feed: FeedView, view: ClusterView, until_s: float) -> Span:

@@ -377,7 +377,7 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
 
 def _encode_span(span: Span) -> dict[str, Any]:
     end_s = None if span.open else span.end_s
-    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "writer": span.writer}
+    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "track": span.track}
 
 
 def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> dict[str, Any] | None:

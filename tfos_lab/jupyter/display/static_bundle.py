@@ -171,21 +171,21 @@ def _timeline(view: ClusterView) -> str:
         return ""
     spans = spans_of(view)
     whole_s = max(span.end_s for span in spans) or 1.0
-    writers = max(span.writer for span in spans)
+    tracks = max(span.track for span in spans)
     bars = "".join(_bar(span, whole_s) for span in spans)
     legend = " ".join(
         f'<span data-span="{span.kind}">{span.name} {summary.format_seconds(span.end_s - span.start_s)}</span>'
         for span in spans
     )
     return (
-        f'<div class="tfos-timeline" style="--tfos-lanes:{writers}" aria-hidden="true">{bars}</div>'
+        f'<div class="tfos-timeline" style="--tfos-tracks:{tracks}" aria-hidden="true">{bars}</div>'
         f'<div class="tfos-phases">{legend}</div>'
     )
 
 
 def _bar(span: Span, whole_s: float) -> str:
     left, width = 100 * span.start_s / whole_s, 100 * (span.end_s - span.start_s) / whole_s
-    place = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-writer:{span.writer}" if span.writer else "")
+    place = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-track:{span.track}" if span.track else "")
     return f'<span class="tfos-span" data-span="{span.kind}" title="{span.name}" style="{place}"></span>'
 
 

@@ -68,7 +68,7 @@ class TensorBoardView:
             link = f'<a href="{html.escape(self.link)}" target="_blank" rel="noopener noreferrer">{title}</a>'
             beginning = f"{link} opens in browsers on this machine while this kernel lives; later"
         return (
-            f'<div id="{element}" class="tfos-TensorBoard">{beginning} '
+            f'<div id="{element}" class="tfos-tensorboard">{beginning} '
             f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
             f"<script>({script('tensorboard_frame.js')})({options})</script>"
         )

@@ -9,7 +9,7 @@ import { HEARTBEATING, ENDED } from "./format.js";
  * @typedef {{node: string, state: string, detail: string, broken: string, cells: Record<string, string>,
  *   progress: number | null, heartbeat_s: number | null}} Row
  * @typedef {{key: string, title: string, numeric: boolean, rank: number}} Column
- * @typedef {{name: string, kind: string, start_s: number, end_s: number | null, lane: number}} Span
+ * @typedef {{name: string, kind: string, start_s: number, end_s: number | null, track: number}} Span
  * @typedef {{older: string[], line: string, shares: string, progress: number | null, complete: boolean}} Feed
  * @typedef {{id: string, name: string, state: string, reason: string, notes: string[], headline: string,
  *   spans: Span[], feed: Feed | null, spark_ui: string, tensorboard: {state: string, reason: string} | null,

@@ -1,4 +1,4 @@
-// Where the seconds went: a bar with one span for each phase, a lane below for each feed, and a legend that says it.
+// Where the seconds went: a bar with one span for each phase, a track below for each feed, and a legend that says it.
 
 import { element, setText } from "./dom.js";
 import { formatSeconds } from "./format.js";
@@ -19,13 +19,13 @@ export class Timeline {
     if (names !== this.shown) {
       this.shown = names;
       this.bar.replaceChildren(
-        ...spans.map(({ name, kind, lane }) => {
+        ...spans.map(({ name, kind, track }) => {
           const bar = element("span", { class: "tfos-span", "data-span": kind, title: name });
-          if (lane) bar.style.setProperty("--tfos-track", String(lane));
+          if (track) bar.style.setProperty("--tfos-track", String(track));
           return bar;
         }),
       );
-      this.bar.style.setProperty("--tfos-tracks", String(Math.max(0, ...spans.map(({ lane }) => lane))));
+      this.bar.style.setProperty("--tfos-tracks", String(Math.max(0, ...spans.map(({ track }) => track))));
       this.legend.replaceChildren(...spans.map(({ kind }) => element("span", { "data-span": kind })));
     }
     this.el.hidden = !spans.length;
