@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from tfos_lab.engine.registry import clusters
     from tfos_lab.engine.start import run
     from tfos_lab.errors import TfosError
-    from tfos_lab.node.context import NodeContext
-    from tfos_lab.node.local_context import local_context
+    from tfos_lab.node.context.context import NodeContext
+    from tfos_lab.node.context.local import local_context
     from tfos_lab.scoring.predict import predict
 
 # Public name → the module it lives in.
 _HOMES = {
     "Cluster": "tfos_lab.engine.cluster",
     "ClusterConfig": "tfos_lab.core.config",
-    "NodeContext": "tfos_lab.node.context",
+    "NodeContext": "tfos_lab.node.context.context",
     "TfosError": "tfos_lab.errors",
     "clusters": "tfos_lab.engine.registry",
-    "local_context": "tfos_lab.node.local_context",
+    "local_context": "tfos_lab.node.context.local",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
 }

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fork_servers import wait_until_warm
 from tfos_lab.engine import doctor
 from tfos_lab.engine.doctor import Finding
-from tfos_lab.node.forkserver import client as fork_server
+from tfos_lab.node.forkserver.client import ForkServerSpec
 
 
 def program(folder, name, script):
@@ -128,8 +129,9 @@ def test_fork_servers_are_counted_by_state(answers, ok, found, monkeypatch, tmp_
 
 
 def test_a_real_fork_server_answers_that_it_is_warm():
-    fork_server.wait_until_warm("test-doctor", "plain", {}, dict(os.environ), os.getpid())
-    assert doctor.ask_fork_server(fork_server.socket_path("test-doctor", "plain", {})) == "warm"
+    fork_server = ForkServerSpec.plain("test-doctor", os.environ, os.getpid())
+    wait_until_warm(fork_server)
+    assert doctor.ask_fork_server(fork_server.socket_path) == "warm"
 
 
 def test_without_a_session_nodes_would_run_here():

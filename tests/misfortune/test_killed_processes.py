@@ -1,5 +1,5 @@
-"""Processes that are killed, on this machine: the cluster ends, says who went, and leaves nothing behind."""
-# ruff: noqa: T201 - what a kernel prints is how it talks to its test
+"""Processes that are killed, on this machine: the cluster ends, names the cause, and leaves nothing behind."""
+# ruff: noqa: T201 - a kernel reports to its test by printing
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_killed_child_is_named_with_the_likely_cause(run, next_cluster_runs):
 
 
 @pytest.mark.leaves_nothing
-def test_a_killed_agent_is_a_lost_node_and_its_child_goes_too(run, next_cluster_runs):
+def test_a_killed_agent_is_a_lost_node_and_its_child_ends_too(run, next_cluster_runs):
     cluster = run(wait_forever)
     family = Family.of(cluster)
     family.agents[0].kill()
@@ -67,14 +67,14 @@ def test_when_the_agents_fork_server_is_killed_the_cluster_ends_and_the_next_one
 
 
 @pytest.mark.leaves_nothing
-def test_who_does_not_hear_sigterm_is_killed(run):
-    def deaf(args, ctx):
+def test_a_function_that_ignores_sigterm_is_killed(run):
+    def ignore_signals(args, ctx):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         ctx.report(1)
         threading.Event().wait()
 
-    cluster = run(deaf)
+    cluster = run(ignore_signals)
     with runtime_of(cluster).bus.subscribe() as events:
         while not all(node.step for node in cluster.nodes):
             events.take(timeout_s=0.2)
@@ -86,14 +86,14 @@ def test_who_does_not_hear_sigterm_is_killed(run):
 
 @pytest.mark.leaves_nothing
 @pytest.mark.parametrize("code", [0, 3])
-def test_who_leaves_without_a_word_is_an_exit_with_its_code(fails, code):
+def test_a_process_that_exits_silently_is_reported_with_its_exit_code(fails, code):
     error = fails(lambda args, ctx: os._exit(args), code, cluster_size=1)
     assert (error.node, error.kind) == ("chief:0", "Exited"), error
     assert f"exited with code {code} before the function returned" in error.message
 
 
 @pytest.mark.leaves_nothing
-def test_a_segmentation_fault_is_told_with_the_last_words(fails):
+def test_a_segmentation_fault_is_reported_with_the_last_output(fails):
     def crash(args, ctx):
         import ctypes
 
@@ -107,19 +107,19 @@ def test_a_segmentation_fault_is_told_with_the_last_words(fails):
 
 
 @pytest.mark.leaves_nothing
-def test_the_real_cause_is_told_and_not_its_echo(fails, tmp_path):
+def test_the_cause_is_reported_and_not_its_consequence(fails, tmp_path):
     meeting_point = str(tmp_path / "fifo")
     os.mkfifo(meeting_point)
 
     def map_fun(args, ctx):
-        # Each waits here for the other.
+        # Both nodes meet here.
         os.close(os.open(args, os.O_WRONLY if ctx.is_chief else os.O_RDONLY))
         if ctx.is_chief:
             ctx.wait_for_training(0.2)
             os._exit(7)
 
         class UnavailableError(Exception):
-            """As TensorFlow's, when a peer has gone."""
+            """Like TensorFlow's error when a peer has gone."""
 
         raise UnavailableError("Collective ops is aborted by: connection reset by peer")
 
@@ -130,10 +130,10 @@ def test_the_real_cause_is_told_and_not_its_echo(fails, tmp_path):
 
 
 @pytest.mark.leaves_nothing
-def test_what_a_node_started_ends_with_it(run):
+def test_processes_that_a_node_has_started_end_with_it(run):
     def map_fun(args, ctx):
-        deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
-        child = subprocess.Popen([sys.executable, "-c", deaf + "time.sleep(600)"], stdout=subprocess.PIPE)
+        ignoring = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
+        child = subprocess.Popen([sys.executable, "-c", ignoring + "time.sleep(600)"], stdout=subprocess.PIPE)
         child.stdout.readline()
         return child.pid
 
@@ -144,7 +144,7 @@ def test_what_a_node_started_ends_with_it(run):
 
 
 @pytest.mark.leaves_nothing
-def test_a_node_may_use_processes_of_its_own(run):
+def test_a_node_may_start_its_own_processes(run):
     def map_fun(args, ctx):
         import multiprocessing
 
@@ -171,7 +171,7 @@ threading.Event().wait()
 
 @pytest.mark.leaves_nothing
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_when_the_kernel_is_killed_everything_goes_with_it(tmp_path, how):
+def test_when_the_kernel_is_killed_everything_ends_with_it(tmp_path, how):
     environment = environment_of_a_kernel(tmp_path)
     with subprocess.Popen([sys.executable, "-c", _KERNEL], stdout=subprocess.PIPE, env=environment) as kernel:
         try:

@@ -1,6 +1,6 @@
-"""What nodes had written when they failed, were stopped or were killed: it comes home from every host.
+"""Output files of nodes that failed, were stopped or were killed: the notebook gets them from every host.
 
-The nodes are on this machine; where a test says so, they are told that it is another one.
+The nodes are on this machine; some tests make them believe that it is another one.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from tfos_lab.errors import ClusterEnded
 pytestmark = pytest.mark.leaves_nothing
 
 
-@pytest.fixture(params=["near", "far"])
-def place(request, monkeypatch):
-    """Whether nodes see the run's folder."""
-    if request.param == "far":
-        make_far(monkeypatch)
+@pytest.fixture(params=["shared", "remote"])
+def run_folder(request, monkeypatch):
+    """Whether nodes see the run folder."""
+    if request.param == "remote":
+        make_remote(monkeypatch)
     return request.param
 
 
 @pytest.fixture
-def far(monkeypatch):
-    """Nodes do not see the run's folder."""
-    make_far(monkeypatch)
+def remote(monkeypatch):
+    """Nodes do not see the run folder."""
+    make_remote(monkeypatch)
 
 
-def make_far(monkeypatch):
+def make_remote(monkeypatch):
     monkeypatch.setattr("tfos_lab.engine.run_dir.RunDir.make_probe", lambda run_dir: run_dir.path / "no-such-file")
 
 
 def checkpoint_and(args, ctx):
-    """Write a checkpoint, then do as ``args`` say: the end, who comes to it, and which file says that it is time."""
+    """Write a checkpoint, and end as ``args`` say: how, which node, and the file that it waits for."""
     import os
     import signal
     import threading
     import time
     from pathlib import Path
 
-    end, who, go = args
+    end, node, go = args
     if ctx.is_chief:
         folder = Path(ctx.output_dir, "checkpoints")
         folder.mkdir(exist_ok=True)
         folder.joinpath(f"{ctx.restart}.ckpt").write_bytes(bytes(range(256)) * 4096)
         Path(ctx.output_dir, "ready").touch()
-    if ctx.restart or ctx.node != who:
+    if ctx.restart or ctx.node != node:
         return ctx.restart or threading.Event().wait()
     while not go.exists():
         time.sleep(0.02)
@@ -72,7 +72,7 @@ CHECKPOINT = {"checkpoints/0.ckpt": bytes(range(256)) * 4096, "ready": b""}
 
 
 @pytest.mark.parametrize("end", ["raise", "kill", "exit"])
-def test_what_was_written_before_a_failure_is_here_when_wait_raises(run, place, end, tmp_path):
+def test_files_from_before_a_failure_are_here_when_wait_raises(run, run_folder, end, tmp_path):
     cluster = run(checkpoint_and, (end, "chief:0", tmp_path / "go"))
     (tmp_path / "go").touch()
     failure_of(cluster)
@@ -82,31 +82,31 @@ def test_what_was_written_before_a_failure_is_here_when_wait_raises(run, place, 
     assert not (scratch_root() / "output").exists() or not list((scratch_root() / "output").glob(f"{cluster.id}*"))
 
 
-def test_what_the_chief_wrote_is_here_when_another_node_fails(run, place, tmp_path):
+def test_the_chief_s_files_are_here_when_another_node_fails(run, run_folder, tmp_path):
     cluster = run(checkpoint_and, ("raise", "worker:0", tmp_path / "go"))
-    until(lambda: output_of(cluster, place).joinpath("ready").exists())
+    until(lambda: output_of(cluster, run_folder).joinpath("ready").exists())
     (tmp_path / "go").touch()
     failure_of(cluster)
     assert content(cluster.run_dir / "output") == CHECKPOINT
 
 
 @pytest.mark.parametrize("grace_s", [2.0, 0.0])
-def test_what_was_written_before_a_stop_is_here_when_stop_returns(run, place, grace_s, tmp_path):
+def test_files_from_before_a_stop_are_here_when_stop_returns(run, run_folder, grace_s, tmp_path):
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
-    until(lambda: output_of(cluster, place).joinpath("ready").exists())
+    until(lambda: output_of(cluster, run_folder).joinpath("ready").exists())
     cluster.stop(grace_s=grace_s)
     assert content(cluster.run_dir / "output") == CHECKPOINT
     with pytest.raises(ClusterEnded):
         cluster.wait()
 
 
-def test_a_restart_keeps_what_the_nodes_before_have_written(run, place, tmp_path):
+def test_a_restart_keeps_the_files_of_earlier_nodes(run, run_folder, tmp_path):
     cluster = run(checkpoint_and, ("kill", "chief:0", tmp_path), restarts=1)
     cluster.wait(timeout_s=120)
     assert sorted(content(cluster.run_dir / "output")) == ["checkpoints/0.ckpt", "checkpoints/1.ckpt", "ready"]
 
 
-def test_what_an_agent_had_brought_before_it_was_killed_is_here(run, far, tmp_path):
+def test_files_that_an_agent_sent_before_it_was_killed_are_here(run, remote, tmp_path):
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     until(lambda: content(cluster.run_dir / "output") == CHECKPOINT)
     Family.of(cluster).agents[0].kill()
@@ -117,10 +117,10 @@ def test_what_an_agent_had_brought_before_it_was_killed_is_here(run, far, tmp_pa
     assert note.startswith("chief:0 was lost before all of its output had been copied here: what is missing ")
 
 
-def test_an_agent_that_is_asked_to_leave_brings_its_output_first(run, far, tmp_path):
-    """As that of a node is whose Spark task is ended because another one's executor has gone."""
+def test_an_agent_that_is_terminated_sends_its_output_first(run, remote, tmp_path):
+    """As happens when Spark ends a node's task because the executor of another one is lost."""
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
-    until(lambda: output_of(cluster, "far").joinpath("ready").exists())
+    until(lambda: output_of(cluster, "remote").joinpath("ready").exists())
     family = Family.of(cluster)
     family.agents[0].terminate()
     failure_of(cluster)
@@ -144,7 +144,7 @@ def hash_of(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_large_output_comes_whole_with_its_progress(run, far):
+def test_large_output_arrives_whole_and_with_progress(run, remote):
     sizes = {"large": 60 << 20, "small": 10, "empty": 0}
     cluster = run(write_much, sizes)
     hashes = cluster.wait(timeout_s=120)["chief:0"]
@@ -159,7 +159,7 @@ def test_large_output_comes_whole_with_its_progress(run, far):
     assert sorted(path.name for path in output.parent.iterdir()) == ["output", "run.json"]
 
 
-def test_what_is_more_than_the_limit_stays_and_the_cell_says_where(run, far):
+def test_files_beyond_the_limit_stay_and_the_cell_says_where(run, remote):
     cluster = run(write_much, {"large": 3000, "small": 500}, output_limit_bytes=1000)
     hashes = cluster.wait(timeout_s=120)["chief:0"]
     assert sorted(content(cluster.run_dir / "output")) == ["small"]
@@ -175,8 +175,8 @@ def test_what_is_more_than_the_limit_stays_and_the_cell_says_where(run, far):
     Path(folder).rmdir()
 
 
-def test_a_second_stop_does_not_wait_for_files(run, far, monkeypatch, tmp_path):
-    """As a second ■ does: what has not come stays on the node's host."""
+def test_a_second_stop_does_not_wait_for_files(run, remote, monkeypatch, tmp_path):
+    """As with a second ■: files that have not arrived stay on the node's host."""
     stuck = threading.Event()
 
     def keep_nothing(_self, _piece):
@@ -186,7 +186,7 @@ def test_a_second_stop_does_not_wait_for_files(run, far, monkeypatch, tmp_path):
     monkeypatch.setattr("tfos_lab.engine.files.receiver.FileReceiver.take", keep_nothing)
     monkeypatch.setattr("tfos_lab.engine.generations.STOP_EXTRA_S", 1.0)
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
-    until(lambda: output_of(cluster, "far").joinpath("ready").exists())
+    until(lambda: output_of(cluster, "remote").joinpath("ready").exists())
     first = threading.Thread(target=cluster.stop)
     first.start()
     assert stuck.wait(PATIENCE_S)
@@ -201,9 +201,9 @@ def test_a_second_stop_does_not_wait_for_files(run, far, monkeypatch, tmp_path):
     kept.rmdir()
 
 
-def output_of(cluster, place):
-    """Where the chief writes: on a far host, into the agent's own folder."""
-    if place == "near":
+def output_of(cluster, run_folder):
+    """Return the folder that the chief writes to: on a remote host, it is in the agent's own folder."""
+    if run_folder == "shared":
         return cluster.run_dir / "output"
     [scratch] = scratch_root().glob(f"{cluster.id}-0-*")
     return scratch / "output"

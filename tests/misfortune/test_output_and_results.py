@@ -1,5 +1,5 @@
-"""Output and results that no notebook wants: floods, rubbish, too large, not to be sent."""
-# ruff: noqa: T201 - what nodes print is what is tested
+"""Extreme output and results: floods, garbage, too large, or impossible to send."""
+# ruff: noqa: T201 - printing is what is tested
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.leaves_nothing
         ("import pdb; pdb.set_trace(); x = 1", "the debugger"),
     ],
 )
-def test_who_asks_for_a_keyboard_is_told_that_there_is_none_and_what_to_do(fails, source, asked):
+def test_reading_from_the_keyboard_raises_an_error_with_advice(fails, source, asked):
     def do(source, ctx):
         exec(source)
 
@@ -40,7 +40,7 @@ def test_who_asks_for_a_keyboard_is_told_that_there_is_none_and_what_to_do(fails
     assert "tfos_lab/" not in error.traceback
 
 
-def test_input_that_is_read_whole_is_empty_and_a_hook_that_was_chosen_is_called(run):
+def test_stdin_read_whole_is_empty_and_a_configured_breakpoint_hook_is_called(run):
     def ask():
         try:
             return input()
@@ -64,7 +64,7 @@ def test_a_line_of_a_hundred_megabytes_arrives_whole(run):
     assert len(cluster.logs("chief:0", tail=1)) <= size
 
 
-def test_a_gigabyte_of_lines_arrives_whole_and_is_not_held_in_memory(run):
+def test_a_gigabyte_of_lines_arrives_whole_without_being_held_in_memory(run):
     lines, count = b"x" * 99 + b"\n", 10_000_000
 
     def map_fun(args, ctx):
@@ -84,27 +84,27 @@ def test_a_gigabyte_of_lines_arrives_whole_and_is_not_held_in_memory(run):
         path.unlink()
 
 
-def test_a_disk_that_is_full_under_the_logs_stops_nobody(run, tmp_path):
-    def speak(go, ctx):
+def test_a_full_disk_under_the_logs_stops_no_node(run, tmp_path):
+    def print_later(go, ctx):
         while not go.exists():
             time.sleep(0.02)
         print("shown")
         return "done"
 
-    cluster = run(speak, tmp_path / "go")
+    cluster = run(print_later, tmp_path / "go")
     (cluster.run_dir / "worker-0.log").symlink_to("/dev/full")
-    with runtime_of(cluster).bus.subscribe() as listener:
+    with runtime_of(cluster).bus.subscribe() as subscription:
         (tmp_path / "go").touch()
         assert set(cluster.wait(timeout_s=60).values()) == {"done"}
-        said = [event for event in listener.take() if isinstance(event, LogText)]
+        texts = [event for event in subscription.take() if isinstance(event, LogText)]
     for node in ("chief:0", "worker:0"):
-        assert "".join(event.text for event in said if event.node == node) == "shown\n"
+        assert "".join(event.text for event in texts if event.node == node) == "shown\n"
     assert (cluster.run_dir / "chief-0.log").read_text() == "shown\n"
     [note] = cluster.view().notes
     assert "worker-0.log (No space left on device): nodes go on" in note
 
 
-def test_the_streams_do_not_cut_one_another_s_lines(run):
+def test_the_streams_do_not_split_each_other_s_lines(run):
     def map_fun(args, ctx):
         for number in range(2000):
             print("out", number)
@@ -117,19 +117,19 @@ def test_the_streams_do_not_cut_one_another_s_lines(run):
         assert sorted(cluster.logs(node).splitlines()) == wanted
 
 
-def test_random_bytes_arrive_whole_and_harm_nobody(run):
+def test_random_bytes_arrive_whole_and_do_no_harm(run):
     def map_fun(args, ctx):
-        rubbish = os.urandom(1 << 20)
-        sys.stdout.buffer.write(rubbish)
-        return rubbish
+        garbage = os.urandom(1 << 20)
+        sys.stdout.buffer.write(garbage)
+        return garbage
 
     cluster = run(map_fun)
-    for node, rubbish in cluster.wait(timeout_s=60).items():
-        assert (cluster.run_dir / f"{node.replace(':', '-')}.log").read_bytes() == rubbish
+    for node, garbage in cluster.wait(timeout_s=60).items():
+        assert (cluster.run_dir / f"{node.replace(':', '-')}.log").read_bytes() == garbage
     assert isinstance(cluster.logs(), str)
 
 
-def test_a_slow_listener_loses_events_and_learns_how_many_while_files_are_whole(run):
+def test_a_slow_subscriber_loses_events_and_learns_how_many_while_files_are_whole(run):
     cluster = run(lambda args, ctx: [print("line", number, flush=True) for number in range(5000)] and None)
     with runtime_of(cluster).bus.subscribe(capacity=5) as slow:
         cluster.wait(timeout_s=60)
@@ -170,7 +170,7 @@ def test_a_large_result_within_the_limit_arrives(run):
     assert all(array.shape == (8 << 20,) and int(array[-1]) == (8 << 20) - 1 for array in results.values())
 
 
-def test_a_capture_that_cannot_travel_is_refused_before_anything_starts(run):
+def test_a_captured_object_that_cannot_be_pickled_is_refused_before_anything_starts(run):
     import tfos_lab
 
     before = len(tfos_lab.clusters())
@@ -189,12 +189,12 @@ def test_an_error_with_a_message_of_megabytes_is_still_an_error(fails):
     assert len(error.message) < 100_000
 
 
-def test_an_error_whose_text_cannot_be_made_is_still_an_error(fails):
+def test_an_error_whose_message_fails_is_still_an_error(fails):
     def map_fun(args, ctx):
-        class Sulking(Exception):
+        class Failing(Exception):
             def __str__(self):
-                raise RuntimeError("no words")
+                raise RuntimeError("no message")
 
-        raise Sulking
+        raise Failing
 
-    assert fails(map_fun, cluster_size=1).kind == "Sulking"
+    assert fails(map_fun, cluster_size=1).kind == "Failing"

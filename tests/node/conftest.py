@@ -1,8 +1,9 @@
-"""Children and agents of the tests' own: real processes from real fork servers, whose TensorFlow is a quick one."""
+"""Real children and agents from real fork servers, with a TensorFlow that is quick to import."""
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 import tempfile
 import threading
@@ -15,6 +16,7 @@ import pytest
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
 from tfos_lab.node.child_link import ChildLink
+from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.payload.packing import pack
 
 PATIENCE_S = 60.0
@@ -22,7 +24,7 @@ OWNER = f"tests-of-node-{os.getpid()}"
 
 
 def launch_spec(**changes):
-    """What an agent of these tests is told; its fork server ends with this process."""
+    """Return the launch spec of an agent; its fork servers end with this process."""
     spec = m.LaunchSpec(
         cluster_id="c",
         rank=0,
@@ -39,7 +41,7 @@ def launch_spec(**changes):
 
 
 def start_for(map_fun, args=None, **changes):
-    """What a driver says to a node of two."""
+    """Return the start message for one node of two."""
     start = m.Start(
         cluster_id="c",
         rank=0,
@@ -55,21 +57,19 @@ def start_for(map_fun, args=None, **changes):
 
 
 def fork_server_of(spec):
-    """Which fork server a spec's child comes from, as an agent would say it."""
-    from tfos_lab.node.forkserver.client import import_environ_of
-
-    return spec.owner, "tensorflow", import_environ_of(spec.environ, spec.extra_env), spec.environ, spec.watched_pid
+    """Return the fork server that an agent would fork the child from."""
+    return ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
 
 
-class Hatchling:
-    """A child, read to its end: what it said, what it printed, how it left."""
+class RunningChild:
+    """A child, with its messages, its output, and its outcome."""
 
     def __init__(self, link):
         self.link = link
-        self.said = []
+        self.received = []
         self.output = {"stdout": b"", "stderr": b""}
         self._printed = threading.Condition()
-        # Each reads from a descriptor of its own, which nobody closes meanwhile.
+        # Each thread reads from a copy of the descriptor, which is not closed under it.
         self._readers = [
             threading.Thread(target=self._read, args=(pipe.stream, os.dup(pipe.read_fd)), daemon=True)
             for pipe in link.pipes
@@ -85,57 +85,54 @@ class Hatchling:
                     self.output[stream] += data
                     self._printed.notify_all()
 
-    def wait_for(self, data):
+    def wait_for_output(self, data):
         """Wait until the child has printed this."""
         with self._printed:
             assert self._printed.wait_for(lambda: data in self.output["stdout"], PATIENCE_S), self.output
 
-    def hear_until(self, kind):
-        """Return the first message of a kind; those before it are in `said`."""
+    def wait_for(self, message_type):
+        """Return the first message of a type; those before it are in `received`."""
         self.link.control._sock.settimeout(PATIENCE_S)
         while True:
-            message = m.decode_from_agent(self.link.control.receive()[0])
-            self.said.append(message)
-            if isinstance(message, kind):
+            message = m.decode_from_agent(self.link.control.receive().data)
+            self.received.append(message)
+            if isinstance(message, message_type):
                 return message
 
     def signal(self, number):
         """Signal the process as an agent does."""
         if not self.link.pid:
-            assert self.link.fork_server_reply() is None
+            assert self.link.receive_outcome() is None
         self.link.signal(number)
 
     def outcome(self):
-        return self.hear_until(m.Ended).outcome
+        return self.wait_for(m.Ended).outcome
 
-    def left(self):
-        """Return how the process ended, as its fork server tells."""
-        self.link.fork_server._sock.settimeout(PATIENCE_S)
-        while True:
-            outcome = self.link.fork_server_reply()
-            if outcome is not None:
-                break
+    def wait_for_exit(self):
+        """Return how the process ended, as its fork server reports it."""
+        while (outcome := self.link.receive_outcome()) is None:
+            select.select([self.link.fork_server], [], [], PATIENCE_S)
         for reader in self._readers:
             reader.join(PATIENCE_S)
         return outcome
 
     def finish(self):
         self.link.send(m.Finish(grace_s=1.0))
-        return self.left()
+        return self.wait_for_exit()
 
 
 @pytest.fixture
-def hatch(tmp_path):
-    """A function that starts a child: ``hatch(map_fun, args, start={}, **spec)``."""
+def start_child(tmp_path):
+    """A function that starts a child: ``start_child(map_fun, args, start={}, **spec)``."""
     with ExitStack() as stack:
 
-        def spawn(map_fun, args=None, *, start=None, **spec):
+        def start_child(map_fun, args=None, *, start=None, **spec):
             spec = launch_spec(**spec)
             link = ChildLink.spawn(spec, start_for(map_fun, args, **(start or {})), fork_server_of(spec), tmp_path)
             stack.callback(link.close)
-            return Hatchling(link)
+            return RunningChild(link)
 
-        yield spawn
+        yield start_child
 
 
 @pytest.fixture

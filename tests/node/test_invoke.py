@@ -1,4 +1,4 @@
-"""How the function's end becomes an outcome."""
+"""How the end of the user's function becomes an outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ tfos_lab.errors.FeedError: no more rows come
         ("somewhere.else", "UnknownError", WRAPPED),
     ],
 )
-def test_an_error_of_ours_that_tensorflow_has_wrapped_is_raised_as_itself(module, name, message):
+def test_an_error_of_ours_that_tensorflow_has_wrapped_is_unwrapped(module, name, message):
     kind = type("UnknownError", (Exception,), {"__module__": module})
 
     def read():

@@ -1,4 +1,4 @@
-"""An agent's folder goes with it, and with the next agent if it was killed."""
+"""An agent removes its folder when it ends, and those of agents that were killed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tfos_lab.node.scratch import Scratch, sweep
 
 @pytest.fixture
 def gone():
-    """The number of a process that is no more."""
+    """The pid of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
-def left(root, name, *, age_s=100.0):
-    """A folder with a spool, as an agent that was killed leaves it."""
+def leave_folder(root, name, *, age_s=100.0):
+    """Create a folder with a spool, as a killed agent leaves it."""
     folder = root / name
     (folder / "spool").mkdir(parents=True)
     (folder / "spool" / "0-0-1.arrow").write_bytes(b"rows")
@@ -30,7 +30,7 @@ def left(root, name, *, age_s=100.0):
     return folder
 
 
-def test_a_folder_goes_with_its_owner(tmp_path):
+def test_a_folder_is_removed_by_its_owner(tmp_path):
     scratch = Scratch(tmp_path, "cluster", 1)
     (scratch.path / "spool").mkdir()
     assert scratch.path.stat().st_mode & 0o777 == 0o700
@@ -38,18 +38,18 @@ def test_a_folder_goes_with_its_owner(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_agent_has_left_is_removed_by_the_next(tmp_path, gone):
-    left(tmp_path, f"cluster-20261121-1-{gone}")
+def test_the_folder_of_a_killed_agent_is_removed_by_the_next(tmp_path, gone):
+    leave_folder(tmp_path, f"cluster-20261121-1-{gone}")
     sweep(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folders_of_the_living_the_young_and_of_others_stay(tmp_path, gone):
+def test_folders_of_live_agents_recent_ones_and_other_folders_stay(tmp_path, gone):
     folders = [
-        left(tmp_path, f"cluster-0-{os.getpid()}"),
-        left(tmp_path, f"cluster-0-{gone}", age_s=0.0),
-        left(tmp_path, f"code-{gone}"),
-        left(tmp_path, "0123456789ab"),
+        leave_folder(tmp_path, f"cluster-0-{os.getpid()}"),
+        leave_folder(tmp_path, f"cluster-0-{gone}", age_s=0.0),
+        leave_folder(tmp_path, f"code-{gone}"),
+        leave_folder(tmp_path, "0123456789ab"),
     ]
     sweep(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted(folders)
@@ -63,7 +63,7 @@ def test_a_folder_whose_owner_lives_in_another_container_stays(tmp_path, gone):
     assert elsewhere.exists()
 
 
-def test_why_a_cluster_failed_is_known_for_a_while_after_its_nodes_have_gone(tmp_path):
+def test_why_a_cluster_failed_is_known_for_a_while_after_its_nodes_have_ended(tmp_path):
     scratch = Scratch(tmp_path, "cluster", 1)
     failure_note.leave(scratch.path, "worker:0: ValueError: enough")
     failure_note.leave(scratch.path, "stopped")

@@ -1,4 +1,4 @@
-"""What a person reads of an exception on a node."""
+"""How an exception on a node is shown."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_groups_of_exceptions_are_shown_one_by_one() -> None:
     assert "--- exception 2 of the group ---\n  OSError: b" in text
 
 
-def test_long_stretches_inside_libraries_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_runs_of_frames_inside_libraries_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     library = (
         "def f(n):\n    if n == 0:\n        raise ValueError('deep')\n    return g(n - 1)\ndef g(n):\n    return f(n)\n"
     )
@@ -95,7 +95,7 @@ def test_long_stretches_inside_libraries_are_folded(monkeypatch: pytest.MonkeyPa
     assert "  … 16 frames in keras …" in text
 
 
-def test_short_stretches_inside_libraries_are_shown() -> None:
+def test_short_runs_of_frames_inside_libraries_are_shown() -> None:
     error = run_cell("import json\ndef map_fun(args, ctx):\n    json.loads('{')\n")
     assert isinstance(error, json.JSONDecodeError)
     assert "decoder.py" in format_remote(error)[2]
@@ -108,7 +108,7 @@ def test_endless_recursion_is_counted_not_listed() -> None:
     assert len(text.splitlines()) < 10
 
 
-def test_a_message_that_cannot_be_made_is_no_obstacle() -> None:
+def test_an_error_whose_message_fails_is_still_shown() -> None:
     source = (
         "class Mute(Exception):\n    def __str__(self):\n        raise KeyError\n"
         "def map_fun(args, ctx):\n    raise Mute\n"
@@ -125,7 +125,7 @@ def test_file_names_of_cells_in_messages_become_their_labels() -> None:
     assert format_remote(error)[1] == "in user code:\n  Cell In[8], line 2"
 
 
-def test_what_is_too_long_is_shortened() -> None:
+def test_long_messages_and_tracebacks_are_shortened() -> None:
     source = "def map_fun(args, ctx):\n    raise ValueError(args or 'line\\n' * 5000 + 'x' * 1_000_000)\n"
     _, message, text = format_remote(run_cell(source))
     assert len(message) < traceback_text.MAX_MESSAGE + 100

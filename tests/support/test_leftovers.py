@@ -77,7 +77,7 @@ def test_a_fork_server_may_stay_but_not_what_is_forked_from_it(tmp_path):
     # A parent and its fork, as a fork server and its child: one command line for both. Each says its number in one
     # piece.
     code = r"import os, sys; os.fork(); os.write(1, b'%d\n' % os.getpid()); sys.stdin.read()"
-    command = [sys.executable, "-c", code, "tfos_lab.node.forkserver.server"]
+    command = [sys.executable, "-c", code, "tfos_lab.node.forkserver.main"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as fork_server:
         pids = {int(fork_server.stdout.readline()) for _ in range(2)}
         (left,) = stock.leftovers(within_s=0)

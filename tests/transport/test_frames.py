@@ -1,4 +1,4 @@
-"""Frames over unix sockets: whole, in order, with the descriptors that came beside them."""
+"""Frames over unix sockets: whole, in order, with their file descriptors."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def test_frames_arrive_whole_and_in_order(pair):
     ours, theirs = pair
     for data in (b"one", b"", b"three" * 1000):
         ours.send(data)
-    assert [theirs.receive()[0] for _ in range(3)] == [b"one", b"", b"three" * 1000]
+    assert [theirs.receive().data for _ in range(3)] == [b"one", b"", b"three" * 1000]
 
 
-def test_frames_that_came_together_are_all_available(pair):
+def test_frames_that_arrive_together_are_all_available(pair):
     ours, theirs = pair
     for number in range(5):
         ours.send(bytes([number]))
     assert [data for data, _ in theirs.available()] == [bytes([number]) for number in range(5)]
 
 
-def test_a_frame_that_comes_in_pieces_is_available_when_its_last_piece_has_come():
+def test_a_frame_that_arrives_in_pieces_is_available_after_its_last_piece():
     raw, theirs = socket.socketpair()
     frames = FrameSocket(theirs)
     whole = struct.pack("!I", 6) + b"pieces"
@@ -67,7 +67,7 @@ def test_a_frame_larger_than_the_socket_s_buffer_arrives(pair):
     sender.join(5.0)
 
 
-def test_descriptors_come_with_their_frame(pair, pipe):
+def test_descriptors_arrive_with_their_frame(pair, pipe):
     ours, theirs = pair
     reading, writing = pipe
     ours.send(b"take this", [writing])
@@ -92,7 +92,7 @@ def test_several_descriptors_keep_their_order(pair):
         os.close(fd)
 
 
-def test_nobody_at_the_other_end_is_said_to_both_who_read_and_who_write(pair):
+def test_reading_and_writing_raise_when_the_other_end_is_closed(pair):
     ours, theirs = pair
     ours.send(b"shutdown")
     ours.close()
@@ -103,7 +103,7 @@ def test_nobody_at_the_other_end_is_said_to_both_who_read_and_who_write(pair):
         theirs.send(b"anybody there?")
 
 
-def test_a_frame_that_never_ends_is_no_frame():
+def test_an_incomplete_frame_is_not_returned():
     raw, theirs = socket.socketpair()
     frames = FrameSocket(theirs)
     raw.sendall(struct.pack("!I", 100) + b"half")
@@ -113,7 +113,7 @@ def test_a_frame_that_never_ends_is_no_frame():
     frames.close()
 
 
-def test_what_is_not_there_is_waited_for_only_when_asked(pair):
+def test_available_waits_only_when_it_is_asked_to(pair):
     ours, theirs = pair
     assert ours.available() == []
     later = threading.Timer(0.05, theirs.send, [b"here"])

@@ -1,4 +1,4 @@
-"""The wire: who holds the keys is heard, who does not is dropped before a byte of what it says is read."""
+"""The control channel: peers with the keys are received, others are rejected before their messages are read."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def link(listener):
     link.close()
 
 
-def hear(listener, count=1):
-    """Poll until so many items have come; the last ones may be missing if they do not come."""
+def receive(listener, count=1):
+    """Return the next items; fewer than ``count`` if they do not arrive in time."""
     items = []
     for _ in range(int(PATIENCE_S / 0.1)):
         items += listener.poll(0.1)
@@ -40,8 +40,8 @@ def hear(listener, count=1):
     return items
 
 
-def knock(listener, *, server_key=None, client=None):
-    """Try to speak to the listener with the wrong keys; returns what the listener heard and how the handshake ended."""
+def connect_with_wrong_keys(listener, *, server_key=None, client=None):
+    """Connect with wrong keys; return what the listener received and how the handshake ended."""
     client = client or KeyPair.make()
     context = zmq.Context()
     stranger = context.socket(zmq.DEALER)
@@ -52,69 +52,69 @@ def knock(listener, *, server_key=None, client=None):
     events = stranger.get_monitor_socket()
     stranger.connect(listener.address.endpoint)
     stranger.send(b"let me in")
-    heard, ends = [], []
+    received, ends = [], []
     failures = (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL, zmq.EVENT_DISCONNECTED)
     for _ in range(int(PATIENCE_S / 0.05)):
-        heard += listener.poll(0.05)
+        received += listener.poll(0.05)
         while events.poll(0):
             event = monitor.recv_monitor_message(events)["event"]
             ends += [event] if event in (*failures, zmq.EVENT_HANDSHAKE_SUCCEEDED) else []
         if ends:
             break
-    heard += listener.poll(0.2)
+    received += listener.poll(0.2)
     stranger.disable_monitor()
     context.destroy()
-    return heard, ends
+    return received, ends
 
 
-def test_an_agent_with_the_keys_is_heard_and_answered(listener, link):
+def test_an_agent_with_the_keys_is_received_and_answered(listener, link):
     link.send(b"hello")
-    assert hear(listener) == [(b"agent/1", b"hello")]
+    assert receive(listener) == [(b"agent/1", b"hello")]
     listener.send(b"agent/1", b"welcome")
     assert link.socket.poll(int(PATIENCE_S * 1000))
     assert list(link.receive()) == [b"welcome"]
     assert list(link.receive()) == []
 
 
-def test_what_an_agent_says_arrives_in_order(listener, link):
-    said = [str(number).encode() for number in range(1000)]
-    for data in said:
+def test_messages_of_an_agent_arrive_in_order(listener, link):
+    sent = [str(number).encode() for number in range(1000)]
+    for data in sent:
         link.send(data)
-    assert [data for _, data in hear(listener, 1000)] == said
+    assert [data for _, data in receive(listener, 1000)] == sent
 
 
 def test_a_stranger_who_knows_the_server_s_key_only_is_dropped(listener):
-    heard, ends = knock(listener)
-    assert heard == []
+    received, ends = connect_with_wrong_keys(listener)
+    assert received == []
     assert ends
     assert zmq.EVENT_HANDSHAKE_SUCCEEDED not in ends
 
 
 def test_a_stranger_with_the_client_s_keys_but_the_wrong_server_key_is_dropped(listener):
     client = KeyPair(listener.address.client_public_key, listener.address.client_secret_key)
-    heard, ends = knock(listener, server_key=KeyPair.make().public, client=client)
-    assert heard == []
+    received, ends = connect_with_wrong_keys(listener, server_key=KeyPair.make().public, client=client)
+    assert received == []
     assert zmq.EVENT_HANDSHAKE_SUCCEEDED not in ends
 
 
-def test_the_keys_of_another_cluster_do_not_open_the_door(listener):
+def test_the_keys_of_another_cluster_are_rejected(listener):
     other = Listener()
     wrong = msgspec.structs.replace(other.address, endpoint=listener.address.endpoint)
     link = Link(wrong, b"agent/9")
-    link.send(b"wrong house")
+    link.send(b"wrong cluster")
     assert list(listener.poll(0.5)) == []
     link.socket.linger = 0
     link.close()
     other.close()
 
 
-def test_a_peer_that_speaks_no_zeromq_is_dropped(listener, link):
+def test_a_peer_that_does_not_speak_zeromq_is_dropped(listener, link):
     host, _, port = listener.address.endpoint.removeprefix("tcp://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b"\0" * 1000)
         assert list(listener.poll(0.1)) == []
         link.send(b"still there")
-        assert hear(listener) == [(b"agent/1", b"still there")]
+        assert receive(listener) == [(b"agent/1", b"still there")]
 
 
 def test_a_client_without_any_keys_is_dropped(listener):
@@ -131,12 +131,12 @@ def test_a_listener_listens_on_one_interface_only(listener):
     assert listener.address.endpoint.startswith("tcp://127.0.0.1:")
 
 
-def test_the_public_host_is_what_agents_are_told(listener):
+def test_agents_connect_to_the_public_host(listener):
     other = Listener("127.0.0.1", "localhost")
     assert other.address.endpoint.startswith("tcp://localhost:")
     link = Link(other.address, b"agent/2")
     link.send(b"by name")
-    assert hear(other) == [(b"agent/2", b"by name")]
+    assert receive(other) == [(b"agent/2", b"by name")]
     link.close()
     other.close()
 
@@ -152,14 +152,14 @@ def test_every_listener_has_keys_of_its_own(listener):
 def test_a_post_from_another_thread_wakes_the_polling_one(listener):
     thread = threading.Thread(target=listener.post, args=("news",))
     thread.start()
-    assert hear(listener) == ["news"]
+    assert receive(listener) == ["news"]
     thread.join()
 
 
 def test_posting_to_a_closed_listener_does_nothing():
     listener = Listener()
     listener.close()
-    # Whatever is opened next gets the descriptor's number: it must not be written to.
+    # The next descriptors to be opened reuse its number: they must not be written to.
     reading, writing = os.pipe2(os.O_NONBLOCK)
     others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]
     listener.post("too late")
@@ -176,12 +176,12 @@ def test_a_message_to_nobody_is_dropped(listener):
     listener.send(b"nobody", b"hello")
 
 
-def test_an_agent_that_comes_again_under_its_name_takes_over(listener, link):
+def test_an_agent_that_reconnects_under_its_name_takes_over(listener, link):
     link.send(b"first")
-    hear(listener)
+    receive(listener)
     again = Link(listener.address, b"agent/1")
     again.send(b"second")
-    assert hear(listener) == [(b"agent/1", b"second")]
+    assert receive(listener) == [(b"agent/1", b"second")]
     listener.send(b"agent/1", b"to the second")
     assert again.socket.poll(int(PATIENCE_S * 1000))
     assert list(again.receive()) == [b"to the second"]
@@ -193,7 +193,7 @@ def test_what_was_sent_before_closing_still_leaves(listener):
     link.send(b"last words")
     closing = threading.Thread(target=link.close)
     closing.start()
-    assert hear(listener) == [(b"agent/3", b"last words")]
+    assert receive(listener) == [(b"agent/3", b"last words")]
     closing.join(PATIENCE_S)
 
 
@@ -203,7 +203,7 @@ def test_the_address_towards_this_machine_is_this_machine():
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-def test_ipv6_loopback_is_listened_to_and_reached():
+def test_ipv6_loopback_works():
     try:
         listener = Listener("::1")
     except zmq.ZMQError:
@@ -211,7 +211,7 @@ def test_ipv6_loopback_is_listened_to_and_reached():
     link = Link(listener.address, b"agent/6")
     link.send(b"six")
     assert listener.address.endpoint.startswith("tcp://[::1]:")
-    assert hear(listener) == [(b"agent/6", b"six")]
+    assert receive(listener) == [(b"agent/6", b"six")]
     assert address_towards(listener.address.endpoint) == "::1"
     link.close()
     listener.close()

@@ -1,4 +1,4 @@
-"""The agent's poll loop: who can be read, or written to, is called back."""
+"""The agent's poll loop: it calls back when a source can be read or written."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def pair():
         yield frames, theirs
 
 
-def test_who_can_be_read_is_called_back_until_it_is_no_longer_watched(pair):
+def test_a_readable_source_is_reported_until_it_is_unwatched(pair):
     frames, theirs = pair
-    loop, heard = PollLoop(), []
-    loop.watch(frames, lambda: heard.append("frames"))
+    loop, called = PollLoop(), []
+    loop.watch(frames, lambda: called.append("frames"))
     loop.turn(0)
-    assert heard == []
+    assert called == []
     theirs.send(b"x")
     loop.turn(1000)
-    assert heard == ["frames"]
+    assert called == ["frames"]
     loop.unwatch(frames)
     loop.unwatch(frames)
     loop.turn(0)
-    assert heard == ["frames"]
+    assert called == ["frames"]
     assert not loop.is_watched(frames)
 
 
-def test_who_can_be_written_to_is_called_back_only_while_that_is_wanted(pair):
+def test_a_writable_source_is_reported_only_while_that_is_wanted(pair):
     frames, _ = pair
     loop, called = PollLoop(), []
-    loop.watch_writing(frames, wanted=True)  # nobody is to be called back
+    loop.watch_writing(frames, wanted=True)  # not watched: ignored
     loop.turn(0)
     loop.watch(frames, lambda: called.append(1))
     loop.watch_writing(frames, wanted=True)

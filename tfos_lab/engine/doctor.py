@@ -10,7 +10,6 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-import select
 import shutil
 import subprocess
 import sys
@@ -26,9 +25,9 @@ from tfos_lab.engine.launchers.gpus import visible_gpus
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import TfosError
-from tfos_lab.node.forkserver import client as fork_server
-from tfos_lab.node.forkserver.requests import FailedReply, SpawnRequest
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
+from tfos_lab.node.forkserver.client import ForkServerConnection
+from tfos_lab.node.forkserver.requests import FailedReply
+from tfos_lab.transport.frames import ConnectionClosed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,24 +226,19 @@ def check_fork_servers() -> Finding:
 
 
 def ask_fork_server(path: Path) -> str:
-    """Return ``"warm"``, ``"importing"``, ``"gone"``, or the reason why a fork server could not import its modules."""
-    frames = fork_server._try_connect(path)  # noqa: SLF001 - `connect` would start a missing one
-    if frames is None:
+    """Return ``"warm"``, ``"importing"``, ``"gone"``, or why the fork server behind a socket failed to import."""
+    connection = ForkServerConnection.open(path)  # `connect` would start one where none runs
+    if connection is None:
         return "gone"
-    with frames:
+    with connection:
         try:
-            frames.send(msgspec.msgpack.encode(SpawnRequest(target="")))
-            return _read_answer(frames)
+            connection.ask_if_warm()
+            replies = connection.replies(_FORK_SERVER_TIMEOUT_S)
         except (ConnectionClosed, OSError, msgspec.DecodeError):
             return "gone"
-
-
-def _read_answer(frames: FrameSocket) -> str:
-    ready, _, _ = select.select([frames], [], [], _FORK_SERVER_TIMEOUT_S)
-    if not ready:
-        return "importing"  # it answers once everything is imported
-    reply = fork_server.reply_decoder.decode(frames.receive()[0])
-    return reply.reason if isinstance(reply, FailedReply) else "warm"
+    if not replies:
+        return "importing"  # it answers when it has imported everything
+    return replies[0].reason if isinstance(replies[0], FailedReply) else "warm"
 
 
 # ---- Spark ----------------------------------------------------------------------------------------------------------

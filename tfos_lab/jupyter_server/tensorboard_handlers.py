@@ -17,7 +17,7 @@ from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.tensorboard.pages import NOT_THERE, permit, show, tell
+from tfos_lab.engine.tensorboard.pages import NO_ANSWER, send_cors_headers, send_message, send_page
 
 _UNKNOWN = (
     "This run is no longer known here: its kernel has ended. "
@@ -55,7 +55,7 @@ class TensorBoardEntryHandler(JupyterHandler):
         """Redirect to the run's TensorBoard."""
         record = cluster_records.find(cluster_id)
         if record is None or not record.tensorboard:
-            tell(self, 404, _UNKNOWN if record is None else "This run has no TensorBoard.")
+            send_message(self, 404, _UNKNOWN if record is None else "This run has no TensorBoard.")
             return
         path = f"tfos-lab/tb/{quote(cluster_id)}/~{self._tickets.ticket_for(cluster_id)}/"
         # The address itself may contain the login token, which the page must not get.
@@ -108,16 +108,16 @@ class TensorBoardHandler(JupyterHandler):
 
     @allow_unauthenticated
     async def options(self, *_: str) -> None:
-        """Allow the sandboxed page to send TensorBoard's own headers."""
-        permit(self)
+        """Let the sandboxed page ask with TensorBoard's own headers."""
+        send_cors_headers(self)
 
     async def _forward(self) -> None:
         # From the raw request, so that quoted characters stay quoted.
         _, _, path = self.request.path.partition(f"/~{self.path_args[1]}")
-        await show(self, self._socket, path)
+        await send_page(self, self._socket, path)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer with one sentence on what is wrong."""
         error = kwargs.get("exc_info", (None, None))[1]
         sentence = error.log_message if isinstance(error, web.HTTPError) and status_code < 500 else None
-        tell(self, 502 if status_code == 500 else status_code, sentence or NOT_THERE)
+        send_message(self, 502 if status_code == 500 else status_code, sentence or NO_ANSWER)

@@ -1,4 +1,4 @@
-"""The child: the process that runs the user's function, forked warm, with its output in the agent's hands."""
+"""The child: the process that runs the user's function. It is forked warm, and its output goes to the agent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import io
 import os
+import socket
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -16,8 +17,8 @@ from tfos_lab import messages as m
 from tfos_lab.core.processes import set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
-from tfos_lab.node.child_link import inherited_socket
 from tfos_lab.node.forkserver.requests import ChildSpec
+from tfos_lab.transport.frames import FrameSocket
 
 if TYPE_CHECKING:
     from tfos_lab.node.session import NodeSession
@@ -27,30 +28,30 @@ def run(body: bytes, fds: list[int]) -> int:
     """Entry point in the forked process: ``fds`` are the control socket, stdout and stderr."""
     spec = msgspec.msgpack.decode(body, type=ChildSpec)
     set_process_name(f"tfos {spec.node}")
-    _take_environment(spec)
-    control = inherited_socket(fds[0])
-    _take_output(fds[1], fds[2])
+    _set_environment(spec)
+    control = FrameSocket(socket.socket(fileno=os.dup(fds[0])))
+    _redirect_output(fds[1], fds[2])
     for fd in fds:
         os.close(fd)
 
     from tfos_lab.node.session import NodeSession
 
-    start = m.decode_to_agent(control.receive()[0])
+    start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
     session = NodeSession(control, start)
-    outcome = _call(session, start)
+    outcome = _run_function(session, start)
     _flush()
     session.send_ended(outcome)
-    # Others may still need this process as their peer in a collective: it leaves when all have returned.
+    # Other nodes may still need this process as a peer in a collective: it exits when all have returned.
     session.wait_for_finish()
     with contextlib.suppress(Exception):
-        atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself does at the end
+        atexit._run_exitfuncs()  # noqa: SLF001 - what Python itself does at exit
     _flush()
-    # TensorFlow's own teardown may wait for peers that have gone.
+    # TensorFlow's own teardown may wait for peers that are gone.
     os._exit(0)
 
 
-def _take_environment(spec: ChildSpec) -> None:
+def _set_environment(spec: ChildSpec) -> None:
     os.environ.clear()
     os.environ.update(spec.environ)
     with contextlib.suppress(OSError):
@@ -59,8 +60,8 @@ def _take_environment(spec: ChildSpec) -> None:
     sys.path[:] = [*(path for path in spec.sys_path if path not in known), *sys.path]
 
 
-def _take_output(stdout: int, stderr: int) -> None:
-    """Point descriptors 1 and 2 at the agent's pipes, so that what C++ prints arrives too."""
+def _redirect_output(stdout: int, stderr: int) -> None:
+    """Point descriptors 1 and 2 at the agent's pipes, so that output of C++ code arrives too."""
     _flush()
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
@@ -73,7 +74,7 @@ def _take_output(stdout: int, stderr: int) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    keyboard.take_away()
+    keyboard.disable()
 
 
 def _flush() -> None:
@@ -82,25 +83,25 @@ def _flush() -> None:
             stream.flush()
 
 
-def _call(session: NodeSession, start: m.Start) -> m.Outcome:
-    """Run the user's function and say how it went."""
+def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
+    """Run the user's function and return how it ended."""
     from tfos_lab.node.invoke import outcome_of
     from tfos_lab.payload.packing import unpack
 
     try:
         map_fun, args = unpack(start.payload)
-    except Exception as error:  # noqa: BLE001 - the user's own modules are loaded here
-        return _unloadable(error)
+    except Exception as error:  # noqa: BLE001 - loading imports the user's own modules
+        return _load_failure(error)
     session.context.args = args
     session.send_running()
     outcome = outcome_of(map_fun, args, session.context)
     if outcome.kind == "returned":
-        _wait_for_threads(session.context.grace_s)
+        _wait_for_threads(start.grace_s)
     return outcome
 
 
-def _unloadable(error: Exception) -> m.Outcome:
-    """The function cannot be loaded here: most often a module is missing."""
+def _load_failure(error: Exception) -> m.Outcome:
+    """Return the outcome of a function that cannot be loaded on this node; most often a module is missing."""
     if not isinstance(error, PayloadError):
         error = PayloadError(
             name="map_fun",
@@ -112,7 +113,7 @@ def _unloadable(error: Exception) -> m.Outcome:
 
 
 def _wait_for_threads(timeout_s: float) -> None:
-    """Let the function's own threads end, as Python does at the end of a script."""
+    """Wait for the function's own threads, as Python does at the end of a script."""
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             thread.join(timeout=timeout_s)

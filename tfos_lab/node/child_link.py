@@ -1,11 +1,9 @@
-"""The agent's link to its child: the control socket, the output pipes, and the fork server that forked it."""
+"""The agent's handle on its child: the control socket, the output pipes, and the connection to the fork server."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,41 +13,33 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.core.processes import signal_group
 from tfos_lab.core.roles import tf_cluster_spec
-from tfos_lab.node.forkserver import client
-from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply, SpawnRequest
+from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
+from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.node.logs.spool import Pipe
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
-# A grandchild may hold the pipes open for ever; after the child's end they are read this long.
+# A grandchild may keep the pipes open forever; they are read for this long after the child has ended.
 _PIPE_PATIENCE_S = 1.0
 
 
 class ChildLink:
     """One child process, forked by a fork server on this agent's behalf."""
 
-    def __init__(self, fork_server: FrameSocket, control: FrameSocket, pipes: list[Pipe]) -> None:
+    def __init__(self, fork_server: ForkServerConnection, control: FrameSocket, pipes: list[Pipe]) -> None:
         self.fork_server = fork_server
         self.control = control
         self.pipes = pipes
         self.pid = 0
-        self.announced = False
         self.stopping = False
         self._pending_signal: signal.Signals | None = None
-        self._gone_at: float | None = None
+        self._ended_at: float | None = None
 
     @classmethod
-    def spawn(
-        cls,
-        spec: m.LaunchSpec,
-        start: m.Start,
-        fork_server: tuple[str, str, dict[str, str], dict[str, str], int],
-        scratch: Path,
-    ) -> ChildLink:
-        """Ask the fork server for a child that runs ``start``; it starts as soon as the fork server is warm."""
-        frames = client.connect(*fork_server[:4])
-        control, theirs = frame_pair()
+    def spawn(cls, spec: m.LaunchSpec, start: m.Start, fork_server: ForkServerSpec, scratch: Path) -> ChildLink:
+        """Ask the fork server for a child that runs ``start``; it is forked as soon as the fork server is warm."""
+        control, child_control = frame_pair()
         pipes = [Pipe("stdout"), Pipe("stderr")]
-        fds = [theirs.fileno(), *(pipe.write_fd for pipe in pipes)]
+        fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes)]
         body = msgspec.msgpack.encode(
             ChildSpec(
                 node=spec.node,
@@ -58,39 +48,49 @@ class ChildLink:
                 sys_path=spec.sys_path,
             )
         )
-        link = cls(frames, control, pipes)
         try:
-            frames.send(msgspec.msgpack.encode(SpawnRequest("child", body, fork_server[4])), fds)
+            connection = fork_server.spawn("child", body, fds)
+        except BaseException:
+            control.close()
+            for pipe in pipes:
+                pipe.close()
+            raise
         finally:
-            theirs.close()
+            child_control.close()
             for pipe in pipes:
                 pipe.close_write_end()
+        link = cls(connection, control, pipes)
         link.send(start)
         return link
 
     def send(self, message: m.ToAgent) -> None:
-        """Say something to the child, which may take it later: it may not have been forked, or be busy, or stopped."""
-        with contextlib.suppress(ConnectionClosed, OSError):  # it has gone
+        """Send a message without blocking; the child may be busy, stopped, or not forked yet."""
+        with contextlib.suppress(ConnectionClosed, OSError):  # it has ended
             self.control.post(m.encode(message))
 
     def flush(self) -> None:
-        """Say more of what the child has not taken yet."""
+        """Send more of what the child has not taken yet."""
         with contextlib.suppress(ConnectionClosed, OSError):
             self.control.flush()
 
-    def heard(self) -> tuple[list[bytes], bool]:
-        """Return what the child said, and whether it can say more."""
+    def receive(self) -> list[m.FromAgent] | None:
+        """Return the messages that have arrived, or None if the child has closed its end."""
         try:
-            return [data for data, _ in self.control.available()], True
+            frames = self.control.available()
         except (ConnectionClosed, OSError):
-            return [], False
+            return None
+        messages: list[m.FromAgent] = []
+        for frame in frames:
+            with contextlib.suppress(msgspec.DecodeError):  # user code wrote to a descriptor that is not its own
+                messages.append(m.decode_from_agent(frame.data))
+        return messages
 
-    def fork_server_reply(self) -> m.Outcome | None:
-        """Take in what the fork server said; return how the child ended, once it has."""
+    def receive_outcome(self) -> m.Outcome | None:
+        """Handle the fork server's replies; return how the child ended, once it has."""
         try:
-            replies = [client.reply_decoder.decode(data) for data, _ in self.fork_server.available()]
+            replies = self.fork_server.replies()
         except (ConnectionClosed, OSError):
-            self._gone_at = time.monotonic()
+            self._ended_at = time.monotonic()
             return m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9)
         for reply in replies:
             match reply:
@@ -99,26 +99,26 @@ class ChildLink:
                     if self._pending_signal is not None:
                         self.signal(self._pending_signal)
                 case FailedReply(reason=reason):
-                    self._gone_at = time.monotonic()
+                    self._ended_at = time.monotonic()
                     return m.Outcome(kind="raised", error="ImportError", message=reason)
                 case ExitedReply(code=code):
-                    self._gone_at = time.monotonic()
+                    self._ended_at = time.monotonic()
                     return m.Outcome(kind="stopped" if self.stopping else "exited", exit_code=code)
         return None
 
     def signal(self, sig: signal.Signals) -> None:
-        """Signal the child's whole process group, at once or as soon as it has been forked."""
+        """Signal the child's process group, now or as soon as it has been forked."""
         if self.pid:
             signal_group(self.pid, sig)
         else:
             self._pending_signal = sig
 
     def pipes_overdue(self) -> bool:
-        """Whether the pipes have been read long enough after the child's end."""
-        return self._gone_at is not None and time.monotonic() - self._gone_at > _PIPE_PATIENCE_S
+        """Whether the pipes have been read for long enough after the child's end."""
+        return self._ended_at is not None and time.monotonic() - self._ended_at > _PIPE_PATIENCE_S
 
     def close(self) -> None:
-        """End the child's process group at once and close everything."""
+        """Kill the child's process group and close everything."""
         if self.pid:
             signal_group(self.pid, signal.SIGKILL)
         self.fork_server.close()
@@ -131,11 +131,11 @@ def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[st
     environ = {**spec.environ, **start.env, **spec.extra_env}
     environ["TFOS_LAB_SCRATCH"] = str(scratch)
     environ["PYTHONUNBUFFERED"] = "1"
-    environ["no_grpc_proxy"] = _without_proxy(environ, start.cluster_spec)
+    environ["no_grpc_proxy"] = _no_proxy_hosts(environ, start.cluster_spec)
     if spec.gpus is not None:
         environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpus) or "-1"
     else:
-        # Several nodes may share one device here: none may take all of its memory.
+        # Several nodes may share a device: none may allocate all of its memory.
         environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     if sum(len(tasks) for tasks in start.cluster_spec.values()) > 1:
         environ["TF_CONFIG"] = _tf_config(start)
@@ -144,8 +144,8 @@ def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[st
     return environ
 
 
-def _without_proxy(environ: Mapping[str, str], spec: Mapping[str, list[str]]) -> str:
-    """Return the hosts that gRPC must reach without a proxy: through one, nodes would wait for one another for ever."""
+def _no_proxy_hosts(environ: Mapping[str, str], spec: Mapping[str, list[str]]) -> str:
+    """Return the hosts that gRPC must reach directly: through a proxy, nodes would wait for each other forever."""
     hosts = {address.rpartition(":")[0].strip("[]") for tasks in spec.values() for address in tasks}
     already = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
     return ",".join([*sorted(hosts), *([already] if already else [])])
@@ -156,8 +156,3 @@ def _tf_config(start: m.Start) -> str:
     cluster = tf_cluster_spec(start.cluster_spec)
     task = {"type": start.job_name, "index": start.task_index}
     return msgspec.json.encode({"cluster": cluster, "task": task}).decode()
-
-
-def inherited_socket(fd: int) -> FrameSocket:
-    """Return the child's own end of the control socket."""
-    return FrameSocket(socket.socket(fileno=os.dup(fd)))

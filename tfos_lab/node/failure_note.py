@@ -1,8 +1,8 @@
-"""Why a node's cluster has failed, for Spark tasks that come when the node has gone: a line in a file on its host.
+"""Notes about why a node's cluster has failed, for Spark tasks that come after the node has ended.
 
-An inference is computed when its results are used, and Spark tries a failed task again: the last try, whose error is
-the one that users see, finds nobody. The file lies beside the folder that the node had; the next node of the same user
-removes it after a while (`scratch.sweep`).
+Spark computes an inference when its results are used, and retries a failed task. The last try, whose error is the one
+that users see, finds no node any more: it reads the note, a file on the node's host beside the folder that the node
+had. Old notes are removed by `scratch.sweep`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from pathlib import Path
 SUFFIX = ".failed"
 
 
-def leave(scratch: Path, words: str) -> None:
-    """Leave a line beside the node's folder; the first one counts."""
-    with contextlib.suppress(OSError), _place(scratch).open("x", encoding="utf-8") as file:
-        file.write(words)
+def leave(scratch: Path, reason: str) -> None:
+    """Write a note beside the node's folder; the first one counts."""
+    with contextlib.suppress(OSError), _note_path(scratch).open("x", encoding="utf-8") as file:
+        file.write(reason)
 
 
 def recall(scratch: Path) -> str | None:
-    """Return the line that the node of this folder has left, if it did."""
+    """Return the note that the node with this folder has left, if any."""
     with contextlib.suppress(OSError):
-        return _place(scratch).read_text(encoding="utf-8")
+        return _note_path(scratch).read_text(encoding="utf-8")
     return None
 
 
-def sentence(words: str) -> str:
-    """Say it to whoever waits for answers."""
-    return f"the cluster has failed: {words} (cluster.wait() raises it with its traceback)"
+def sentence(reason: str) -> str:
+    """Return the message for a task that waits for answers."""
+    return f"the cluster has failed: {reason} (cluster.wait() raises it with its traceback)"
 
 
-def _place(scratch: Path) -> Path:
+def _note_path(scratch: Path) -> Path:
     return scratch.with_name(scratch.name + SUFFIX)

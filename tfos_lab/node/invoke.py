@@ -1,4 +1,4 @@
-"""Calls the user's function and turns what happens into an `Outcome`; shared by children and the inline launcher."""
+"""Calls the user's function and returns how it ended as an `Outcome`; used by children and by the inline launcher."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tfos_lab.node.keyboard import explained
 from tfos_lab.node.traceback_text import format_remote
 from tfos_lab.values import encode_value
 
-# What TensorFlow raises on a node because a peer has gone; the driver looks for a cause elsewhere first.
+# Raised by TensorFlow on a node whose peer is gone; the driver looks for the cause on other nodes first.
 _PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "InternalError")
 _PEER_TEXT = ("collective", "connection", "peer", "socket closed", "coordination", "heartbeat", "barrier", "task")
 
 
 class NodeServed(BaseException):
-    """Leaves the user's function on a node that only serves others (a parameter server): its work is done."""
+    """Ends the user's function on a node that only serves others, such as a parameter server, when its work is done."""
 
 
 def call_map_fun(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
@@ -70,6 +70,6 @@ def returned_outcome(value: Any, *, implicit: bool) -> Outcome:
 
 
 def is_consequence(error: str, message: str) -> bool:
-    """Whether an error looks like the echo of a peer's end."""
-    words = message.lower()
-    return error in _PEER_ERRORS and any(word in words for word in _PEER_TEXT)
+    """Whether an error is probably a consequence of another node's end."""
+    text = message.lower()
+    return error in _PEER_ERRORS and any(word in text for word in _PEER_TEXT)

@@ -1,22 +1,40 @@
-"""What a tensorflow fork server imports before anything is forked: everything that is slow, and nothing that starts."""
+"""What fork servers import before they fork: everything that is slow, but nothing that uses threads or devices."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 
 
-def preload_tensorflow() -> None:
-    """Import TensorFlow, its Keras, and what reading a feed needs; touch no device and run no op."""
+def preload(kind: str) -> None:
+    """Import what processes of a ``"plain"`` or ``"tensorflow"`` fork server need."""
+    if kind == "tensorflow":
+        _preload_tensorflow()
+    else:
+        _preload_plain()
+    gc.collect()
+    gc.freeze()  # else a garbage collection in a forked process would copy the pages of these objects
+
+
+def _preload_plain() -> None:
+    import tfos_lab.node.agent
+    import tfos_lab.node.child
+    import tfos_lab.node.feed.flight_endpoint
+    import tfos_lab.node.tensorboard.process  # noqa: F401
+
+
+def _preload_tensorflow() -> None:
+    """Import TensorFlow, its Keras, and what reading a feed needs, without touching a device or running an op."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     import pyarrow as pa  # noqa: F401
     import tensorflow as tf
 
-    # TensorFlow loads these on first use; in the fork server they are paid for once.
+    # TensorFlow loads these lazily: load them once, in the fork server.
     for name in ("data", "distribute", "io", "nn", "optimizers", "summary", "train"):
         getattr(tf, name, None)
     legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-    with contextlib.suppress(ImportError):  # a node may do without Keras
+    with contextlib.suppress(ImportError):  # Keras is optional
         if legacy:
             import tf_keras  # noqa: F401
         else:

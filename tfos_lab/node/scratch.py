@@ -1,7 +1,8 @@
-"""An agent's own folder on its host, for its spool and logs, and what agents that were killed have left of theirs.
+"""An agent's own folder on its host, for its spool and logs; and the removal of folders that killed agents have left.
 
-An agent that leaves removes its folder. One that is killed cannot, and its spool may hold gigabytes: the next agent of
-the same user on this host does it. Who lives holds a lock on the folder, which also tells in another container.
+An agent that ends removes its folder. One that is killed cannot, and its spool may hold gigabytes: the next agent of
+the same user on this host removes it. Each agent locks its folder, so that agents in other containers, whose pids are
+different, see that it is in use.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from pathlib import Path
 from tfos_lab.node import failure_note
 
 _NAME = re.compile(r".+-\d+-(\d+)")
-# A folder may have been made and not locked yet.
+# A younger folder may not have been locked yet.
 _YOUNG_S = 60.0
-# So long may somebody still use what a cluster that has failed was to answer.
-_KNOWN_S = 24 * 3600.0
+# For this long, Spark may still compute answers that a failed cluster was to give.
+_NOTE_LIFETIME_S = 24 * 3600.0
 
 
 class Scratch:
-    """A folder that goes with its owner; those whose owners have gone without them go first (`sweep`).
+    """One agent's folder; folders of agents that were killed are removed first.
 
     Parameters
     ----------
     root : Path
-        Where the folders of all agents are.
+        Contains the folders of all agents.
     cluster_id, rank : str, int
-        Whose folder this is.
+        The node.
 
     Attributes
     ----------
@@ -46,21 +47,21 @@ class Scratch:
         self._lock = _lock(self.path)
 
     def remove(self) -> None:
-        """Remove the folder and all that is in it."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 def sweep(root: Path) -> None:
-    """Remove the folders of agents that are no more, and what they left to be known for a while."""
-    for words in root.glob(f"*{failure_note.SUFFIX}"):
+    """Remove the folders of agents that were killed, and failure notes that are old."""
+    for note in root.glob(f"*{failure_note.SUFFIX}"):
         with contextlib.suppress(OSError):
-            if time.time() - words.stat().st_mtime > _KNOWN_S:
-                words.unlink()
+            if time.time() - note.stat().st_mtime > _NOTE_LIFETIME_S:
+                note.unlink()
     for folder in root.iterdir():
-        named = _NAME.fullmatch(folder.name)
-        with contextlib.suppress(OSError):  # another agent removes it, too, or its owner lives
-            if named and folder.is_dir() and not _lives(int(named[1])) and not _is_young(folder):
+        name = _NAME.fullmatch(folder.name)
+        with contextlib.suppress(OSError):  # another agent removes it too, or it is locked
+            if name and folder.is_dir() and not _is_alive(int(name[1])) and not _is_young(folder):
                 lock = _lock(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
@@ -76,7 +77,7 @@ def _lock(folder: Path) -> int:
     return descriptor
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

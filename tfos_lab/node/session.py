@@ -1,6 +1,6 @@
-"""The child's side of the conversation with its agent: says what happens, hears what comes, holds the feed.
+"""The child's connection to its agent: sends the node's messages, receives the driver's, and holds the feed.
 
-One thread (``tfos-session``) reads; the user's function and its callbacks write. The inline launcher uses the same
+One thread (``tfos-session``) receives; the user's function and its callbacks send. The inline launcher uses the same
 class over a socket pair within the kernel.
 """
 
@@ -11,65 +11,77 @@ import threading
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
-from tfos_lab.node.context import NodeContext
+from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
+# Exit code of a child whose agent has ended.
+_ORPHANED = 113
+
 
 class NodeSession:
-    """What a node's function stands on: its context, its feed, and the way to the notebook."""
+    """What a node's function needs: its context, its feed, and the connection to the driver.
 
-    def __init__(self, control: FrameSocket, start: m.Start, *, leave_when_alone: bool = True) -> None:
+    Parameters
+    ----------
+    control : FrameSocket
+        The connection to the agent.
+    start : Start
+        What the driver says about this node.
+    exit_when_orphaned : bool
+        Whether this process ends with its agent.
+    """
+
+    def __init__(self, control: FrameSocket, start: m.Start, *, exit_when_orphaned: bool = True) -> None:
         self._control = control
         self._rank = start.rank
         self._lock = threading.Lock()
         self._finish = threading.Event()
-        self._leave_when_alone = leave_when_alone
+        self._exit_when_orphaned = exit_when_orphaned
         self.feed = FeedReader(self._rank, self._send)
         self.context = NodeContext(start, self.feed, self._send, self._finish)
-        self._reader = threading.Thread(target=self._listen, name="tfos-session", daemon=True)
-        self._reader.start()
+        self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
+        self._receiver.start()
 
     def _send(self, message: m.FromAgent) -> None:
         with self._lock:
             try:
                 self._control.send(m.encode(message))
             except (ConnectionClosed, OSError):
-                self._alone()
+                self._on_orphaned()
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         try:
             while True:
-                data, _ = self._control.receive()
-                message = m.decode_to_agent(data)
+                message = m.decode_to_agent(self._control.receive().data)
                 if isinstance(message, m.Finish):
                     self._finish.set()
                 else:
                     self.feed.handle(message)
         except (ConnectionClosed, OSError):
-            self._alone()
+            self._on_orphaned()
 
-    def _alone(self) -> None:
-        """The agent has gone, and with it whoever wanted this work."""
-        if self._leave_when_alone:
-            os._exit(113)
+    def _on_orphaned(self) -> None:
+        """The agent has ended: nobody is left who wants the result."""
+        if self._exit_when_orphaned:
+            os._exit(_ORPHANED)
         self._finish.set()
         self.feed.handle(m.FeedsEnded())
 
     def send_running(self) -> None:
-        """The user's first line is next."""
+        """Report that the user's function starts now."""
         self._send(m.Progressed(rank=self._rank, state=NodeState.RUNNING, pid=os.getpid()))
 
     def send_ended(self, outcome: m.Outcome) -> None:
-        """The function has ended."""
-        self.context.flush()
+        """Report how the function ended."""
+        self.feed.flush()
         self._send(m.Ended(rank=self._rank, outcome=outcome))
 
     def wait_for_finish(self) -> None:
-        """Wait until the driver lets this process go."""
+        """Wait until the driver lets this process exit."""
         while not self._finish.wait(60.0):
             pass
 
     def close(self) -> None:
-        """End the reading thread (inline launcher only; a child simply leaves)."""
+        """End the receiving thread (inline launcher only; a child simply exits)."""
         self._control.close()

@@ -1,4 +1,4 @@
-"""Runs inside Spark tasks: starts a node's agent and holds its rank, so that Spark knows what the slot is for."""
+"""What runs inside Spark tasks: one starts a node's agent and occupies a slot for it, one inspects an executor."""
 
 from __future__ import annotations
 
@@ -12,35 +12,47 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tfos_lab.node.forkserver.client import ForkServerConnection
 
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 
 REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
-# What Spark sets for its Python worker alone.
+# Prefixes of variables that Spark sets for its Python worker only.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 
 
 def missing_packages() -> list[str]:
-    """Return the packages that a node needs and this executor's Python has not."""
+    """Return the packages that a node needs and this executor's Python lacks."""
     return [name for name in REQUIRED if importlib.util.find_spec(name) is None]
 
 
-@functools.cache  # this worker may lose its parents, and still be used again
-def executor_identity() -> tuple[int, str]:
-    """Return the pid of the executor's JVM and the executor's id, as far as this host tells."""
+class ExecutorIdentity(NamedTuple):
+    """The pid of an executor's JVM, and the executor's id ("" if unknown)."""
+
+    pid: int
+    id: str
+
+
+@functools.cache  # this worker may outlive its parent processes and be used again
+def executor_identity() -> ExecutorIdentity:
+    """Return which executor this Python worker belongs to, as far as the process tree tells."""
     from tfos_lab.core.processes import command_line, parent_of
 
     pid = os.getpid()
     for _ in range(5):
         pid = parent_of(pid)
-        words = command_line(pid) if pid > 1 else []
-        if words and Path(words[0]).name == "java":
-            following = dict(itertools.pairwise(words))
-            return pid, following.get("--executor-id", os.environ.get("SPARK_EXECUTOR_ID", "driver"))
-    return os.getppid(), os.environ.get("SPARK_EXECUTOR_ID", "")
+        arguments = command_line(pid) if pid > 1 else []
+        if arguments and Path(arguments[0]).name == "java":
+            options = dict(itertools.pairwise(arguments))
+            return ExecutorIdentity(pid, options.get("--executor-id", os.environ.get("SPARK_EXECUTOR_ID", "driver")))
+    return ExecutorIdentity(os.getppid(), os.environ.get("SPARK_EXECUTOR_ID", ""))
 
 
 def executor_environ() -> dict[str, str]:
@@ -48,13 +60,15 @@ def executor_environ() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(_WORKER_ONLY)}
 
 
-def node_task(batches: Any, template: bytes, nodes: list[str], gpus_wanted: int | None) -> Any:
-    """The body of the task that holds a rank; yields one record of how it went."""
+def node_task(
+    batches: Iterable[pa.RecordBatch], template: bytes, nodes: list[str], gpus_wanted: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The body of the task that occupies a node's slot; yields one record of how it ended."""
     import pyarrow as pa
     from pyspark import TaskContext
 
     for _ in batches:
-        pass  # Spark throws away a Python worker whose input is left unread, and the next launch costs seconds
+        pass  # Spark discards a Python worker whose input is left unread, and starting another costs seconds
     context = TaskContext.get()
     assert context is not None
     resources = context.resources()
@@ -64,8 +78,8 @@ def node_task(batches: Any, template: bytes, nodes: list[str], gpus_wanted: int 
     yield pa.RecordBatch.from_pydict({"rank": [partition], "ended": [ended]})
 
 
-def inspect_task(batches: Any, owner: str, extra_env: dict[str, str]) -> Any:
-    """The body of the task that looks at an executor and warms it; yields one record of facts."""
+def inspect_task(batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    """The body of the task that inspects and warms an executor; yields one record of facts."""
     import pyarrow as pa
 
     for _ in batches:
@@ -74,14 +88,14 @@ def inspect_task(batches: Any, owner: str, extra_env: dict[str, str]) -> Any:
 
 
 def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | None) -> str:
-    """Start the agent of rank ``partition`` and wait for its end, or until the driver wants the slot back.
+    """Start the agent of rank ``partition``, and wait until it ends or the driver frees the slot.
 
     Parameters
     ----------
     partition : int
         Number of this task, which is the rank.
     template : bytes
-        Encoded `LaunchSpec`, to be completed with what only this host knows.
+        Encoded `LaunchSpec`, to be completed with facts about this host.
     nodes : list of str
         Names of all nodes, by rank.
     gpus : list of str or None
@@ -90,7 +104,7 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
     Returns
     -------
     str
-        How it went, for Spark's record.
+        How it ended, for Spark's record.
     """
     missing = missing_packages()
     if missing:
@@ -98,39 +112,39 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
     import msgspec
 
     from tfos_lab.messages import LaunchSpec
-    from tfos_lab.node.forkserver import client as fork_server
-    from tfos_lab.node.forkserver.requests import SpawnRequest
+    from tfos_lab.node.forkserver.client import ForkServerSpec
 
-    watched_pid, executor = executor_identity()
+    executor = executor_identity()
     spec = msgspec.structs.replace(
         msgspec.msgpack.decode(template, type=LaunchSpec),
         rank=partition,
         node=nodes[partition],
-        watched_pid=watched_pid,
-        executor=executor,
+        watched_pid=executor.pid,
+        executor=executor.id,
         gpus=gpus,
         environ=executor_environ(),
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
         sys_path=list(sys.path),
     )
-    ours, theirs = socket.socketpair()
-    with ours, _deaf_to_hangups(), fork_server.connect(spec.owner, "plain", {}, spec.environ) as frames:
-        request = SpawnRequest("agent", msgspec.msgpack.encode(spec), watched_pid)
-        frames.send(msgspec.msgpack.encode(request), [theirs.fileno()])
-        theirs.close()
-        return _wait(frames, ours, spec.node)
+    fork_server = ForkServerSpec.plain(spec.owner, spec.environ, executor.pid)
+    slot, agent_socket = socket.socketpair()
+    with slot, _ignoring_hangups():
+        with agent_socket:
+            connection = fork_server.spawn("agent", msgspec.msgpack.encode(spec), [agent_socket.fileno()])
+        with connection:
+            return _wait_for_agent(connection, slot, spec.node)
 
 
 @contextlib.contextmanager
-def _deaf_to_hangups() -> Iterator[None]:
-    """Outlive the parent of this Python worker, which Spark replaces without need.
+def _ignoring_hangups() -> Iterator[None]:
+    """Outlive the parent of this Python worker, which Spark may replace.
 
-    A task that is interrupted while its worker is being forked, as when another task of its job has failed, looks to
-    Spark like a broken parent: it ends that one, which hangs up on all its workers, ranks among them. What this worker
-    needs is its socket to the executor, and that stays.
+    If a task is interrupted while its worker is being forked, for instance because another task of its job has failed,
+    Spark takes the parent for broken and ends it. The parent then sends SIGHUP to all its workers, among them those
+    that occupy slots. This worker needs only its socket to the executor, which stays open.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only there a process may say what signals do
+        yield  # only the main thread may set signal handlers
         return
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -139,29 +153,27 @@ def _deaf_to_hangups() -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _wait(frames: Any, slot: socket.socket, node: str) -> str:
-    import msgspec
-
-    from tfos_lab.node.forkserver import client as fork_server
-    from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, KeepRequest
+def _wait_for_agent(connection: ForkServerConnection, slot: socket.socket, node: str) -> str:
+    from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
     from tfos_lab.transport.frames import ConnectionClosed
 
+    watched: list[ForkServerConnection | socket.socket] = [connection, slot]
     while True:
-        ready, _, _ = select.select([frames, slot], [], [])
+        ready, _, _ = select.select(watched, [], [])
         if slot in ready and slot.recv(1):
-            frames.send(msgspec.msgpack.encode(KeepRequest()))
+            connection.keep()
             return "slot given back; the node goes on"
-        if frames not in ready:
+        if connection not in ready:
             continue
         try:
-            replies = [fork_server.reply_decoder.decode(data) for data, _ in frames.available()]
+            replies = connection.replies()
         except ConnectionClosed:
             raise _lost(node, "the process that its agent was forked from has ended") from None
         for reply in replies:
             if isinstance(reply, FailedReply):
                 raise LaunchFailed(reason=f"no agent could be started: {reply.reason}")
             if isinstance(reply, ExitedReply) and reply.code:
-                # Spark then ends the other nodes' tasks too, and the driver hears of it at once.
+                # Spark then ends the other nodes' tasks too, and the driver learns of it at once.
                 raise _lost(node, f"its agent ended with code {reply.code}")
             if isinstance(reply, ExitedReply):
                 return "the node has ended"
@@ -172,7 +184,7 @@ def _lost(node: str, message: str) -> NodeFailed:
 
 
 def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
-    """Tell what this executor has, and begin to warm its fork servers.
+    """Return what this executor has, and start to warm its fork servers.
 
     Returns
     -------
@@ -187,11 +199,10 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
         "missing": ", ".join(missing),
     }
     if not missing:
-        from tfos_lab.node.forkserver import client as fork_server
+        from tfos_lab.node.forkserver.client import ForkServerSpec
 
-        watched_pid, facts["executor"] = executor_identity()
-        environ = executor_environ()
-        import_environ = fork_server.import_environ_of(environ, extra_env)
-        fork_server.warm(owner, "tensorflow", import_environ, environ, watched_pid)
-        fork_server.warm(owner, "plain", {}, environ, watched_pid)
+        executor, environ = executor_identity(), executor_environ()
+        facts["executor"] = executor.id
+        ForkServerSpec.tensorflow(owner, environ, executor.pid, extra_env).warm()
+        ForkServerSpec.plain(owner, environ, executor.pid).warm()
     return facts

@@ -1,4 +1,4 @@
-"""Chooses the ``tf.distribute`` strategy that fits the shape of the cluster, and says why when none does."""
+"""Chooses the ``tf.distribute`` strategy that fits the shape of the cluster; see `NodeContext.strategy`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,9 @@ ClusterSpec = Mapping[str, list[str]]
 def strategy_for(
     cluster_spec: ClusterSpec, job_name: str, task_index: int, serve: Callable[[], None]
 ) -> tf.distribute.Strategy:
-    """Return the strategy for a node; ``serve()`` says that it only serves others, and waits until they are done.
+    """Return the strategy for a node, or raise `NodeServed` on a node that only serves a ``ParameterServerStrategy``.
 
-    =========================  ==============================================================================
-    cluster                    strategy
-    =========================  ==============================================================================
-    one training node          ``MirroredStrategy`` over several GPUs, else the default strategy
-    several training nodes     ``MultiWorkerMirroredStrategy``
-    with parameter servers     ``ParameterServerStrategy`` on the chief. Workers and parameter servers serve the
-                               chief from within this call, and the call does not return there.
-    evaluator                  the default strategy, for its own machine
-    =========================  ==============================================================================
-
-    Raises
-    ------
-    ConfigError
-        If the cluster has parameter servers but nobody to coordinate them.
+    ``serve()`` reports that the node serves, and waits until training has ended.
     """
     import tensorflow as tf
 

@@ -1,7 +1,7 @@
-"""A remote exception as text that a person in a notebook can read: the user's own lines first, ours left out.
+"""Formats a remote exception for a notebook.
 
 Frames of tfos_lab are left out, lines of notebook cells are named as the notebook names them (``Cell In[5], line 12``),
-and long stretches inside libraries are folded. Used where the user's function is called.
+and long runs of frames inside libraries are folded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_LINES = 200
 MAX_CHARACTERS = 100_000
 MAX_MESSAGE = 20_000
 
-# Of a longer stretch inside libraries, so many frames are shown at its beginning and its end.
+# A run of more than _FOLD_OVER frames inside libraries is shown by its first and its last ones.
 _FOLD_OVER = 5
 _KEEP_FIRST = 1
 _KEEP_LAST = 2
@@ -46,7 +46,7 @@ def format_remote(error: BaseException) -> tuple[str, str, str]:
 
 
 def _render(error: traceback.TracebackException) -> Iterator[str]:
-    """Yield the blocks of lines of an exception, after those of the exceptions behind it."""
+    """Yield the blocks of lines of an exception, after those of its cause or context."""
     if error.__cause__ is not None:
         yield from _render(error.__cause__)
         yield f"\n{_CAUSE}\n\n"
@@ -66,21 +66,21 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
 
 def _frames(stack: traceback.StackSummary) -> list[str]:
     frames = [frame for frame in stack if not frame.filename.startswith(_OWN)]
-    # An error of tfos_lab's own, with no line of the user's in it, is shown whole.
+    # An error inside tfos_lab, without a line of the user's, is shown whole.
     return list(_fold(frames or stack))
 
 
 def _fold(frames: Iterable[traceback.FrameSummary]) -> Iterator[str]:
-    """Yield the frames' lines; repeated frames are counted, and long stretches inside libraries folded."""
+    """Yield the frames' lines; repeated frames are counted, and long runs inside libraries folded."""
     runs = (list(same) for _, same in groupby(frames, key=lambda frame: (frame.filename, frame.lineno, frame.name)))
     distinct = [(run[0], len(run)) for run in runs]
     for in_library, group in groupby(distinct, key=lambda item: _library(item[0].filename) is not None):
-        stretch = list(group)
-        hidden = stretch[_KEEP_FIRST:-_KEEP_LAST] if in_library and len(stretch) > _FOLD_OVER else []
-        for index, (frame, times) in enumerate(stretch):
+        run_of_frames = list(group)
+        hidden = run_of_frames[_KEEP_FIRST:-_KEEP_LAST] if in_library and len(run_of_frames) > _FOLD_OVER else []
+        for index, (frame, times) in enumerate(run_of_frames):
             if hidden and index == _KEEP_FIRST:
                 yield f"  … {len(hidden)} frames in {_packages(item[0] for item in hidden)} …"
-            if not hidden or index < _KEEP_FIRST or index >= len(stretch) - _KEEP_LAST:
+            if not hidden or index < _KEEP_FIRST or index >= len(run_of_frames) - _KEEP_LAST:
                 yield _frame(frame)
                 if times > 1:
                     yield f"  [repeated {times - 1} more times]"
@@ -111,7 +111,7 @@ def _frame(frame: traceback.FrameSummary) -> str:
 
 
 def _with_labels(text: str) -> str:
-    """Name notebook cells in text that libraries have made, such as AutoGraph's "in user code"."""
+    """Name notebook cells in text that libraries have formatted, such as AutoGraph's "in user code"."""
     for filename, label in notebook_sources.labels().items():
         text = text.replace(f'File "{filename}"', label).replace(filename, label)
     return text
@@ -122,7 +122,7 @@ def _shorten(text: str, limit: int) -> str:
 
 
 def _limit(text: str) -> str:
-    """Keep the first third and the last two thirds of what is allowed."""
+    """Shorten text to the limits: a third from its beginning, two thirds from its end."""
     lines = [_shorten(line, MAX_CHARACTERS // 20) for line in text.split("\n")]
     if len(lines) > MAX_LINES:
         first = MAX_LINES // 3

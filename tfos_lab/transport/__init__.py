@@ -1,1 +1,1 @@
-"""How processes talk: ZeroMQ between hosts, frames over unix sockets, and the loop that reads them."""
+"""Connections: ZeroMQ between driver and agents, frames over unix sockets between processes of one host."""

@@ -1,4 +1,4 @@
-"""Length-prefixed messages and file descriptors over a unix socket: how agents, children and fork servers talk."""
+"""Length-prefixed frames over a unix socket, with file descriptors: used by agents, children and fork servers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ import select
 import socket
 import struct
 from collections import deque
-from typing import Self
+from typing import NamedTuple, Self
 
 _HEADER = struct.Struct("!I")
 _MAX_FDS = 8
 
 
 class ConnectionClosed(EOFError):
-    """The other end has gone."""
+    """The other end has closed the connection."""
+
+
+class Frame(NamedTuple):
+    """One frame: its bytes, and the file descriptors that came with it."""
+
+    data: bytes
+    fds: list[int]
 
 
 class FrameSocket:
-    """One end of a unix stream socket that carries whole frames, with file descriptors beside them.
+    """One end of a unix stream socket that carries whole frames, and file descriptors beside them.
 
-    A thread of its own waits: for whole frames (`receive`), and until its own have gone (`send`). A poll loop must not
-    wait: it takes what is there (`available`), and sends what does not go at once later (`post`, `flush`).
+    `send` and `receive` block, for threads of their own. A poll loop must not block: `available` returns the frames
+    that are there, `post` sends what the socket takes at once, and `flush` the rest later.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -34,7 +41,7 @@ class FrameSocket:
         return self._sock.fileno()
 
     def send(self, data: bytes, fds: list[int] | None = None) -> None:
-        """Send one frame; raises `ConnectionClosed` when nobody is there."""
+        """Send one frame; raises `ConnectionClosed` if the other end is gone."""
         try:
             if fds:
                 socket.send_fds(self._sock, [_HEADER.pack(len(data))], fds)
@@ -45,17 +52,17 @@ class FrameSocket:
             raise ConnectionClosed from error
 
     def post(self, data: bytes) -> None:
-        """Send of one frame what the other end takes now, behind what was posted before; raises as `send` does."""
+        """Queue one frame and send as much as the socket takes without blocking; raises as `send` does."""
         self._unsent.append(memoryview(_HEADER.pack(len(data)) + data))
         self.flush()
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `flush` has something to send once the socket can be written to."""
+        """Whether posted data waits until the socket can be written to."""
         return bool(self._unsent)
 
     def flush(self) -> None:
-        """Send what the other end takes now of what was posted; raises as `send` does."""
+        """Send as much of the posted data as the socket takes without blocking; raises as `send` does."""
         try:
             while self._unsent:
                 data = self._unsent.popleft()
@@ -68,16 +75,16 @@ class FrameSocket:
             self._unsent.clear()
             raise ConnectionClosed from error
 
-    def receive(self) -> tuple[bytes, list[int]]:
-        """Wait for one whole frame and the descriptors that came with it."""
+    def receive(self) -> Frame:
+        """Wait for one whole frame."""
         while True:
             frame = self._next_frame()
             if frame is not None:
                 return frame
             self._read_some()
 
-    def available(self, wait_s: float = 0.0) -> list[tuple[bytes, list[int]]]:
-        """Read what is there, or comes within ``wait_s`` seconds, and return the frames that are now whole."""
+    def available(self, wait_s: float = 0.0) -> list[Frame]:
+        """Return the whole frames that are there, after waiting up to ``wait_s`` seconds for the next bytes."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN)
         if poller.poll(wait_s * 1000):
@@ -97,7 +104,7 @@ class FrameSocket:
         self._buffer += data
         self._fds += fds
 
-    def _next_frame(self) -> tuple[bytes, list[int]] | None:
+    def _next_frame(self) -> Frame | None:
         if len(self._buffer) < _HEADER.size:
             return None
         (length,) = _HEADER.unpack_from(self._buffer)
@@ -107,7 +114,7 @@ class FrameSocket:
         data = bytes(self._buffer[_HEADER.size : end])
         del self._buffer[:end]
         fds, self._fds = self._fds, []
-        return data, fds
+        return Frame(data, fds)
 
     def close(self) -> None:
         """Close this end; may be called twice."""
@@ -121,6 +128,6 @@ class FrameSocket:
 
 
 def frame_pair() -> tuple[FrameSocket, socket.socket]:
-    """Return a connected pair: one end for this process, the raw other end to hand to a forked one."""
+    """Return a connected pair: one end for this process, and the raw other end for a process that is forked."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return FrameSocket(ours), theirs

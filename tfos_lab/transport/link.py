@@ -1,7 +1,7 @@
-"""The wire between driver and agents: ZeroMQ with CURVE keys, one listener for the driver, one link for each agent.
+"""The control channel: ZeroMQ with CURVE keys, a `Listener` for the driver and a `Link` for each agent.
 
-Who does not hold the cluster's keys is dropped by the handshake, before a byte of what it says is read. Keys are made
-for one cluster and die with it. The listener authenticates inside its own poll loop (ZAP, https://rfc.zeromq.org/spec/27).
+Peers without the cluster's keys are rejected in the handshake, before any of their messages is read. Keys are made for
+one cluster and discarded with it. The listener authenticates in its own poll loop (ZAP, https://rfc.zeromq.org/spec/27).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import zmq
 from zmq.utils import z85
@@ -25,7 +26,7 @@ _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A CURVE key pair in Z85 text."""
+    """A CURVE key pair, encoded as Z85 text."""
 
     public: str
     secret: str
@@ -37,17 +38,24 @@ class KeyPair:
         return cls(public.decode(), secret.decode())
 
 
+class AgentData(NamedTuple):
+    """What one agent has sent: its identity, and the bytes of one message."""
+
+    identity: bytes
+    data: bytes
+
+
 class Listener:
     """The driver's end: receives from all agents, sends to each by its identity.
 
-    All methods but `post` and `close_from_elsewhere` belong to the one thread that polls.
+    Only `post` may be called from other threads than the one that polls.
 
     Parameters
     ----------
     bind_host : str
         The one interface to listen on.
     public_host : str
-        The host by which agents reach it.
+        The host name or address that agents connect to.
     """
 
     def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None) -> None:
@@ -80,15 +88,15 @@ class Listener:
         self._poller.register(self._wake, zmq.POLLIN)
 
     def post(self, item: object) -> None:
-        """Hand ``item`` to the polling thread; safe from any thread."""
+        """Pass ``item`` to the polling thread; safe from any thread."""
         self._posted.append(item)
-        # Once closed, the descriptor's number may be anybody's: a socket of the notebook, say.
+        # Once closed, the descriptor's number may be reused, for instance by a socket of the notebook.
         with self._wake_lock:
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 
-    def poll(self, timeout_s: float) -> Iterator[tuple[bytes, bytes] | object]:
-        """Yield what has come: ``(identity, data)`` from agents, and items that were posted."""
+    def poll(self, timeout_s: float) -> Iterator[AgentData | object]:
+        """Yield what has arrived within the timeout: data from agents, and items that were posted."""
         ready = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._zap in ready:
             self._authenticate()
@@ -100,17 +108,17 @@ class Listener:
         if self._router in ready:
             yield from self._receive()
 
-    def _receive(self, at_most: int = 200) -> Iterator[tuple[bytes, bytes]]:
-        for _ in range(at_most):
+    def _receive(self, limit: int = 200) -> Iterator[AgentData]:
+        for _ in range(limit):
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             if len(frames) == 2:
-                yield frames[0], frames[1]
+                yield AgentData(frames[0], frames[1])
 
     def _authenticate(self) -> None:
-        """Answer one ZAP request: only the cluster's own client key opens the socket."""
+        """Answer one ZAP request: only the cluster's own client key is accepted."""
         version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
         expected = z85.decode(self._client.public.encode())
         known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
@@ -118,12 +126,12 @@ class Listener:
         self._zap.send_multipart([version, request, *status, b""])
 
     def send(self, identity: bytes, data: bytes) -> None:
-        """Send to one agent; what cannot be delivered is dropped (a lost agent is noticed by its silence)."""
+        """Send to one agent; drop what cannot be delivered, since missing heartbeats reveal a lost agent."""
         with contextlib.suppress(zmq.Again, zmq.ZMQError):
             self._router.send_multipart([identity, data], zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Close sockets and context, after what was sent has had half a second to leave."""
+        """Close sockets and context; messages under way have half a second to leave."""
         self._router.close()
         self._zap.close(linger=0)
         self._context.term()
@@ -133,14 +141,14 @@ class Listener:
 
 
 class Link:
-    """An agent's end of the wire.
+    """An agent's end of the channel.
 
     Parameters
     ----------
     driver : DriverAddress
         Where the driver listens, and the keys.
     identity : bytes
-        Must differ for each agent process; the driver answers to it.
+        The address for the driver's answers; must be unique for each agent process.
     """
 
     def __init__(self, driver: DriverAddress, identity: bytes) -> None:
@@ -156,13 +164,13 @@ class Link:
         self.socket.connect(driver.endpoint)
 
     def send(self, data: bytes) -> None:
-        """Send one message to the driver; waits at most a second for room."""
+        """Send one message to the driver; waits at most a second for room in the send buffer."""
         if self.socket.poll(1000, zmq.POLLOUT):
             with contextlib.suppress(zmq.Again):
                 self.socket.send(data, zmq.NOBLOCK)
 
     def receive(self) -> Iterator[bytes]:
-        """Yield what the driver has sent, without waiting."""
+        """Yield the messages that have arrived, without waiting."""
         while True:
             try:
                 yield self.socket.recv(zmq.NOBLOCK)
@@ -170,7 +178,7 @@ class Link:
                 return
 
     def close(self) -> None:
-        """Close, after what was sent has had a second to leave."""
+        """Close; messages under way have a second to leave."""
         self.socket.close()
         self._context.term()
 

@@ -1,8 +1,8 @@
-"""Doors: unix sockets by which other programs of the same user reach this process while its main thread is busy.
+"""Unix sockets by which other programs of the same user reach this process while its main thread is busy.
 
-The Jupyter server comes to them for TensorBoard's pages and for Stop. All sockets of a process share one thread
-(``tfos-unix_servers``), which begins with the first one and ends with the last. They lie in a folder that only the user
-can open; a path is short, as a unix socket's has to be.
+The Jupyter server connects to them for TensorBoard's pages and to stop clusters. All servers of a process share one
+thread (``tfos-unix-servers``), which starts with the first server and ends with the last. The sockets are in a folder
+that only the user can open.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tfos_lab.core.runtime_files import scratch_root
 logger = logging.getLogger(__name__)
 
 # Serves one connection.
-Host = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 _START_TIMEOUT_S = 10.0
 
 
-class _Keeper:
-    """The thread behind the sockets."""
+class _ServerThread:
+    """The thread that all servers of this process share, with its event loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.unix_servers: set[UnixServer] = set()
+        self.servers: set[UnixServer] = set()
         _remove_sockets_of_dead_processes()
-        self.thread = threading.Thread(target=self._run, name="tfos-unix-servers", daemon=True)
-        self.thread.start()
+        self._thread = threading.Thread(target=self._run, name="tfos-unix-servers", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -47,71 +47,86 @@ class _Keeper:
         finally:
             self.loop.close()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs; it does not in a forked process."""
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End the thread, without waiting for it."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
 
 _lock = threading.Lock()
-_keeper: _Keeper | None = None
+_shared_thread: _ServerThread | None = None
 
 
 class UnixServer:
-    """One socket that is listened on until it is closed.
+    """One unix socket that is served until it is closed.
 
     Parameters
     ----------
-    host : coroutine function
-        Serves one connection; the connection is closed after it.
-    at_most : int
-        So many connections are served at a time; others wait.
+    handler : coroutine function
+        Serves one connection, which is closed afterwards.
+    max_connections : int
+        How many connections are served at a time; others wait.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The socket.
     """
 
-    def __init__(self, host: Host, *, at_most: int = 16) -> None:
+    def __init__(self, handler: ConnectionHandler, *, max_connections: int = 16) -> None:
+        # Short, since the path of a unix socket has 108 bytes at most.
         self.path = scratch_root() / f"unix_server-{os.getpid()}-{secrets.token_hex(6)}.sock"
-        self._host = host
-        self._positions = asyncio.Semaphore(at_most)
+        self._handler = handler
+        self._slots = asyncio.Semaphore(max_connections)
         self._server: asyncio.Server | None = None
-        self._keeper = _enter(self)
-        dataset_id = asyncio.run_coroutine_threadsafe(self._open(), self._keeper.loop)
+        self._thread = _join_thread(self)
+        started = asyncio.run_coroutine_threadsafe(self._start(), self._thread.loop)
         try:
-            dataset_id.result(_START_TIMEOUT_S)
+            started.result(_START_TIMEOUT_S)
         except BaseException:
-            _leave(self)
+            _leave_thread(self)
             raise
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that its connections are served in."""
-        return self._keeper.loop
+        """The event loop that serves its connections."""
+        return self._thread.loop
 
-    async def _open(self) -> None:
+    async def _start(self) -> None:
         self._server = await asyncio.start_unix_server(self._serve, str(self.path))
         self.path.chmod(0o600)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with self._positions:
-                await self._host(reader, writer)
+            async with self._slots:
+                await self._handler(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # whoever came has gone
+            pass  # the client has disconnected
         except Exception:
-            logger.exception("a visitor at %s was not served", self.path)
+            logger.exception("a connection to %s could not be served", self.path)
         finally:
             writer.close()
 
-    def call(self, act: Callable[[], None]) -> None:
-        """Have ``act`` called in the sockets' loop; safe from any thread."""
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` in the server's event loop; safe from any thread."""
         with contextlib.suppress(RuntimeError):  # closed meanwhile
-            self._keeper.loop.call_soon_threadsafe(act)
+            self.loop.call_soon_threadsafe(callback)
 
     def close(self) -> None:
-        """Let nobody in any more; may be called twice, and from any thread."""
+        """Accept no more connections; may be called twice, and from any thread."""
         self.path.unlink(missing_ok=True)
         server, self._server = self._server, None
         if server is not None:
             self.call(server.close)
-        _leave(self)
+        _leave_thread(self)
 
 
 def _remove_sockets_of_dead_processes() -> None:
-    """A process that was killed leaves its sockets behind."""
+    """Remove sockets whose processes were killed."""
     for kind in ("unix_server", "tensorboard"):
         for path in scratch_root().glob(f"{kind}-*.sock"):
             pid = path.name.split("-")[1]
@@ -119,23 +134,23 @@ def _remove_sockets_of_dead_processes() -> None:
                 path.unlink(missing_ok=True)
 
 
-def _enter(unix_server: UnixServer) -> _Keeper:
-    global _keeper  # noqa: PLW0603 - one thread for all sockets of the process
+def _join_thread(server: UnixServer) -> _ServerThread:
+    global _shared_thread  # noqa: PLW0603 - one thread for all servers of the process
     with _lock:
-        if _keeper is None or not _keeper.thread.is_alive():
-            _keeper = _Keeper()
-        _keeper.unix_servers.add(unix_server)
-        return _keeper
+        if _shared_thread is None or not _shared_thread.is_alive:
+            _shared_thread = _ServerThread()
+        _shared_thread.servers.add(server)
+        return _shared_thread
 
 
-def _leave(unix_server: UnixServer) -> None:
-    global _keeper  # noqa: PLW0603
+def _leave_thread(server: UnixServer) -> None:
+    global _shared_thread  # noqa: PLW0603
     with _lock:
-        keeper = _keeper
-        if keeper is None or unix_server not in keeper.unix_servers:
+        thread = _shared_thread
+        if thread is None or server not in thread.servers:
             return
-        keeper.unix_servers.discard(unix_server)
-        if keeper.unix_servers:
+        thread.servers.discard(server)
+        if thread.servers:
             return
-        _keeper = None
-    keeper.loop.call_soon_threadsafe(keeper.loop.stop)
+        _shared_thread = None
+    thread.stop()

@@ -178,7 +178,9 @@ def test_a_cluster_without_tensorboard_has_no_url(run):
 def test_a_kernel_of_a_server_with_our_extension_gives_its_address_and_opens_no_port(run, tmp_path, monkeypatch):
     monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
-    monkeypatch.setattr("tfos_lab.engine.tensorboard.link.bind_sockets", lambda *_: pytest.fail("a port was opened"))
+    monkeypatch.setattr(
+        "tfos_lab.engine.tensorboard.http_server.bind_sockets", lambda *_: pytest.fail("a port was opened")
+    )
     cluster_records.announce_server()
     cluster = run(lambda: 1, tensorboard=True)
     assert cluster.tensorboard_url == f"/user/alice/tfos-lab/tb/{cluster.id}/"

@@ -1,4 +1,4 @@
-"""Whether a folder is the same one for all nodes."""
+"""Whether all nodes see the same folder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def _no_patience(monkeypatch):
     monkeypatch.setattr(shared_folder, "_PATIENCE_S", 0.0)
 
 
-def ranks(folder, *nodes):
+def folders_of(folder, *nodes):
     return [SharedFolder(str(folder), "cluster-1", node) for node in nodes]
 
 
 @pytest.mark.parametrize("scheme", ["", "file://", "file:"])
-def test_nodes_that_see_one_another_s_marks_share_the_folder_and_leave_nothing(tmp_path, scheme):
-    folders = ranks(f"{scheme}{tmp_path}/logs", "chief:0", "worker:0")
+def test_nodes_that_see_each_other_s_marks_share_the_folder_and_leave_nothing(tmp_path, scheme):
+    folders = folders_of(f"{scheme}{tmp_path}/logs", "chief:0", "worker:0")
     for folder in folders:
         folder.mark()
     assert [folder.problem(["chief:0", "worker:0"]) for folder in folders] == ["", ""]
@@ -29,7 +29,7 @@ def test_nodes_that_see_one_another_s_marks_share_the_folder_and_leave_nothing(t
 
 
 def test_a_node_that_does_not_see_another_s_mark_says_what_to_do(tmp_path):
-    (chief,), (worker,) = ranks(tmp_path / "a", "chief:0"), ranks(tmp_path / "b", "worker:0")
+    (chief,), (worker,) = folders_of(tmp_path / "a", "chief:0"), folders_of(tmp_path / "b", "worker:0")
     chief.mark()
     worker.mark()
     problem = worker.problem(["chief:0", "worker:0"])
@@ -40,9 +40,9 @@ def test_a_node_that_does_not_see_another_s_mark_says_what_to_do(tmp_path):
     )
 
 
-def test_a_folder_that_cannot_be_written_to_is_said(tmp_path):
+def test_a_folder_that_cannot_be_written_to_is_a_problem(tmp_path):
     (tmp_path / "file").touch()
-    (chief,) = ranks(tmp_path / "file" / "logs", "chief:0")
+    (chief,) = folders_of(tmp_path / "file" / "logs", "chief:0")
     chief.mark()
     problem = chief.problem(["chief:0"])
     assert "cannot be written to on" in problem
@@ -52,8 +52,8 @@ def test_a_folder_that_cannot_be_written_to_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["", "hdfs://nn/logs", "s3://bucket/logs"])
-def test_what_is_shared_by_nature_gets_no_mark(folder):
-    (chief,) = ranks(folder, "chief:0")
+def test_file_systems_that_are_shared_by_nature_get_no_mark(folder):
+    (chief,) = folders_of(folder, "chief:0")
     chief.mark()
     assert chief.problem(["chief:0", "worker:0"]) == ""
     assert chief.own_mark == ""

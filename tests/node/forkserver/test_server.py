@@ -1,4 +1,4 @@
-"""The fork server: one warm process for equal requests; forks, reports exits, ends with the process it watches."""
+"""The fork server: one warm process for equal specs; it forks, reports exits, and ends with its watched process."""
 
 from __future__ import annotations
 
@@ -18,83 +18,71 @@ import msgspec
 import psutil
 import pytest
 
+from tests.support.fork_servers import wait_until_warm
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.node.forkserver import client as fork_server
-from tfos_lab.node.forkserver.client import ForkServerUnavailable
-from tfos_lab.node.forkserver.requests import (
-    ChildSpec,
-    ExitedReply,
-    FailedReply,
-    KeepRequest,
-    SpawnedReply,
-    SpawnRequest,
+from tfos_lab.node.forkserver.client import (
+    ForkServerConnection,
+    ForkServerSpec,
+    ForkServerUnavailable,
+    import_environ_of,
 )
-from tfos_lab.transport.frames import ConnectionClosed
+from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def watched_pid():
-    """A process without which the test's fork servers have no reason to live."""
+def watched():
+    """The process that the test's fork servers end with."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
 
 
-class Nurseries:
-    """What one owner asks of its fork servers."""
+class ForkServers:
+    """The fork servers of one owner."""
 
     def __init__(self, owner, watched_pid):
-        self.owner = owner
-        self.watched_pid = watched_pid
+        self._owner = owner
+        self._watched_pid = watched_pid
         self._open = ExitStack()
 
-    def import_environ(self, **extra):
-        return fork_server.import_environ_of({}, {**QUICK_ENV, **extra})
-
-    def connect(self, **extra):
-        which = (self.owner, "tensorflow", self.import_environ(**extra), dict(os.environ))
-        fork_server.warm(*which, self.watched_pid.pid)  # it leaves with the test
-        frames = fork_server.connect(*which)
-        frames._sock.settimeout(PATIENCE_S)
-        return self._open.enter_context(frames)
-
-    def warm(self, **extra):
-        fork_server.wait_until_warm(
-            self.owner, "tensorflow", self.import_environ(**extra), dict(os.environ), self.watched_pid.pid
+    def spec(self, *, watched_pid=None, **extra):
+        import_environ = import_environ_of({}, {**QUICK_ENV, **extra})
+        return ForkServerSpec(
+            self._owner, "tensorflow", dict(os.environ), watched_pid or self._watched_pid, import_environ
         )
 
-    def spawn(self, frames=None, **extra):
-        """Have a child forked that waits for its first word; returns the connection, its pid and the child's socket."""
-        frames = frames or self.connect(**extra)
+    def connect(self, **extra):
+        spec = self.spec(**extra)
+        spec.warm()  # it ends with the test
+        return self._open.enter_context(spec.connect())
+
+    def warm(self, **extra):
+        wait_until_warm(self.spec(**extra))
+
+    def spawn(self, **extra):
+        """Fork a child that waits for its first message; return the connection, the process and the child's socket."""
         ours, theirs = socket.socketpair()
         self._open.enter_context(ours)
         null = os.open(os.devnull, os.O_RDWR)
-        spec = ChildSpec(node="worker:0", environ=dict(os.environ), cwd="/", sys_path=[])
-        request = SpawnRequest("child", msgspec.msgpack.encode(spec), self.watched_pid.pid)
-        frames.send(msgspec.msgpack.encode(request), [theirs.fileno(), null, null])
+        body = msgspec.msgpack.encode(ChildSpec(node="worker:0", environ=dict(os.environ), cwd="/", sys_path=[]))
+        connection = self._open.enter_context(self.spec(**extra).spawn("child", body, [theirs.fileno(), null, null]))
         theirs.close()
         os.close(null)
-        (reply,) = replies(frames)
+        (reply,) = connection.replies(PATIENCE_S)
         assert isinstance(reply, SpawnedReply), reply
-        return frames, psutil.Process(reply.pid), ours
-
-    def path(self, **extra):
-        return fork_server.socket_path(self.owner, "tensorflow", self.import_environ(**extra))
+        return connection, psutil.Process(reply.pid), ours
 
     def close(self):
         self._open.close()
 
 
-def replies(frames):
-    return [fork_server.reply_decoder.decode(data) for data, _ in frames.available(PATIENCE_S)]
-
-
-def whose(frames):
-    """Return the pid that began to listen, which tells one fork server from another."""
-    credentials = frames._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+def server_pid(connection):
+    """Return the pid of the process that started to listen, which differs from one fork server to another."""
+    credentials = connection._frames._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return struct.unpack("3i", credentials)[0]
 
 
@@ -107,23 +95,23 @@ def gone(process):
 
 
 @pytest.fixture
-def fork_servers(watched_pid, request):
-    fork_servers = Nurseries(f"{request.node.name}-{os.getpid()}", watched_pid)
+def fork_servers(watched, request):
+    fork_servers = ForkServers(f"{request.node.name}-{os.getpid()}", watched.pid)
     yield fork_servers
     fork_servers.close()
 
 
-def test_whoever_asks_alike_gets_the_same_fork_server(fork_servers):
-    assert whose(fork_servers.connect()) == whose(fork_servers.connect())
+def test_equal_specs_mean_the_same_fork_server(fork_servers):
+    assert server_pid(fork_servers.connect()) == server_pid(fork_servers.connect())
 
 
-def test_another_environment_is_another_fork_server(fork_servers):
-    assert whose(fork_servers.connect()) != whose(fork_servers.connect(TF_USE_LEGACY_KERAS="1"))
+def test_another_environment_means_another_fork_server(fork_servers):
+    assert server_pid(fork_servers.connect()) != server_pid(fork_servers.connect(TF_USE_LEGACY_KERAS="1"))
 
 
-def test_many_who_come_at_once_start_one_fork_server(fork_servers):
+def test_many_clients_at_once_start_one_fork_server(fork_servers):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(whose(fork_servers.connect()))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(server_pid(fork_servers.connect()))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -133,42 +121,40 @@ def test_many_who_come_at_once_start_one_fork_server(fork_servers):
 
 
 def test_a_forked_process_ends_with_the_connection_that_asked_for_it(fork_servers):
-    frames, child, _ = fork_servers.spawn()
+    connection, child, _ = fork_servers.spawn()
     assert os.getpgid(child.pid) == child.pid
-    frames.close()
+    connection.close()
     assert gone(child)
 
 
-def test_who_asks_and_goes_at_once_leaves_nothing_behind(fork_servers):
-    """The signal reaches processes that have hardly been forked."""
+def test_clients_that_disconnect_at_once_leave_nothing_behind(fork_servers):
+    """The signal reaches processes that have only just been forked."""
     fork_servers.warm()
     children = []
     for _ in range(20):
-        frames, child, _ = fork_servers.spawn()
-        frames.close()
+        connection, child, _ = fork_servers.spawn()
+        connection.close()
         children.append(child)
     assert all(gone(child) for child in children)
 
 
 def test_a_kept_process_outlives_the_connection_that_asked_for_it(fork_servers):
-    frames, child, control = fork_servers.spawn()
-    frames.send(msgspec.msgpack.encode(KeepRequest()))
-    frames.close()
-    again = fork_servers.connect()
-    again.send(msgspec.msgpack.encode(SpawnRequest("")))
-    assert replies(again) == [SpawnedReply(pid=0)]
+    connection, child, control = fork_servers.spawn()
+    connection.keep()
+    connection.close()
+    fork_servers.warm()
     assert child.is_running()
     control.close()
     assert gone(child)
 
 
-def test_the_end_of_a_process_is_told_with_its_exit_code_or_signal(fork_servers):
-    frames, _, control = fork_servers.spawn()
+def test_the_end_of_a_process_is_reported_with_its_exit_code_or_signal(fork_servers):
+    connection, _, control = fork_servers.spawn()
     control.close()
-    assert replies(frames) == [ExitedReply(code=1)]
-    frames, child, _ = fork_servers.spawn()
+    assert connection.replies(PATIENCE_S) == [ExitedReply(code=1)]
+    connection, child, _ = fork_servers.spawn()
     child.send_signal(signal.SIGKILL)
-    assert replies(frames) == [ExitedReply(code=-9)]
+    assert connection.replies(PATIENCE_S) == [ExitedReply(code=-9)]
 
 
 def test_a_process_dies_with_its_fork_server(fork_servers):
@@ -178,7 +164,7 @@ def test_a_process_dies_with_its_fork_server(fork_servers):
     assert gone(child)
 
 
-def test_a_fork_server_that_was_killed_is_replaced_by_the_next_who_asks(fork_servers):
+def test_a_fork_server_that_was_killed_is_replaced_for_the_next_client(fork_servers):
     _, child, _ = fork_servers.spawn()
     child.parent().kill()
     assert gone(child)
@@ -187,59 +173,57 @@ def test_a_fork_server_that_was_killed_is_replaced_by_the_next_who_asks(fork_ser
     assert other.is_running()
 
 
-def test_a_fork_server_leaves_with_its_watched_process_and_ends_what_it_has_forked(fork_servers, watched_pid):
+def test_a_fork_server_ends_with_its_watched_process_and_ends_what_it_has_forked(fork_servers, watched):
     _, child, _ = fork_servers.spawn()
     fork_server = child.parent()
-    watched_pid.kill()
+    watched.kill()
     assert gone(fork_server)
     assert gone(child)
-    assert not fork_servers.path().exists()
+    assert not fork_servers.spec().socket_path.exists()
 
 
-def test_a_fork_server_with_two_watched_processes_stays_until_both_have_gone(fork_servers, watched_pid):
+def test_a_fork_server_with_two_watched_processes_stays_until_both_have_ended(fork_servers, watched):
     _, child, _ = fork_servers.spawn()
     fork_server = child.parent()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        fork_server.wait_until_warm(
-            fork_servers.owner, "tensorflow", fork_servers.import_environ(), dict(os.environ), other.pid
-        )
-        watched_pid.kill()
-        watched_pid.wait()
-        frames = fork_servers.connect()
-        frames.send(msgspec.msgpack.encode(SpawnRequest("")))
-        assert replies(frames) == [SpawnedReply(pid=0)]
+        fork_servers.warm(watched_pid=other.pid)
+        watched.kill()
+        watched.wait()
+        connection = fork_servers.connect()
+        connection.ask_if_warm()
+        assert connection.replies(PATIENCE_S) == [SpawnedReply(pid=0)]
         other.kill()
     assert gone(fork_server)
 
 
-def test_an_import_that_fails_is_told_to_whoever_asks(fork_servers, tmp_path):
+def test_an_import_that_fails_is_reported_to_clients(fork_servers, tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise ImportError('libcudart.so.99: cannot open shared object file')\n")
     broken = {"PYTHONPATH": str(tmp_path)}
-    with pytest.raises(ForkServerUnavailable, match=r"ImportError: libcudart.so.99: cannot open"):
-        fork_servers.warm(**broken)
-    frames = fork_servers.connect(**broken)
-    frames.send(msgspec.msgpack.encode(SpawnRequest("child", b"")))
-    (reply,) = replies(frames)
-    assert isinstance(reply, FailedReply)
-    assert "libcudart" in fork_servers.path(**broken).with_suffix(".log").read_text()
+    connection = fork_servers.connect(**broken)
+    for target in ("", "child"):
+        connection.spawn(target, b"")
+        (reply,) = connection.replies(PATIENCE_S)
+        assert isinstance(reply, FailedReply)
+        assert "ImportError: libcudart.so.99: cannot open" in reply.reason
+    assert "libcudart" in fork_servers.spec(**broken).log_path.read_text()
 
 
-def test_a_python_that_cannot_start_is_told_with_its_last_words(fork_servers):
+def test_a_python_that_cannot_start_is_reported_with_the_end_of_its_log(fork_servers):
     with pytest.raises(ForkServerUnavailable, match=r"(?s)ended with status 1; its log .* ends: .*encodings"):
         fork_servers.connect(PYTHONHOME="/no/such/folder")
 
 
-def test_who_talks_rubbish_is_dropped_and_others_are_served(fork_servers):
-    frames = fork_servers.connect()
-    frames.send(b"\xc1 rubbish")
+def test_a_client_that_sends_garbage_is_dropped_and_others_are_served(fork_servers):
+    connection = fork_servers.connect()
+    connection._frames.send(b"\xc1 garbage")
     with pytest.raises(ConnectionClosed):
-        frames.receive()
+        connection.replies(PATIENCE_S)
     fork_servers.warm()
 
 
-def test_a_fork_server_retires_when_nobody_needs_it(tmp_path, watched_pid):
+def test_a_fork_server_exits_when_it_has_been_idle(tmp_path):
     path = tmp_path / "idle.sock"
-    code = "from tfos_lab.node.forkserver.server import main; main()"
+    code = "from tfos_lab.node.forkserver.main import main; main()"
     options = ["--kind", "plain", "--socket", str(path), "--idle-s", "0.1"]
     subprocess.run([sys.executable, "-c", code, *options], check=True, cwd=Path.cwd())
     deadline = time.monotonic() + PATIENCE_S
@@ -248,9 +232,9 @@ def test_a_fork_server_retires_when_nobody_needs_it(tmp_path, watched_pid):
     assert not path.exists()
 
 
-def test_what_must_stand_before_the_import_chooses_the_fork_server():
+def test_variables_that_are_read_at_import_choose_the_fork_server():
     environ = {"TF_X": "1", "KERAS_BACKEND": "jax", "LD_LIBRARY_PATH": "/x", "HOME": "/h", "TF_CONFIG": "{}"}
-    assert fork_server.import_environ_of(environ, {"ANY": "2"}) == {
+    assert import_environ_of(environ, {"ANY": "2"}) == {
         "ANY": "2",
         "KERAS_BACKEND": "jax",
         "LD_LIBRARY_PATH": "/x",
@@ -258,28 +242,36 @@ def test_what_must_stand_before_the_import_chooses_the_fork_server():
     }
 
 
-def test_sockets_lie_in_a_folder_that_nobody_else_can_open(monkeypatch, short_folder):
+def test_sockets_are_in_a_folder_that_nobody_else_can_open(monkeypatch, short_folder):
     monkeypatch.setattr("tempfile.tempdir", str(short_folder))
     root = scratch_root()
     assert root.parent == short_folder
     assert root.stat().st_mode & 0o777 == 0o700
     root.chmod(0o755)
-    with pytest.raises(ForkServerUnavailable, match="can be opened by others; remove it, or set TMPDIR"):
+    with pytest.raises(PermissionError, match="can be opened by others; remove it, or set TMPDIR"):
         scratch_root()
 
 
 def test_a_deep_temporary_folder_does_not_break_unix_sockets(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("deep" * 30)))
-    assert len(str(fork_server.socket_path("owner", "tensorflow", {}))) < 108
+    assert len(str(ForkServerSpec.plain("owner", {}, 0).socket_path)) < 108
 
 
-def test_who_was_dropped_in_a_round_is_not_read_in_the_same_one():
+def test_a_fork_server_that_ends_while_it_is_asked_for_a_process_is_unavailable(monkeypatch):
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    monkeypatch.setattr(ForkServerSpec, "connect", lambda _self: ForkServerConnection(FrameSocket(ours)))
+    with pytest.raises(ForkServerUnavailable, match="ended before it could fork a process"):
+        ForkServerSpec.plain("owner", {}, 0).spawn("agent", b"")
+    assert ours.fileno() == -1
+
+
+def test_a_client_that_was_dropped_in_a_round_is_not_read_in_the_same_one():
     from tfos_lab.node.forkserver.server import ForkServer, _Client
-    from tfos_lab.transport.frames import FrameSocket
 
     ours, theirs = socket.socketpair()
     with theirs:
-        fork_server = ForkServer.__new__(ForkServer)  # its signal handlers are not for this process
+        fork_server = ForkServer.__new__(ForkServer)  # without its signal handlers
         fork_server._clients = set()
         client = _Client(FrameSocket(ours))
         client.frames.close()

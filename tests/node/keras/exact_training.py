@@ -1,7 +1,7 @@
-"""What nodes run to show that they train as one process does: see `test_exact_training.py`.
+"""What the nodes of `test_exact_training.py` run.
 
-Each example is a file that all nodes wait for. They record which rows their batches hold, train, and write down what
-came of it; the chief then trains alone on the same global batches.
+Each example is a file that all nodes wait for. They record the rows of their batches, train, and write their results;
+the chief then trains alone on the same global batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Two workers and, beside them, the same training in one process; what each found is written as JSON.
 
 Run as ``python keras_parity_worker.py FOLDER``. TensorFlow is imported once and three children are forked, as on a
-node; `test_keras_workers.py` reads ``FOLDER/worker-0.json``, ``worker-1.json`` and ``alone.json``.
+node; `test_workers.py` reads ``FOLDER/worker-0.json``, ``worker-1.json`` and ``alone.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.keras import presharded, workers
+from tfos_lab.node.keras import distribute, workers
 
 BATCH = 32
 STEPS = 6
@@ -47,7 +47,7 @@ def some_rows(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fed_rows(rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rows of one worker, padded to full batches with rubbish that weighs nothing."""
+    """The rows of one worker, padded to full batches with garbage that weighs nothing."""
     x, y = some_rows(STEPS * BATCH, seed=10 + rank)
     weight = (np.arange(STEPS * BATCH) < FED[rank]).astype(np.float32)
     x[weight == 0] = 50.0
@@ -99,7 +99,7 @@ def learned(model: keras.Model, history: dict[str, list[float]]) -> Found:
 
 
 def train_on_shared_rows(scope: Callable[[], Any], found: Found) -> None:
-    """Everything Keras' own: TensorFlow divides the rows, batches of 64 in all."""
+    """Unpatched data distribution: TensorFlow divides the rows; the global batch is 64."""
     with scope():
         model = small_model()
     dataset = batches(*some_rows(10 * 2 * BATCH, seed=1), size=2 * BATCH)
@@ -126,65 +126,65 @@ def train_on_batch(scope: Callable[[], Any], mine: slice, found: Found) -> None:
 
 def worker(rank: int, folder: Path, found: Found) -> None:
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    with noted(found, "unpatched_error"):
+    with recorded_error(found, "unpatched_error"):
         train_on_shared_rows(strategy.scope, {})
     found["patched"] = workers.patch_keras()
     train_on_shared_rows(strategy.scope, found)
     train_on_batch(strategy.scope, slice(rank * BATCH, (rank + 1) * BATCH), found)
     train_on_presharded(strategy, rank, found)
-    leave_foreign_rows_to_tensorflow(strategy, found)
+    divide_unmarked_rows(strategy, found)
     finish_in_step(strategy, rank, found)
     use_callbacks(strategy, folder / f"of-worker-{rank}", found)
     use_tf_keras(strategy, rank, found)
 
 
 def train_on_presharded(strategy: Any, rank: int, found: Found) -> None:
-    """Fed and padded rows: what is learned, which rows `fit` draws, and what it knows of the length."""
-    drawn: list[int] = []
+    """Fed and padded rows: what is learned, which rows `fit` reads, and what it knows about their number."""
+    fetched: list[int] = []
 
-    def note(ids: Any) -> Any:
-        drawn.extend(ids.tolist())
+    def record(ids: Any) -> Any:
+        fetched.extend(ids.tolist())
         return ids
 
-    def noting(ids: Any, rows: Any) -> Any:
-        with tf.control_dependencies([tf.numpy_function(note, [ids], tf.int64)]):
+    def recording(ids: Any, rows: Any) -> Any:
+        with tf.control_dependencies([tf.numpy_function(record, [ids], tf.int64)]):
             return tuple(tf.identity(column) for column in rows)
 
     ids = tf.data.Dataset.range(1000 * rank, 1000 * rank + STEPS * BATCH).batch(BATCH, drop_remainder=True)
     own_ids = workers.mark_as_presharded(ids)
-    own = tf.data.Dataset.zip(own_ids, batches(*fed_rows(rank))).map(noting).prefetch(2)
+    own = tf.data.Dataset.zip(own_ids, batches(*fed_rows(rank))).map(recording).prefetch(2)
     steps: list[int] = []
     count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
     with strategy.scope():
         model = small_model(build=False)
     history = model.fit(own, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[count]).history
     found["own"] = learned(model, history)
-    found["fit_drew"] = drawn
+    found["rows_of_fit"] = fetched
     found["fit_steps"] = {"run": len(steps), "announced": count.params["steps"]}
 
     distributed = strategy.experimental_distribute_dataset(own_ids.take(STEPS).prefetch(1))
-    found["loop_drew"] = rows_of(strategy, distributed)
+    found["rows_of_loop"] = rows_of(strategy, distributed)
     found["cardinality"] = int(distributed.cardinality)
     found["element_shape"] = distributed.element_spec._value_specs[0].shape.as_list()
 
 
 def rows_of(strategy: Any, distributed: Any) -> list[int]:
-    drawn = [strategy.experimental_local_results(batch) for batch in distributed]
-    return [row for parts in drawn for part in parts for row in part.numpy().tolist()]
+    fetched = [strategy.experimental_local_results(batch) for batch in distributed]
+    return [row for parts in fetched for part in parts for row in part.numpy().tolist()]
 
 
-def leave_foreign_rows_to_tensorflow(strategy: Any, found: Found) -> None:
+def divide_unmarked_rows(strategy: Any, found: Found) -> None:
     dataset = tf.data.Dataset.range(4 * BATCH).batch(BATCH)
     found["unmarked"] = rows_of(strategy, strategy.experimental_distribute_dataset(dataset))
 
 
 def finish_in_step(strategy: Any, rank: int, found: Found) -> None:
-    """Workers whose datasets differ in length: refused where that is known, and no wait for ever where it is not."""
+    """Workers whose datasets differ in length: refused if that is known, and no endless wait if it is not."""
     own = workers.mark_as_presharded(batches(*some_rows(STEPS * BATCH, seed=20 + rank)))
     with strategy.scope():
         model = small_model()
-    model.fit(own, verbose=0, shuffle=False)  # now there is a step that asks nobody
-    with noted(found, "different_steps_error"):
+    model.fit(own, verbose=0, shuffle=False)  # traces a step that does not ask the other workers
+    with recorded_error(found, "different_steps_error"):
         model.fit(own.take(STEPS - rank), verbose=0, shuffle=False)
     unknown = own.take(STEPS - 2 * rank).filter(lambda x, y: True)
     history = model.fit(unknown, verbose=0, shuffle=False)
@@ -195,7 +195,7 @@ def finish_in_step(strategy: Any, rank: int, found: Found) -> None:
 
 
 def fit_generated(scope: Callable[[], Any], rank: int, *, knows_length: bool) -> Found:
-    """As from a feed that is still running: whether this worker was told how much is coming, or not yet."""
+    """Like a feed that is still running, where this worker may know its length already or not."""
     x, y = some_rows(STEPS * BATCH, seed=25 + rank)
 
     def generate() -> Iterator[Any]:
@@ -293,7 +293,7 @@ def divide_among_two_gpus() -> Found:
         "odd": rows.batch(5, drop_remainder=True),
         "last batch short": rows.batch(7),
     }
-    divided = {name: presharded._divide_batches(dataset, 2) for name, dataset in ways.items()}
+    divided = {name: distribute._divide_batches(dataset, 2) for name, dataset in ways.items()}
     return {
         name: {"parts": [part.tolist() for part in dataset.as_numpy_iterator()], "length": int(dataset.cardinality())}
         for name, dataset in divided.items()
@@ -304,21 +304,21 @@ def divide_weighted_rows() -> list[Any]:
     """Return x and weights of the parts of a batch of three rows and of one of one row."""
     x = np.arange(4, dtype=np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((x, x, np.full(4, 3.0, np.float32))).batch(3)
-    parts = presharded._divide_batches(dataset, 2).as_numpy_iterator()
+    parts = distribute._divide_batches(dataset, 2).as_numpy_iterator()
     return [[x.tolist(), weights.tolist(), np.signbit(weights).tolist()] for x, _, weights in parts]
 
 
 def fit_with_parameter_servers() -> str | None:
     model = small_model()
     model._distribute_strategy = object.__new__(tf.distribute.ParameterServerStrategy)
-    noted_here: Found = {}
-    with noted(noted_here, "error"):
+    recorded: Found = {}
+    with recorded_error(recorded, "error"):
         model.train_on_batch(*some_rows(BATCH, seed=50))
-    return noted_here["error"]
+    return recorded["error"]
 
 
 def patched_safely() -> Found:
-    """What `patch_keras` says and leaves alone, in a process where nothing of TensorFlow has run yet."""
+    """What `patch_keras` returns and leaves alone, in a process where no TensorFlow op has run yet."""
     from tensorflow.python.eager import context
 
     unpatched = keras.src.backend.tensorflow.trainer.reduce_per_replica
@@ -359,7 +359,7 @@ def train_by_hand_without_padding(together: tf.data.Dataset) -> list[Any]:
 
 
 @contextmanager
-def noted(found: Found, name: str) -> Iterator[None]:
+def recorded_error(found: Found, name: str) -> Iterator[None]:
     found[name] = None
     try:
         yield

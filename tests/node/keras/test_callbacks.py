@@ -1,4 +1,4 @@
-"""``ctx.callbacks()`` under tf_keras, where batch-level logs are not what they are with Keras 3."""
+"""``ctx.callbacks()`` under tf_keras, whose batch-level logs differ from those of Keras 3."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def run(monkeypatch, tmp_path):
         yield start
 
 
-def fit_what_learns_nothing(args, ctx):
-    """Whatever is shown after any step is what is true of every step: three of four answers are right."""
+def fit_constant_model(args, ctx):
+    """Fit a constant model, so that the metrics are the same after every step: three of four answers are right."""
     import numpy as np
     import tensorflow as tf
     import tf_keras as keras
@@ -36,11 +36,11 @@ def fit_what_learns_nothing(args, ctx):
 
 
 def fit(run, **options):
-    cluster = run(fit_what_learns_nothing, {"epochs": EPOCHS, "steps": STEPS}, **options)
+    cluster = run(fit_constant_model, {"epochs": EPOCHS, "steps": STEPS}, **options)
     return cluster.wait(timeout_s=120), cluster.metrics
 
 
-def test_metrics_between_two_ends_of_an_epoch_are_no_sums_over_workers(run):
+def test_metrics_within_an_epoch_are_not_summed_over_workers(run):
     results, metrics = fit(run)
     assert set(results) == {"chief:0", "worker:0"}
     assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
@@ -49,7 +49,7 @@ def test_metrics_between_two_ends_of_an_epoch_are_no_sums_over_workers(run):
     assert metrics["loss"].tolist() == pytest.approx([0.25] * len(metrics))
 
 
-def test_fit_under_parameter_servers_takes_them_and_shows_each_epoch(run):
+def test_fit_under_parameter_servers_accepts_them_and_reports_each_epoch(run):
     results, metrics = fit(run, cluster_size=3, num_ps=1)
     assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
     assert metrics["step"].tolist() == [STEPS, 2 * STEPS]

@@ -1,7 +1,7 @@
-"""Training on N nodes equals training in one process on the same global batches, to 1e-5, in all that is shown of it.
+"""Training on N nodes equals training in one process on the same global batches, to 1e-5, in every reported number.
 
-For any number of rows, nodes and rows in a batch, however they are spread over partitions, with weights and without:
-with Keras 3, with tf_keras, and in a loop by hand whose one line is ``tf.nn.compute_average_loss(…, sample_weight=w)``.
+For any number of rows and nodes, any batch size and any partitions, with and without weights: with Keras 3, with
+tf_keras, and in a custom loop with ``tf.nn.compute_average_loss(…, sample_weight=w)``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.support.clusters import runtime_of
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
 TOLERANCE = 1e-5
-# The nodes' first look at their batches, the epochs of training, and `evaluate`.
+# One pass to record the batches, the epochs of training, and `evaluate`.
 READINGS = EPOCHS + 2
 
 
-class Stand:
+class Trainer:
     """A cluster that works through examples."""
 
     def __init__(self, loop, nodes, folder, spark):
@@ -35,7 +35,7 @@ class Stand:
         self.cluster = tfos_lab.run(train_examples, str(folder), cluster_size=nodes, env=env, spark=spark, name="exact")
 
     def train(self, partitions, **fields):
-        """Return what each node found, and what one process does."""
+        """Return the results of each node, and those of one process."""
         random = np.random.default_rng(sum(partitions))
         rows = [
             (random.normal(size=3).tolist(), float(random.random() < 0.4), float(random.choice([0.0, 0.5, 1.0, 2.5])))
@@ -72,11 +72,11 @@ class Stand:
     params=[("keras", 2), ("keras", 3), ("tf_keras", 2), ("tf_keras", 3), ("by hand", 3)],
     ids=lambda param: f"{param[0]} on {param[1]} nodes",
 )
-def stand(request, tmp_path_factory, spark_sessions):
+def trainer(request, tmp_path_factory, spark_sessions):
     loop, nodes = request.param
-    stand = Stand(loop, nodes, tmp_path_factory.mktemp("exact"), spark_sessions.get("local"))
-    yield stand
-    stand.close()
+    trainer = Trainer(loop, nodes, tmp_path_factory.mktemp("exact"), spark_sessions.get("local"))
+    yield trainer
+    trainer.close()
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -91,8 +91,8 @@ def stand(request, tmp_path_factory, spark_sessions):
 @example(partitions=[0, 1, 0, 1], batch_size=4, weighted=True, remainder="exact")  # fewer rows than nodes
 @example(partitions=[5, 0, 2], batch_size=1, weighted=True, remainder="exact")
 @example(partitions=[40, 3], batch_size=16, weighted=True, remainder="pad")
-def test_nodes_train_as_one_process_does(stand, partitions, batch_size, weighted, remainder):
-    nodes, alone = stand.train(partitions, batch_size=batch_size, weighted=weighted, remainder=remainder)
+def test_nodes_train_as_one_process_does(trainer, partitions, batch_size, weighted, remainder):
+    nodes, alone = trainer.train(partitions, batch_size=batch_size, weighted=weighted, remainder=remainder)
     for node in nodes:
         assert node.keys() == alone.keys()
         for weight, expected in zip(node["weights"], alone["weights"], strict=True):

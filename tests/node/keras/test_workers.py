@@ -1,6 +1,6 @@
 """Keras 3 on two workers: the same as one process, with every row counted.
 
-All that needs TensorFlow is found by one run of `keras_parity_worker.py`; the tests read what it found.
+One run of `keras_parity_worker.py` computes everything that needs TensorFlow; the tests read its results.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def assert_same_weights(one: list[Any], other: list[Any], tolerance: float = TOL
 
 
 @pytest.mark.tensorflow
-def test_this_keras_cannot_train_on_workers_without_the_patching(workers: list[Found]) -> None:
+def test_this_keras_cannot_train_on_workers_without_the_patch(workers: list[Found]) -> None:
     for worker in workers:
         assert worker["unpatched_error"], (
             f"Keras {worker['keras']} no longer needs the patch: narrow the version range "
@@ -126,14 +126,14 @@ def test_both_workers_hold_identical_weights_and_report_identical_numbers(worker
 
 
 @pytest.mark.tensorflow
-def test_evaluate_and_predict_answer_as_one_process_does(workers: list[Found], alone: Found) -> None:
+def test_evaluate_and_predict_return_what_one_process_does(workers: list[Found], alone: Found) -> None:
     for worker in workers:
         assert worker["evaluate"] == pytest.approx(alone["evaluate"], abs=TOLERANCE)
         np.testing.assert_allclose(worker["predict"], alone["predict"], rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.tensorflow
-def test_train_on_batch_takes_each_workers_half(workers: list[Found], alone: Found) -> None:
+def test_train_on_batch_trains_on_each_workers_half(workers: list[Found], alone: Found) -> None:
     for worker in workers:
         mine, theirs = worker["train_on_batch"], alone["train_on_batch"]
         assert_same_weights(mine["weights"], theirs["weights"])
@@ -142,15 +142,15 @@ def test_train_on_batch_takes_each_workers_half(workers: list[Found], alone: Fou
             assert log == pytest.approx(like, abs=TOLERANCE)
 
 
-# --- own rows --------------------------------------------------------------------------------------------------------
+# --- presharded rows -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.tensorflow
-def test_fit_draws_exactly_the_workers_presharded_rows_each_epoch(workers: list[Found]) -> None:
+def test_fit_reads_exactly_the_workers_presharded_rows_each_epoch(workers: list[Found]) -> None:
     for rank, worker in enumerate(workers):
         rows = list(range(1000 * rank, 1000 * rank + STEPS * BATCH))
-        assert worker["fit_drew"] == rows * EPOCHS
-        assert worker["loop_drew"] == rows
+        assert worker["rows_of_fit"] == rows * EPOCHS
+        assert worker["rows_of_loop"] == rows
 
 
 @pytest.mark.tensorflow
@@ -168,21 +168,21 @@ def test_tf_keras_takes_presharded_rows_too(workers: list[Found]) -> None:
 
 
 @pytest.mark.tensorflow
-def test_rows_that_are_nobodys_own_are_divided_as_ever(workers: list[Found]) -> None:
+def test_datasets_without_the_mark_are_divided_as_usual(workers: list[Found]) -> None:
     first, second = (worker["unmarked"] for worker in workers)
     assert len(first) == len(second) == 4 * BATCH / 2
     assert sorted(first + second) == list(range(4 * BATCH))
 
 
 @pytest.mark.tensorflow
-def test_every_real_row_weighs_the_same_and_padding_nothing(workers: list[Found], alone: Found) -> None:
+def test_every_real_row_weighs_the_same_and_padding_weighs_nothing(workers: list[Found], alone: Found) -> None:
     for worker in workers:
         assert_same_learned(worker["own"], alone["own"])
         assert_same_weights(worker["own"]["weights"], alone["without_padding"])
 
 
 @pytest.mark.tensorflow
-def test_workers_with_different_numbers_of_batches_are_told_at_once(workers: list[Found]) -> None:
+def test_workers_with_different_numbers_of_batches_fail_at_once(workers: list[Found]) -> None:
     for worker in workers:
         message = worker["different_steps_error"]
         assert message.startswith("FeedError: the workers have different numbers of batches (6, 5,")

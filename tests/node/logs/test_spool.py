@@ -24,7 +24,7 @@ def pipe():
     pipe.close()
 
 
-def said(records):
+def contents(records):
     return [(record.stream, record.data) for record in records]
 
 
@@ -33,18 +33,18 @@ def test_records_come_back_in_order_with_stream_and_time(spool):
     spool.append("stdout", b"one")
     spool.append("stderr", b"two\xff")
     records = spool.read()
-    assert said(records) == [("stdout", b"one"), ("stderr", b"two\xff")]
+    assert contents(records) == [("stdout", b"one"), ("stderr", b"two\xff")]
     assert before <= records[0].time_s <= records[1].time_s <= time.time()
     assert not spool.has_unread
     assert spool.read() == []
 
 
-def test_the_reader_may_lag_and_take_a_little_at_a_time(spool):
+def test_the_reader_may_lag_and_read_in_small_parts(spool):
     for number in range(100):
         spool.append("stdout", b"%03d" % number * 100)
     taken = []
     while spool.has_unread:
-        part = spool.read(at_most_bytes=1000)
+        part = spool.read(max_bytes=1000)
         assert sum(len(record.data) for record in part) < 1400
         taken += part
     assert [record.data[:3] for record in taken] == [b"%03d" % number for number in range(100)]
@@ -53,10 +53,10 @@ def test_the_reader_may_lag_and_take_a_little_at_a_time(spool):
 def test_reading_and_writing_take_turns(spool):
     for number in range(20):
         spool.append("stderr", b"%d" % number)
-        assert said(spool.read()) == [("stderr", b"%d" % number)]
+        assert contents(spool.read()) == [("stderr", b"%d" % number)]
 
 
-def test_a_full_disk_costs_log_and_nothing_else(spool, monkeypatch):
+def test_a_full_disk_loses_log_and_nothing_else(spool, monkeypatch):
     class FullDisk:
         def write(self, data):
             raise OSError(28, "No space left on device")
@@ -70,7 +70,7 @@ def test_a_full_disk_costs_log_and_nothing_else(spool, monkeypatch):
     spool._writer = writer
     spool.append("stdout", b"kept again")
     assert spool.lost_bytes == 4
-    assert [data for _, data in said(spool.read())] == [b"kept", b"kept again"]
+    assert [data for _, data in contents(spool.read())] == [b"kept", b"kept again"]
 
 
 def test_closing_removes_the_file(tmp_path):
@@ -84,7 +84,7 @@ def test_a_pipe_is_moved_into_the_spool_until_it_is_empty(spool, pipe):
     os.write(pipe.write_fd, b"hello\n")
     pipe.pump(spool)
     pipe.pump(spool)
-    assert said(spool.read()) == [("stdout", b"hello\n")]
+    assert contents(spool.read()) == [("stdout", b"hello\n")]
     assert pipe.open
 
 
@@ -93,14 +93,14 @@ def test_a_line_that_comes_in_pieces_is_moved_as_one(spool, pipe):
         os.write(pipe.write_fd, piece)
         pipe.pump(spool)
         pipe.release(spool, after_s=60.0)
-    assert said(spool.read()) == [("stdout", b"step 1\n"), ("stdout", b"step 2\r")]
+    assert contents(spool.read()) == [("stdout", b"step 1\n"), ("stdout", b"step 2\r")]
     assert pipe.holds
     pipe.release(spool)
-    assert said(spool.read()) == [("stdout", b"step 3")]
+    assert contents(spool.read()) == [("stdout", b"step 3")]
     assert not pipe.holds
 
 
-def test_dots_without_an_end_of_line_wait_no_longer_than_the_first_of_them(spool, pipe, monkeypatch):
+def test_an_unfinished_line_waits_no_longer_than_its_first_piece(spool, pipe, monkeypatch):
     now_s = 100.0
     monkeypatch.setattr("tfos_lab.node.logs.spool.time.monotonic", lambda: now_s)
     for _ in range(4):
@@ -108,21 +108,21 @@ def test_dots_without_an_end_of_line_wait_no_longer_than_the_first_of_them(spool
         pipe.pump(spool)
         pipe.release(spool, after_s=0.05)
         now_s += 0.02
-    assert said(spool.read()) == [("stdout", b"....")]
+    assert contents(spool.read()) == [("stdout", b"....")]
 
 
-def test_a_pipe_closes_itself_when_its_last_writer_has_gone(spool, pipe):
+def test_a_pipe_closes_itself_when_its_last_writer_has_closed(spool, pipe):
     os.write(pipe.write_fd, b"last")
     pipe.close_write_end()
     pipe.pump(spool)
     assert not pipe.open
-    assert said(spool.read()) == [("stdout", b"last")]
+    assert contents(spool.read()) == [("stdout", b"last")]
     pipe.pump(spool)
     pipe.close()
 
 
-def test_one_who_prints_without_end_does_not_hold_the_agent(spool, pipe):
+def test_endless_output_does_not_block_the_agent(spool, pipe):
     os.set_blocking(pipe.write_fd, False)
     filled = os.write(pipe.write_fd, b"x" * (1 << 20))
-    pipe.pump(spool, at_most_bytes=1)
+    pipe.pump(spool, max_bytes=1)
     assert 0 < sum(len(record.data) for record in spool.read()) <= filled

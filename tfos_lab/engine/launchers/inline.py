@@ -40,7 +40,8 @@ class InlineLauncher(Launcher):
         self._agent = _InlineAgent(plan, self._on_start)
 
     def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
-        self._session = NodeSession(session_end, start, leave_when_alone=False)
+        self._start = start
+        self._session = NodeSession(session_end, start, exit_when_orphaned=False)
         self._started.set()
 
     def launch(self) -> None:

@@ -15,9 +15,9 @@ from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import share_out_gpus
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
-from tfos_lab.node.forkserver import client as fork_server
-from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnRequest
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
+from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
+from tfos_lab.transport.frames import ConnectionClosed
 
 # Variables that belong to the kernel alone.
 _KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
@@ -56,7 +56,7 @@ class LocalLauncher(Launcher):
 
     def __init__(self, plan: LaunchPlan) -> None:
         super().__init__(plan)
-        self._connections: dict[int, FrameSocket] = {}
+        self._connections: dict[int, ForkServerConnection] = {}
         self._selector = selectors.DefaultSelector()
         self._closing = threading.Event()
         self._cancelled = False
@@ -80,9 +80,8 @@ class LocalLauncher(Launcher):
 
     def _fork_agent(self, spec: NodeSpec, gpus: list[str] | None, environ: dict[str, str]) -> None:
         launch = local_spec(self._plan, spec, gpus, environ)
-        request = SpawnRequest("agent", msgspec.msgpack.encode(launch), os.getpid())
-        frames = fork_server.connect(kernel_owner(), "plain", {}, environ)
-        frames.send(msgspec.msgpack.encode(request))
+        fork_server = ForkServerSpec.plain(kernel_owner(), environ, os.getpid())
+        frames = fork_server.spawn("agent", msgspec.msgpack.encode(launch))
         self._connections[spec.rank] = frames
         self._selector.register(frames, selectors.EVENT_READ, spec.rank)
 
@@ -95,9 +94,9 @@ class LocalLauncher(Launcher):
             frames.close()
         self._selector.close()
 
-    def _receive(self, rank: int, frames: FrameSocket) -> None:
+    def _receive(self, rank: int, frames: ForkServerConnection) -> None:
         try:
-            replies = [fork_server.reply_decoder.decode(data) for data, _ in frames.available()]
+            replies = frames.replies()
         except (ConnectionClosed, OSError):
             self._selector.unregister(frames)
             self._plan.lose(rank, "the process that its agent was forked from has ended")
@@ -118,7 +117,7 @@ class LocalLauncher(Launcher):
 
     def hint(self) -> str:
         """Name the file with the agents' own errors."""
-        path = fork_server.socket_path(kernel_owner(), "plain", {}).with_suffix(".log")
+        path = ForkServerSpec.plain(kernel_owner(), {}, os.getpid()).log_path
         return f"The log of the nodes' parent process is {path}"
 
     def close(self) -> None:
@@ -130,6 +129,5 @@ class LocalLauncher(Launcher):
 
 def warm_local(environ: dict[str, str], extra_env: dict[str, str]) -> None:
     """Start this machine's two fork servers, without waiting for their imports."""
-    import_environ = fork_server.import_environ_of(environ, extra_env)
-    fork_server.warm(kernel_owner(), "tensorflow", import_environ, environ, os.getpid())
-    fork_server.warm(kernel_owner(), "plain", {}, environ, os.getpid())
+    ForkServerSpec.tensorflow(kernel_owner(), environ, os.getpid(), extra_env).warm()
+    ForkServerSpec.plain(kernel_owner(), environ, os.getpid()).warm()

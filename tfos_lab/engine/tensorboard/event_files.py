@@ -1,9 +1,9 @@
-"""Brings event files home: those that the chief wrote to a folder which this machine does not see.
+"""Receives the chief's event files, if they are in a folder that this machine does not see.
 
-The chief's agent leaves an empty file beside them. Where the driver finds it, both see the same folder, and nothing is
-to be done; otherwise the files come through the control channel into the run's own folder, so that TensorBoard shows
-them when the nodes have gone. After a restart the chief may be on another host: the folder of the last one is shown.
-What comes from a node is taken for what it is: so many bytes, below one folder.
+The chief's agent writes an empty file, the probe, beside them. If the driver finds it, both see the same folder, and no
+file is sent. Otherwise the files are sent over the control channel into the run folder, so that TensorBoard can show
+them after the nodes have ended. After a restart the chief may be on another host: the folder of the last one is shown.
+A node is not trusted: only so many bytes are written, and only below one folder.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ LIMIT_BYTES = 64 << 20
 
 
 class EventFileReceiver:
-    """The event files of one cluster; the server's thread calls `handle`.
+    """Receives the event files of one cluster; used by the server thread only.
 
     Parameters
     ----------
     log_dir : str
-        Where the nodes write them.
-    home : pathlib.Path
-        Where they are brought if this machine does not see that folder.
-    tell : callable
-        Called with a sentence about what was brought.
+        Folder that the nodes write them to.
+    local_dir : pathlib.Path
+        Folder of this machine for files that are received.
+    notify : callable
+        Called with a sentence for the user about what was received.
 
     Attributes
     ----------
     folder : str
-        Where those of the last chief are on this machine, as far as is known.
+        Folder of this machine with the last chief's event files, as far as is known.
     """
 
-    def __init__(self, log_dir: str, home: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, log_dir: str, local_dir: Path, notify: Callable[[str], None]) -> None:
         self._log_dir = log_dir
-        self._home = home
-        self._tell = tell
+        self._local_dir = local_dir
+        self._notify = notify
         self._seen = False
-        self._files = self._keeper(0)
+        self._files = self._receiver(0)
         self.folder = log_dir
 
     def handle(self, message: m.FromAgent) -> list[Instruction]:
-        """Take in what the chief's agent says; return what to answer."""
+        """Handle a message of the chief's agent; return the answers."""
         match message:
             case m.EventFilesFound(rank=rank, probe=probe):
                 seen = _sees(Path(split_scheme(self._log_dir)[2]) / PurePosixPath(probe).name)
                 limit_bytes = 0 if seen else LIMIT_BYTES
-                self._files = self._keeper(limit_bytes)
+                self._files = self._receiver(limit_bytes)
                 if seen:
-                    self._show_near()
+                    self._use_shared_folder()
                 return [SendTo(rank, m.EventFilesWanted(limit_bytes=limit_bytes))]
             case m.FilePiece(rank=rank, folder="events"):
                 return [SendTo(rank, answer) for answer in self._files.take(message)]
@@ -61,33 +61,32 @@ class EventFileReceiver:
                 self._finish(message)
         return []
 
-    def _keeper(self, limit_bytes: int) -> FileReceiver:
-        part = self._home.with_name(f".{self._home.name}.part")
-        return FileReceiver(self._home, part, limit_bytes, lambda name: "tfevents" in name.rpartition("/")[2])
+    def _receiver(self, limit_bytes: int) -> FileReceiver:
+        part = self._local_dir.with_name(f".{self._local_dir.name}.part")
+        return FileReceiver(self._local_dir, part, limit_bytes, lambda name: "tfevents" in name.rpartition("/")[2])
 
-    def _show_near(self) -> None:
-        """The folder of the nodes is seen from here."""
+    def _use_shared_folder(self) -> None:
         self._seen = True
         if self.folder != self._log_dir:
-            self._tell(
+            self._notify(
                 f"event files: now in {self._log_dir}; those of the nodes before the restart are in {self.folder}"
             )
         self.folder = self._log_dir
 
     def _finish(self, sent: m.EventFilesSent) -> None:
         self._files.drop()
-        whole = self._files.held
-        if whole:
-            self.folder = str(self._home)
-        said = f"event files: {len(whole)} brought from the chief's host into {self._home}"
-        if whole and self._seen and self.folder != self._log_dir:
-            said += f"; those of the nodes before the restart are in {self._log_dir}"
+        received = self._files.held
+        if received:
+            self.folder = str(self._local_dir)
+        sentence = f"event files: {len(received)} brought from the chief's host into {self._local_dir}"
+        if received and self._seen and self.folder != self._log_dir:
+            sentence += f"; those of the nodes before the restart are in {self._log_dir}"
         if sent.left_out:
             size_mb = sent.left_out_bytes / 1e6
             limits = f"more than {LIMIT_BYTES >> 20} MB, or more than fits into some seconds"
-            said += f"; {sent.left_out} of {size_mb:,.1f} MB stay there in {self._log_dir}: they are {limits}"
-        self._files = self._keeper(0)
-        self._tell(said)
+            sentence += f"; {sent.left_out} of {size_mb:,.1f} MB stay there in {self._log_dir}: they are {limits}"
+        self._files = self._receiver(0)
+        self._notify(sentence)
 
 
 def _sees(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Passes a request on to a unix socket, with nothing of the user's in it, and brings the answer back."""
+"""Passes a request on to a unix socket, without anything about the user, and returns the response."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-# The first page comes when TensorBoard has looked through the event files.
+# TensorBoard sends its first page when it has read the event files.
 _TIMEOUT_S = 120.0
-_MOST_BYTES = 256 << 20
+_MAX_BYTES = 256 << 20
 
-# What is about the page that is asked for; who asks for it, and from where, is not for the node's eyes.
-_PASSED_ON = (
+# Headers about the page. Those about the user, such as cookies, are not sent to a node.
+_FORWARDED_HEADERS = (
     "Accept",
     "Accept-Encoding",
     "Content-Type",
@@ -29,8 +29,8 @@ _PASSED_ON = (
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back."""
+class Response:
+    """An HTTP response."""
 
     status: int
     headers: HTTPHeaders
@@ -38,50 +38,50 @@ class Answer:
 
 
 class _UnixResolver(Resolver):
-    """Finds every host at one unix socket."""
+    """Resolves every host to one unix socket."""
 
     def initialize(self, path: str) -> None:
         self._path = path
 
     async def resolve(self, host: str, port: int, family: Any = socket.AF_UNSPEC) -> list[tuple[int, Any]]:  # noqa: ARG002
-        """Return the socket."""
+        """Return the socket's address."""
         return [(socket.AF_UNIX, self._path)]
 
 
-async def forward(asked: HTTPServerRequest, socket_path: str, path: str) -> Answer:
-    """Ask for ``path`` at the socket as ``asked`` does.
+async def forward(request: HTTPServerRequest, socket_path: str, path: str) -> Response:
+    """Send the request to ``path`` at the socket.
 
     Raises
     ------
     OSError
-        If nobody is there, or whoever is there does not answer in time.
+        If nobody listens there, or there is no response in time.
     """
-    headers = HTTPHeaders({name: asked.headers[name] for name in _PASSED_ON if name in asked.headers})
+    headers = HTTPHeaders({name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers})
     if path.endswith(("/", ".html")):
-        headers["Accept-Encoding"] = "identity"  # so that the page can be added to
-    query = f"?{asked.query}" if asked.query else ""
-    request = HTTPRequest(
+        headers["Accept-Encoding"] = "identity"  # so that a script can be inserted
+    query = f"?{request.query}" if request.query else ""
+    forwarded = HTTPRequest(
         f"http://tensorboard{path}{query}",
-        method=asked.method or "GET",
+        method=request.method or "GET",
         headers=headers,
-        body=asked.body if asked.method == "POST" else None,
+        body=request.body if request.method == "POST" else None,
         decompress_response=False,
         follow_redirects=False,
         connect_timeout=_TIMEOUT_S,
         request_timeout=_TIMEOUT_S,
     )
-    return await _send(request, socket_path)
+    return await _send(forwarded, socket_path)
 
 
-async def fetch(socket_path: str, path: str) -> Answer:
-    """Ask for ``path`` at the socket on our own account; raises OSError as `forward` does."""
+async def fetch(socket_path: str, path: str) -> Response:
+    """Request ``path`` at the socket for our own use; raises OSError as `forward` does."""
     return await _send(HTTPRequest(f"http://tensorboard{path}", request_timeout=_TIMEOUT_S), socket_path)
 
 
-async def _send(request: HTTPRequest, socket_path: str) -> Answer:
+async def _send(request: HTTPRequest, socket_path: str) -> Response:
     resolver = _UnixResolver(path=socket_path)
     client = SimpleAsyncHTTPClient(
-        force_instance=True, resolver=resolver, max_buffer_size=_MOST_BYTES, max_body_size=_MOST_BYTES
+        force_instance=True, resolver=resolver, max_buffer_size=_MAX_BYTES, max_body_size=_MAX_BYTES
     )
     try:
         response = await client.fetch(request, raise_error=False)
@@ -89,4 +89,4 @@ async def _send(request: HTTPRequest, socket_path: str) -> Answer:
         raise ConnectionError(str(error)) from error
     finally:
         client.close()
-    return Answer(response.code, response.headers, response.body)
+    return Response(response.code, response.headers, response.body)

@@ -1,55 +1,54 @@
-"""Answers of a run's TensorBoard as they are given to browsers: sandboxed, and always a page that says something.
+"""Sends a run's TensorBoard pages to browsers: sandboxed, and never blank.
 
-For the handlers of the Jupyter server, and for those of a link where there is no such server.
+Used by the handlers of the Jupyter server, and by those of `http_server`.
 """
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.engine.tensorboard.forward import Answer, fetch, forward
+from tfos_lab.engine.tensorboard.forward import Response, fetch, forward
+from tfos_lab.engine.tensorboard.message_page import message_page
 from tfos_lab.engine.tensorboard.sandbox import SAFE_HEADERS, protect
 
 if TYPE_CHECKING:
     from tornado import web
 
-NOT_THERE = "TensorBoard does not answer. It may still be starting: try again in a moment."
-NOTHING_YET = (
+NO_ANSWER = "TensorBoard does not answer. It may still be starting: try again in a moment."
+NO_DATA_YET = (
     "TensorBoard runs, and waits for the first event files. Keras' TensorBoard callback writes them, which is one of "
     "ctx.callbacks(), and so does tf.summary below ctx.log_dir."
 )
 
 _FIRST_PAGE = "/"
-# TensorBoard's list of its dashboards, each with whether it has something to show.
+# TensorBoard's list of its dashboards, with whether each has something to show.
 _LISTING = "/data/plugins_listing"
-_AGAIN_S = 2
 
 
-async def show(handler: web.RequestHandler, socket_path: str, path: str) -> None:
-    """Answer with what the TensorBoard at ``socket_path`` says to the handler's request, asked for as ``path``.
+async def send_page(handler: web.RequestHandler, socket_path: str, path: str) -> None:
+    """Pass the handler's request on to ``path`` of the TensorBoard at ``socket_path``, and send its response.
 
-    Its first page is kept back until it has something to show: a TensorBoard that was opened before would say for long
-    that no dashboards are active.
+    The first page is withheld until there is something to show: opened earlier, TensorBoard would go on saying for a
+    while that no dashboards are active.
     """
     try:
         if path == _FIRST_PAGE and _is_empty(await fetch(socket_path, _LISTING)):
-            tell(handler, 503, NOTHING_YET, again=True)
+            send_message(handler, 503, NO_DATA_YET, retry=True)
             return
-        answer = protect(await forward(handler.request, socket_path, path))
+        response = protect(await forward(handler.request, socket_path, path))
     except OSError:
-        tell(handler, 502, NOT_THERE)
+        send_message(handler, 502, NO_ANSWER)
         return
-    handler.set_status(answer.status)
-    for name, value in answer.headers.get_all():
+    handler.set_status(response.status)
+    for name, value in response.headers.get_all():
         handler.set_header(name, value)
-    handler.finish(answer.body)
+    handler.finish(response.body)
 
 
-def permit(handler: web.RequestHandler) -> None:
-    """Let the sandboxed page ask with TensorBoard's own headers."""
+def send_cors_headers(handler: web.RequestHandler) -> None:
+    """Answer an OPTIONS request: the sandboxed page may send TensorBoard's own headers."""
     for name, value in SAFE_HEADERS.items():
         handler.set_header(name, value)
     handler.set_header("Access-Control-Allow-Methods", "GET, HEAD, POST")
@@ -59,8 +58,8 @@ def permit(handler: web.RequestHandler) -> None:
     handler.finish()
 
 
-def _is_empty(listing: Answer) -> bool:
-    """Whether a TensorBoard says that none of its dashboards has anything to show."""
+def _is_empty(listing: Response) -> bool:
+    """Whether none of TensorBoard's dashboards has anything to show."""
     if listing.status != 200:
         return False
     try:
@@ -74,15 +73,11 @@ class _Dashboard(msgspec.Struct):
     enabled: bool
 
 
-def tell(handler: web.RequestHandler, status: int, sentence: str, *, again: bool = False) -> None:
-    """Answer with a page that holds one sentence; ``again`` has the page ask once more."""
-    refresh = f'<meta http-equiv="refresh" content="{_AGAIN_S}">' if again else ""
+def send_message(handler: web.RequestHandler, status: int, sentence: str, *, retry: bool = False) -> None:
+    """Send a page with one sentence; with ``retry``, the browser asks again after a moment."""
     handler.set_status(status)
     handler.set_header("Content-Type", "text/html; charset=utf-8")
     handler.set_header("Cache-Control", "no-store")
     for name, value in SAFE_HEADERS.items():
         handler.set_header(name, value)
-    handler.finish(
-        f'<!doctype html><html><head><meta charset="utf-8"><title>TensorBoard</title>{refresh}</head>'
-        f'<body style="font: 14px/1.5 system-ui, sans-serif; margin: 2em">{html.escape(sentence)}</body></html>'
-    )
+    handler.finish(message_page(sentence, retry=retry))

@@ -1,22 +1,22 @@
-"""TensorBoard's pages come from a node, and a node may have been taken over: they must not act as the user.
+"""Sandboxes TensorBoard's pages: they come from a node, which may be compromised, and must not act as the user.
 
-Every answer is marked as sandboxed, so that its scripts run in an origin of their own: without the user's cookies, and
-with no way to Jupyter's pages, interfaces and storage. Whatever else the node sends beside content, such as cookies, is
-left out. In such an origin the browser has no storage to offer; a few lines before TensorBoard's own see to that.
+Every response is marked as sandboxed, so that its scripts run in an origin of their own, without the user's cookies and
+without access to Jupyter's pages, APIs and storage. Headers that are not about content, such as cookies, are removed.
+Since a sandboxed page has no storage in the browser, a script that is inserted before TensorBoard's own provides one.
 """
 
 from __future__ import annotations
 
 from tornado.httputil import HTTPHeaders
 
-from tfos_lab.engine.tensorboard.forward import Answer
+from tfos_lab.engine.tensorboard.forward import Response
 
 _POLICY = (
     "sandbox allow-scripts allow-downloads allow-modals; default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
     "frame-ancestors 'self'; form-action 'none'; object-src 'none'; base-uri 'none'"
 )
 
-# What describes content; all else that a node sends is dropped.
+# Headers that describe content; all others are dropped.
 _CONTENT_HEADERS = (
     "Content-Type",
     "Content-Encoding",
@@ -32,13 +32,13 @@ SAFE_HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # By this a page knows an answer of ours from one of a server without this extension.
+    # Distinguishes our responses from those of a server without this extension.
     "X-Tfos-Lab": "1",
-    # The origin of a sandboxed page; without a ticket in the address nobody is answered at all.
+    # The origin of a sandboxed page. Access is controlled by the ticket or token in the address.
     "Access-Control-Allow-Origin": "null",
 }
 
-# TensorBoard draws in a worker where it can, and a sandboxed page can have none: then it draws by itself.
+# TensorBoard draws in a worker if OffscreenCanvas exists, but a sandboxed page cannot start workers.
 _SHIM = b"""<script>
 (() => {
   const makeStorage = (entries) => {
@@ -52,7 +52,7 @@ _SHIM = b"""<script>
       get length() { return kept.size; },
     };
   };
-  // Frames are small: no pane of settings at first; and charts go on by themselves.
+  // Frames are small: hide the settings pane at first; and reload charts automatically.
   const settings = { timeSeriesSettingsPaneOpened: false, autoReload: true, autoReloadPeriodInMs: 15000 };
   const local = makeStorage([["_tb_global_settings", JSON.stringify(settings)]]);
   Object.defineProperty(window, "localStorage", { value: local, configurable: true });
@@ -63,19 +63,19 @@ _SHIM = b"""<script>
 </script>"""
 
 
-def protect(answer: Answer) -> Answer:
-    """Return an answer of TensorBoard as it is safe to pass on."""
-    status, body = answer.status, answer.body
-    kept = {name: answer.headers[name] for name in _CONTENT_HEADERS if name in answer.headers}
-    plain = answer.headers.get("Content-Encoding", "identity") == "identity"
-    if plain and answer.headers.get("Content-Type", "").startswith("text/html"):
-        body = adapt_page(body)
+def protect(response: Response) -> Response:
+    """Return a response of TensorBoard that is safe to pass on."""
+    status, body = response.status, response.body
+    kept = {name: response.headers[name] for name in _CONTENT_HEADERS if name in response.headers}
+    is_uncompressed = response.headers.get("Content-Encoding", "identity") == "identity"
+    if is_uncompressed and response.headers.get("Content-Type", "").startswith("text/html"):
+        body = _adapt_page(body)
     if status in range(300, 400) and status != 304:
-        status, body = 502, b"TensorBoard sent its reader elsewhere, which it has no reason to."
+        status, body = 502, b"TensorBoard redirected elsewhere, which it has no reason to do."
         kept = {"Content-Type": "text/plain; charset=utf-8"}
-    return Answer(status, HTTPHeaders({**kept, **SAFE_HEADERS}), body)
+    return Response(status, HTTPHeaders({**kept, **SAFE_HEADERS}), body)
 
 
-def adapt_page(page: bytes) -> bytes:
-    """Return TensorBoard's page with what its scripts need put before them, and fonts found below any path."""
+def _adapt_page(page: bytes) -> bytes:
+    """Return TensorBoard's page with the shim before its scripts, and with fonts that are found below any path."""
     return page.replace(b"<head>", b"<head>" + _SHIM, 1).replace(b"url(/font-roboto/", b"url(font-roboto/")

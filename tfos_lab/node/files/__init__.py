@@ -1,1 +1,1 @@
-"""The node's end of file transfers."""
+"""Files of a node: sending them to the driver, and whether nodes share a folder."""

@@ -1,8 +1,8 @@
-"""What the function writes to its output folder, on its way to the driver.
+"""Sends the files of the function's output folder to the driver.
 
-Where the node sees the run's own folder, the function writes there, and nothing is to be done. Otherwise it writes to a
-folder of this host. What it has finished there is brought while it works, so that little is lost with a host; the rest
-when it has ended, however it ended. What cannot be brought is kept on this host.
+If the node sees the run folder, the function writes there and nothing is sent. Otherwise it writes to a folder of this
+host. Finished files are sent while the function works, so that little is lost with a host; the rest is sent when it has
+ended, however it ended. Files that cannot be sent are kept on this host.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from tfos_lab import messages as m
 from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.node.files.sender import FileSender, FoundFile
 
-# While the function works: what has not changed for so long is brought, and looked for as often.
+# While the function works, files that have not changed for this long are sent; the folder is searched as often.
 _SETTLED_S = 2.0
-# The function's own traffic goes first: bringing takes a fifth of the time.
+# The function's own traffic has priority: a round is followed by a pause of four times its duration.
 _REST = 4.0
 
 
 @dataclass(frozen=True)
 class Round:
-    """What is to be done so that the driver has what the folder has.
+    """What to do so that the driver has the files of the folder.
 
     Attributes
     ----------
     gone : list of str
-        Names of files that the driver has and should not.
+        Names of files that the driver has to remove.
     wanted : list of FoundFile
-        Files that it should have, in an order in which they never exceed the limit.
+        Files to send, in an order that never exceeds the limit.
     left_out : list of FoundFile
-        Files that are too much.
+        Files beyond the limit.
     """
 
     gone: list[str]
@@ -48,14 +48,14 @@ class Round:
 
 
 def plan_round(found: Mapping[str, FoundFile], kept: Mapping[str, FoundFile], limit_bytes: int) -> Round:
-    """Say what to bring: the newest files, as many as there is room for, if the driver does not have them as they are.
+    """Plan what to send: the newest files that fit into the limit, unless the driver has them unchanged.
 
     Parameters
     ----------
     found, kept : mapping of str to FoundFile
-        What is in the folder; what the driver has.
+        The files in the folder, and those that the driver has.
     limit_bytes : int
-        The most that it takes.
+        How much the driver takes.
     """
     chosen: dict[str, FoundFile] = {}
     room = limit_bytes
@@ -67,7 +67,7 @@ def plan_round(found: Mapping[str, FoundFile], kept: Mapping[str, FoundFile], li
     def growth(file: FoundFile) -> int:
         return max(0, file.size - (kept[file.name].size if file.name in kept else 0))
 
-    # Those that shrink make room for those that grow.
+    # Files that shrink make room for those that grow.
     return Round(
         gone=[name for name in kept if name not in chosen],
         wanted=sorted((file for file in chosen.values() if kept.get(file.name) != file), key=lambda f: growth(f) > 0),
@@ -75,69 +75,69 @@ def plan_round(found: Mapping[str, FoundFile], kept: Mapping[str, FoundFile], li
     )
 
 
-class OutputFiles:
+class OutputSender:
     """One node's output folder.
 
     Parameters
     ----------
     rank, node : int, str
-        Whose.
+        The node.
     scratch : pathlib.Path
-        The agent's own folder, which goes with it.
+        The agent's own folder, which is removed with it.
     send : callable
-        Says something to the driver.
+        Sends a message to the driver.
     """
 
     def __init__(self, rank: int, node: str, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
         self._rank = rank
         self._folder = scratch / "output"
-        self._place = scratch.parent / "output" / f"{scratch.name}-{node.replace(':', '-')}"
+        self._kept_path = scratch.parent / "output" / f"{scratch.name}-{node.replace(':', '-')}"
         self._send = send
         self._sender = FileSender(rank, "output", send)
         self._limit_bytes = 0
-        self._is_home = False
+        self._is_shared = False
         self._is_wanted = False
         self._is_open = False
         self._is_ending = False
-        self._over = False
+        self._is_done = False
         self._next_round_at = self._round_began_at = 0.0
         self._left_out: list[FoundFile] = []
 
     @property
-    def is_coming(self) -> bool:
-        """Whether there is, or may be, more to bring."""
-        return self._is_open and not self._over
+    def has_more(self) -> bool:
+        """Whether there is, or may be, more to send."""
+        return self._is_open and not self._is_done
 
     @property
-    def moved_at(self) -> float:
+    def last_taken_at(self) -> float:
         """When the driver last took something, by `time.monotonic`."""
-        return self._sender.heard_at
+        return self._sender.answered_at
 
     def prepare(self, start: m.Start) -> m.Start:
-        """Choose the folder, and return the start that tells the function of it."""
+        """Choose the folder, and return ``start`` with its path for the function."""
         self._limit_bytes = start.output_limit_bytes
-        self._is_home = bool(start.output_dir) and _is_ours(start.output_probe)
-        self._is_wanted = bool(start.output_dir) and not self._is_home
-        if self._is_home:
+        self._is_shared = bool(start.output_dir) and _is_shared(start.output_probe)
+        self._is_wanted = bool(start.output_dir) and not self._is_shared
+        if self._is_shared:
             self._folder = Path(start.output_dir)
         return msgspec.structs.replace(start, output_dir=str(self._folder))
 
     def open(self) -> None:
-        """The function has asked for its folder."""
-        if self._is_home or self._is_wanted:
+        """Start to watch the folder: the function has asked for it."""
+        if self._is_shared or self._is_wanted:
             self._is_open = self._is_wanted
-            self._send(m.OutputOpened(rank=self._rank, place=str(self._place) if self._is_wanted else ""))
+            self._send(m.OutputOpened(rank=self._rank, place=str(self._kept_path) if self._is_wanted else ""))
 
     def handle(self, message: m.ToAgent) -> None:
-        """Take in what the driver says about the files."""
+        """Handle the driver's message about the files."""
         self._sender.handle(message)
 
     def work(self) -> None:
-        """Bring what the function has finished; called often while it works."""
-        if not self.is_coming or self._is_ending:
+        """Send what the function has finished; called often while it works."""
+        if not self.has_more or self._is_ending:
             return
         if not self._sender.is_idle:
-            self._sender.go_on()
+            self._sender.send_due()
         elif time.monotonic() >= self._next_round_at:
             self._round_began_at = time.monotonic()
             self._begin_round(settled_ns=time.time_ns() - int(_SETTLED_S * 1e9))
@@ -148,10 +148,10 @@ class OutputFiles:
             self._next_round_at = now + max(_SETTLED_S, _REST * (now - self._round_began_at))
 
     def settle(self) -> bool:
-        """The function is gone: bring the rest, and return whether that is over; called often."""
-        if not self.is_coming:
+        """After the function's end, send the rest, and return whether that is done; called often."""
+        if not self.has_more:
             return True
-        self._sender.go_on()
+        self._sender.send_due()
         if not self._sender.is_idle:
             return False
         if not self._is_ending:
@@ -176,11 +176,11 @@ class OutputFiles:
             sizes = [file.size for file in wanted]
             self._send(m.OutputComes(rank=self._rank, files=len(sizes), size_bytes=sum(sizes)))
             self._sender.add(wanted)
-            self._sender.go_on()
+            self._sender.send_due()
 
     def _end(self) -> None:
-        """Say how it went."""
-        self._over = True
+        """Report what was sent and what was not."""
+        self._is_done = True
         found, links = _files_in(self._folder)
         left = [file.size for file in found.values() if self._sender.kept.get(file.name) != file]
         problems = [why for file, why in self._sender.refused.items() if file not in self._left_out]
@@ -196,49 +196,49 @@ class OutputFiles:
         )
 
     def _keep(self) -> str:
-        """Put the folder where it outlives the agent; return where that is."""
+        """Move the folder to where it outlives the agent; return the new path."""
         for number in itertools.count():
-            place = self._place.with_name(f"{self._place.name}-{number}") if number else self._place
+            path = self._kept_path.with_name(f"{self._kept_path.name}-{number}") if number else self._kept_path
             try:
-                place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._folder.rename(place)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._folder.rename(path)
             except FileExistsError:
                 continue
             except OSError as error:
-                if place.exists():
+                if path.exists():
                     continue
                 return f"no place: it could not be kept ({error.strerror})"
-            return str(place)
+            return str(path)
         raise AssertionError
 
     def close(self) -> None:
-        """Keep what the driver did not take; the agent's own folder goes with it."""
-        if self.is_coming:
-            self._over = True
+        """Keep the files that the driver does not have; the agent's own folder is removed."""
+        if self.has_more:
+            self._is_done = True
             found, _ = _files_in(self._folder)
             if any(self._sender.kept.get(name) != file for name, file in found.items()):
                 self._keep()
 
 
-def _is_ours(probe: str) -> bool:
-    """Whether the driver's folder is seen from here, and can be written to."""
+def _is_shared(probe: str) -> bool:
+    """Whether this host sees the driver's folder, and can write to it."""
     with contextlib.suppress(OSError):
         return bool(probe) and Path(probe).exists() and os.access(Path(probe).parent, os.W_OK)
     return False
 
 
 def _files_in(folder: Path) -> tuple[dict[str, FoundFile], int]:
-    """Return the regular files below a folder, and how many symbolic links there are, which nobody follows."""
+    """Return the regular files below a folder, and the number of symbolic links, which are not followed."""
     found: dict[str, FoundFile] = {}
     links = 0
-    for place, folders, names in os.walk(folder):
-        links += sum(os.path.islink(os.path.join(place, name)) for name in folders)  # noqa: PTH114, PTH118 - may be many
+    for parent, folders, names in os.walk(folder):
+        links += sum(os.path.islink(os.path.join(parent, name)) for name in folders)  # noqa: PTH114, PTH118 - quicker
         for name in names:
-            path = Path(place) / name
+            path = Path(parent) / name
             with contextlib.suppress(OSError, UnicodeEncodeError):
                 stat = path.lstat()
                 relative = path.relative_to(folder).as_posix()
-                relative.encode()  # what is no text cannot be named to the driver
+                relative.encode()  # a name that is not valid text cannot be sent
                 links += path.is_symlink()
                 if S_ISREG(stat.st_mode) and OWN_MARK not in relative:
                     found[relative] = FoundFile(relative, path, stat.st_size, stat.st_mtime_ns)

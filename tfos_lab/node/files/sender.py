@@ -1,6 +1,6 @@
-"""Sends files to the driver in pieces, as fast as it keeps them; a file that did not arrive whole is sent again.
+"""Sends files to the driver in pieces, as fast as it writes them; a file that did not arrive whole is sent again.
 
-Works inside the agent's poll loop, for event files and for the function's output.
+It works in the agent's poll loop, for event files and for the function's output.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tfos_lab import messages as m
 
 PIECE_BYTES = 1 << 18
 WINDOW_BYTES = 1 << 22
-# What a piece costs beside its bytes: small files are not free.
+# What a piece costs besides its bytes, so that many small files fill the window too.
 PIECE_COST = 1 << 9
-# A driver that says nothing for so long has missed something.
+# A driver that has not answered for this long has missed a message.
 STALLED_S = 10.0
 TRIES = 3
 
@@ -35,24 +35,24 @@ class FoundFile:
 
 
 class FileSender:
-    """One node's way of sending files of one folder.
+    """Sends the files of one folder of a node.
 
     Parameters
     ----------
     rank : int
-        The node's rank, which its messages bear.
+        The node's rank, for its messages.
     folder : str
-        Which folder they are of, as messages call it.
+        The folder's name in messages.
     send : callable
-        Says something to the driver.
+        Sends a message to the driver.
 
     Attributes
     ----------
     kept : dict of str to FoundFile
-        What the driver has, by name.
+        The files that the driver has, by name.
     refused : dict of FoundFile to str
-        Why others did not come there, as they were.
-    heard_at : float
+        Why the driver does not have others.
+    answered_at : float
         When the driver last answered, by `time.monotonic`.
     """
 
@@ -66,45 +66,45 @@ class FileSender:
         self._tries: dict[str, int] = {}
         self._transfer = 0
         self._credit = WINDOW_BYTES
-        self.heard_at = 0.0
+        self.answered_at = 0.0
         self.kept: dict[str, FoundFile] = {}
         self.refused: dict[FoundFile, str] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was to be sent has been answered."""
+        """Whether the driver has answered for every file."""
         return not self._queue and not self._unanswered
 
     def add(self, files: Iterable[FoundFile]) -> None:
-        """Have these sent, in this order."""
+        """Queue files, in this order."""
         if self.is_idle:
-            self.heard_at = time.monotonic()
+            self.answered_at = time.monotonic()
         for file in files:
             self._tries[file.name] = 0
             self.refused.pop(file, None)
             self._queue.append(file)
 
-    def go_on(self) -> None:
-        """Send what may be sent now."""
-        if self._unanswered and time.monotonic() - self.heard_at > STALLED_S:
-            self._begin_again()
+    def send_due(self) -> None:
+        """Send as much as the window allows; called often."""
+        if self._unanswered and time.monotonic() - self.answered_at > STALLED_S:
+            self._resend()
         while self._credit > 0 and (piece := next(self._pieces, None)) is not None:
             self._credit -= len(piece.data) + PIECE_COST
             self._send(piece)
 
     def handle(self, message: m.ToAgent) -> None:
-        """Take in what the driver says about them."""
+        """Handle the driver's message about the files."""
         match message:
             case m.FileCredit(folder=self._folder, size=size):
-                self.heard_at = time.monotonic()
+                self.answered_at = time.monotonic()
                 self._credit = min(WINDOW_BYTES, self._credit + size)
             case m.FileKept(folder=self._folder, transfer=transfer):
-                self.heard_at = time.monotonic()
+                self.answered_at = time.monotonic()
                 file = self._unanswered.pop(transfer, None)
                 if file is not None:
-                    self._note(file, message)
+                    self._record(file, message)
 
-    def _note(self, file: FoundFile, answer: m.FileKept) -> None:
+    def _record(self, file: FoundFile, answer: m.FileKept) -> None:
         if not answer.problem:
             self.kept[file.name] = file
         elif answer.again:
@@ -119,11 +119,11 @@ class FileSender:
         else:
             self.refused[file] = problem
 
-    def _begin_again(self) -> None:
-        """What was said, or the answer to it, is lost."""
+    def _resend(self) -> None:
+        """Send unanswered files again: their pieces, or the answers, are lost."""
         lost, self._unanswered = self._unanswered, {}
         self._pieces = self._cut()
-        self._credit, self.heard_at = WINDOW_BYTES, time.monotonic()
+        self._credit, self.answered_at = WINDOW_BYTES, time.monotonic()
         for file in lost.values():
             self._try_again(file, "the notebook did not answer")
 
@@ -137,7 +137,7 @@ class FileSender:
             except OSError as error:
                 self._unanswered.pop(self._transfer, None)
                 self.refused[file] = f"{error.strerror}"
-        self._pieces = self._cut()  # for what is added later: a generator that has ended stays so
+        self._pieces = self._cut()  # for files that are added later: a finished generator cannot continue
 
     def _cut_file(self, file: FoundFile, transfer: int) -> Iterator[m.FilePiece]:
         digest, offset = hashlib.sha256(), 0
@@ -160,5 +160,5 @@ class FileSender:
 
 
 def _open_file_itself(path: Path) -> int:
-    """Open a file, but not one that a symbolic link leads to, nor a pipe that would be waited for."""
+    """Open a file without following a symbolic link, and without waiting at a pipe."""
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

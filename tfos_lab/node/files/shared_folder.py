@@ -1,4 +1,4 @@
-"""Whether a folder is the same one for all: a node leaves a mark in it, and others look for that."""
+"""Finds out whether all nodes see the same folder: each leaves a mark in it and looks for the others' marks."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 
 from tfos_lab.core.paths import is_local, split_scheme
 
-# A network file system shows what another host has just written after a moment.
+# A network file system may show another host's new files only after a moment.
 _PATIENCE_S = 3.0
 _STEP_S = 0.1
 _ADVICE = "give log_dir=..., a folder on a file system that all nodes share"
 
 
 class SharedFolder:
-    """One node's look at a folder.
+    """One node's view of a folder.
 
     Parameters
     ----------
     folder : str
-        Where all nodes are to meet; one with another scheme than ``file`` is shared by nature.
+        The folder; with a scheme other than ``file``, it is shared by nature.
     cluster_id, node : str
-        Whose mark it is.
+        The node whose mark it is.
     """
 
     def __init__(self, folder: str, cluster_id: str, node: str) -> None:
@@ -34,7 +34,7 @@ class SharedFolder:
         self._refusal = ""
 
     def mark(self) -> None:
-        """Leave this node's mark; what keeps it from that is told by `problem`."""
+        """Leave this node's mark; `problem` returns why that was not possible."""
         if self._marks is None:
             return
         try:
@@ -46,11 +46,11 @@ class SharedFolder:
 
     @property
     def own_mark(self) -> str:
-        """The file that is this node's mark; "" where there is none."""
+        """The path of this node's mark; "" if there is none."""
         return "" if self._marks is None or self._refusal else str(self._mark_of(self._node))
 
     def problem(self, nodes: Collection[str]) -> str:
-        """Say what is wrong, where marks of these nodes cannot be seen, all of which have left theirs; or nothing."""
+        """Return what is wrong if the marks that these nodes have left cannot be seen; else ""."""
         if self._marks is None or self._refusal:
             return self._refusal
         deadline = time.monotonic() + _PATIENCE_S
@@ -64,7 +64,7 @@ class SharedFolder:
         return ""
 
     def clear(self) -> None:
-        """Remove this node's mark, and the folder of marks with the last of them."""
+        """Remove this node's mark, and the folder of marks after the last one."""
         if self._marks is not None:
             with contextlib.suppress(OSError):
                 self._mark_of(self._node).unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""The fork server: a warm process from which agents and children are forked."""
+"""Fork servers: warm processes that agents, children and TensorBoards are forked from within milliseconds."""

@@ -1,4 +1,4 @@
-"""What is said to a fork server, and what it answers."""
+"""Requests to a fork server and its replies, and what the processes that it forks need to know."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 class SpawnRequest(msgspec.Struct, tag=True, frozen=True):
     """Fork a process that runs ``target``: ``"agent"``, ``"child"`` or ``"tensorboard"``; "" only warms the server.
 
-    The process is ended when the asking connection closes. ``watched_pid`` is a pid without which the fork server has
-    no reason to live.
+    The process is ended when the connection that asked for it closes. ``watched_pid`` is a process without which the
+    fork server ends.
     """
 
     target: str
@@ -25,13 +25,13 @@ ForkServerRequest = SpawnRequest | KeepRequest
 
 
 class SpawnedReply(msgspec.Struct, tag=True, frozen=True):
-    """The process runs, in a process group of its own; pid 0 after a mere warming."""
+    """The process runs, in a process group of its own; pid 0 if the request only asked to warm the server."""
 
     pid: int
 
 
 class FailedReply(msgspec.Struct, tag=True, frozen=True):
-    """Nothing was forked: the fork server could not import what it must."""
+    """Nothing was forked: an import has failed, or the system allows no more processes."""
 
     reason: str
 
@@ -46,7 +46,7 @@ ForkServerReply = SpawnedReply | FailedReply | ExitedReply
 
 
 class ChildSpec(msgspec.Struct, frozen=True):
-    """What a child must know before it hears from its agent.
+    """What a child needs before the first message of its agent.
 
     ``environ`` replaces the whole environment; ``sys_path`` goes in front of the fork server's own.
     """
@@ -58,7 +58,7 @@ class ChildSpec(msgspec.Struct, frozen=True):
 
 
 class TensorBoardSpec(msgspec.Struct, frozen=True):
-    """What a TensorBoard process must know: whose event files it shows, and the unix socket that it is to listen on."""
+    """What a TensorBoard process needs: the folder with the event files, and the unix socket to listen on."""
 
     log_dir: str
     socket: str

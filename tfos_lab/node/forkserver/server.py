@@ -1,34 +1,28 @@
-"""The fork server: a small warm process from which agents or children are forked, so that a cell starts in a blink.
+"""The fork server: a warm process that agents and children are forked from, since `import tensorflow` takes seconds.
 
-Two kinds run on a host. The *plain* fork server has only tfos_lab imported; agents are forked from it. A *tensorflow*
-fork server has also imported TensorFlow and Keras and initialised nothing (no devices, no gRPC, no threads of ours);
-children are forked from it. `import tensorflow` costs seconds, a fork some milliseconds.
+Two kinds run on a host. The *plain* fork server has imported only tfos_lab; agents are forked from it. A *tensorflow*
+fork server has also imported TensorFlow and Keras and initialised nothing (no devices, no gRPC, no threads); children
+are forked from it. A fork takes some milliseconds.
 
-A fork server serves one user, one owner (a notebook kernel or a Spark application) and one *mode* (the Python and the
-environment that TensorFlow is imported with). It retires when idle, and leaves with its watched processes (the kernel,
-or the executors' JVMs), ending what it has forked. Who talks to it: `fork_server_client`.
+A fork server serves one user, one owner (a notebook kernel or a Spark application), one Python and one environment to
+import TensorFlow with. It exits when it has been idle, and together with the last of its watched processes (the kernel,
+or the executors' JVMs); then it ends what it has forked. `client` talks to it, and `main` is its entry point.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import fcntl
-import gc
-import importlib
 import os
 import selectors
 import signal
 import socket
 import sys
 import time
-import traceback
-from collections.abc import Callable
-from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from tfos_lab.core.processes import die_with_parent, open_pidfd, reset_signals, signal_group
+from tfos_lab.core.processes import open_pidfd, reset_signals, signal_group
 from tfos_lab.node.forkserver.requests import (
     ExitedReply,
     FailedReply,
@@ -40,21 +34,12 @@ from tfos_lab.node.forkserver.requests import (
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 IDLE_S = 600.0
-# Named, not imported: these modules use the client of this very server.
-_PRELOAD = "tfos_lab.node.preload"
-_TARGETS = {
-    "agent": "tfos_lab.node.agent",
-    "child": "tfos_lab.node.child",
-    "tensorboard": "tfos_lab.node.tensorboard.process",
-}
-_decoder = msgspec.msgpack.Decoder(ForkServerRequest)
 
-# What a forked process runs: (body of the request, the descriptors that came with it) → exit code.
-Target = Callable[[bytes, list[int]], int]
+_decoder = msgspec.msgpack.Decoder(ForkServerRequest)
 
 
 class _Client:
-    """One connection: asks for at most one process, and holds its life."""
+    """One connection: asks for at most one process, which ends with the connection."""
 
     def __init__(self, frames: FrameSocket) -> None:
         self.frames = frames
@@ -62,8 +47,8 @@ class _Client:
         self.kept = False
 
 
-class _Forked(Exception):
-    """Raised in the forked process, so that it leaves the parent's stack before it works."""
+class Forked(Exception):
+    """Raised in the forked process, to leave the parent's stack before the target runs."""
 
     def __init__(self, request: SpawnRequest, fds: list[int], fork_server: int) -> None:
         self.request = request
@@ -71,12 +56,18 @@ class _Forked(Exception):
         self.fork_server = fork_server
 
 
-class ForkServer:
-    """Forks processes on request and tells when they end; single-threaded, so that forking is safe."""
+class Endpoint(NamedTuple):
+    """The socket that a fork server listens on, and the lock that keeps others from taking it."""
 
-    def __init__(self, listener: socket.socket, lock: int, *, failure: str = "", idle_s: float = IDLE_S) -> None:
-        self._listener = listener
-        self._lock = lock
+    listener: socket.socket
+    lock: int
+
+
+class ForkServer:
+    """Forks processes on request and reports when they end; single-threaded, so that forking is safe."""
+
+    def __init__(self, endpoint: Endpoint, *, failure: str = "", idle_s: float = IDLE_S) -> None:
+        self._listener, self._lock = endpoint
         self._failure = failure
         self._idle_s = idle_s
         self._clients: set[_Client] = set()
@@ -84,7 +75,7 @@ class ForkServer:
         self._had_watched_pid = False
         self._last_use = time.monotonic()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._reap)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -92,7 +83,7 @@ class ForkServer:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Serve until idle for too long, or until the last watched process has exited; raises `_Forked` in forks."""
+        """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
             while not self._is_over():
                 for key, _ in self._selector.select(timeout=1.0):
@@ -120,15 +111,15 @@ class ForkServer:
 
     def _read(self, client: _Client) -> None:
         if client not in self._clients:
-            return  # dropped by what came before it in the same round
+            return  # dropped by an earlier event of the same round
         self._last_use = time.monotonic()
         try:
             for data, fds in client.frames.available():
-                self._answer(client, _decoder.decode(data), fds)
+                self._handle(client, _decoder.decode(data), fds)
         except (ConnectionClosed, msgspec.DecodeError):
             self._drop(client)
 
-    def _answer(self, client: _Client, request: ForkServerRequest, fds: list[int]) -> None:
+    def _handle(self, client: _Client, request: ForkServerRequest, fds: list[int]) -> None:
         match request:
             case KeepRequest():
                 client.kept = True
@@ -145,7 +136,7 @@ class ForkServer:
     def _fork(self, client: _Client, request: SpawnRequest, fds: list[int]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        # What is sent to the child before it has signal handlers of its own waits: the fork server's would swallow it.
+        # Hold signals back until the child has its own handlers: those of the fork server would swallow them.
         fork_server = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         try:
@@ -156,9 +147,9 @@ class ForkServer:
             self._send(client, FailedReply(reason=f"no process could be forked: {error.strerror}"))
             return
         if pid == 0:
-            raise _Forked(request, fds, fork_server)
+            raise Forked(request, fds, fork_server)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        # Both sides ask for the process group, so that neither can be too early with a signal.
+        # Parent and child both set the process group, so that a signal to the group never comes too early.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         _close_all(fds)
@@ -172,7 +163,7 @@ class ForkServer:
             self._drop(client)
 
     def _drop(self, client: _Client) -> None:
-        """The one who asked has gone: end the process it asked for, unless it was told to be kept."""
+        """The client is gone: end its process, unless the client asked to keep it."""
         if client not in self._clients:
             return
         self._clients.discard(client)
@@ -211,10 +202,10 @@ class ForkServer:
         os.close(pidfd)
 
     def close_in_child(self) -> None:
-        """Let go of all that belongs to the parent, in a forked process."""
+        """Close, in a forked process, whatever belongs to the parent."""
         self._selector.close()
         self._listener.close()
-        # Or else no other fork server could take this one's place while the forked process lives.
+        # An inherited lock would keep another fork server from replacing this one while the forked process lives.
         os.close(self._lock)
         for client in self._clients:
             client.frames.close()
@@ -228,75 +219,3 @@ class ForkServer:
 def _close_all(fds: list[int]) -> None:
     for fd in fds:
         os.close(fd)
-
-
-def preload(kind: str) -> str:
-    """Import what children need and return "" or the reason why it cannot be imported."""
-    try:
-        if kind == "tensorflow":
-            importlib.import_module(_PRELOAD).preload_tensorflow()
-        else:
-            for module in (*_TARGETS.values(), "tfos_lab.node.feed.flight_endpoint"):
-                importlib.import_module(module)
-    except Exception as error:  # noqa: BLE001 - whoever asks for a process is told
-        traceback.print_exc()
-        return f"{type(error).__name__}: {error}"
-    gc.collect()
-    gc.freeze()
-    return ""
-
-
-def _listen(path: Path) -> tuple[socket.socket, int] | None:
-    """Bind the socket and hold its lock, or return None where another fork server of this mode already serves."""
-    lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return None
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    listener.listen(256)
-    return listener, lock
-
-
-def main() -> None:
-    """Entry point of a fork server: listen first, then import, then serve; forked processes run their target."""
-    parser = argparse.ArgumentParser(description="internal: a warm process that nodes are forked from")
-    parser.add_argument("--kind", choices=["plain", "tensorflow"], required=True)
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--idle-s", type=float, default=IDLE_S)
-    options = parser.parse_args()
-    place = _listen(options.socket)
-    if place is None or os.fork():
-        os._exit(0)  # whoever started us may now connect; the imports go on in a process of nobody's
-    fork_server = ForkServer(*place, failure=preload(options.kind), idle_s=options.idle_s)
-    try:
-        fork_server.serve()
-        options.socket.unlink(missing_ok=True)
-        return
-    except _Forked as forked:
-        request, fds, parent = forked.request, forked.fds, forked.fork_server
-    fork_server.close_in_child()
-    del fork_server, place
-    os._exit(_run_target(request, fds, parent))
-
-
-def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
-    if request.target in ("child", "tensorboard"):
-        die_with_parent(parent)
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
-    try:
-        run: Target = importlib.import_module(_TARGETS[request.target]).run
-        return run(request.body, fds)
-    except SystemExit as leave:
-        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
-    except BaseException:  # noqa: BLE001 - the last frame of a process: report and leave, whatever it was
-        traceback.print_exc()
-        return 1
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()

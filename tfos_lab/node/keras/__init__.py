@@ -1,1 +1,1 @@
-"""What makes Keras train on several nodes as it does in one process."""
+"""Patches and callbacks for Keras, so that it trains on several nodes as in one process."""

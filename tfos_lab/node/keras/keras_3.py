@@ -1,8 +1,8 @@
-"""Patches Keras 3, so that N nodes show the numbers that one process would; see `row_counts`.
+"""Patches Keras 3, so that N nodes report the numbers that one process would; see `row_counts`.
 
-Who talks to it: `keras_workers`, which says of each `fit` and `evaluate` how the rows are to be taken.
+`workers` calls `count_rows` at the beginning of each `fit` and `evaluate`.
 """
-# ruff: noqa: SLF001 - what has to be patched is private
+# ruff: noqa: SLF001 - what is patched is private
 
 from __future__ import annotations
 
@@ -10,67 +10,72 @@ import functools
 import math
 import sys
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from tfos_lab.node.keras.drawn import Drawn, StepOnDrawn
+from tfos_lab.node.keras.fetched import FetchedBatches, StepOnFetched
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
     PATCHED,
     RowMode,
-    counted,
+    counting_real_rows,
     current,
-    forgetting_rows,
+    on_real_rows,
     rows_of,
-    seeing_real_rows,
+    rows_of_one_step,
 )
 
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
 
-def patch_keras_3(trainer: Any) -> None:
+
+def patch_keras_3(trainer: ModuleType) -> None:
     """Patch Keras 3, given its module of the TensorFlow trainer; may be called twice."""
     model = trainer.TensorFlowTrainer
     if not hasattr(model, "_make_function") or hasattr(model._make_function, PATCHED):
         return
-    model._make_function = _steps_with_rows(model._make_function)
+    model._make_function = _counting_steps(model._make_function)
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
-    metrics.update_state = seeing_real_rows(metrics.update_state, lambda _weights: current.rows)
+    metrics.update_state = on_real_rows(metrics.update_state, lambda _weights: current.rows)
 
 
-def take_rows(model: Any, mode: RowMode | None) -> None:
-    """Say how the rows of the `fit` or `evaluate` that begins are to be taken; drop functions made for others."""
+def count_rows(model: keras.Model, mode: RowMode | None) -> None:
+    """Set how a `fit` or `evaluate` counts rows, and drop step functions that were made for another way."""
     model._tfos_lab_mode = mode
     for name in ("train_function", "test_function"):
-        made = getattr(model, name, None)
-        if made is not None and getattr(made, "tfos_lab_mode", None) != mode:
+        function = getattr(model, name, None)
+        if function is not None and getattr(function, "tfos_lab_mode", None) != mode:
             setattr(model, name, None)
 
 
-def _steps_with_rows(make_function: Callable[..., Any]) -> Callable[..., Any]:
+def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_function)
-    def _make_function(model: Any, step_function: Callable[..., Any]) -> Any:
+    def _make_function(model: keras.Model, step_function: Callable[..., Any]) -> Any:
         mode = getattr(model, "_tfos_lab_mode", None)
 
         @functools.wraps(step_function)
         def step(data: Any) -> Any:
-            with forgetting_rows():
+            with rows_of_one_step():
                 if mode is not None:
-                    # Keras weighs some means by the static number of rows: it is to see none, as it does alone.
+                    # Keras weighs some means by the static number of rows, which one process would not have.
                     data = forget_count_of_rows(data)
                     rows_of(_weights_in(data), mode)
                 return step_function(data)
 
         tracker = model._loss_tracker
         if mode is not None and tracker is not None and not hasattr(tracker.update_state, PATCHED):
-            update = counted(tracker.update_state, lambda: current.rows, lambda: model.losses)
+            update = counting_real_rows(tracker.update_state, lambda: current.rows, lambda: model.losses)
             setattr(update, PATCHED, True)
             tracker.update_state = update
         function = make_function(model, step)
-        on_drawn = None if model.run_eagerly else StepOnDrawn(model, step)
+        on_fetched = None if model.run_eagerly else StepOnFetched(model, step)
 
         @functools.wraps(function)
         def run(iterator: Any) -> Any:
             current.model = model
-            if on_drawn is not None and isinstance(iterator, Drawn):
-                return on_drawn(next(iterator))
+            if on_fetched is not None and isinstance(iterator, FetchedBatches):
+                return on_fetched(next(iterator))
             return function(iterator)
 
         run.tfos_lab_mode = mode  # type: ignore[attr-defined]
@@ -84,11 +89,11 @@ def _weights_in(data: Any) -> Any:
     return data[2] if isinstance(data, tuple) and len(data) == 3 else None
 
 
-def results_on_all(strategy: Any, outputs: Any) -> Any:
+def metrics_over_replicas(strategy: tf.distribute.Strategy, outputs: Any) -> dict[str, Any] | None:
     """Return the metrics of a step over the rows of all replicas, or None if the outputs are something else.
 
-    What replicas have counted is added up, and the results are made of the sums: a mean of their results would be
-    wrong wherever they have counted different numbers of rows.
+    The metrics' counts are summed over the replicas, and the results are computed from the sums: a mean of the
+    replicas' results would be wrong if they have counted different numbers of rows.
     """
     import tensorflow as tf
 
@@ -118,5 +123,5 @@ def results_on_all(strategy: Any, outputs: Any) -> Any:
         values.append(tf.reshape(sums[variable.dtype][start : ends[variable.dtype]], variable.shape))
     keras = sys.modules["keras"]
     with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-        results = model.get_metrics_result()
+        results: dict[str, Any] = model.get_metrics_result()
     return results if results.keys() == outputs.keys() else None

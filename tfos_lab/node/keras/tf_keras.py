@@ -1,27 +1,30 @@
-"""Patches Keras 2 (tf_keras), so that N nodes show the numbers that one process would; see `row_counts`.
-
-Who talks to it: `keras_workers`, whenever tf_keras may have been loaded.
-"""
-# ruff: noqa: SLF001 - what has to be patched is private
+"""Patches Keras 2 (tf_keras), so that N nodes report the numbers that one process would; see `row_counts`."""
+# ruff: noqa: SLF001 - what is patched is private
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from tfos_lab.node.keras.presharded import is_across_workers, is_presharded
+from tfos_lab.node.keras.distribute import is_across_workers
+from tfos_lab.node.keras.presharded import is_presharded
 from tfos_lab.node.keras.row_counts import (
     PATCHED,
     RowMode,
     StepRows,
-    counted,
-    forgetting_rows,
+    counting_real_rows,
     mode_of,
+    on_real_rows,
     rows_of,
-    seeing_real_rows,
+    rows_of_one_step,
 )
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras
 
 _mode: list[RowMode | None] = [None]
 
@@ -33,41 +36,41 @@ def patch_tf_keras() -> None:
     if training is None or utils is None or hasattr(utils.MetricsContainer.update_state, PATCHED):
         return
     model, losses, metrics = training.Model, utils.LossesContainer, utils.MetricsContainer
-    metrics.update_state = seeing_real_rows(metrics.update_state, _rows_of_tf_keras)
+    metrics.update_state = on_real_rows(metrics.update_state, _rows_of_tf_keras)
     losses.__call__ = _losses_of_real_rows(losses.__call__)
     handler = sys.modules["tf_keras.src.engine.data_adapter"].DataHandler
-    handler.enumerate_epochs = _begun_with_its_epoch(handler.enumerate_epochs)
+    handler.enumerate_epochs = _starting_with_its_epoch(handler.enumerate_epochs)
     model.fit = _with_mode(model.fit, training)
     model.evaluate = _with_mode(model.evaluate, training)
     for name in ("train_step", "test_step"):
-        setattr(model, name, _forgetting(getattr(model, name)))
+        setattr(model, name, _in_one_step(getattr(model, name)))
 
 
-class _BegunWithItsEpoch:
-    """A dataset whose first iterator is none: tf_keras begins one before the first epoch, and throws it away there.
+class _StartedWithItsEpoch:
+    """A dataset whose first iterator is empty: tf_keras creates one before the first epoch and discards it.
 
-    It would have drawn rows by then, of a small feed perhaps all of an epoch.
+    A real one would have fetched rows by then, of a small feed perhaps a whole epoch.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
-        self._has_begun = False
+        self._has_started = False
 
     def __iter__(self) -> Iterator[Any]:
-        if self._has_begun:
+        if self._has_started:
             return iter(self._dataset)
-        self._has_begun = True
+        self._has_started = True
         return iter(())
 
 
-def _begun_with_its_epoch(enumerate_epochs: Callable[..., Any]) -> Callable[..., Any]:
+def _starting_with_its_epoch(enumerate_epochs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(enumerate_epochs)
     def enumerate_with_rows(handler: Any) -> Iterator[Any]:
         adapter, dataset = handler._adapter, handler._dataset
         if not is_presharded(getattr(adapter, "_dataset", None)) or not adapter.should_recreate_iterator():
             yield from enumerate_epochs(handler)
             return
-        handler._dataset = _BegunWithItsEpoch(dataset)
+        handler._dataset = _StartedWithItsEpoch(dataset)
         try:
             yield from enumerate_epochs(handler)
         finally:
@@ -80,22 +83,22 @@ def _rows_of_tf_keras(weights: Any) -> StepRows | None:
     return None if _mode[0] is None else rows_of(weights, _mode[0])
 
 
-def _take_results_as_they_are(model: Any, training: Any) -> None:
-    """Undo that metrics are summed over workers between two ends of an epoch: each has the result over all of them.
+def _report_without_summing(model: tf_keras.Model, training: ModuleType) -> None:
+    """Undo that tf_keras sums metrics over workers within an epoch: each worker has the result over all of them.
 
-    What a step of the user's own returns may differ between workers, and stays the sum that its author was promised.
+    The results of a user's own step may differ between workers; they stay the sum that tf_keras documents.
     """
     if type(model).train_step is training.Model.train_step and type(model).test_step is training.Model.test_step:
         model.distribute_reduction_method = "first"
 
 
-def _with_mode(run: Callable[..., Any], training: Any) -> Callable[..., Any]:
+def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., Any]:
     @functools.wraps(run)
-    def run_with_mode(model: Any, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def run_with_mode(model: tf_keras.Model, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         before = _mode[0]
         _mode[0] = mode_of(x, model.distribute_strategy)
         if is_across_workers(model.distribute_strategy) and model.distribute_reduction_method == "auto":
-            _take_results_as_they_are(model, training)
+            _report_without_summing(model, training)
         name = f"{run.__name__.replace('fit', 'train').replace('evaluate', 'test')}_function"
         if getattr(model, "_tfos_lab_mode", {}).get(name) != _mode[0]:
             setattr(model, name, None)
@@ -108,20 +111,20 @@ def _with_mode(run: Callable[..., Any], training: Any) -> Callable[..., Any]:
     return run_with_mode
 
 
-def _forgetting(step: Callable[..., Any]) -> Callable[..., Any]:
+def _in_one_step(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
-    def forgetting(model: Any, data: Any) -> Any:
-        with forgetting_rows():
+    def in_one_step(model: tf_keras.Model, data: Any) -> Any:
+        with rows_of_one_step():
             return step(model, data)
 
-    return forgetting
+    return in_one_step
 
 
 class _CountedMean:
     """Stands in for a container's mean of losses while a step is traced."""
 
     def __init__(self, mean: Any, rows: StepRows, penalties: Any) -> None:
-        self.update_state = counted(mean.update_state, lambda: rows, lambda: penalties)
+        self.update_state = counting_real_rows(mean.update_state, lambda: rows, lambda: penalties)
 
 
 def _losses_of_real_rows(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,16 +1,15 @@
-"""Makes Keras 3 train on many workers.
+"""Makes Keras 3 train on several workers.
 
 Keras 3 cannot `fit` under `tf.distribute.MultiWorkerMirroredStrategy`. Before the first step it averages a whole batch
-over the workers, to learn its shapes; after each step it averages the metrics along an axis that scalars do not have.
-`patch_keras()` puts two small functions in their place, and the user writes nothing.
+over the workers to find its shapes; after each step it averages the metrics along an axis that scalars do not have.
+`patch_keras()` replaces both functions.
 
-The first of them also sees to the end of an epoch of fed rows whose number is not known yet: the batch is drawn before
-the step (`keras_drawn`). What N nodes show is made what one process would show by
-`keras_rows` and `tf_keras_rows`.
+The first replacement also prepares the end of an epoch whose length is not known yet: each batch is fetched before its
+step begins (`fetched`). `keras_3` and `tf_keras` make N nodes report the numbers that one process would.
 
-Who talks to it: the fork server, which mends once, before it forks; and a child that imports for itself.
+The fork server patches once, before it forks.
 """
-# ruff: noqa: SLF001 - what has to be mended is private
+# ruff: noqa: SLF001 - what is patched is private
 
 from __future__ import annotations
 
@@ -20,49 +19,50 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError, FeedError
-from tfos_lab.node.keras.drawn import Drawn
-from tfos_lab.node.keras.keras_3 import patch_keras_3, results_on_all, take_rows
+from tfos_lab.node.keras.distribute import is_across_workers, length_of_epoch, patch_strategy, why_fit_would_hang
+from tfos_lab.node.keras.fetched import FetchedBatches
+from tfos_lab.node.keras.keras_3 import count_rows, metrics_over_replicas, patch_keras_3
 from tfos_lab.node.keras.presharded import (
     Presharded,
-    is_across_workers,
     is_presharded,
     is_statically_shaped,
-    length_of_epoch,
     mark_as_presharded,
-    patch_presharded,
     presharded_of,
-    why_fit_would_hang,
 )
 from tfos_lab.node.keras.row_counts import mode_of
 from tfos_lab.node.keras.tf_keras import patch_tf_keras
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
 
 __all__ = ["KERAS_TO_PATCH", "Presharded", "mark_as_presharded", "patch_keras"]
 
 logger = logging.getLogger(__name__)
 
-# The first version that needs the patch, and the first that it has not been tried on. A test fails when the version
-# that is installed no longer needs it.
+# The first version that needs the patch, and the first that it was not tested with. A test fails when the installed
+# version no longer needs it.
 KERAS_TO_PATCH = ((3, 12), (3, 16))
 
 _PATCHED = "_tfos_lab_patched"
 
 
 def patch_keras() -> bool:
-    """Make the loaded Keras 3 train on many workers; safe to call twice, and before a fork.
+    """Make the loaded Keras 3 train on several workers; safe to call twice, and before a fork.
 
-    Nothing runs here: no TensorFlow op, no device, no thread. Call it after the imports of `tensorflow` and `keras`.
-    It also teaches the strategy about the rows of a feed (`mark_as_presharded`), for every Keras and for custom loops.
+    It runs no TensorFlow op and touches no device. Call it after importing `tensorflow` and `keras`. It also patches
+    the strategy for the rows of a feed (`mark_as_presharded`), for every Keras and for custom loops.
 
     Returns
     -------
     bool
-        Whether Keras is mended now. False where it needs no patch: with `TF_USE_LEGACY_KERAS`, without Keras 3, with
-        another backend than TensorFlow, or with a version outside `KERAS_TO_PATCH`.
+        Whether Keras is patched now. False if it needs no patch: with `TF_USE_LEGACY_KERAS`, without Keras 3, with a
+        backend other than TensorFlow, or with a version outside `KERAS_TO_PATCH`.
     """
-    patch_presharded()
+    patch_strategy()
     patch_tf_keras()
     trainer = _trainer_to_patch()
     if trainer is None:
@@ -76,7 +76,7 @@ def patch_keras() -> bool:
 
 
 def _trainer_to_patch() -> Any:
-    """Return the module of Keras 3 that holds what must be mended, or None."""
+    """Return the module of Keras 3 to patch, or None."""
     if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
         return None
     trainer = sys.modules.get("keras.src.backend.tensorflow.trainer")
@@ -90,7 +90,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
-# --- before the first step ------------------------------------------------------------------------------------------
+# ---- before the first step ------------------------------------------------------------------------------------------
 
 
 def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,15 +100,15 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_parameter_servers(strategy)
         across = is_across_workers(strategy)
         if iterator is not None and across:
-            _take_single_steps(model, iterator)
+            _force_single_steps(model, iterator)
         dataset = None if iterator is None else getattr(iterator.data_adapter, "_dataset", None)
-        has_own = dataset is not None and is_presharded(dataset)
+        has_fed_rows = dataset is not None and is_presharded(dataset)
         if iterator is not None:
-            take_rows(model, mode_of(dataset, strategy) if has_own else None)
-        if has_own:
+            count_rows(model, mode_of(dataset, strategy) if has_fed_rows else None)
+        if has_fed_rows:
             _settle_length(iterator)
-            _throughput(iterator)
-        if strategy is None or iterator is None or not (has_own or across):
+            _fetch_before_steps(iterator)
+        if strategy is None or iterator is None or not (has_fed_rows or across):
             return build(model, iterator=iterator, data_batch=data_batch)
         return build(model, data_batch=_example_of(iterator, strategy))
 
@@ -116,7 +116,7 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
     return _maybe_symbolic_build
 
 
-def _refuse_parameter_servers(strategy: Any) -> None:
+def _refuse_parameter_servers(strategy: tf.distribute.Strategy | None) -> None:
     import tensorflow as tf
 
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -131,7 +131,7 @@ def _refuse_parameter_servers(strategy: Any) -> None:
 
 
 def _settle_length(iterator: Any) -> None:
-    """Let all workers take the same number of steps, and let the end of a feed be no accident."""
+    """Let all workers take the same number of steps, and let Keras expect the end of the feed."""
     import tensorflow as tf
 
     if iterator.steps_per_epoch:
@@ -141,13 +141,13 @@ def _settle_length(iterator: Any) -> None:
         raise FeedError(reason=refusal)
     length = length_of_epoch(iterator._distributed_dataset)
     if length is not None and iterator.data_adapter.num_batches is None:
-        # Another worker was told already; all see the same progress.
+        # Another worker knows the length already: show the same progress on all.
         known = tf.data.experimental.assert_cardinality(length)
         iterator.data_adapter._dataset = iterator.data_adapter._dataset.apply(known)
     iterator._interrupted_warning = lambda: None
 
 
-def _take_single_steps(model: Any, iterator: Any) -> None:
+def _force_single_steps(model: keras.Model, iterator: Any) -> None:
     if model.steps_per_execution > 1:
         logger.warning(
             "steps_per_execution=%d is taken as 1: TensorFlow cannot loop over steps of several workers in Keras 3.",
@@ -156,11 +156,11 @@ def _take_single_steps(model: Any, iterator: Any) -> None:
         model.steps_per_execution = iterator.steps_per_execution = 1
 
 
-def _example_of(iterator: Any, strategy: Any) -> Any:
-    """Return what one replica's batch looks like.
+def _example_of(iterator: Any, strategy: tf.distribute.Strategy) -> Any:
+    """Return an example of one replica's batch.
 
-    Shapes and dtypes are all that Keras needs. Where the dataset declares them, no batch is drawn: a batch drawn here
-    would be lost for the training, and it costs a start of the whole pipeline.
+    Keras needs only shapes and dtypes. If the dataset declares them, no batch is fetched: it would be lost for the
+    training, and would start the whole pipeline.
     """
     import tensorflow as tf
 
@@ -179,39 +179,40 @@ def _spec_of_one_replica(spec: Any) -> Any:
 
 
 def _describes_rows(spec: Any) -> bool:
-    """Whether all is known but the number of rows."""
+    """Whether everything but the number of rows is known."""
     rank = spec.shape.rank
     return rank is not None and (rank == 0 or spec.shape[1:].is_fully_defined())
 
 
-# --- the end of an epoch --------------------------------------------------------------------------------------------
+# ---- the end of an epoch --------------------------------------------------------------------------------------------
 
 
-def _throughput(iterator: Any) -> None:
+def _fetch_before_steps(iterator: Any) -> None:
+    """Let each batch be fetched before its step begins, where the end of the epoch is not known."""
     if iterator.steps_per_execution == 1 and iterator.data_adapter.num_batches is None:
         dataset = iterator._distributed_dataset
         if is_statically_shaped(dataset) or presharded_of(iterator.data_adapter._dataset) is not None:
-            iterator._get_iterator = lambda: Drawn(dataset)
+            iterator._get_iterator = lambda: FetchedBatches(dataset)
 
 
-# --- after each step ------------------------------------------------------------------------------------------------
+# ---- after each step ------------------------------------------------------------------------------------------------
 
 
 def _reduce_across_workers(reduce: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reduce)
-    def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
+    def reduce_per_replica(values: Any, strategy: tf.distribute.Strategy, reduction: str) -> Any:
         across = {"auto": "MEAN", "mean": "MEAN", "sum": "SUM"}.get(reduction)
         if across is None or not is_across_workers(strategy):
             return reduce(values, strategy, reduction)
-        if reduction == "auto" and (results := results_on_all(strategy, values)) is not None:
+        if reduction == "auto" and (results := metrics_over_replicas(strategy, values)) is not None:
             return results
         return _reduce_together(values, strategy, across)
 
     return reduce_per_replica
 
 
-def _reduce_together(values: Any, strategy: Any, how: str) -> Any:
-    """Reduce a structure over all replicas; its scalars, which are the metrics, travel as one vector."""
+def _reduce_together(values: Any, strategy: tf.distribute.Strategy, how: str) -> Any:
+    """Reduce a structure over all replicas; its scalars, which are the metrics, are sent as one vector."""
     import tensorflow as tf
 
     flat = tf.nest.flatten(values)
@@ -234,5 +235,5 @@ def _is_metric(value: Any) -> bool:
     return bool(tf.is_tensor(value) and value.dtype == tf.float32 and value.shape.rank == 0)
 
 
-def _on_first_replica(strategy: Any, value: Any) -> Any:
+def _on_first_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:
     return strategy.experimental_local_results(value)[0]

@@ -1,1 +1,1 @@
-"""A node's log: kept whole on disk, and sent to the driver."""
+"""A node's log: stored whole on disk, and sent to the driver."""

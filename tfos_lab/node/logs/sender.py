@@ -1,4 +1,4 @@
-"""What the child has written on its way to the driver: in batches, a few at a time, until the driver has kept them."""
+"""Sends a node's log to the driver in batches, of which only a few are unacknowledged at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tfos_lab import messages as m
 from tfos_lab.node.logs.spool import LogSpool
 
-# Batches that the driver has not yet written to its files.
+# How many batches the driver may not have written to its files yet.
 _IN_FLIGHT = 8
 # Lines that come close together travel together.
 _INTERVAL_S = 0.02
@@ -20,11 +20,11 @@ class LogSender:
     Parameters
     ----------
     rank : int
-        The node's rank, which its messages bear.
+        The node's rank, for its messages.
     spool : LogSpool
-        What was written.
+        The log.
     send : callable
-        Says something to the driver.
+        Sends a message to the driver.
     """
 
     def __init__(self, rank: int, spool: LogSpool, send: Callable[[m.FromAgent], None]) -> None:
@@ -32,26 +32,26 @@ class LogSender:
         self._spool = spool
         self._send = send
         self._sequence = 0
-        self._kept = -1
+        self._acknowledged = -1
         self._sent_s = 0.0
 
     @property
     def can_send(self) -> bool:
-        """Whether there is something to send, and the driver is ready for it."""
-        return self._spool.has_unread and self._sequence - self._kept <= _IN_FLIGHT
+        """Whether there is something to send, and the driver has acknowledged enough batches."""
+        return self._spool.has_unread and self._sequence - self._acknowledged <= _IN_FLIGHT
 
     def take_credit(self, credit: m.LogCredit) -> None:
-        """Hear that the driver has kept a batch."""
-        self._kept = max(self._kept, credit.sequence)
+        """Handle the driver's acknowledgement of a batch."""
+        self._acknowledged = max(self._acknowledged, credit.sequence)
 
     def send_due(self) -> None:
-        """Send what is there, unless something was sent a moment ago; called often."""
+        """Send what is there, unless a batch was sent a moment ago; called often."""
         if self._spool.has_unread and time.monotonic() - self._sent_s >= _INTERVAL_S:
             self._sent_s = time.monotonic()
             self.send_all()
 
     def send_all(self) -> None:
-        """Send what is there, as far as the driver is ready for it."""
+        """Send as much as may be unacknowledged."""
         while self.can_send:
             self._send(m.Logs(rank=self._rank, sequence=self._sequence, records=self._spool.read()))
             self._sequence += 1

@@ -1,4 +1,4 @@
-"""A node's log: what the child writes is kept whole on disk, and sent to the driver at the driver's pace."""
+"""A node's log: the child's output is stored whole on disk, and sent as fast as the driver takes it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from tfos_lab.messages import LogRecord
 _HEADER = struct.Struct("!dBI")
 _STREAMS = ("stdout", "stderr")
 _READ_SIZE = 1 << 16
-# `print` writes a line in pieces: an unfinished one waits so long for its end, that another stream may not cut it.
+# `print` writes a line in pieces: an unfinished line waits this long for its end, so that the other stream does not
+# split it.
 LINE_PATIENCE_S = 0.05
-_MOST_HELD_BYTES = 1 << 14
+_MAX_HELD_BYTES = 1 << 14
 
 
 class LogSpool:
-    """A file of stamped records: appended to from the child's pipes, read from by whoever sends.
+    """A file of timestamped records, appended from the child's pipes and read by the sender.
 
-    The reader may lag as far as the disk is large; the writer never waits for it.
+    The reader may lag behind by as much as the disk can hold; the writer never waits for it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,7 +33,7 @@ class LogSpool:
         self.lost_bytes = 0
 
     def append(self, stream: str, data: bytes) -> None:
-        """Append one record; where the disk is full the bytes are counted as lost, and the child goes on."""
+        """Append one record; if the disk is full, count its bytes as lost and let the child go on."""
         frame = _HEADER.pack(time.time(), _STREAMS.index(stream), len(data)) + data
         try:
             self._writer.write(frame)
@@ -45,11 +46,11 @@ class LogSpool:
         """Whether there are records that `read` has not returned yet."""
         return self._unread > 0
 
-    def read(self, at_most_bytes: int = 1 << 18) -> list[LogRecord]:
-        """Return the next records in order, up to about ``at_most_bytes``."""
+    def read(self, max_bytes: int = 1 << 18) -> list[LogRecord]:
+        """Return the next records in order, up to about ``max_bytes``."""
         records = []
         size = 0
-        while self._unread and size < at_most_bytes:
+        while self._unread and size < max_bytes:
             time_s, stream, length = _HEADER.unpack(self._reader.read(_HEADER.size))
             data = self._reader.read(length)
             self._unread -= _HEADER.size + length
@@ -81,15 +82,15 @@ class Pipe:
         return bool(self._held)
 
     def close_write_end(self) -> None:
-        """Let go of the end that the child now holds."""
+        """Close the end that the child has inherited."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
             self.write_fd = -1
 
-    def pump(self, spool: LogSpool, at_most_bytes: int = 1 << 20) -> None:
-        """Move what the pipe holds into the spool, whole lines first; closes itself at the end of the stream."""
+    def pump(self, spool: LogSpool, max_bytes: int = 1 << 20) -> None:
+        """Move the pipe's contents into the spool, as whole lines if possible; close at the end of the stream."""
         moved = 0
-        while self.open and moved < at_most_bytes:
+        while self.open and moved < max_bytes:
             try:
                 data = os.read(self.read_fd, _READ_SIZE)
             except BlockingIOError:
@@ -98,15 +99,15 @@ class Pipe:
                 self.release(spool)
                 self.close()
                 return
-            self._take(spool, data)
+            self._append_lines(spool, data)
             moved += len(data)
 
-    def _take(self, spool: LogSpool, data: bytes) -> None:
+    def _append_lines(self, spool: LogSpool, data: bytes) -> None:
         since = self._held_since if self._held else time.monotonic()
         data, self._held = self._held + data, b""
         line_end = data.rfind(b"\n") + 1
         end = max(line_end, data.rfind(b"\r", line_end) + 1)
-        if len(data) - end > _MOST_HELD_BYTES:
+        if len(data) - end > _MAX_HELD_BYTES:
             end = len(data)
         if end:
             spool.append(self.stream, data[:end])
@@ -114,7 +115,7 @@ class Pipe:
         self._held, self._held_since = data[end:], since
 
     def release(self, spool: LogSpool, after_s: float = 0.0) -> None:
-        """Move an unfinished line into the spool, if it has waited for so long."""
+        """Move an unfinished line into the spool, if it has waited for ``after_s`` seconds."""
         if self._held and time.monotonic() - self._held_since >= after_s:
             spool.append(self.stream, self._held)
             self._held = b""

@@ -1,7 +1,8 @@
-"""The chief's event files on their way to the driver, where it does not see the folder that they were written to.
+"""Sends the chief's event files to a driver that does not see the folder they were written to.
 
-After a restart, those of the nodes before come too, where this host sees them: the chief before may have been killed.
-Works inside the agent's poll loop when the child has ended. Takes a bounded time: what is too much stays where it is.
+After a restart, those of the earlier nodes are sent too, if this host sees them: an earlier chief may have been killed
+before it could send. It works in the agent's poll loop after the child's end, and takes a bounded time: files beyond
+the limits stay where they are.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from tfos_lab import messages as m
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.node.files.sender import FileSender, FoundFile
 
-# The driver waits some seconds longer for a node that has ended.
+# Less than the driver waits for a node that has ended.
 PATIENCE_S = 5.0
-# A folder that many runs share may be large, and the agent has other things to do.
-_LOOK_S = 1.0
-# Clocks of file servers are not quite the host's.
-_CLOCKS_DIFFER_S = 5.0
+# The search is bounded: a folder that many runs share may be large, and the agent must send heartbeats.
+_SEARCH_S = 1.0
+# Clocks of file servers differ from the host's.
+_CLOCK_SKEW_S = 5.0
 
 
-class EventFiles:
-    """The event files that this node's function has written; none where no folder is named.
+class EventFileSender:
+    """Sends the event files that this node's function has written; none unless a folder is given.
 
     Parameters
     ----------
     rank : int
-        The node's rank, which its messages bear.
+        The node's rank, for its messages.
     send : callable
-        Says something to the driver.
+        Sends a message to the driver.
     """
 
     def __init__(self, rank: int, send: Callable[[m.FromAgent], None]) -> None:
@@ -45,76 +46,76 @@ class EventFiles:
         self._found: list[FoundFile] = []
         self._sender = FileSender(rank, "events", send)
         self._probe: Path | None = None
-        self._until = 0.0
-        self._under_way = False
-        self._begun = False
-        self._over = False
+        self._deadline = 0.0
+        self._is_sending = False
+        self._has_offered = False
+        self._is_done = False
 
-    def look_in(self, log_dir: str, age_s: float = 0.0) -> None:
-        """The function begins, and will write to this folder, as other nodes of its cluster may have done.
+    def set_folder(self, log_dir: str, age_s: float = 0.0) -> None:
+        """Set the folder that the function is about to write to.
 
-        The cluster is ``age_s`` seconds old: what is older is of other runs.
+        The cluster is ``age_s`` seconds old: older files belong to other runs.
         """
-        if is_local(log_dir):  # else every machine sees it
+        if is_local(log_dir):  # the driver sees any other
             self._folder = Path(split_scheme(log_dir)[2])
-            self._began_s = time.time() - _CLOCKS_DIFFER_S
+            self._began_s = time.time() - _CLOCK_SKEW_S
             self._since_s = self._began_s - age_s
 
     def settle(self) -> bool:
-        """Offer the files, send them if they are wanted, and return whether that is over; called often."""
-        if not self._begun:
-            self._begun = True
+        """Offer the files, send them if the driver wants them, and return whether that is done; called often."""
+        if not self._has_offered:
+            self._has_offered = True
             self._offer()
-        if self._under_way:
-            self._go_on()
-        if not self._over and time.monotonic() > self._until:
+        if self._is_sending:
+            self._continue()
+        if not self._is_done and time.monotonic() > self._deadline:
             self._end()
-        return self._over
+        return self._is_done
 
     def handle(self, message: m.ToAgent) -> None:
-        """Take in what the driver says about them."""
+        """Handle the driver's message about the files."""
         match message:
-            case m.EventFilesWanted(limit_bytes=limit) if not self._over:
+            case m.EventFilesWanted(limit_bytes=limit) if not self._is_done:
                 self._remove_probe()
                 if limit:
-                    self._under_way = True
-                    self._sender.add(self._that_have_room(limit))
+                    self._is_sending = True
+                    self._sender.add(self._files_within(limit))
                 else:
-                    self._over = True
+                    self._is_done = True
             case m.FileCredit() | m.FileKept():
                 self._sender.handle(message)
 
     def _offer(self) -> None:
         if self._folder is not None:
-            self._found = sorted(_event_files(self._folder, self._since_s), key=self._place_in_row)
+            self._found = sorted(_event_files(self._folder, self._since_s), key=self._priority)
         if self._folder is None or not self._found:
-            self._over = True
+            self._is_done = True
             return
         probe = self._probe = self._folder / f".tfos-probe-{secrets.token_hex(8)}"
-        with contextlib.suppress(OSError):  # the driver will not see it, and takes what is brought
+        with contextlib.suppress(OSError):  # the driver will not see a probe, and want the files
             probe.touch(mode=0o600, exist_ok=False)
-        self._until = time.monotonic() + PATIENCE_S
+        self._deadline = time.monotonic() + PATIENCE_S
         self._send(m.EventFilesFound(rank=self._rank, probe=probe.name))
 
-    def _place_in_row(self, file: FoundFile) -> tuple[bool, int]:
-        """This function's own files go first, and of them the smallest: the scalars of a run are small."""
+    def _priority(self, file: FoundFile) -> tuple[bool, int]:
+        """Send this function's own files first, the smallest before others: files of scalars are small."""
         return file.changed_ns < self._began_s * 1e9, file.size
 
-    def _that_have_room(self, limit: int) -> Iterator[FoundFile]:
+    def _files_within(self, limit: int) -> Iterator[FoundFile]:
         for file in self._found:
             if file.size <= limit:
                 limit -= file.size
                 yield file
 
-    def _go_on(self) -> None:
-        self._sender.go_on()
+    def _continue(self) -> None:
+        self._sender.send_due()
         if self._sender.is_idle:
             self._end()
 
     def _end(self) -> None:
-        """Say that nothing more comes."""
+        """Report that no more files are sent."""
         self._remove_probe()
-        self._over, self._under_way = True, False
+        self._is_done, self._is_sending = True, False
         left_out = [file.size for file in self._found if file.name not in self._sender.kept]
         self._send(m.EventFilesSent(rank=self._rank, left_out=len(left_out), left_out_bytes=sum(left_out)))
 
@@ -126,13 +127,13 @@ class EventFiles:
 
 
 def _event_files(folder: Path, since_s: float) -> Iterator[FoundFile]:
-    """Yield the event files below a folder that were changed since then."""
-    until = time.monotonic() + _LOOK_S
-    for place, _, names in os.walk(folder):
+    """Yield the event files below a folder that have changed since ``since_s``."""
+    until = time.monotonic() + _SEARCH_S
+    for parent, _, names in os.walk(folder):
         if time.monotonic() > until:
             return
         for name in names:
-            path = Path(place) / name
+            path = Path(parent) / name
             with contextlib.suppress(OSError):
                 stat = path.lstat()
                 if "tfevents" in name and S_ISREG(stat.st_mode) and stat.st_size and stat.st_mtime >= since_s:

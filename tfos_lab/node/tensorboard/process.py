@@ -1,7 +1,7 @@
-"""A TensorBoard process beside a log folder, forked from a plain fork server and ended with its connection.
+"""A TensorBoard process, forked from a plain fork server and ended with the connection that asked for it.
 
-It listens on a unix socket in the user's own folder and on no port, so that nobody else on the host can reach it, and
-it needs no TensorFlow. Who asked for it hears one frame: nothing when it serves, or else why it cannot.
+It listens on a unix socket in the user's own folder and on no port, so that no other user of the host can reach it, and
+it needs no TensorFlow. It reports its start in one frame: empty when it serves, or the reason why it cannot.
 """
 
 from __future__ import annotations
@@ -13,70 +13,76 @@ import sys
 import time
 import types
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tfos_lab.core.processes import set_process_name
-from tfos_lab.node.forkserver import client
-from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnRequest, TensorBoardSpec
+from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, TensorBoardSpec
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
-# New event files are looked for so often.
+if TYPE_CHECKING:
+    import argparse
+    from wsgiref.types import WSGIApplication
+
+    from tensorboard.program import TensorBoardServer
+
+# How often it looks for new event files.
 RELOAD_S = 3
-# Training comes first.
+# Training has priority.
 _NICENESS = 5
-_REASON_S = 5.0
+_EXIT_REASON_S = 5.0
 
 
 class TensorBoardProcess:
-    """The hold that an agent, or the kernel, has on a TensorBoard process.
+    """A TensorBoard process, from the side of the agent or kernel that has asked for it.
 
     Parameters
     ----------
-    fork server : tuple
-        Owner, kind, mode, environment and watched process of the fork server to fork it from.
+    fork_server : ForkServerSpec
+        The fork server to fork it from.
     log_dir, socket_path, cwd : str
         See `TensorBoardSpec`.
+
+    Attributes
+    ----------
+    fork_server : ForkServerConnection
+        Readable when the process has ended.
+    start_report : FrameSocket
+        Readable when the process serves, or cannot serve.
     """
 
-    def __init__(
-        self,
-        fork_server: tuple[str, str, dict[str, str], dict[str, str], int],
-        log_dir: str,
-        socket_path: str,
-        cwd: str,
-    ) -> None:
+    def __init__(self, fork_server: ForkServerSpec, log_dir: str, socket_path: str, cwd: str) -> None:
         self._path = socket_path
-        self.fork_server = client.connect(*fork_server[:4])
-        self.words, theirs = frame_pair()
+        self.start_report, process_end = frame_pair()
         body = msgspec.msgpack.encode(TensorBoardSpec(log_dir=log_dir, socket=socket_path, cwd=cwd))
         try:
-            self.fork_server.send(
-                msgspec.msgpack.encode(SpawnRequest("tensorboard", body, fork_server[4])), [theirs.fileno()]
-            )
+            self.fork_server = fork_server.spawn("tensorboard", body, [process_end.fileno()])
+        except BaseException:
+            self.start_report.close()
+            raise
         finally:
-            theirs.close()
+            process_end.close()
 
-    def word(self) -> str:
-        """Wait for its first word and return it: empty when it serves, or why it cannot."""
+    def wait_for_start(self) -> str:
+        """Wait until the process serves; return "", or the reason why it cannot."""
         try:
-            return self.words.receive()[0].decode(errors="replace")
+            return self.start_report.receive().data.decode(errors="replace")
         except (ConnectionClosed, OSError):
-            return self._why_it_ended()
+            return self._wait_for_exit_reason()
 
-    def _why_it_ended(self) -> str:
-        """Wait for its fork server, which says so a moment after the end."""
-        until = time.monotonic() + _REASON_S
+    def _wait_for_exit_reason(self) -> str:
+        until = time.monotonic() + _EXIT_REASON_S
         while (left := until - time.monotonic()) > 0:
-            if reason := self.end(left):
+            if reason := self.exit_reason(left):
                 return reason
         return "it ended before it served"
 
-    def end(self, wait_s: float = 0.0) -> str | None:
-        """Read the fork server's replies, waiting up to ``wait_s``; return why the process is gone, if it is."""
+    def exit_reason(self, wait_s: float = 0.0) -> str | None:
+        """Return why the process has ended, waiting up to ``wait_s`` for its end; None if it runs."""
         try:
-            replies = [client.reply_decoder.decode(data) for data, _ in self.fork_server.available(wait_s)]
+            replies = self.fork_server.replies(wait_s)
         except (ConnectionClosed, OSError):
             return "the process that it was forked from has ended"
         for reply in replies:
@@ -92,25 +98,25 @@ class TensorBoardProcess:
     def close(self) -> None:
         """End the process; may be called twice."""
         self.fork_server.close()
-        self.words.close()
+        self.start_report.close()
         Path(self._path).unlink(missing_ok=True)
 
 
 def run(body: bytes, fds: list[int]) -> int:
-    """Entry point in the forked process: ``body`` is a `TensorBoardSpec`, ``fds`` the socket for its one word."""
+    """Entry point in the forked process: ``body`` is a `TensorBoardSpec`, ``fds`` the socket for the start report."""
     spec = msgspec.msgpack.decode(body, type=TensorBoardSpec)
     set_process_name("tfos tensorboard")
-    # The fork server has a session of its own, so ■ does not come here; whoever signals the whole family may.
+    # An interrupt in the notebook may be sent to all of the kernel's descendants: it is not meant for TensorBoard.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
-    words = FrameSocket(socket.socket(fileno=fds[0]))
+    start_report = FrameSocket(socket.socket(fileno=fds[0]))
     try:
         os.chdir(spec.cwd)
         server = _make_server(spec)
     except Exception as error:
-        words.send(_reason(error).encode())
+        start_report.send(_reason(error).encode())
         raise
-    words.send(b"")
+    start_report.send(b"")
     server.serve_forever()
     return 0
 
@@ -121,31 +127,31 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _make_server(spec: TensorBoardSpec) -> Any:
-    """Return TensorBoard's own application, served on the unix socket."""
-    # TensorBoard asks for this module to learn that it is to do without TensorFlow, whose import takes seconds.
+def _make_server(spec: TensorBoardSpec) -> TensorBoardServer:
+    """Return TensorBoard's server for the unix socket."""
+    # TensorBoard does without TensorFlow, whose import takes seconds, if it can import this module.
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
     from tensorboard import default, program
     from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
     class QuietHandler(WSGIRequestHandler):
-        """Answers, and says nothing of it."""
+        """Logs no requests."""
 
         protocol_version = "HTTP/1.1"
 
-        def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002 - werkzeug's own name
-            """A line for each request is of use to nobody."""
+        def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's own name
+            """Log nothing."""
 
-    class UnixServer(ThreadedWSGIServer):
-        """TensorBoard's server, without a port."""
+    class UnixWSGIServer(ThreadedWSGIServer):
+        """TensorBoard's server on a unix socket."""
 
         daemon_threads = True
 
-        def __init__(self, application: Any, _flags: Any) -> None:
+        def __init__(self, application: WSGIApplication, _flags: argparse.Namespace) -> None:
             super().__init__(f"unix://{spec.socket}", 0, application, QuietHandler)
 
-    # Its quicker loader is a process with an open port, which every user of the host could read.
+    # Its fast loader is a process with an open port, which every user of the host could read.
     options = ("--logdir", spec.log_dir, "--load_fast", "false", "--reload_interval", str(RELOAD_S))
-    tensorboard = program.TensorBoard(plugins=default.get_plugins(), server_class=UnixServer)
+    tensorboard = program.TensorBoard(plugins=default.get_plugins(), server_class=UnixWSGIServer)
     tensorboard.configure(("tensorboard", *options))
-    return tensorboard._make_server()  # noqa: SLF001 - `main` would also leave a note for other TensorBoards in /tmp
+    return tensorboard._make_server()  # noqa: SLF001 - `main` would also register this TensorBoard in /tmp

@@ -1,7 +1,7 @@
 """The agent's end of the tunnel: carries streams between the driver and the TensorBoard process of this node.
 
-Works inside the agent's poll loop and never blocks. Each stream may have one window of bytes under way in each
-direction, so that logs and beats never wait behind a page of TensorBoard.
+It works in the agent's poll loop and never blocks. Each stream may have one window of bytes under way in each
+direction, so that logs and heartbeats never wait behind a page of TensorBoard.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 from tfos_lab import messages as m
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.tensorboard.process import TensorBoardProcess
 from tfos_lab.transport.poll_loop import PollLoop
 
 CHUNK_BYTES = 1 << 16
-# More than any page needs; a driver that asks for more is refused the rest.
+# More than any page needs; further streams are refused.
 MAX_STREAMS = 64
 
 
@@ -32,15 +33,15 @@ class _Stream:
         self.watched = False
 
 
-class Tunnel:
-    """TensorBoard beside the chief, and the streams to it.
+class AgentTunnel:
+    """The TensorBoard process of this node, and the streams to it.
 
     Parameters
     ----------
     rank : int
-        The node's rank, which its messages bear.
+        The node's rank, for its messages.
     send : callable
-        Says something to the driver.
+        Sends a message to the driver.
     loop : PollLoop
         The agent's poll loop.
     """
@@ -55,29 +56,29 @@ class Tunnel:
 
     # ---- TensorBoard ------------------------------------------------------------------------------------------------
 
-    def start(self, fork_server: tuple[str, str, dict[str, str], dict[str, str], int], log_dir: str, cwd: str) -> None:
-        """Start TensorBoard for ``log_dir``; the driver hears when it serves, or why it does not."""
+    def start(self, fork_server: ForkServerSpec, log_dir: str, cwd: str) -> None:
+        """Start TensorBoard for ``log_dir``; a message tells the driver when it serves, or why it does not."""
         try:
             self._path = str(scratch_root() / f"tensorboard-{os.getpid()}-{self._rank}.sock")
             self._tensorboard = TensorBoardProcess(fork_server, log_dir, self._path, cwd)
         except OSError as error:
             self._send(m.TensorBoardGone(rank=self._rank, reason=str(error)))
             return
-        self._loop.watch(self._tensorboard.words.fileno(), self._on_tensorboard)
-        self._loop.watch(self._tensorboard.fork_server.fileno(), self._on_fork_server)
+        self._loop.watch(self._tensorboard.start_report, self._on_start_report)
+        self._loop.watch(self._tensorboard.fork_server, self._on_fork_server)
 
-    def _on_tensorboard(self) -> None:
+    def _on_start_report(self) -> None:
         assert self._tensorboard is not None
-        self._loop.unwatch(self._tensorboard.words.fileno())
-        reason = self._tensorboard.word()
-        if reason:
-            self._lose_tensorboard(reason)
+        self._loop.unwatch(self._tensorboard.start_report)
+        failure = self._tensorboard.wait_for_start()
+        if failure:
+            self._lose_tensorboard(failure)
         else:
             self._send(m.TensorBoardReady(rank=self._rank))
 
     def _on_fork_server(self) -> None:
         assert self._tensorboard is not None
-        reason = self._tensorboard.end()
+        reason = self._tensorboard.exit_reason()
         if reason is not None:
             self._lose_tensorboard(reason)
 
@@ -88,23 +89,23 @@ class Tunnel:
 
     def _drop_tensorboard(self) -> None:
         if self._tensorboard is not None:
-            self._loop.unwatch(self._tensorboard.words.fileno())
-            self._loop.unwatch(self._tensorboard.fork_server.fileno())
+            self._loop.unwatch(self._tensorboard.start_report)
+            self._loop.unwatch(self._tensorboard.fork_server)
             self._tensorboard.close()
             self._tensorboard = None
 
     # ---- streams ----------------------------------------------------------------------------------------------------
 
     def handle(self, message: m.ToAgent) -> None:
-        """Carry out what the driver says about a stream; those that are gone are not missed."""
+        """Handle the driver's message about a stream; ignored if the stream has ended."""
         match message:
             case m.TunnelOpen(stream=number, window=window):
                 self._open(number, window)
             case m.TunnelData(stream=number) if number in self._streams:
-                self._take(number, message)
+                self._receive(number, message)
             case m.TunnelCredit(stream=number, size=size) if number in self._streams:
                 self._streams[number].credit += size
-                self._see_to(number)
+                self._update_watch(number)
             case m.TunnelClosed(stream=number) if number in self._streams:
                 self._close_stream(number)
             case _:
@@ -112,7 +113,7 @@ class Tunnel:
 
     def _open(self, number: int, window: int) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(0.0)  # a TensorBoard that accepts nobody is not waited for
+        sock.settimeout(0.0)  # do not wait for a TensorBoard that does not accept
         try:
             if self._tensorboard is None or len(self._streams) >= MAX_STREAMS or number in self._streams:
                 raise ConnectionRefusedError
@@ -122,10 +123,10 @@ class Tunnel:
             self._send(m.TunnelClosed(rank=self._rank, stream=number))
             return
         self._streams[number] = _Stream(sock, window)
-        self._see_to(number)
+        self._update_watch(number)
 
-    def _see_to(self, number: int) -> None:
-        """Read from the stream only while the driver has room for what it says."""
+    def _update_watch(self, number: int) -> None:
+        """Read from TensorBoard only while the driver has given credit."""
         stream = self._streams[number]
         wanted = stream.credit > 0
         if wanted and not stream.watched:
@@ -145,25 +146,24 @@ class Tunnel:
         except OSError:
             data = b""
         if not data:
-            self._close_stream(number)
-            self._send(m.TunnelClosed(rank=self._rank, stream=number))
+            self._fail_stream(number)
             return
         self._send(m.TunnelData(rank=self._rank, stream=number, offset=stream.sent, data=data))
         stream.sent += len(data)
         stream.credit -= len(data)
-        self._see_to(number)
+        self._update_watch(number)
 
-    def _take(self, number: int, message: m.TunnelData) -> None:
+    def _receive(self, number: int, message: m.TunnelData) -> None:
         stream = self._streams[number]
         if message.offset != stream.received:
-            self._fail_stream(number)  # something was lost on the way
+            self._fail_stream(number)  # a message was lost
             return
         stream.received += len(message.data)
         stream.unwritten += message.data
         self._write(number)
 
     def flush(self) -> None:
-        """Go on writing where TensorBoard was slow to read; called often."""
+        """Continue writing to where TensorBoard was slow to read; called often."""
         for number in [number for number, stream in self._streams.items() if stream.unwritten]:
             self._write(number)
 

@@ -1,4 +1,4 @@
-"""The link to TensorBoard where no Jupyter server shows it: who is answered, what goes on, and when it ends."""
+"""The HTTP server for TensorBoard: which requests it answers, what it passes on, and when it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import urllib.request
 import pytest
 
 from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
-from tfos_lab.engine.tensorboard.link import TensorBoardLink
+from tfos_lab.engine.tensorboard.http_server import TensorBoardHttpServer
 from tfos_lab.transport.unix_server import UnixServer
 
 pytestmark = pytest.mark.leaves_nothing
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.leaves_nothing
 
 @pytest.fixture
 def short_path():
-    with tempfile.TemporaryDirectory(dir="/tmp") as place:
-        yield lambda name: f"{place}/{name}"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield lambda name: f"{folder}/{name}"
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def loop():
 @pytest.fixture
 def url(loop, short_path):
     with hostile_tensorboard(short_path("tensorboard")) as path:
-        link = TensorBoardLink(loop, path)
+        server = TensorBoardHttpServer(loop, path)
         Node.heard.clear()
-        yield link.url
-        link.close()
+        yield server.url
+        server.close()
 
 
 class _Still(urllib.request.HTTPRedirectHandler):
@@ -62,7 +62,7 @@ def ask(url, *, method="GET", headers=None, body=None):
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS", "DELETE"])
 @pytest.mark.parametrize("path", ["", "data/runs", "0" * 64, "0" * 64 + "/", "~/../", "%C3%BC/", "//"])
-def test_who_does_not_know_the_link_is_told_nothing(url, path, method):
+def test_requests_without_the_token_get_nothing(url, path, method):
     root = re.match(r"http://127\.0\.0\.1:\d+/", url)[0]
     status, _, body = ask(root + path, method=method, body=b"" if method == "POST" else None)
     assert status == 404
@@ -70,7 +70,7 @@ def test_who_does_not_know_the_link_is_told_nothing(url, path, method):
     assert Node.heard == []
 
 
-def test_a_request_goes_on_as_it_was_asked_without_what_the_browser_knows(url):
+def test_requests_are_passed_on_without_headers_about_the_user(url):
     secret = {"Cookie": "login=secret", "Authorization": "token secret", "Referer": "http://secret/", "X-A": "secret"}
     asked = {**secret, "If-None-Match": '"abc"', "Content-Type": "text/x-tags"}
     status, _, body = ask(f"{url}data/a%2Fb?run=.%2F&tag=x%20y", headers=asked)
@@ -98,12 +98,12 @@ def test_pages_are_sandboxed_as_in_the_jupyter_server(url):
     assert (status, headers["Access-Control-Allow-Headers"]) == (204, "*")
 
 
-def test_a_link_whose_last_character_was_lost_leads_on(url):
+def test_an_address_without_its_last_slash_redirects(url):
     status, headers, _ = ask(url.removesuffix("/"))
     assert (status, f"http://127.0.0.1:{url.split(':')[2].split('/')[0]}{headers['Location']}") == (302, url)
 
 
-def test_requests_leave_no_lines_that_hold_the_token(url, caplog):
+def test_requests_leave_no_log_lines_with_the_token(url, caplog):
     caplog.set_level("DEBUG")
     ask(url)
     ask(f"{url}away")
@@ -111,18 +111,18 @@ def test_requests_leave_no_lines_that_hold_the_token(url, caplog):
     assert url.split("/")[3] not in caplog.text
 
 
-def test_a_board_that_is_not_there_is_told_in_a_sentence(loop, short_path):
-    link = TensorBoardLink(loop, short_path("nobody"))
-    status, _, body = ask(link.url)
+def test_without_a_tensorboard_the_page_says_so(loop, short_path):
+    server = TensorBoardHttpServer(loop, short_path("nobody"))
+    status, _, body = ask(server.url)
     assert (status, b"TensorBoard does not answer" in body) == (502, True)
-    link.close()
-    link.close()
+    server.close()
+    server.close()
 
 
-def test_a_port_that_somebody_else_answers_at_gives_no_link(loop, short_path, monkeypatch):
+def test_a_port_that_another_server_answers_at_is_refused(loop, short_path, monkeypatch):
     monkeypatch.setattr("tfos_lab.engine.tensorboard.sandbox.SAFE_HEADERS", {})
-    with hostile_tensorboard(short_path("tensorboard")) as path, pytest.raises(OSError, match="somebody else answers"):
-        TensorBoardLink(loop, path)
+    with hostile_tensorboard(short_path("tensorboard")) as path, pytest.raises(OSError, match="another server answers"):
+        TensorBoardHttpServer(loop, path)
 
 
 PROGRAM = """
@@ -154,27 +154,27 @@ cluster = tfos_lab.run(train, cluster_size=2, tensorboard=True, env=QUICK_ENV, l
 url = cluster.tensorboard_url
 running = ask_until(url, "<title>TensorBoard</title>"), ask_until(url + "data/plugin/scalars/tags", "loss")
 tunnelled = runtime_of(cluster).generation.tunnel.ready
-stranger = ask("/".join(url.split("/")[:3]) + "/data/plugin/scalars/tags")[0]
+without_token = ask("/".join(url.split("/")[:3]) + "/data/plugin/scalars/tags")[0]
 cluster.stop(grace_s=0.0)
 ended = ask_until(url + "data/plugin/scalars/tags", "loss")
 same = cluster.tensorboard_url == url
-print(json.dumps([url, running, tunnelled, stranger, ended, same]))
+print(json.dumps([url, running, tunnelled, without_token, ended, same]))
 """
 
 
-def test_a_plain_program_has_a_link_that_works_as_long_as_it_lives(tmp_path):
+def test_a_plain_program_has_an_address_that_works_as_long_as_it_lives(tmp_path):
     environ = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
-    places = {"JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"), "TFOS_LAB_RUNS": str(tmp_path / "runs")}
+    folders = {"JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"), "TFOS_LAB_RUNS": str(tmp_path / "runs")}
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, str(program)],
-        env={**environ, **places, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**environ, **folders, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    url, running, tunnelled, stranger, ended, same = json.loads(done.stdout.splitlines()[-1])
+    url, running, tunnelled, without_token, ended, same = json.loads(done.stdout.splitlines()[-1])
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[0-9a-f]{64}/", url)
-    assert (running, tunnelled, stranger, ended, same) == ([200, 200], True, 404, 200, True)
+    assert (running, tunnelled, without_token, ended, same) == ([200, 200], True, 404, 200, True)
     with pytest.raises(urllib.error.URLError):
         ask(url)

@@ -1,4 +1,4 @@
-"""A ``ctx`` without any cluster: so that ``map_fun(args, local_context())`` works as a plain call."""
+"""A context without a cluster, so that ``map_fun(args, local_context())`` works as a plain call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tempfile
 import threading
 
 from tfos_lab import messages as m
-from tfos_lab.node.context import NodeContext
+from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 
 
@@ -16,7 +16,7 @@ def local_context(*, log_dir: str | None = None) -> NodeContext:
     Parameters
     ----------
     log_dir : str, optional
-        Where event files go; a new temporary folder by default.
+        Folder for event files; a new temporary folder by default.
 
     Examples
     --------

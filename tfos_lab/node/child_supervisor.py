@@ -1,0 +1,239 @@
+"""Supervises an agent's child: starts it, passes messages and output on, stops it, and reports once how it ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfos_lab import messages as m
+from tfos_lab.core.roles import role_of
+from tfos_lab.core.states import NodeState
+from tfos_lab.node.child_link import ChildLink
+from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.logs.spool import LINE_PATIENCE_S, LogSpool, Pipe
+from tfos_lab.transport.poll_loop import PollLoop
+
+# After the end of training, a child gets at most this long between SIGTERM and SIGKILL.
+LAST_GRACE_S = 5.0
+# A parameter server has nothing to finish; it gets this long to return by itself.
+PS_PATIENCE_S = 1.0
+
+
+@dataclass(frozen=True)
+class ChildEvents:
+    """Callbacks of a `ChildSupervisor`.
+
+    Attributes
+    ----------
+    on_progress : callable
+        Called with each step of the child's start.
+    on_message : callable
+        Called with each message of the child, except for its `Ended`.
+    on_ended : callable
+        Called once, with how the user's function ended.
+    """
+
+    on_progress: Callable[[m.Progressed], None]
+    on_message: Callable[[m.FromAgent], None]
+    on_ended: Callable[[m.Outcome], None]
+
+
+class ChildSupervisor:
+    """The life of one child, inside the agent's poll loop.
+
+    Parameters
+    ----------
+    spec : LaunchSpec
+        The node.
+    scratch : pathlib.Path
+        The agent's own folder.
+    loop : PollLoop
+        The agent's poll loop.
+    logs : LogSpool
+        Receives the child's output.
+    events : ChildEvents
+        What to call.
+
+    Attributes
+    ----------
+    ended : bool
+        Whether the function's end has been reported.
+    exited : bool
+        Whether there is no child process any more, or never will be.
+    """
+
+    def __init__(self, spec: m.LaunchSpec, scratch: Path, loop: PollLoop, logs: LogSpool, events: ChildEvents) -> None:
+        self._spec = spec
+        self._scratch = scratch
+        self._loop = loop
+        self._logs = logs
+        self._events = events
+        self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
+        self._child: ChildLink | None = None
+        self._announced_pid = False
+        self._waiting: list[m.ToAgent] = []
+        self._stop_at: float | None = None
+        self._kill_at: float | None = None
+        self.ended = False
+        self.exited = False
+
+    # ---- start ------------------------------------------------------------------------------------------------------
+
+    def warm(self) -> None:
+        """Start the fork server's imports now, while other nodes still reserve."""
+        try:
+            self._fork_server.warm()
+        except OSError as error:
+            self._end_without_fork_server(error)
+
+    def start(self, start: m.Start) -> None:
+        """Have the child forked; messages that have waited for it are sent after ``start``."""
+        try:
+            child = ChildLink.spawn(self._spec, start, self._fork_server, self._scratch)
+        except OSError as error:
+            self._end_without_fork_server(error)
+            return
+        self._child = child
+        self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.IMPORTING))
+        self._loop.watch(child.fork_server, self._on_fork_server)
+        self._loop.watch(child.control, self._on_control)
+        for message in self._waiting:
+            child.send(message)
+        self._watch_unsent(child)
+        for pipe in child.pipes:
+            self._loop.watch(pipe.read_fd, self._pump_pipes)
+
+    @property
+    def started(self) -> bool:
+        """Whether a child has been asked for."""
+        return self._child is not None
+
+    def _end_without_fork_server(self, error: OSError) -> None:
+        self.end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
+
+    # ---- messages and output ----------------------------------------------------------------------------------------
+
+    def send(self, message: m.ToAgent) -> None:
+        """Send a message to the child, now or when it starts."""
+        if self._child is not None:
+            self._child.send(message)
+            self._watch_unsent(self._child)
+        else:
+            self._waiting.append(message)
+
+    def _watch_unsent(self, child: ChildLink) -> None:
+        """Continue when the child can take more; an agent that waited for a busy child would miss its heartbeats."""
+        self._loop.watch_writing(child.control, wanted=child.control.has_unsent)
+
+    def _on_control(self) -> None:
+        assert self._child is not None
+        self._child.flush()
+        self._watch_unsent(self._child)
+        messages = self._child.receive()
+        if messages is None:
+            self._loop.unwatch(self._child.control)
+            return
+        for message in messages:
+            if isinstance(message, m.Ended):
+                self.end(message.outcome)
+            else:
+                self._events.on_message(message)
+
+    def _on_fork_server(self) -> None:
+        child = self._child
+        assert child is not None
+        outcome = child.receive_outcome()
+        if child.pid and not self._announced_pid:
+            self._announced_pid = True
+            self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.STARTING, pid=child.pid))
+        if outcome is not None:
+            self._loop.unwatch(child.fork_server)
+            if not self.ended and self._loop.is_watched(child.control):
+                self._on_control()  # its last message may still be in the socket
+            self.end(outcome)
+            self.exited = True
+
+    @property
+    def _pipes(self) -> list[Pipe]:
+        return self._child.pipes if self._child is not None else []
+
+    @property
+    def holds_line(self) -> bool:
+        """Whether an unfinished line of output waits for its end."""
+        return any(pipe.holds for pipe in self._pipes)
+
+    def _pump_pipes(self) -> None:
+        for pipe in self._pipes:
+            if pipe.open:
+                fd = pipe.read_fd
+                pipe.pump(self._logs)
+                if not pipe.open:
+                    self._loop.unwatch(fd)
+
+    # ---- end --------------------------------------------------------------------------------------------------------
+
+    def end(self, outcome: m.Outcome) -> None:
+        """Report how the function ended; only the first call counts."""
+        if self.ended:
+            return
+        self.ended = True
+        self._events.on_ended(outcome)
+        if self._child is None:
+            self.exited = True
+
+    def stop(self, grace_s: float) -> None:
+        """Send SIGTERM to the child, and SIGKILL after ``grace_s`` seconds."""
+        if self._child is None:
+            self.end(m.Outcome(kind="stopped"))
+            return
+        self._child.stopping = True
+        self._child.signal(signal.SIGTERM)
+        self._kill_at = time.monotonic() + grace_s
+
+    def kill_unreported(self) -> None:
+        """Kill the child without a report: to the driver, this node is lost."""
+        self.ended = True
+        self.stop(0.0)
+
+    def finish(self, finish: m.Finish) -> None:
+        """Tell the child that training has ended, and end it if it does not return within the grace period."""
+        grace_s = finish.grace_s
+        if self._child is None:
+            self.stop(grace_s)
+            return
+        self.send(finish)
+        if self.ended:
+            self._kill_at = time.monotonic() + max(grace_s, 1.0)
+        else:
+            is_ps = role_of(self._spec.node).serves
+            self._stop_at = time.monotonic() + (min(grace_s, PS_PATIENCE_S) if is_ps else grace_s)
+
+    def tick(self, now: float) -> None:
+        """Carry out what is due; called often."""
+        if self._stop_at is not None and now >= self._stop_at and not self.exited:
+            self._stop_at = None
+            self.stop(LAST_GRACE_S)
+        if self._kill_at is not None and now >= self._kill_at and self._child is not None:
+            self._kill_at = None
+            self._child.signal(signal.SIGKILL)
+        for pipe in self._pipes:
+            pipe.release(self._logs, LINE_PATIENCE_S)
+
+    def drain(self) -> bool:
+        """After the exit, kill what the child started and read the rest of its output; return whether that is done."""
+        if self._child is not None and any(pipe.open for pipe in self._pipes):
+            self._child.signal(signal.SIGKILL)
+            self._pump_pipes()
+            if not self._child.pipes_overdue():
+                return False
+        for pipe in self._pipes:
+            pipe.release(self._logs)
+        return True
+
+    def close(self) -> None:
+        """Kill the child and close everything."""
+        if self._child is not None:
+            self._child.close()

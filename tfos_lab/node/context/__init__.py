@@ -1,0 +1,1 @@
+"""``ctx``, the second argument of the user's function: `NodeContext`, whose methods are grouped by subject."""

@@ -1,0 +1,150 @@
+"""`NodeContext`: what the user's function knows of its node and the cluster.
+
+It has the attributes of TensorFlowOnSpark's ``TFNodeContext``, under the same names.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab import messages as m
+from tfos_lab.core.roles import Role, count_training
+from tfos_lab.core.states import NodeState
+from tfos_lab.errors import ConfigError
+from tfos_lab.node.context.folders import FolderMethods
+from tfos_lab.node.context.reports import ReportMethods
+from tfos_lab.node.context.rows import RowMethods
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfos_lab.node.feed.reader import FeedReader
+
+
+class NodeContext(RowMethods, ReportMethods, FolderMethods):
+    """One node's view of the cluster; the second argument of ``map_fun(args, ctx)``.
+
+    Attributes
+    ----------
+    job_name : str
+        ``"chief"``, ``"worker"``, ``"ps"`` or ``"evaluator"``.
+    task_index : int
+        Number of this node within its job, from 0.
+    node : str
+        Both together, such as ``"worker:1"``.
+    cluster_spec : dict of str to list of str
+        ``{job: ["host:port", ...]}``, as ``tf.train.ClusterSpec`` takes it.
+    num_workers : int
+        Number of nodes that train: the chief and the workers.
+    worker_num, executor_id : int
+        Number of this node within the whole cluster, from 0 (TensorFlowOnSpark's names).
+    is_chief : bool
+        Whether this node leads: it saves models and writes event files.
+    gpus : list of str
+        Indices of the GPUs of this node; empty if there are none or all are visible.
+    log_dir : str
+        Folder for event files; shared by all nodes if the file system is.
+    event_dir : str
+        This node's folder in it, a new one after each restart: TensorBoard shows each as a run of its own.
+    restart : int
+        How often the nodes have been restarted after one was lost; 0 at first.
+    backup_dir : str
+        Folder for what a restart resumes from, shared by all nodes; empty unless ``restarts`` is given.
+    args : object
+        What was passed as ``args``.
+    """
+
+    def __init__(
+        self, start: m.Start, feed: FeedReader, send: Callable[[m.FromAgent], None], finish: threading.Event
+    ) -> None:
+        self._feed = feed
+        self._send = send
+        self._finish = finish
+        self._step = 0
+        self._output_dir = start.output_dir
+        self._has_opened_output = False
+        self.job_name = start.job_name
+        self.task_index = start.task_index
+        self.node = f"{start.job_name}:{start.task_index}"
+        self.cluster_spec = start.cluster_spec
+        self.num_workers = count_training(start.cluster_spec)
+        self.worker_num = self.executor_id = start.rank
+        self.is_chief = start.is_chief
+        self.args: Any = None
+        self.defaultFS = start.default_fs or "file://"
+        self.working_dir = start.working_dir or str(Path.cwd())
+        self.restart = start.restart
+        suffix = f"-restart-{self.restart}" if self.restart else ""
+        self.log_dir = start.log_dir
+        self.event_dir = f"{self.log_dir.rstrip('/')}/{self.node.replace(':', '-')}{suffix}"
+        self.backup_dir = start.backup_dir
+
+    def __repr__(self) -> str:
+        return f"<{self.node} of {sum(map(len, self.cluster_spec.values()))} nodes>"
+
+    @property
+    def gpus(self) -> list[str]:
+        """Indices of this node's GPUs."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return [gpu for gpu in visible.split(",") if gpu and gpu != "-1"]
+
+    def strategy(self) -> tf.distribute.Strategy:
+        """Return the ``tf.distribute`` strategy that fits the shape of the cluster.
+
+        ============================  ==========================================================================
+        cluster                       strategy
+        ============================  ==========================================================================
+        one training node             ``MirroredStrategy`` over several GPUs, else the default strategy
+        several training nodes        ``MultiWorkerMirroredStrategy``
+        with parameter servers        ``ParameterServerStrategy`` on the chief. On workers and parameter servers
+                                      this call serves the chief and does not return.
+        evaluator                     the default strategy
+        ============================  ==========================================================================
+
+        Raises
+        ------
+        ConfigError
+            If the cluster has parameter servers but no chief, or no worker.
+        """
+        from tfos_lab.node.strategy import strategy_for
+
+        return strategy_for(self.cluster_spec, self.job_name, self.task_index, self._serve)
+
+    def _serve(self) -> None:
+        """Report that this node only serves others, and wait until they are done."""
+        self._send(m.Progressed(rank=self.worker_num, state=NodeState.SERVING, pid=os.getpid()))
+        self._finish.wait()
+
+    @property
+    def training_done(self) -> bool:
+        """Whether all training nodes have returned; an evaluator's loop may end then."""
+        return self._finish.is_set()
+
+    def wait_for_training(self, timeout_s: float | None = None) -> bool:
+        """Wait until all training nodes have returned, as a parameter server or an evaluator does.
+
+        Parameters
+        ----------
+        timeout_s : float, optional
+            The longest to wait, in seconds; required on a node that trains.
+
+        Returns
+        -------
+        bool
+            Whether they have returned.
+
+        Raises
+        ------
+        ConfigError
+            On a node that trains, without a timeout: it would wait for itself.
+        """
+        if timeout_s is None and Role(self.job_name).trains:
+            advice = "call it where ctx.job_name is 'ps' or 'evaluator', or give it timeout_s"
+            raise ConfigError(
+                [f"ctx.wait_for_training() on {self.node}: it trains and would wait for itself; {advice}"]
+            )
+        return self._finish.wait(timeout_s)

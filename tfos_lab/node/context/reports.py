@@ -1,0 +1,85 @@
+"""The part of ``ctx`` that reports to the notebook: progress, metrics, and the Keras callbacks that send them."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfos_lab import messages as m
+from tfos_lab.core.paths import is_local, split_scheme
+from tfos_lab.errors import ConfigError
+
+if TYPE_CHECKING:
+    import keras
+
+
+class ReportMethods:
+    """Methods of `NodeContext` for progress and metrics."""
+
+    is_chief: bool
+    worker_num: int
+    log_dir: str
+    event_dir: str
+    backup_dir: str
+    _send: Callable[[m.FromAgent], None]
+    _step: int
+
+    def report(self, step: int | None = None, *, total_steps: int | None = None, **metrics: float) -> None:
+        """Show progress and metrics in the notebook.
+
+        Parameters
+        ----------
+        step : int, optional
+            Steps done so far; one more with each call by default.
+        total_steps : int, optional
+            How many there will be; gives the progress bar its end.
+        **metrics : float
+            Numbers to show: scalars, tensors of one element, or NumPy scalars.
+        """
+        self._step = int(step) if step is not None else self._step + 1
+        self._send(
+            m.Reported(
+                rank=self.worker_num,
+                step=self._step,
+                total_steps=total_steps,
+                metrics={name: float(value) for name, value in metrics.items()},
+                time_s=time.time(),
+            )
+        )
+
+    def callbacks(self) -> list[keras.callbacks.Callback]:
+        """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief.
+
+        If the cluster may be restarted (``restarts``), they include a backup of the training after each epoch, from
+        which ``fit`` resumes. Progress is reported within epochs too, except under a ``ParameterServerStrategy``, where
+        it is reported after each epoch.
+
+        Raises
+        ------
+        ConfigError
+            If event files cannot be written to ``log_dir`` on this host.
+        """
+        if self.is_chief and is_local(self.event_dir):
+            self._check_event_dir(Path(split_scheme(self.event_dir)[2]))
+        from tfos_lab.node.keras.callbacks import make_callbacks
+
+        return make_callbacks(
+            self.report,
+            event_dir=self.event_dir if self.is_chief else None,
+            backup_dir=self.backup_dir,
+            is_chief=self.is_chief,
+        )
+
+    def _check_event_dir(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            host = socket.gethostname()
+            why = f"event files cannot be written there on {host} ({error.strerror})"
+            raise ConfigError([f"log_dir='{self.log_dir}': {why}; give a folder that {host} can write to"]) from None

@@ -1,0 +1,152 @@
+"""The part of ``ctx`` that is about fed rows: datasets, and results of an inference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core.roles import Role
+from tfos_lab.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfos_lab.node.feed.reader import FeedReader
+
+
+class RowMethods:
+    """Methods of `NodeContext` for rows that are fed to this node."""
+
+    job_name: str
+    node: str
+    _feed: FeedReader
+
+    @property
+    def epochs(self) -> int:
+        """How often the rows are to be read, as given by ``train(epochs=...)`` or ``%%tfos epochs=...``."""
+        self._require_rows("ctx.epochs")
+        return self._feed.epochs
+
+    def dataset(
+        self,
+        batch_size: int,
+        features: str | Sequence[str] | None = None,
+        label: str | None = None,
+        weight: str | None = None,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        remainder: str | None = None,
+        prefetch: int = 2,
+    ) -> tf.data.Dataset:
+        """Return the rows that are fed to this node as a ``tf.data.Dataset`` of batches.
+
+        Each iteration over it is one epoch. An iteration that ends before its last steps does not count: the next one
+        starts with the first row again. All nodes that train in lock-step take the same number of steps.
+
+        Parameters
+        ----------
+        batch_size : int
+            Rows per batch on this node; the global batch is ``batch_size × num_workers``.
+        features : str or sequence of str, optional
+            Columns that make up x; all but label and weight by default.
+        label : str, optional
+            Column that is y. With it, elements are ``(x, y, w)`` as Keras' ``fit`` takes them, where x is the tensor of
+            the one feature, or a dict of several. Without it, elements are a dict of column → tensor.
+        weight : str, optional
+            Column of sample weights, float; 1 for every row by default.
+        shuffle : bool
+            Shuffle this node's rows, differently in each epoch.
+        seed : int, optional
+            Makes the order repeatable.
+        remainder : {"exact", "pad", "drop"}, optional
+            How an epoch ends, see the table; by default as the feed was started, which is ``"exact"`` by default.
+        prefetch : int
+            Number of batches to prepare ahead; ignored for a stream, whose rows count as read when the function asks
+            for the next ones.
+
+        Returns
+        -------
+        tf.data.Dataset
+            Batches of tensors ``(rows, …)``, and of weights, float32 ``(rows,)`` (in dicts: the key ``sample_weight``).
+            TensorFlow's tuning of pipelines is off: with ``tf.data.AUTOTUNE``, your own steps get one call per core.
+
+        Raises
+        ------
+        FeedError
+            If a named column is not fed, or the feed fails.
+        ConfigError
+            On a parameter server or an evaluator, which are fed no rows.
+
+        Notes
+        -----
+        ===========  =============================  =============================  ================================
+        remainder    rows of a batch                weights                        traces of a ``tf.function``
+        ===========  =============================  =============================  ================================
+        ``exact``    ``batch_size``, fewer in the   the column's (else 1) times    one more for short batches, if
+                     last steps; at least one       R·b/G: 1 in full steps         it takes eager batches; none in
+                     (shape ``(None, …)``)                                         Keras' ``fit``
+        ``pad``      always ``batch_size``          the same; -0.0 for filler      one
+                     (static shape)                 rows
+        ``drop``     always ``batch_size``          the column's, else 1           one
+                     (static shape)
+        ===========  =============================  =============================  ================================
+
+        R nodes read, this batch has b rows, and all batches of the step have G: the mean over nodes of
+        ``mean(w * losses)`` is then the mean over all rows of the step. Keras' ``fit`` and ``evaluate`` train and
+        report what one process would on the same global batches, for every number of rows. In a loop of your own under
+        a strategy, one line does it::
+
+            loss = tf.nn.compute_average_loss(losses, sample_weight=w)
+
+        With ``exact``, a node gets a batch of one filler row (weight -0.0) where a step has fewer rows than there are
+        nodes. Filler rows are copies of real ones, which any decoder and model accepts. For inference, batches are
+        always filled, and the results for filler rows are left out.
+        """
+        self._require_rows("ctx.dataset")
+        from tfos_lab.node.feed.dataset import DatasetRequest, make_dataset
+
+        request = DatasetRequest(
+            batch_size=batch_size,
+            features=[features] if isinstance(features, str) else features and list(features),
+            label=label,
+            weight=weight,
+            shuffle=shuffle,
+            seed=seed,
+            remainder=remainder,
+            prefetch=prefetch,
+        )
+        return make_dataset(self._feed, request)
+
+    def _require_rows(self, asked: str) -> None:
+        if not Role(self.job_name).is_fed:
+            advice = "give it what it needs as args or in files, and ask where ctx.job_name is 'chief' or 'worker' only"
+            raise ConfigError([f"{asked} on {self.node}: rows are fed to the nodes that train; {advice}"])
+
+    def stop_feed(self) -> None:
+        """Take no more rows: the feed ends early, on all nodes, and Spark's remaining partitions are skipped."""
+        self._feed.stop()
+
+    def put_results(self, batch: Any) -> None:
+        """Return the results for the oldest batch of an inference that has none yet; see `Cluster.inference`.
+
+        Parameters
+        ----------
+        batch : array-like, or mapping of str to array-like
+            One result per row of the batch: an array or tensor of shape ``(rows, …)`` becomes the column
+            ``prediction``, a dict several columns. Results for filler rows are left out, so ``batch_size`` rows are
+            accepted as well.
+
+        Raises
+        ------
+        FeedError
+            If the number of results differs from the number of rows, if there are more batches of results than of
+            rows, or if a column has values of several types, such as ``("a", 0.5)``: use a column for each type.
+
+        Examples
+        --------
+        >>> def infer(args, ctx):
+        ...     for batch in ctx.dataset(64):
+        ...         ctx.put_results({"double": 2 * batch["x"]})
+        """
+        self._feed.answers.put(batch)

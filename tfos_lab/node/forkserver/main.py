@@ -1,0 +1,95 @@
+"""The entry point of a fork server, and of the processes that are forked from it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import importlib
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from tfos_lab.core.processes import die_with_parent
+from tfos_lab.node.forkserver.requests import SpawnRequest
+from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer
+
+# Named, not imported: these modules import the client of this server.
+_PRELOAD = "tfos_lab.node.preload"
+_TARGETS = {
+    "agent": "tfos_lab.node.agent",
+    "child": "tfos_lab.node.child",
+    "tensorboard": "tfos_lab.node.tensorboard.process",
+}
+
+# What a forked process runs: (body of the request, the descriptors that came with it) -> exit code.
+Target = Callable[[bytes, list[int]], int]
+
+
+def main() -> None:
+    """Listen, import, serve; forked processes run their target."""
+    parser = argparse.ArgumentParser(description="internal: a warm process that nodes are forked from")
+    parser.add_argument("--kind", choices=["plain", "tensorflow"], required=True)
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--idle-s", type=float, default=IDLE_S)
+    options = parser.parse_args()
+    endpoint = _listen(options.socket)
+    if endpoint is None or os.fork():
+        os._exit(0)  # whoever started this process may connect now; the imports go on in a detached one
+    fork_server = ForkServer(endpoint, failure=_preload(options.kind), idle_s=options.idle_s)
+    try:
+        fork_server.serve()
+        options.socket.unlink(missing_ok=True)
+        return
+    except Forked as forked:
+        request, fds, parent = forked.request, forked.fds, forked.fork_server
+    fork_server.close_in_child()
+    del fork_server, endpoint
+    os._exit(_run_target(request, fds, parent))
+
+
+def _listen(path: Path) -> Endpoint | None:
+    """Bind the socket and hold its lock; return None if another fork server already serves it."""
+    lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.listen(256)
+    return Endpoint(listener, lock)
+
+
+def _preload(kind: str) -> str:
+    """Import what forked processes need; return "" or the reason why it cannot be imported."""
+    try:
+        importlib.import_module(_PRELOAD).preload(kind)
+    except Exception as error:  # noqa: BLE001 - reported to whoever asks for a process
+        traceback.print_exc()
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
+    if request.target in ("child", "tensorboard"):
+        die_with_parent(parent)
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    try:
+        run: Target = importlib.import_module(_TARGETS[request.target]).run
+        return run(request.body, fds)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+    except BaseException:  # noqa: BLE001 - the last frame of a process: report whatever it was
+        traceback.print_exc()
+        return 1
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()

@@ -1,0 +1,179 @@
+"""Patches `MultiWorkerMirroredStrategy`, so that it takes presharded datasets as they are; see `presharded`."""
+# ruff: noqa: SLF001 - TensorFlow has no public way to step without asking the other workers
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.node.keras.presharded import (
+    forget_count_of_rows,
+    is_presharded,
+    is_statically_shaped,
+    keeps_steps,
+    presharded_of,
+)
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+logger = logging.getLogger(__name__)
+
+_LENGTH = "_tfos_lab_length"
+_REFUSAL = "_tfos_lab_refusal"
+_PATCHED = "_tfos_lab_patched"
+
+
+def patch_strategy() -> None:
+    """Make `MultiWorkerMirroredStrategy` take marked datasets as they are; may be called twice."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy
+    if not hasattr(strategy.experimental_distribute_dataset, _PATCHED):
+        strategy.experimental_distribute_dataset = _or_presharded(strategy.experimental_distribute_dataset)
+
+
+def is_across_workers(strategy: tf.distribute.Strategy | None) -> bool:
+    """Whether a strategy trains together with other processes."""
+    import tensorflow as tf
+
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return False
+    return bool(strategy.num_replicas_in_sync > len(strategy.extended.worker_devices))
+
+
+def length_of_epoch(distributed: tf.distribute.DistributedDataset) -> int | None:
+    """Return how many batches each worker has in a presharded dataset, if any of them knows."""
+    length: int | None = getattr(distributed, _LENGTH, None)
+    return length
+
+
+def why_fit_would_hang(distributed: tf.distribute.DistributedDataset) -> str | None:
+    """Return why Keras could not end an epoch of a presharded dataset, or None if it can."""
+    refusal: str | None = getattr(distributed, _REFUSAL, None)
+    return refusal
+
+
+def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(distribute)
+    def experimental_distribute_dataset(
+        strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, options: tf.distribute.InputOptions | None = None
+    ) -> tf.distribute.DistributedDataset:
+        if not is_presharded(dataset):
+            return distribute(strategy, dataset, options)
+        return _distribute_presharded(strategy, dataset, options)
+
+    setattr(experimental_distribute_dataset, _PATCHED, True)
+    return experimental_distribute_dataset
+
+
+def _distribute_presharded(
+    strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, options: tf.distribute.InputOptions | None
+) -> tf.distribute.DistributedDataset:
+    import tensorflow as tf
+
+    replicas_here = len(strategy.extended.worker_devices)
+    batches = dataset if replicas_here == 1 else _divide_batches(dataset, replicas_here)
+    pipelines = []
+
+    def presharded(pipeline: tf.distribute.InputContext) -> tf.data.Dataset:
+        pipelines.append(pipeline)
+        return batches
+
+    distributed = strategy.distribute_datasets_from_function(presharded, options)
+    if not is_across_workers(strategy) or not tf.executing_eagerly():
+        return distributed
+    own = tf.stack([dataset.cardinality(), int(keeps_steps(dataset)), int(is_statically_shaped(batches))])
+    steps, keep_steps, static = _gather_from_workers(strategy, own, pipelines[0])
+    together = _end_together(steps, promised=all(keep_steps))
+    if together and (all(static) or presharded_of(dataset) is not None):
+        # Otherwise the workers ask each other before every step whether any of them has rows left, which takes as long
+        # as the step of a small model, and the batches lose their static shape.
+        distributed._enable_get_next_as_optional = False
+    else:
+        # A tf.function compares shapes only: with static ones it would reuse a step that was traced without asking.
+        batches = batches.map(forget_count_of_rows)
+        distributed = strategy.distribute_datasets_from_function(presharded, options)
+    _record_length(distributed, steps, together=together)
+    return distributed
+
+
+def _record_length(distributed: tf.distribute.DistributedDataset, steps: list[int], *, together: bool) -> None:
+    longest = max(steps)
+    if together:
+        setattr(distributed, _LENGTH, longest if longest >= 0 else None)
+    elif len(set(steps)) > 1:
+        refusal = _different_steps(steps)
+        setattr(distributed, _REFUSAL, refusal)
+        logger.warning(refusal)
+
+
+def _gather_from_workers(
+    strategy: tf.distribute.Strategy, own: tf.Tensor, pipeline: tf.distribute.InputContext
+) -> list[list[int]]:
+    """Return, for each of this worker's numbers, the numbers of all workers by rank. All workers must call it."""
+    import tensorflow as tf
+
+    ranks = tf.one_hot(pipeline.input_pipeline_id, pipeline.num_input_pipelines, dtype=own.dtype)
+    gathered: list[list[int]] = strategy.reduce("SUM", own[:, tf.newaxis] * ranks, axis=None).numpy().tolist()
+    return gathered
+
+
+def _end_together(steps: list[int], *, promised: bool) -> bool:
+    """Whether all workers take their last step together; of a feed, some may know their length before others do."""
+    import tensorflow as tf
+
+    unknown = tf.data.UNKNOWN_CARDINALITY
+    if promised:
+        return len(set(steps) - {unknown}) <= 1
+    return len(set(steps)) == 1 and steps[0] != unknown
+
+
+def _different_steps(steps: list[int]) -> str:
+    """Return a message about datasets of different lengths; as in TensorFlow, -1 is endless and -2 unknown."""
+    numbers = ", ".join({-1: "endless", -2: "unknown"}.get(count, str(count)) for count in steps)
+    shortest = min((count for count in steps if count >= 0), default=None)
+    advice = "" if shortest is None else f", as with take({shortest}) or steps_per_epoch={shortest}"
+    return (
+        f"the workers have different numbers of batches ({numbers}, in the order of their rank), and `fit` would wait "
+        f"forever for a worker that ends before the others. Give all the same number{advice}"
+    )
+
+
+# ---- several GPUs on a node -----------------------------------------------------------------------------------------
+
+
+def _divide_batches(dataset: tf.data.Dataset, parts: int) -> tf.data.Dataset:
+    """Divide each batch among the GPUs of this node: one element for each."""
+    import tensorflow as tf
+
+    rows = tf.nest.flatten(dataset.element_spec)[0].shape[0]
+    if is_statically_shaped(dataset) and rows % parts == 0:
+        divided = dataset.rebatch(rows // parts, drop_remainder=True)  # every batch is full: there is no remainder
+    else:
+        divided = dataset.flat_map(functools.partial(_parts_of_batch, dataset.element_spec, parts))
+    batches = int(dataset.cardinality())
+    return divided.apply(tf.data.experimental.assert_cardinality(batches * parts)) if batches >= 0 else divided
+
+
+def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
+    import tensorflow as tf
+
+    batch = tf.nest.pack_sequence_as(spec, tf.nest.flatten(batch))
+    count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+    is_weighted = isinstance(batch, tuple) and len(batch) == 3 and batch[2].dtype.is_floating
+
+    def part(i: tf.Tensor) -> Any:
+        start, stop = count * i // parts, count * (i + 1) // parts
+        if not is_weighted:
+            return tf.nest.map_structure(lambda rows: rows[start:stop], batch)
+        # Some layers fail on a part without rows: it gets a copy of one, as a filler.
+        first = tf.minimum(start, count - 1)
+        x, y, weights = tf.nest.map_structure(lambda rows: rows[first : tf.maximum(stop, first + 1)], batch)
+        # The mean over the GPUs is to be the mean over the batch, though parts may differ in size.
+        share = tf.cast(parts * (stop - start), tf.float64) / tf.cast(count, tf.float64)
+        return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
+
+    return tf.data.Dataset.range(parts).map(part)
