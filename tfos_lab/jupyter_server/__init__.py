@@ -1,6 +1,6 @@
-"""What runs inside the Jupyter server: TensorBoard under the user's own login, and the clusters of all kernels.
+"""The Jupyter server extension: TensorBoard behind the user's login, and the clusters of all kernels.
 
-It asks no kernel: what it knows comes from the cluster records that the kernels write, and what it wants goes to their
+It never asks a kernel, which may be busy: it reads the cluster records that kernels write, and connects to their unix
 sockets.
 """
 

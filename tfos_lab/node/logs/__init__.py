@@ -1,1 +1,1 @@
-"""A node's log: kept whole on disk, and sent to the driver."""
+"""The node's end of the logs: output of the child is kept on disk, and sent to the driver."""
