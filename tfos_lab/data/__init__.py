@@ -1,8 +1,8 @@
 """Data for the nodes: example data sets, the table of types, and batches as NumPy arrays.
 
-`mnist` and `titanic` load what the tutorials use. The feed is built on `schema` (which tensor a column becomes, from
-`type_table`), `prepare` (makes a DataFrame ready to be fed) and `batches` (Arrow record batches as arrays). `tfrecords`
-reads and writes TFRecord files with Spark.
+`mnist` and `titanic` load what the tutorials use. The feed is built on `schema` (which tensor a column becomes, by
+`type_table`), `prepare` (a DataFrame ready to be fed) and `batches` (Arrow record batches as arrays). `tfrecords` reads
+and writes TFRecord files with Spark.
 """
 
 from tfos_lab.data.datasets.mnist import ImageData, mnist

@@ -1,6 +1,6 @@
-"""The Jupyter server extension: TensorBoard behind the user's login, and the clusters of all kernels.
+"""What runs inside the Jupyter server: TensorBoard under the user's own login, and the clusters of all kernels.
 
-It never asks a kernel, which may be busy: it reads the cluster records that kernels write, and connects to their unix
+It asks no kernel: what it knows comes from the cluster records that the kernels write, and what it wants goes to their
 sockets.
 """
 

@@ -1,10 +1,9 @@
-"""The messages between driver, agents and children: typed structs in MessagePack.
+"""The words that driver, agents and children say to one another, as typed structs in MessagePack.
 
-They travel between agent and driver (ZeroMQ), between agent and child (a socket pair), and to a fork server (a unix
-socket). Everything that arrives is decoded against its type; nothing is unpickled on the driver.
+Three conversations use them: agent and driver (ZeroMQ), agent and child (a socket pair), and whoever asks a fork server
+for a process (a unix socket). What arrives is decoded against its type, and is never unpickled on the driver.
 
-Each topic is a module. It ends with two unions: the messages that agents send, also on behalf of their children, and
-those that they receive.
+Each topic is a module, and says at its end what of it agents say (children, through them), and what they are told.
 """
 
 from __future__ import annotations

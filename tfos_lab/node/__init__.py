@@ -1,1 +1,1 @@
-"""What runs on the nodes: agents, fork servers, children, and the Spark tasks that start them."""
+"""What runs beside the data: agents, fork servers, children, and the tasks inside Spark that lead to them."""

@@ -1,1 +1,1 @@
-"""The user's function and its arguments as bytes, and diagnosis of what cannot be pickled."""
+"""The user's function and its arguments as bytes, and what cannot be packed."""

@@ -1,1 +1,1 @@
-"""Parallel scoring of a DataFrame with a model that fits on one node."""
+"""Parallel scoring: a model that fits on one node, applied to the rows of a DataFrame."""

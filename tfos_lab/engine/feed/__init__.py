@@ -1,1 +1,1 @@
-"""The driver's part of feeds: Spark jobs that bring rows to the nodes, streams, and inference."""
+"""The driver's part of rows: jobs that bring DataFrames and streams to the nodes, or fetch what these infer."""

@@ -1,1 +1,1 @@
-"""The driver's end of file transfers: receives what nodes write to ``ctx.output_dir``."""
+"""The driver's end of file transfers: what nodes write to ``ctx.output_dir``, and the models among it."""

@@ -1,1 +1,1 @@
-"""The driver's end of the logs: writes whole files, and hides misleading lines from the view."""
+"""The driver's end of the log stream."""

@@ -1,1 +1,1 @@
-"""Pure state machines of a cluster and its feeds, and the events and instructions that they produce."""
+"""The state machines of a cluster and of its feeds, and the values that they produce: no I/O, no clock."""

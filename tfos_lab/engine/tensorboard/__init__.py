@@ -1,1 +1,1 @@
-"""The driver's part of TensorBoard: the tunnel to the chief, the local process, and what browsers may load."""
+"""TensorBoard of a run, from the driver: the process, the tunnel to the chief's, and what browsers get."""

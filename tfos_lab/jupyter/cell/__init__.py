@@ -1,1 +1,1 @@
-"""Turns a ``%%tfos`` cell into ``map_fun(args, ctx)``, or exports it as a script."""
+"""From the text of a ``%%tfos`` cell to ``map_fun(args, ctx)``, and to a script."""

@@ -1,1 +1,1 @@
-"""The output of a cell: live in a notebook, plain text elsewhere, and static once the cell has ended."""
+"""The output of a cell: live in a notebook, as text elsewhere, and what stays when the cell has ended."""

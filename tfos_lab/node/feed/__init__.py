@@ -1,1 +1,1 @@
-"""The node's part of feeds: what Spark's tasks send, what the agent stores, and what the user's function reads."""
+"""Rows on their way into a node: what Spark's tasks send, what the agent keeps, and what the user's function reads."""

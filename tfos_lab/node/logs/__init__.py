@@ -1,1 +1,1 @@
-"""The node's end of the logs: output of the child is kept on disk, and sent to the driver."""
+"""A node's log: kept whole on disk, and sent to the driver."""

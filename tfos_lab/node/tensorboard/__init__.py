@@ -1,1 +1,1 @@
-"""TensorBoard beside the chief: the process, its tunnel to the driver, and the event files."""
+"""TensorBoard beside the chief: the process, the tunnel to the driver, and the event files."""
