@@ -5,22 +5,18 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.metadata
-import io
 import math
 import re
 import statistics
 import subprocess
 import sys
 import tomllib
-import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-from tfos_lab.core import code_archive
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "tfos_lab"
@@ -174,15 +170,6 @@ def reachable(arrows: dict[str, set[str]]) -> dict[str, set[str]]:
         return {start}.union(*(beyond(end) for end in arrows.get(start, ())))
 
     return {start: beyond(start) - {start} for start in arrows}
-
-
-def test_executors_get_all_that_nodes_import():
-    archive, _ = code_archive.code_archive()
-    files = zipfile.ZipFile(io.BytesIO(archive)).namelist()
-    sent = {name.split("/")[1] for name in files if name.startswith("tfos_lab/") and name.count("/") > 1}
-    needed = {found for name in sent for path in (PACKAGE / name).rglob("*.py") for found in packages_imported_by(path)}
-    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert needed & packages <= sent
 
 
 # ---- documents ------------------------------------------------------------------------------------------------------
