@@ -1,4 +1,4 @@
-"""Notebooks run as `tfos-lab demo` runs them: without a front end, in the environment that it gives them."""
+"""Runs notebooks as `tfos-lab demo` does: without a front end, and in the same environment."""
 
 from __future__ import annotations
 

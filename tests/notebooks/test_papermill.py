@@ -1,4 +1,4 @@
-"""papermill runs notebooks with cells of ours: its parameters reach the nodes, and what fails there fails the run."""
+"""papermill and ``%%tfos``: parameters reach the nodes, and an error on a node fails the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.notebook, pytest.mark.tensorflow]
 
 @pytest.fixture
 def mill(tmp_path, monkeypatch):
-    """A function that runs the notebook with a factor; it returns what papermill has written and raised."""
+    """A function that runs the notebook with a factor, and returns the notebook that papermill wrote and its error."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
     cells[1].metadata["tags"] = ["parameters"]
@@ -53,7 +53,7 @@ def printed(cell):
     return "".join(output.text for output in cell.outputs if output.output_type == "stream")
 
 
-def test_a_parameter_reaches_the_nodes_and_the_notebook_shows_what_came_of_it(mill):
+def test_a_parameter_reaches_the_nodes_and_the_notebook_shows_the_results(mill):
     notebook, error = mill(3)
     assert error is None
     cell = cell_of(notebook, "%%tfos")
@@ -63,7 +63,7 @@ def test_a_parameter_reaches_the_nodes_and_the_notebook_shows_what_came_of_it(mi
     assert cell_of(notebook, "dict(").outputs[-1].data["text/plain"] == "{'chief:0': 3, 'worker:0': 6}"
 
 
-def test_what_fails_on_the_nodes_ends_the_run_and_stands_in_the_notebook(mill):
+def test_an_error_on_a_node_ends_the_run_and_is_shown_in_the_notebook(mill):
     notebook, error = mill(-1)
     assert (error.ename, "a negative factor" in error.evalue) == ("NodeFailed", True)
     assert "a negative factor" in printed(cell_of(notebook, "%%tfos"))

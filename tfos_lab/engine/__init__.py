@@ -1,1 +1,1 @@
-"""The driver's part: a cluster's life, its listener and launchers, and the feed's books."""
+"""The driver's side: clusters and their life, launchers, the server, and the driver's part of feeds."""

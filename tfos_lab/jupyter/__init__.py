@@ -1,1 +1,1 @@
-"""The notebook edge: magics that parse, ask and show; all else is the engine's."""
+"""The notebook: magics, cell options, the cell as a function, and its output."""

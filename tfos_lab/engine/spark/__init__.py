@@ -1,1 +1,1 @@
-"""What the engine does with a SparkSession: looks at it and its executors, and runs tfos_lab's code there."""
+"""What the engine needs from Spark: the session's state and slots, its executors, and tasks that run our code."""

@@ -1,1 +1,1 @@
-"""The options of a ``%%tfos`` cell: parsed, evaluated, checked and completed."""
+"""The options of a ``%%tfos`` cell: parsing, evaluation, checks and completion."""

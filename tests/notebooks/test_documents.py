@@ -1,0 +1,122 @@
+"""README and docs: their Python is executed, each page as one notebook, and what they say of options is true."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tfos_lab.jupyter.commands import Commands
+from tfos_lab.jupyter.options.table import OPTIONS
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [README, *DOCS]
+
+_BLOCK = re.compile(r"^(<!-- not run.*-->\n)?```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+per_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def snippets(page: Path, *, run: bool) -> list[str]:
+    """Return the page's blocks of Python that are run, or those that are marked as not to be run."""
+    return [code for mark, code in _BLOCK.findall(page.read_text()) if bool(mark) != run]
+
+
+RUNNABLE = [page for page in PAGES if snippets(page, run=True)]
+
+
+@pytest.mark.notebook
+@pytest.mark.tensorflow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
+def test_the_python_in_a_page_runs(page, execute, tmp_path):
+    cells = [nbformat.v4.new_code_cell(code.strip()) for code in snippets(page, run=True)]
+    path = tmp_path / f"{page.stem.lower()}.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    done = execute(path)
+    shown = [cell.outputs[-1].get("data", {}).get("text/plain", "") for cell in done.notebook.cells if cell.outputs]
+    for expected in EXPECTED.get(page.name, ()):
+        assert any(re.search(expected, text) for text in shown), f"{expected} is not among {shown}"
+
+
+# What the values of the pages' cells have to show.
+EXPECTED = {
+    "README.md": (re.escape("{'chief:0': 40, 'worker:0': 40}"), r"worker:0: \["),
+    "guide.md": (r"^20$", r"^0$", r"^1000$"),
+}
+
+
+@per_page
+def test_what_is_not_run_is_python_at_least(page):
+    for code in snippets(page, run=False):
+        ast.parse(code)
+
+
+def test_some_code_is_not_run():
+    assert any(snippets(page, run=False) for page in PAGES)
+
+
+def test_all_options_are_in_the_tables():
+    tables = (ROOT / "docs/options.md").read_text().split("## Cell options")[1].split("## Line commands")[0]
+    named = re.findall(r"^\| `(\w+)`", tables, re.MULTILINE)
+    assert sorted(named) == sorted(option.name for option in OPTIONS)
+
+
+@per_page
+def test_the_line_magics_that_it_names_are_there(page):
+    commands = Commands(lambda: None, list)
+    named = set(re.findall(r"`%tfos (\w+)", page.read_text()))
+    assert named <= set(commands.complete([]))
+
+
+def test_every_line_magic_is_listed():
+    commands = Commands(lambda: None, list)
+    named = set(re.findall(r"`%tfos (\w+)", (ROOT / "docs/options.md").read_text()))
+    assert named == set(commands.complete([]))
+
+
+def test_every_dependency_has_a_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    table = (ROOT / "docs/development.md").read_text().split("## Dependencies")[1].split("## Conventions")[0]
+    for requirement in [*project["dependencies"], *project["optional-dependencies"]["lab"]]:
+        name = re.match(r"[\w-]+", requirement)[0]
+        assert re.search(rf"\b{name}\b", table), name
+
+
+@per_page
+def test_its_links_and_pictures_lead_somewhere(page):
+    for link in _LINK.findall(page.read_text()):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_file(), link
+        if anchor:
+            assert anchor in map(anchor_of, _HEADING.findall(target.read_text())), link
+
+
+def anchor_of(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    text = README.read_text()
+    for page in DOCS:
+        assert f"(docs/{page.name})" in text, page.name
+
+
+def test_the_files_that_the_readme_names_are_there():
+    assert (ROOT / "environment.yml").is_file()
+
+
+def test_the_readme_is_short_enough_to_be_read():
+    assert len(README.read_text().splitlines()) < 150
