@@ -22,7 +22,7 @@ ENTRIES = {
     "tfos_lab.node.feed.inference_task",
     "tfos_lab.node.feed.rdd_rows",
     "tfos_lab.node.feed.task",
-    "tfos_lab.node.forkserver.server",
+    "tfos_lab.node.forkserver.main",
     "tfos_lab.node.spark_task",
     "tfos_lab.scoring.model",
 }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pkgutil
-
 import pytest
 
 from tests.support.subprocess_launcher import subprocess_launcher
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LAUNCHERS, automatic_launcher, launcher_for, local_choices
-from tfos_lab.engine.launchers.base import Launcher
+from tfos_lab.engine.launchers.base import Launcher, launcher_factory
 from tfos_lab.errors import ConfigError
 
 
@@ -26,7 +24,7 @@ def test_launchers_have_these_traits():
 
 @pytest.mark.parametrize("traits", LAUNCHERS.values(), ids=lambda traits: traits.name)
 def test_every_entry_names_a_launcher(traits):
-    assert issubclass(pkgutil.resolve_name(traits.factory), Launcher)
+    assert issubclass(launcher_factory(traits), Launcher)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from typing import Any
 
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.roles import assign_roles
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.base import LaunchPlan
@@ -71,10 +72,9 @@ class FakeListener:
 class FakeLauncher:
     """Starts nothing: all nodes reserve at once, except those that are to be ``missing``."""
 
-    name = "local"
-
     def __init__(self, plan: LaunchPlan, nodes: FakeNodes) -> None:
         self.plan = plan
+        self.traits = plan.traits
         self.calls: list[str] = []
         self._nodes = nodes
 
@@ -213,7 +213,7 @@ def make_runtime(folder: Path, nodes: FakeNodes, **options: Any) -> ClusterRunti
     maker = FakeMaker(
         config=config,
         node_specs=assign_roles(config),
-        launcher="local",
+        launcher=LAUNCHERS["local"],
         spark=None,
         call=(map_fun, None),
         payload=b"",

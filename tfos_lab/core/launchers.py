@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 AUTO = "auto"
-_PACKAGE = "tfos_lab.engine.launchers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,8 @@ class LauncherTraits:
     option : str
         The value of the option ``local`` that asks for it.
     factory : str
-        Its class, as ``"module:class"``; imported when it is first used. Called with a `LaunchPlan`.
+        Its class, as ``"module:class"``; imported when it is first used, and called with a `LaunchPlan`. A module
+        without a package is one of `engine/launchers`.
     place : str
         Where its nodes run, in words.
     needs_session : bool
@@ -54,14 +54,14 @@ class LauncherTraits:
 _ON_THIS_MACHINE = LauncherTraits(
     name="local",
     option="processes",
-    factory=f"{_PACKAGE}.local:LocalLauncher",
+    factory="local:LocalLauncher",
     place="this machine",
     checks_capacity=True,
 )
 _INLINE = LauncherTraits(
     name="inline",
     option="inline",
-    factory=f"{_PACKAGE}.inline:InlineLauncher",
+    factory="inline:InlineLauncher",
     place="this process",
     runs_inline=True,
     max_nodes=1,
@@ -69,7 +69,7 @@ _INLINE = LauncherTraits(
 _ON_SPARK = LauncherTraits(
     name="spark",
     option="false",
-    factory=f"{_PACKAGE}.spark:SparkLauncher",
+    factory="spark:SparkLauncher",
     place="Spark's executors",
     needs_session=True,
     spans_hosts=True,

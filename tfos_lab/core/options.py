@@ -21,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 # Takes the name and the value of an option, returns one sentence per problem.
 Check = Callable[[str, Any], Iterable[str]]
 
-_METADATA_KEY = "tfos_lab.option"
+_METADATA_KEY = "option"
 
 
 class OptionType(StrEnum):

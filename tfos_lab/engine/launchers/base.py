@@ -101,7 +101,12 @@ class Launcher(ABC):
         return ""
 
 
+def launcher_factory(traits: LauncherTraits) -> Callable[[LaunchPlan], Launcher]:
+    """Return the class of a launcher; its module is imported now."""
+    name = traits.factory if "." in traits.factory else f"{__package__}.{traits.factory}"
+    return cast("Callable[[LaunchPlan], Launcher]", pkgutil.resolve_name(name))
+
+
 def make_launcher(plan: LaunchPlan) -> Launcher:
-    """Make the launcher that the plan names; its module is imported now."""
-    factory = cast("Callable[[LaunchPlan], Launcher]", pkgutil.resolve_name(plan.traits.factory))
-    return factory(plan)
+    """Make the launcher that the plan names."""
+    return launcher_factory(plan.traits)(plan)
