@@ -24,8 +24,8 @@ def test_all_impossible_roles_are_reported_together():
     with pytest.raises(ConfigError) as error:
         tfos_lab.run(wait_forever, cluster_size=2, num_ps=2, master_node="boss")
     assert error.value.problems == [
-        "num_ps=2: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more",
         "master_node='boss': not a job name that can lead; use 'chief' or 'master', or None to let worker:0 lead",
+        "num_ps=2: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more",
     ]
 
 

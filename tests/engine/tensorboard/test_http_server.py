@@ -147,7 +147,7 @@ def ask(url):
 def ask_until(url, wanted):
     while True:
         status, body = ask(url)
-        if wanted in body:
+        if wanted in body and status != 503:  # the page that asks for patience has TensorBoard's title, too
             return status
 
 cluster = tfos_lab.run(train, cluster_size=2, tensorboard=True, env=QUICK_ENV, local="processes")
