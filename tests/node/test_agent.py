@@ -362,6 +362,29 @@ def test_an_agent_ends_with_its_watched_process(driver, start_agent):
     assert gone(pid)
 
 
+def write_output(args, ctx):
+    Path(ctx.output_dir, "model").write_text("weights")
+    threading.Event().wait()
+
+
+def test_an_agent_that_has_to_leave_reads_first_that_there_is_output(driver, start_agent, monkeypatch):
+    monkeypatch.setattr("tfos_lab.node.agent.LAST_OUTPUT_S", 0.5)
+    handle = Agent._on_child_message
+
+    def leave_before(agent, message):
+        if isinstance(message, m.OutputOpened):
+            while not list(agent._scratch.path.glob("output/model")):
+                time.sleep(0.01)
+            agent.leave()  # as a signal does that comes before the message is read
+        handle(agent, message)
+
+    monkeypatch.setattr(Agent, "_on_child_message", leave_before)
+    start_agent()
+    driver.wait_for(m.Reserve)
+    driver.send(start_for(write_output, output_dir="wanted", output_limit_bytes=1000))
+    assert driver.wait_for(m.OutputComes).files == 1
+
+
 def test_an_agent_frees_its_slot_when_it_is_asked_to(driver, start_agent):
     task, agent_socket = socket.socketpair()
     start_agent(agent_socket)

@@ -124,7 +124,7 @@ class Agent:
 
     def _poll_ms(self) -> int:
         is_draining = self._child.ended and self._drained_at is None
-        is_busy = self._child.holds_line or self._log_sender.can_send or is_draining
+        is_busy = self._asked_to_leave or self._child.holds_line or self._log_sender.can_send or is_draining
         return _BUSY_POLL_MS if is_busy else _IDLE_POLL_MS
 
     def _tick(self) -> None:
@@ -231,10 +231,7 @@ class Agent:
 
         Also called by a signal handler, which may interrupt anything.
         """
-        if self._output.has_more:
-            self._asked_to_leave = True
-        else:
-            self._leaving = True
+        self._asked_to_leave = True
 
     def _on_watched_exit(self) -> None:
         assert self._watched_pidfd is not None
@@ -248,6 +245,7 @@ class Agent:
         if self._output_until is None:
             self._output_until = now + LAST_OUTPUT_S
             self._child.kill_unreported()
+            return  # what the child has sent is read first: it may be that there is output
         if not self._output.has_more or now > max(self._output_until, self._output.last_taken_at + LAST_OUTPUT_S):
             self._leaving = True
 
