@@ -155,7 +155,7 @@ def test_an_error_of_its_own_fails_the_cluster_instead_of_hanging_it(stand, capl
 
     stand.server.request(broken)
     until(lambda: stand.state.state == "failed")
-    assert (stand.state.failure.node, stand.state.failure.kind) == ("driver", "ZeroDivisionError")
+    assert (stand.state.causes.first.node, stand.state.causes.first.kind) == ("driver", "ZeroDivisionError")
     assert "could not handle" in caplog.text
 
 

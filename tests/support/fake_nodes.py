@@ -16,7 +16,6 @@ import itertools
 import queue
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -188,16 +187,6 @@ def identity_of(rank: int) -> bytes:
     return f"agent/{rank}".encode()
 
 
-@dataclass(frozen=True)
-class FakeMaker(GenerationMaker):
-    """Makes generations whose launcher is a fake."""
-
-    nodes: FakeNodes = field(default_factory=FakeNodes)
-
-    def _make_launcher(self, plan: LaunchPlan) -> FakeLauncher:
-        return self.nodes.make_launcher(plan)
-
-
 def map_fun(args: Any, ctx: Any) -> None:
     """Stand for the user's function, which no fake node runs."""
 
@@ -210,7 +199,7 @@ def make_runtime(folder: Path, nodes: FakeNodes, **options: Any) -> ClusterRunti
     config = ClusterConfig(**{"cluster_size": 2, "grace_s": 1.0, **options})
     run_dir = folder / f"{config.name}-{next(_numbers)}"
     run_dir.mkdir()
-    maker = FakeMaker(
+    maker = GenerationMaker(
         config=config,
         node_specs=assign_roles(config),
         launcher=LAUNCHERS["local"],
@@ -221,7 +210,7 @@ def make_runtime(folder: Path, nodes: FakeNodes, **options: Any) -> ClusterRunti
         hosts=("127.0.0.1", "127.0.0.1"),
         default_fs="",
         make_listener=nodes.open_listener,  # type: ignore[arg-type]
-        nodes=nodes,
+        make_launcher=nodes.make_launcher,  # type: ignore[arg-type]
     )
     return ClusterRuntime(maker, RunDir(run_dir, config.log_dir))
 

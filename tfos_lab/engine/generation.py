@@ -125,8 +125,8 @@ def failure_of(generation: Generation, log_writer: LogWriter) -> TfosError | Non
     if generation.control.launch_error is not None:
         return generation.control.launch_error
     with generation.server.lock:
-        failure = generation.cluster_state.failure
-        also, consequences = list(generation.cluster_state.also), dict(generation.cluster_state.consequences)
+        causes = generation.cluster_state.causes
+        failure, also, consequences = causes.first, list(causes.also), dict(causes.consequences)
     if failure is None:
         return None
     return NodeFailed(

@@ -97,8 +97,8 @@ class GenerationMaker:
         The interface on which the driver listens, and the host name by which the nodes reach it.
     default_fs : str
         The file system of paths without a scheme; empty without a session.
-    make_listener : callable
-        Opens the driver's socket, given ``hosts``.
+    make_listener, make_launcher : callable
+        Open the driver's socket, given ``hosts``, and make the launcher, given its plan; tests put fakes here.
     """
 
     config: ClusterConfig
@@ -111,6 +111,7 @@ class GenerationMaker:
     hosts: tuple[str, str]
     default_fs: str
     make_listener: Callable[[str, str], Listener] = Listener
+    make_launcher: Callable[[LaunchPlan], Launcher] = make_launcher
 
     def make(self, services: RunServices, number: int) -> Generation:
         """Make the ``number``-th generation of a cluster, from 0; nothing runs yet."""
@@ -136,7 +137,7 @@ class GenerationMaker:
             on_saving=services.record_saving,
         )
         control = NodeControl(cluster_state, server)
-        launcher = self._make_launcher(self._plan(services.run_dir, server, control))
+        launcher = self.make_launcher(self._plan(services.run_dir, server, control))
         return Generation(number, cluster_state, feed_state, server, control, launcher, tunnel, caught_up=number == 0)
 
     def _start_maker(self, services: RunServices, number: int) -> StartMaker:
@@ -168,6 +169,3 @@ class GenerationMaker:
             spark=self.spark,
             call=self.call,
         )
-
-    def _make_launcher(self, plan: LaunchPlan) -> Launcher:
-        return make_launcher(plan)

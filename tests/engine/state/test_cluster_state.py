@@ -7,8 +7,8 @@ import pytest
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.roles import assign_roles
+from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S
 from tfos_lab.engine.state.cluster_state import (
-    CONSEQUENCE_PATIENCE_S,
     DRAIN_TIMEOUT_S,
     FAREWELL_S,
     LOST_AFTER_S,
@@ -228,7 +228,7 @@ def test_parameter_servers_and_the_evaluator_end_when_the_training_nodes_have_re
     play.end(0, m.Outcome(kind="stopped")).end(2, m.Outcome(kind="exited", exit_code=-15))
     assert play.states() == {"ps:0": "done", "chief:0": "done", "evaluator:0": "done", "worker:0": "done"}
     assert play.drain(0, 1, 2, 3).cluster_state.state == "done"
-    assert play.cluster_state.failure is None
+    assert play.cluster_state.causes.first is None
 
 
 def test_the_other_nodes_are_asked_to_finish_once():
@@ -263,7 +263,7 @@ def test_a_worker_that_begins_to_serve_after_the_chief_has_returned_does_not_hol
 def test_a_node_that_ends_twice_ends_once():
     play = Play(cluster_size=2).all_run().returns(0)
     assert play.end(0, BOOM).asked == []
-    assert play.cluster_state.failure is None
+    assert play.cluster_state.causes.first is None
 
 
 # ---- failures -----------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_a_node_that_ends_twice_ends_once():
 def test_the_first_real_error_fails_the_cluster_and_all_nodes_are_stopped():
     play = Play(cluster_size=3).all_run().end(1, BOOM)
     assert play.cluster_state.state == "failed"
-    assert play.cluster_state.failure == Failure("worker:0", "ValueError", "boom\nsecond line", "File x, line 1")
+    assert play.cluster_state.causes.first == Failure("worker:0", "ValueError", "boom\nsecond line", "File x, line 1")
     assert play.sent(m.Stop) == [0, 1, 2]
     assert {i.message.grace_s for i in play.asked if isinstance(i, SendTo)} == {GRACE_S}
     assert play.cluster_state.reason == "worker:0: ValueError: boom"
@@ -298,8 +298,8 @@ def test_a_failed_cluster_is_over_when_all_have_drained():
 )
 def test_the_failure_tells_how_a_process_exited(outcome, text):
     play = Play(cluster_size=1).all_run().end(0, outcome)
-    assert play.cluster_state.failure.kind == "Exited"
-    assert text in play.cluster_state.failure.message
+    assert play.cluster_state.causes.first.kind == "Exited"
+    assert text in play.cluster_state.causes.first.message
 
 
 def test_late_messages_do_not_set_a_node_back():
@@ -312,18 +312,18 @@ def test_late_messages_do_not_set_a_node_back():
 def test_an_error_that_may_be_a_consequence_waits_for_its_cause():
     play = Play(cluster_size=3).all_run().end(0, ECHO)
     assert play.cluster_state.state == "running"
-    assert play.cluster_state.failure is None
+    assert play.cluster_state.causes.first is None
     play.end(2, KILLED, after_s=CONSEQUENCE_PATIENCE_S / 2)
-    assert play.cluster_state.failure.node == "worker:1"
-    assert play.cluster_state.consequences == {"chief:0": "UnavailableError: Collective aborted"}
+    assert play.cluster_state.causes.first.node == "worker:1"
+    assert play.cluster_state.causes.consequences == {"chief:0": "UnavailableError: Collective aborted"}
 
 
 def test_a_consequence_without_a_cause_becomes_the_cause():
     play = Play(cluster_size=2).all_run().end(0, ECHO)
     play.wait(CONSEQUENCE_PATIENCE_S / 2)
-    assert play.cluster_state.failure is None
+    assert play.cluster_state.causes.first is None
     play.wait(CONSEQUENCE_PATIENCE_S)
-    assert play.cluster_state.failure == Failure("chief:0", "UnavailableError", "Collective aborted", gone=True)
+    assert play.cluster_state.causes.first == Failure("chief:0", "UnavailableError", "Collective aborted", gone=True)
     assert play.sent(m.Stop) == [0, 1]
 
 
@@ -364,7 +364,7 @@ def test_a_restart_can_be_stopped_before_and_after_the_nodes_have_left():
 def test_consequences_on_all_nodes_fail_the_cluster_without_waiting():
     play = Play(cluster_size=2).all_run().end(0, ECHO).end(1, ECHO)
     assert play.cluster_state.state == "failed"
-    assert len(play.cluster_state.consequences) == 1
+    assert len(play.cluster_state.causes.consequences) == 1
 
 
 def test_stop_messages_of_a_failed_cluster_hold_the_reason():
@@ -377,16 +377,16 @@ def test_stop_messages_of_a_failed_cluster_hold_the_reason():
 
 def test_errors_after_the_cause_are_listed_as_consequences():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, ECHO).end(2, ECHO)
-    assert play.cluster_state.consequences == dict.fromkeys(
+    assert play.cluster_state.causes.consequences == dict.fromkeys(
         ["worker:0", "worker:1"], "UnavailableError: Collective aborted"
     )
-    assert play.cluster_state.also == []
+    assert play.cluster_state.causes.also == []
 
 
 def test_the_same_error_on_other_nodes_is_one_error():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, BOOM).end(2, KILLED)
-    assert play.cluster_state.also == ["worker:0"]
-    assert list(play.cluster_state.consequences) == ["worker:1"]
+    assert play.cluster_state.causes.also == ["worker:0"]
+    assert list(play.cluster_state.causes.consequences) == ["worker:1"]
 
 
 def test_the_launcher_s_failure_ends_a_cluster_without_reservations():
@@ -414,7 +414,7 @@ def test_stop_ends_all_nodes_and_the_cluster_is_stopped_when_they_have_drained()
     play.end(0, m.Outcome(kind="stopped")).end(1, KILLED)
     assert play.states() == {"chief:0": "stopped", "worker:0": "stopped"}
     assert play.drain(0, 1).cluster_state.state == "stopped"
-    assert play.cluster_state.failure is None
+    assert play.cluster_state.causes.first is None
 
 
 def test_stop_before_any_reservation_takes_effect_at_once():
@@ -453,7 +453,7 @@ def test_a_silent_node_is_lost_and_named_with_its_host():
     for _ in range(int(LOST_AFTER_S) + 1):
         play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
     assert play.states()["worker:0"] == "lost"
-    failure = play.cluster_state.failure
+    failure = play.cluster_state.causes.first
     assert (failure.node, failure.kind) == ("worker:0", "Lost")
     assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 16 s"
 
@@ -484,7 +484,7 @@ def test_a_node_that_never_reserved_is_missing_and_not_lost():
 def test_a_node_that_the_launcher_reports_as_gone_is_lost_at_once():
     play = Play(cluster_size=2).all_run()
     play.asked = play.cluster_state.lose(1, "its agent ended with code -9", play.now_s)
-    assert play.cluster_state.failure.message.endswith("is gone: its agent ended with code -9")
+    assert play.cluster_state.causes.first.message.endswith("is gone: its agent ended with code -9")
     assert sorted(set(play.sent(m.Stop))) == [0, 1]
     assert play.sent(m.Shutdown) == [1]
     assert play.cluster_state.lose(1, "again", play.now_s) == []
@@ -507,7 +507,7 @@ def test_a_loss_while_the_cluster_finishes_is_no_failure():
     play = Play(cluster_size=2).all_run().returns(0).returns(1)
     play.cluster_state.lose(1, "gone", play.now_s)
     assert play.drain(0).cluster_state.state == "done"
-    assert play.cluster_state.failure is None
+    assert play.cluster_state.causes.first is None
 
 
 def test_nodes_that_do_not_drain_are_given_up_after_a_time():

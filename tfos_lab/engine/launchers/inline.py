@@ -18,6 +18,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.errors import TfosError
+from tfos_lab.node.driver_link import HEARTBEAT_S
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
 from tfos_lab.node.scratch import Scratch
@@ -115,7 +116,7 @@ class _InlineAgent:
                 poller.unregister(self._control.fileno())
             if self._feeds.fileno() in ready:
                 self._feeds.pump()
-            if time.monotonic() - heartbeat_s > 1.0:
+            if time.monotonic() - heartbeat_s > HEARTBEAT_S:
                 heartbeat_s = time.monotonic()
                 self._send(m.Heartbeat(rank=0, spooled_bytes=self._feeds.spooled_bytes))
         self._feeds.close()

@@ -11,16 +11,14 @@ from dataclasses import replace
 from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.engine.state.causes import Causes, failure_of, summary
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeView, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
-from tfos_lab.errors.text import first_line
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 15.0
 # Ticks come five times a second; after a longer pause the driver itself was suspended.
 AWAY_S = 3.0
-# An error that may be caused by another node's end waits this long for that node's own error.
-CONSEQUENCE_PATIENCE_S = 1.2
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -66,15 +64,12 @@ class ClusterState:
         self._may_restart = may_restart
         self._state = RunState.LAUNCHING
         self._reason = ""
-        self._unexplained: tuple[Failure, float] | None = None
+        self.causes = Causes()
         self._ended_s: float | None = None
         self._output_at_s = 0.0
         self._finishing = False
         self._over = False
         self._ticked_s: float | None = None
-        self.failure: Failure | None = None
-        self.also: list[str] = []
-        self.consequences: dict[str, str] = {}
 
     # ---- queries ----------------------------------------------------------------------------------------------------
 
@@ -205,46 +200,22 @@ class ClusterState:
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
         if outcome.kind == "stopped" or self._state is RunState.STOPPING or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
-        failure = _failure_of(node.spec.node, outcome)
-        detail = f"{failure.kind}: {first_line(failure.message)}"
-        instructions = self._node_state(node, NodeState.FAILED, now_s, detail=detail)
+        failure = failure_of(node.spec.node, outcome)
+        instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
         return instructions + self._fail(failure, now_s, consequence=outcome.consequence)
 
     def _fail(self, failure: Failure, now_s: float, *, consequence: bool) -> list[Instruction]:
-        if self.failure is not None:
-            self._record_another(failure, consequence=consequence)
-            return []
-        if consequence and self._others_alive():
-            if self._unexplained is None:
-                self._unexplained = (failure, now_s)
-            else:
-                self.consequences[failure.node] = f"{failure.kind}: {first_line(failure.message)}"
-            return []
-        return self._fail_now(failure, now_s)
+        others_alive = any(not node.view.state.ended for node in self._nodes)
+        is_cause = self.causes.add(failure, now_s, consequence=consequence, others_alive=others_alive)
+        return self._fail_for(failure, now_s) if is_cause else []
 
-    def _others_alive(self) -> bool:
-        return any(not node.view.state.ended for node in self._nodes)
-
-    def _fail_now(self, failure: Failure, now_s: float) -> list[Instruction]:
+    def _fail_for(self, failure: Failure, now_s: float) -> list[Instruction]:
         """The first real cause is known: stop all nodes."""
-        self.failure = failure
-        if self._unexplained is not None and self._unexplained[0].node != failure.node:
-            unexplained = self._unexplained[0]
-            self.consequences[unexplained.node] = f"{unexplained.kind}: {first_line(unexplained.message)}"
-        self._unexplained = None
-        self._reason = f"{failure.node}: {failure.kind}: {first_line(failure.message)}"
+        self._reason = f"{failure.node}: {summary(failure)}"
         self._ended_s = now_s
         state = RunState.RESTARTING if self._may_restart and failure.gone else RunState.FAILED
         reason = self._reason if state is RunState.FAILED else ""
         return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
-
-    def _record_another(self, failure: Failure, *, consequence: bool) -> None:
-        assert self.failure is not None
-        same = (failure.kind, failure.message) == (self.failure.kind, self.failure.message)
-        if same and not consequence:
-            self.also.append(failure.node)
-        else:
-            self.consequences[failure.node] = f"{failure.kind}: {first_line(failure.message)}"
 
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
@@ -308,8 +279,8 @@ class ClusterState:
             silent_s = now_s - node.seen_s if node.seen_s is not None else 0.0
             if silent_s > LOST_AFTER_S and not node.drained and node.view.state is not NodeState.LOST:
                 instructions += self.lose(node.spec.rank, f"not heard of for {silent_s:.0f} s", now_s)
-        if self._unexplained is not None and now_s - self._unexplained[1] > CONSEQUENCE_PATIENCE_S:
-            instructions += self._fail_now(self._unexplained[0], now_s)
+        if (unexplained := self.causes.overdue(now_s)) is not None:
+            instructions += self._fail_for(unexplained, now_s)
         if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
             instructions += self._when_drained(now_s)
         patience_s = self._grace_s + DRAIN_TIMEOUT_S
@@ -368,22 +339,6 @@ class ClusterState:
             return []
         self._state = state
         return [Publish(StateChanged(time_s=now_s, state=state, reason=self._reason))]
-
-
-def _failure_of(node: str, outcome: m.Outcome) -> Failure:
-    """Return why the cluster fails if a node ends so; ``gone`` for signals from outside, and consequences of such."""
-    if outcome.kind == "raised":
-        return Failure(node, outcome.error, outcome.message, outcome.traceback, gone=outcome.consequence)
-    sentence = outcome.message or _exit_sentence(outcome.exit_code)
-    return Failure(node, "Exited", sentence, gone=outcome.exit_code < 0)
-
-
-def _exit_sentence(code: int) -> str:
-    if code == -9:
-        return "the process was killed (SIGKILL); the host may have run out of memory"
-    if code < 0:
-        return f"the process was ended by signal {-code}"
-    return f"the process exited with code {code} before the function returned"
 
 
 def _final(state: RunState) -> RunState:

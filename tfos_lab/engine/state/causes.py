@@ -1,0 +1,92 @@
+"""Why a cluster failed: the first real cause among the errors of its nodes, and what followed from it. Pure.
+
+When a node dies, the collectives of its peers fail too, often before the node itself is known to be dead. Such an
+error waits for a better explanation; it becomes the cause only if none comes.
+"""
+
+from __future__ import annotations
+
+from tfos_lab import messages as m
+from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.errors.text import first_line
+
+# An error that may be caused by another node's end waits this long for that node's own error.
+CONSEQUENCE_PATIENCE_S = 1.2
+
+
+class Causes:
+    """The errors of one generation, sorted into cause and consequences.
+
+    Attributes
+    ----------
+    first : Failure or None
+        The cause, once it is known.
+    also : list of str
+        Other nodes that failed in the same way.
+    consequences : dict of str to str
+        What other nodes failed with, by node.
+    """
+
+    def __init__(self) -> None:
+        self.first: Failure | None = None
+        self.also: list[str] = []
+        self.consequences: dict[str, str] = {}
+        self._unexplained: tuple[Failure, float] | None = None
+
+    def add(self, failure: Failure, now_s: float, *, consequence: bool, others_alive: bool) -> bool:
+        """Add a node's failure; return whether it is the cause."""
+        if self.first is not None:
+            self._add_later(failure, consequence=consequence)
+            return False
+        if consequence and others_alive:
+            if self._unexplained is None:
+                self._unexplained = (failure, now_s)
+            else:
+                self.consequences[failure.node] = summary(failure)
+            return False
+        self._set_first(failure)
+        return True
+
+    def overdue(self, now_s: float) -> Failure | None:
+        """Return the failure that has become the cause because nothing has explained it in time."""
+        if self._unexplained is None or now_s - self._unexplained[1] <= CONSEQUENCE_PATIENCE_S:
+            return None
+        failure = self._unexplained[0]
+        self._set_first(failure)
+        return failure
+
+    def _set_first(self, failure: Failure) -> None:
+        self.first = failure
+        if self._unexplained is not None and self._unexplained[0].node != failure.node:
+            unexplained = self._unexplained[0]
+            self.consequences[unexplained.node] = summary(unexplained)
+        self._unexplained = None
+
+    def _add_later(self, failure: Failure, *, consequence: bool) -> None:
+        assert self.first is not None
+        same = (failure.kind, failure.message) == (self.first.kind, self.first.message)
+        if same and not consequence:
+            self.also.append(failure.node)
+        else:
+            self.consequences[failure.node] = summary(failure)
+
+
+def summary(failure: Failure) -> str:
+    """Return a failure in one line."""
+    return f"{failure.kind}: {first_line(failure.message)}"
+
+
+def failure_of(node: str, outcome: m.Outcome) -> Failure:
+    """Return why the cluster fails if a node ends so; ``gone`` for signals from outside, and consequences of such."""
+    if outcome.kind == "raised":
+        return Failure(node, outcome.error, outcome.message, outcome.traceback, gone=outcome.consequence)
+    sentence = outcome.message or _exit_sentence(outcome.exit_code)
+    return Failure(node, "Exited", sentence, gone=outcome.exit_code < 0)
+
+
+def _exit_sentence(code: int) -> str:
+    if code == -9:
+        return "the process was killed (SIGKILL); the host may have run out of memory"
+    if code < 0:
+        return f"the process was ended by signal {-code}"
+    return f"the process exited with code {code} before the function returned"
