@@ -19,10 +19,10 @@ from tfos_lab.engine.launchers.local import LocalLauncher
 
 fork = LocalLauncher._fork_agent
 
-def fork_three(launcher, rank, *rest):
-    while rank.index >= 3 and not launcher._cancelled:
+def fork_three(launcher, spec, *rest):
+    while spec.rank >= 3 and not launcher._cancelled:
         threading.Event().wait(0.01)
-    fork(launcher, rank, *rest)
+    fork(launcher, spec, *rest)
 
 LocalLauncher._fork_agent = fork_three""",
     "launch": "%%tfos cluster_size=8 local=processes env=QUICK_ENV\n1",

@@ -88,7 +88,7 @@ def _runs_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def _subprocess_launcher():
     with subprocess_launcher():
         yield

@@ -57,7 +57,7 @@ def _first_rows(rdd: Any, count: int) -> list[Any]:
         return list(rdd.take(count))
     except Exception as error:
         reason = spark_session.job_error(error)
-        raise FeedError(reason=f"the RDD's first row cannot be had: {reason}") from error
+        raise FeedError(reason=f"the RDD's first row cannot be computed: {reason}") from error
 
 
 def _schema_of(session: SparkSession, rdd: Any, rows: list[Any]) -> Any:
