@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tfos_lab.jupyter.options.documents import describe_options, options_markdown
 from tfos_lab.jupyter.options.table import OPTIONS
 
@@ -27,7 +25,6 @@ def test_the_tables_hold_every_option_once_under_its_heading() -> None:
     assert "| `spark` | whose executors to use | the active session |" in text
 
 
-@pytest.mark.skipif(not DOCUMENT.is_file(), reason="there is no docs/options.md")
 def test_the_document_is_in_step() -> None:
     section = DOCUMENT.read_text("utf-8").split("## Cell options\n", 1)[1].split("\n## ", 1)[0]
     assert section.strip() == options_markdown(), "python .ci/write_options.py puts them in step"
