@@ -79,7 +79,7 @@ def test_without_a_login_nothing_is_served(url, publish, node, path, method):
 
 
 def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, publish, node):
-    publish(id="a", tensorboard=node, nodes=(cluster_records.NodeRecord("chief:0", "running", "host"),))
+    publish(id="a", tensorboard=node, nodes=(cluster_records.RecordedNode("chief:0", "running", "host"),))
     publish(id="b", started_s=2.0, kernel_id="1234")
     publish(id="c", state="done", tensorboard=node)
     status, _, body = ask(f"{url}tfos-lab/clusters")

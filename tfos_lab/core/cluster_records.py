@@ -23,7 +23,7 @@ _SERVER = ".server"
 _ID = re.compile(r"\w[\w.-]{0,119}")
 
 
-class NodeRecord(msgspec.Struct, frozen=True):
+class RecordedNode(msgspec.Struct, frozen=True):
     """One node of a cluster."""
 
     node: str
@@ -45,7 +45,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     started_s: float
     kernel_id: str = ""
     launcher: str = ""
-    nodes: tuple[NodeRecord, ...] = ()
+    nodes: tuple[RecordedNode, ...] = ()
     run_dir: str = ""
     tensorboard: str = ""
     control: str = ""

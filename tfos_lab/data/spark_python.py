@@ -37,8 +37,11 @@ def use_right_python(spark: SparkSession) -> None:
 
 
 def _runs_here(spark: SparkSession) -> bool:
-    """Whether executors are threads of one JVM on this machine; ``local-cluster`` is a real cluster."""
-    master = spark.sparkContext.master or ""
+    return is_local_master(spark.sparkContext.master or "")
+
+
+def is_local_master(master: str) -> bool:
+    """Whether executors of a master are threads of one JVM on one machine; ``local-cluster`` is a real cluster."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 

@@ -175,7 +175,7 @@ class Publisher:
             started_s=view.started_s,
             kernel_id=cluster_records.own_kernel_id(),
             launcher=view.launcher,
-            nodes=tuple(cluster_records.NodeRecord(node.node, node.state, node.host) for node in view.nodes),
+            nodes=tuple(cluster_records.RecordedNode(node.node, node.state, node.host) for node in view.nodes),
             run_dir=str(self._cluster.run_dir),
             tensorboard=self.tensorboard_socket or "",
             control="" if self._cluster.ended else str(self._control.path),

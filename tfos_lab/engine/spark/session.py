@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
+from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.errors import FeedError, NoSession, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.transport.link import address_towards
@@ -76,9 +77,8 @@ def master_of(spark: SparkSession) -> str:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether executors are threads of one JVM on one machine; ``local-cluster`` is a real cluster."""
-    master = master_of(spark)
-    return master.startswith("local") and not master.startswith("local-cluster")
+    """Whether executors are threads of one JVM on one machine."""
+    return is_local_master(master_of(spark))
 
 
 def owner_of(spark: SparkSession) -> str:

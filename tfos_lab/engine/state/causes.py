@@ -76,7 +76,7 @@ def summary(failure: Failure) -> str:
     return f"{failure.kind}: {first_line(failure.message)}"
 
 
-def failure_of(node: str, outcome: m.Outcome) -> Failure:
+def failure_from(node: str, outcome: m.Outcome) -> Failure:
     """Return why the cluster fails if a node ends so; ``gone`` for signals from outside, and consequences of such."""
     if outcome.kind == "raised":
         return Failure(node, outcome.error, outcome.message, outcome.traceback, gone=outcome.consequence)

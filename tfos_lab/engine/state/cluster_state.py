@@ -11,7 +11,7 @@ from dataclasses import replace
 from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.causes import Causes, failure_of, summary
+from tfos_lab.engine.state.causes import Causes, failure_from, summary
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeView, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 
@@ -200,7 +200,7 @@ class ClusterState:
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
         if outcome.kind == "stopped" or self._state is RunState.STOPPING or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
-        failure = failure_of(node.spec.node, outcome)
+        failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
         return instructions + self._fail(failure, now_s, consequence=outcome.consequence)
 
