@@ -63,7 +63,9 @@ class FakeCluster:
         self.name = name
         self.history = History(time.time())
         self.bus = Bus(self.history.record)
-        self.run_dir = Path(run_dir or tempfile.mkdtemp(prefix="tfos-fake-"))
+        # Removed together with this object.
+        self._scratch = None if run_dir else tempfile.TemporaryDirectory(prefix="tfos-fake-")
+        self.run_dir = Path(run_dir or self._scratch.name)
         self.stops = 0
         self.lines_written = 0
         self._scenario, self._steps, self._speed = scenario, steps, speed

@@ -26,9 +26,13 @@ GENERATOR = (
     "W0000 00:00 17 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized because the dataset "
     "does not implement the AsGraphDefInternal() method needed.\n"
 )
+STOPPED = (
+    "W0000 00:00:1795318248.977981    6158 preemption_notifier.cc:90] SIGTERM caught at "
+    "2026-11-22T03:30:48.977979253+00:00\n"
+)
 
 
-@pytest.mark.parametrize("noise", [SHUFFLE, NO_DRIVER, NO_GPU, GENERATOR])
+@pytest.mark.parametrize("noise", [SHUFFLE, NO_DRIVER, NO_GPU, GENERATOR, STOPPED])
 def test_misleading_lines_are_left_out_and_their_neighbours_are_not(noise):
     assert without_noise(f"Epoch 1/2\n{noise}  two spaces\n") == "Epoch 1/2\n  two spaces\n"
 
