@@ -16,7 +16,6 @@ from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.read_progress import ReadProgress
 from tfos_lab.node.feed.row_segments import RowSegments
 
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
