@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
+from tests.engine.feed.fakes import DONE, RUNNING, FakeCluster
 from tfos_lab.engine.feed.request import make_request
 from tfos_lab.errors import ClusterEnded, ConfigError
 
@@ -16,7 +15,9 @@ def request_for(spark):
     """Make the request of a cluster that runs."""
 
     def make(data, *, ended=False, **options):
-        cluster = SimpleNamespace(name="cluster", state="done", ended=ended, spark=spark)
+        cluster = FakeCluster()
+        cluster.spark = spark
+        cluster.generation.state = DONE if ended else RUNNING
         options = {"epochs": 1, "columns": None, "remainder": "exact", "timeout_s": 9.0, "spool_bytes": None, **options}
         return make_request(cluster, data, **options)
 

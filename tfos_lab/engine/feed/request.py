@@ -124,7 +124,7 @@ def _problems(
 
 
 def _forms(
-    cluster: SessionOwner, data: Any, columns: list[str] | None, *, objects: bool | None
+    cluster: AskedCluster, data: Any, columns: list[str] | None, *, objects: bool | None
 ) -> tuple[DataFrame | None, ObjectRows | None]:
     """Return the rows as columns, as objects, or as both, where the nodes decide."""
     is_frame = hasattr(data, "mapInArrow")
@@ -147,7 +147,7 @@ def _as_objects(cluster: SessionOwner, rdd: Any, advice: str) -> ObjectRows:
     return ObjectRows(rdd, _session(cluster), f"{advice}; or read the rows as they are with ctx.data_feed()")
 
 
-def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
+def as_frame(cluster: AskedCluster, data: Any) -> DataFrame:
     """Return a DataFrame unchanged, and an RDD as a DataFrame.
 
     Raises
@@ -161,7 +161,11 @@ def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
         raise ConfigError([_no_rows(data)])
     frame: DataFrame = data
     if not hasattr(data, "mapInArrow"):
-        frame = frame_of_rdd(_session(cluster), data)
+        session = _session(cluster)
+        # Spark computes the first row, and the nodes may hold all its slots.
+        cluster.wait_until_running()
+        cluster.generation.launcher.free_slots()
+        frame = frame_of_rdd(session, data)
     spark_session.require_alive(frame.sparkSession)
     return frame
 
