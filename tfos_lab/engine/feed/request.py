@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import FeedConfig
 from tfos_lab.core.options import problems_in
 from tfos_lab.data.prepare import prepare
+from tfos_lab.engine.feed.arrays import frame_of_arrays, is_in_memory
 from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed.fed_cluster import AskedCluster, SessionOwner
 
 
-_NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
+_NO_ROWS = "data={}: a Spark DataFrame or RDD, a pandas DataFrame, or NumPy arrays (one, a dict, or a tuple) are needed"
 _DSTREAM = (
     "data=DStream: DStreams cannot be fed; read the stream as a streaming DataFrame, as in "
     "spark.readStream.format('json').schema('x double').load(folder), and feed that"
@@ -70,7 +71,7 @@ def checked_frame(
 
 
 def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
-    """Return a DataFrame unchanged, and an RDD as a DataFrame.
+    """Return a DataFrame unchanged; an RDD, pandas' DataFrames and NumPy's arrays as a DataFrame.
 
     Raises
     ------
@@ -85,15 +86,19 @@ def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
     if not hasattr(data, "mapInArrow"):
         session = cluster.spark or spark_session.active_session()
         if session is None:
-            raise NoSession(reason="data is an RDD, but there is no SparkSession to read it with")
-        frame = frame_of_rdd(session, data)
+            raise NoSession(
+                reason=f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"
+            )
+        spark_session.require_alive(session)
+        frame = frame_of_arrays(session, data) if is_in_memory(data) else frame_of_rdd(session, data)
     spark_session.require_alive(frame.sparkSession)
     return frame
 
 
 def is_rows(data: Any) -> bool:
-    """Whether this is a DataFrame, classic or Connect, or an RDD."""
-    return hasattr(data, "mapInArrow") or (hasattr(data, "mapPartitions") and not _is_dstream(data))
+    """Whether this is a DataFrame, classic or Connect, an RDD, or arrays in this process's memory."""
+    is_rdd = hasattr(data, "mapPartitions") and not _is_dstream(data)
+    return hasattr(data, "mapInArrow") or is_rdd or is_in_memory(data)
 
 
 def _is_dstream(data: Any) -> bool:
