@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfos_lab.messages.common import Message, TlsIdentity
+from tfos_lab.messages.common import INPUT_QUEUE, Message, TlsIdentity
 
 
 class InferenceOpen(Message, frozen=True):
@@ -11,6 +11,8 @@ class InferenceOpen(Message, frozen=True):
     schema: str
     token: str
     tls: TlsIdentity | None = None
+    objects: bool = False
+    queue: str = INPUT_QUEUE
 
 
 class InferenceReady(Message, frozen=True):
