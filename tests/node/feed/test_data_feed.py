@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from tfos_lab.errors import ConfigError, FeedError
-from tfos_lab.node.feed.data_feed import Chunk, DataFeed
+from tfos_lab.node.feed.data_feed import Buffer, Chunk, DataFeed
 
 
 class Rows:
@@ -13,6 +13,7 @@ class Rows:
 
     def __init__(self, *chunks):
         self.chunks = deque(chunk if isinstance(chunk, Chunk) else Chunk(chunk) for chunk in chunks)
+        self.buffer = Buffer()
         self.taken = 0
         self.results = []
         self.stopped = False
@@ -112,3 +113,9 @@ def test_results_are_passed_on():
     source = Rows([1, 2])
     DataFeed(source).batch_results(value for value in "ab")
     assert source.results == ["a", "b"]
+
+
+def test_data_feeds_of_one_source_share_what_has_come():
+    source = Rows([1, 2, 3, 4])
+    first, second = DataFeed(source), DataFeed(source)
+    assert [first.next_batch(1), second.next_batch(2), first.next_batch(5)] == [[1], [2, 3], [4]]

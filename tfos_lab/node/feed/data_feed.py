@@ -7,6 +7,7 @@ the source's business. Rows count as taken when they enter a batch, even if it h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tfos_lab.errors import ConfigError, FeedError
@@ -26,8 +27,19 @@ class Chunk(NamedTuple):
     ends_batch: bool = False
 
 
+@dataclass
+class Buffer:
+    """Rows that a source has given and the function has not taken: `rows` from `at` on."""
+
+    rows: list[Any] = field(default_factory=list)
+    at: int = 0
+    ends_batch: bool = False
+
+
 class RowSource(Protocol):
-    """Where a `DataFeed` gets its rows from."""
+    """Where a `DataFeed` gets its rows from; data feeds of one source share its ``buffer``."""
+
+    buffer: Buffer
 
     def take(self) -> Chunk | None:
         """Wait for the next rows, across partitions, epochs and feeds; None once no more will come."""
@@ -69,9 +81,7 @@ class DataFeed:
         self._source = source
         self._train_mode = train_mode
         self._tensors = None if input_mapping is None else [input_mapping[column] for column in sorted(input_mapping)]
-        self._rows: list[Any] = []
-        self._at = 0
-        self._ends_batch = False
+        self._buffer = source.buffer
         self._is_over = False
 
     def next_batch(self, batch_size: int) -> Any:
@@ -99,9 +109,10 @@ class DataFeed:
             raise ConfigError([f"next_batch({batch_size!r}): {_BATCH_ADVICE}"])
         self._source.check_answered()
         batch: list[Any] = []
+        buffer = self._buffer
         while len(batch) < batch_size and self._has_rows(batch):
-            part = self._rows[self._at : self._at + batch_size - len(batch)]
-            self._at += len(part)
+            part = buffer.rows[buffer.at : buffer.at + batch_size - len(batch)]
+            buffer.at += len(part)
             self._source.count(len(part))
             batch = batch + part if batch else part
         return batch if self._tensors is None else self._columns(batch)
@@ -128,20 +139,21 @@ class DataFeed:
     def terminate(self) -> None:
         """Take no more rows: the feed ends early, on all nodes, and Spark's remaining partitions are skipped."""
         self._is_over = True
-        self._rows, self._at = [], 0
+        self._buffer.rows, self._buffer.at = [], 0
         self._source.stop()
 
     def _has_rows(self, batch: list[Any]) -> bool:
         """Wait for a row, and return whether there is one that may follow those of the batch."""
-        while self._at == len(self._rows):
-            if self._ends_batch and batch:
+        buffer = self._buffer
+        while buffer.at == len(buffer.rows):
+            if buffer.ends_batch and batch:
                 return False
             chunk = None if self._is_over else self._source.take()
             if chunk is None:
                 self._is_over = True
                 return False
-            self._rows, self._at = chunk.rows, 0
-            self._ends_batch = chunk.ends_batch or (chunk.ends_partition and not self._train_mode)
+            buffer.rows, buffer.at = chunk.rows, 0
+            buffer.ends_batch = chunk.ends_batch or (chunk.ends_partition and not self._train_mode)
         return True
 
     def _columns(self, batch: list[Any]) -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ from tfos_lab.node.feed.epoch import IDLE_S, Epoch, Piece
 from tfos_lab.node.feed.feed_queue import FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.row_reader import NoServedRows, RowReader
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segments
 
@@ -35,6 +36,8 @@ class FeedReader:
         self._datasets = 0
         self._promised_steps: dict[int, int] = {}
         self._has_asked = False
+        self._kind: bool | None = None
+        self._row_readers: dict[str, RowReader] = {}
 
     def handle(self, message: m.ToAgent) -> None:
         """Apply a message about rows, of the driver or of the agent."""
@@ -73,8 +76,17 @@ class FeedReader:
         return Reading(dataset_id, batch_size, remainder, shuffle, seed)
 
     def specs(self) -> tuple[ColumnSpec, ...]:
-        """Return what the columns become, with their shapes; waits for the first rows."""
+        """Return what the columns become, with their shapes; waits for the first rows.
+
+        Raises
+        ------
+        FeedError
+            If the rows are Python objects, with what to do instead.
+        """
+        self._ask(objects=False)
         feed = self._next_feed()
+        if feed.objects:
+            raise FeedError(reason=feed.advice)
         self._queue.wait_for(feed, lambda: feed.resolved or feed.complete or (feed.serving and self._queue.ended))
         return feed.specs
 
@@ -96,11 +108,15 @@ class FeedReader:
         return schedule
 
     def _next_feed(self) -> NodeFeed:
-        # The driver may open no feed before it knows, of each node, whether it reads.
-        if not self._has_asked:
-            self._has_asked = True
-            self._send(m.RowsWanted(rank=self._rank))
+        self._ask(objects=None)
         return self._queue.wait_for_next()
+
+    def _ask(self, *, objects: bool | None) -> None:
+        """Say which kind of rows the function wants: objects, columns, or any."""
+        # The driver may open no feed before it knows, of each node, whether it reads, and what.
+        if not self._has_asked or objects not in (None, self._kind):
+            self._has_asked, self._kind = True, objects if objects is not None else self._kind
+            self._send(m.RowsWanted(rank=self._rank, objects=objects))
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -172,6 +188,15 @@ class FeedReader:
             is_read = feed.take_steps(reading, piece.step)
             feed.rows_taken += piece.rows
         self._progress.count(piece.rows, report=is_read)
+
+    # ---- rows as Python values --------------------------------------------------------------------------------------
+
+    def rows(self, queue: str) -> RowReader:
+        """Return the rows of a queue as Python values; those who ask for the same queue share them."""
+        self._ask(objects=True)
+        if queue not in self._row_readers:
+            self._row_readers[queue] = RowReader(queue, self._queue, self._progress, NoServedRows(), self.stop)
+        return self._row_readers[queue]
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
