@@ -15,8 +15,8 @@ from tfos_lab.node.feed.segments import Segment
 
 WAIT_STEP_S = 1.0
 _SERVED_OBJECTS = (
-    "the rows to infer are Python objects, of which no tensors are made: read them with ctx.data_feed() and answer with "
-    "its batch_results, or give cluster.inference a DataFrame"
+    "the rows to infer are Python objects, of which no tensors are made: read them with ctx.data_feed() and answer "
+    "with its batch_results, or give cluster.inference a DataFrame"
 )
 
 
