@@ -199,7 +199,7 @@ def test_more_results_than_rows_are_one_sentence(run, spark):
         feed.batch_results([*feed.next_batch(4), 1])
 
     cluster = run(many, cluster_size=1)
-    told = "batch_results got 5 results, but 4 rows of an inference wait for one"
+    told = r"batch_results got more results \(5\) than there are rows of an inference that wait for one \(4\)"
     with pytest.raises(Exception, match=told):
         cluster.inference(parts(spark, (0, 10))).collect()
     with pytest.raises(NodeFailed, match=told):

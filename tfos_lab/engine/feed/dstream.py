@@ -6,6 +6,7 @@ Spark calls back for each micro-batch, from its own thread; the rest of the stre
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # How long the micro-batch under way may take when the stream ends.
 _LAST_S = 600.0
+# How long a context that interrupts its jobs may take to say that it has stopped.
+_STOPPING_S = 10.0
 
 
 class DStreamFeed(MicroBatches):
@@ -72,6 +75,8 @@ class DStreamFeed(MicroBatches):
             self._ending.set()
         except Exception as error:
             self._ending.set()
+            if self._was_interrupted(error):
+                return
             generation = self._cluster.generation
             if not generation.state.ended:
                 own = spark_session.job_error(error, "the DStream failed")
@@ -105,6 +110,15 @@ class DStreamFeed(MicroBatches):
         finally:
             self._over.set()
         self._feeding.pass_on_end(self._cluster.generation)
+
+    def _was_interrupted(self, error: Exception) -> bool:
+        """Whether a job was cut short as the context is being stopped, which it says a little later."""
+        deadline = time.monotonic() + _STOPPING_S
+        while "InterruptedException" in str(error) and time.monotonic() < deadline:
+            if self._has_stopped():
+                return True
+            time.sleep(STEP_S)
+        return False
 
     def _has_stopped(self) -> bool:
         """Whether the StreamingContext has been stopped, or its JVM is gone."""
