@@ -23,12 +23,17 @@ class InferenceReady(Message, frozen=True):
 
 
 class ExchangeRows(Message, frozen=True):
-    """The Arrow IPC file at ``path`` holds the next ``rows`` rows of an exchange; the child removes it."""
+    """The Arrow IPC file at ``path`` holds the next ``rows`` rows of an exchange; the child removes it.
+
+    ``objects`` and ``queue`` as in `InferenceOpen`; only columns have ``shapes``.
+    """
 
     exchange: int
     path: str
     rows: int
     shapes: dict[str, list[int]]
+    objects: bool = False
+    queue: str = INPUT_QUEUE
 
 
 class ExchangeTaken(Message, frozen=True):

@@ -119,6 +119,7 @@ class DataFeed:
 
     def should_stop(self) -> bool:
         """Whether no row is left and none will come; waits until that is known."""
+        self._source.check_answered()
         return not self._has_rows([])
 
     def batch_results(self, results: Iterable[Any]) -> None:

@@ -27,8 +27,8 @@ BYTES_AT_ONCE = 4 << 20
 _MOST_BYTES = (1 << 31) - 1
 
 
-def encode(objects: Iterable[Any]) -> pa.RecordBatch:
-    """Return a record batch of pickled objects.
+def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
+    """Return a record batch of pickled objects; ``what`` they are is said where one cannot be pickled.
 
     Raises
     ------
@@ -40,11 +40,11 @@ def encode(objects: Iterable[Any]) -> pa.RecordBatch:
     >>> decode(encode(["a", None, (1, [2.0])]))
     ['a', None, (1, [2.0])]
     """
-    return _batch([_dumps(row) for row in objects])
+    return _batch([_dumps(row, what) for row in objects])
 
 
-def decode(batch: pa.RecordBatch) -> list[Any]:
-    """Return the objects of a record batch.
+def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this node") -> list[Any]:
+    """Return the objects of a record batch; ``what`` they are and ``where`` is said where one cannot be unpickled.
 
     Raises
     ------
@@ -57,8 +57,8 @@ def decode(batch: pa.RecordBatch) -> list[Any]:
         return list(map(pickle.loads, pickled))
     except Exception as error:
         raise FeedError(
-            reason=f"a row cannot be unpickled on this node ({type(error).__name__}: {first_line(error)}): make rows "
-            "of values whose types the node can import, or map them to plain Python values"
+            reason=f"{what} cannot be unpickled {where} ({type(error).__name__}: {first_line(error)}): make it "
+            "of values whose types can be imported there, or map it to plain Python values"
         ) from error
 
 
@@ -92,17 +92,17 @@ def _batch(pickled: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(pickled, pa.binary())], schema=_SCHEMA)
 
 
-def _dumps(row: Any) -> bytes:
+def _dumps(row: Any, what: str = "a row") -> bytes:
     try:
         data = pickle.dumps(row, _PROTOCOL)
     except Exception as error:  # noqa: BLE001 - `pickle` raises whatever an object's own methods raise
-        data = _dumps_by_value(row, error)
+        data = _dumps_by_value(row, error, what)
     if len(data) > _MOST_BYTES:
-        raise _refusal(row, f"it takes {len(data)} bytes, and 2 GiB is the most", "send smaller rows")
+        raise _refusal(what, row, f"it takes {len(data)} bytes, and 2 GiB is the most", "send smaller rows")
     return data
 
 
-def _dumps_by_value(row: Any, error: Exception) -> bytes:
+def _dumps_by_value(row: Any, error: Exception, what: str) -> bytes:
     """Pickle an object of a class that its module does not have, as of a notebook: with the class."""
     # Imported here: few rows need it.
     import cloudpickle
@@ -111,11 +111,12 @@ def _dumps_by_value(row: Any, error: Exception) -> bytes:
         data: bytes = cloudpickle.dumps(row, _PROTOCOL)
     except Exception:  # noqa: BLE001 - as above
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise _refusal(row, reason, "map it to values that can be pickled, such as a tuple of what you need") from error
+        advice = "map it to values that can be pickled, such as a tuple of what you need"
+        raise _refusal(what, row, reason, advice) from error
     return data
 
 
-def _refusal(row: Any, reason: str, advice: str) -> FeedError:
+def _refusal(what: str, row: Any, reason: str, advice: str) -> FeedError:
     kind = type(row)
     package = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return FeedError(reason=f"a row of type {package}{kind.__qualname__} cannot be pickled ({reason}): {advice}")
+    return FeedError(reason=f"{what} of type {package}{kind.__qualname__} cannot be pickled ({reason}): {advice}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import object_rows, typed_rows
 from tfos_lab.node.feed.data_feed import Buffer, Chunk
 from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
@@ -36,40 +35,16 @@ class ServedRows(Protocol):
         ...
 
     def check_answered(self) -> None:
-        """Raise a `FeedError` if a batch has been answered in part."""
+        """Begin a batch; raise a `FeedError` if the one before has been answered in part."""
         ...
 
     def is_over(self) -> bool:
         """Whether no row is left."""
         ...
 
-
-class NoServedRows:
-    """There is no inference."""
-
-    def take(self, _timeout_s: float) -> Chunk | None:
-        """Return nothing."""
-        return None
-
-    def put(self, _results: list[Any]) -> None:
-        """Refuse results.
-
-        Raises
-        ------
-        FeedError
-            Always.
-        """
-        raise FeedError(reason="batch_results: there are no rows of an inference that wait for results")
-
-    def count(self, rows: int) -> None:
-        """Count nothing."""
-
-    def check_answered(self) -> None:
-        """Accept what was answered."""
-
-    def is_over(self) -> bool:
-        """No row is left."""
-        return True
+    def stop(self) -> None:
+        """Take no more rows."""
+        ...
 
 
 class RowReader:
@@ -138,6 +113,7 @@ class RowReader:
     def stop(self) -> None:
         """Tell the driver that this node wants no more rows."""
         self._progress.flush()
+        self._served.stop()
         self._stop()
 
     def _next_feed(self) -> NodeFeed | None:
