@@ -185,7 +185,8 @@ class Agent:
             spec = self._spec
             fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
             self._tunnel.start(fork_server, start.log_dir, spec.cwd)
-        self._child.start(start)
+        self._child.start(start, self._port)
+        self._port.close()  # the child holds it from now on
 
     def _free_slot(self) -> None:
         """Let the Spark task return; from now on only the watched process and the driver keep this agent alive."""

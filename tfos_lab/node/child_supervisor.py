@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,10 +90,10 @@ class ChildSupervisor:
         except OSError as error:
             self._end_without_fork_server(error)
 
-    def start(self, start: m.Start) -> None:
-        """Have the child forked; messages that have waited for it are sent after ``start``."""
+    def start(self, start: m.Start, port: socket.socket | None = None) -> None:
+        """Have the child forked, with the socket that holds its port; messages that have waited follow ``start``."""
         try:
-            child = ChildLink.spawn(self._spec, start, self._fork_server, self._scratch)
+            child = ChildLink.spawn(self._spec, start, self._fork_server, self._scratch, port)
         except OSError as error:
             self._end_without_fork_server(error)
             return
