@@ -115,7 +115,7 @@ class Agent:
             m.Reserve(
                 rank=self._rank,
                 host=socket.gethostname(),
-                address=f"{self._driver.host}:{self._port.getsockname()[1]}",
+                address=f"{self._spec.host or self._driver.host}:{self._port.getsockname()[1]}",
                 pid=os.getpid(),
                 executor=self._spec.executor,
                 gpus=self._spec.gpus or [],
