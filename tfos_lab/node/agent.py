@@ -138,7 +138,7 @@ class Agent:
         self._log_sender.send_due()
         self._output.work()
         self._tunnel.flush()
-        if self._child.exited:
+        if self._child.is_over:
             self._drain(now)
 
     # ---- the driver's messages --------------------------------------------------------------------------------------
@@ -153,6 +153,8 @@ class Agent:
                 pass
             case m.Start():
                 self._start(message)
+            case m.StartAgain():
+                self._child.start_again()
             case m.Stop(grace_s=grace_s, reason=reason):
                 self._feeds.fail(reason)
                 self._child.stop(grace_s)
