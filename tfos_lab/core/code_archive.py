@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
-_PACKAGES = ("core", "data", "errors", "messages", "node", "payload", "scoring", "transport", "values")
+_PACKAGES = ("compat", "core", "data", "errors", "messages", "node", "payload", "scoring", "transport", "values")
 
 
 @functools.cache
