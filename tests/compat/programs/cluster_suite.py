@@ -192,7 +192,8 @@ class ClusterTest(unittest.TestCase):
         started = time.time()
         cluster.train(self.sc.parallelize(range(20000), 40), 5)
         cluster.shutdown()
-        self.assertLess(time.time() - started, 60)
+        if "tfos_lab" in sys.modules:  # the original takes a second or more for each partition
+            self.assertLess(time.time() - started, 60)
         self.assertEqual(self.said("some"), ["20"] * NODES)
 
     # ---- what goes wrong ----
