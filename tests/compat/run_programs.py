@@ -1,7 +1,6 @@
 """Runs programs one after another in this process, each as ``python -m tfos_lab.compat`` runs it; they share a JVM.
 
-``python tests/compat/run_programs.py "PROGRAM ARGUMENTS" "PROGRAM ARGUMENTS" ...`` prints ``=== PROGRAM ended with CODE``
-after each one.
+After each of its arguments, such as ``"PROGRAM ARGUMENTS"``, it prints ``=== PROGRAM ended with CODE``.
 """
 
 from __future__ import annotations
@@ -24,4 +23,5 @@ def run(command: str) -> int:
 if __name__ == "__main__":
     for command in sys.argv[1:]:
         code = run(command)
-        print(f"=== {Path(shlex.split(command)[0]).name} ended with {code}", flush=True)
+        sys.stdout.write(f"=== {Path(shlex.split(command)[0]).name} ended with {code}\n")
+        sys.stdout.flush()

@@ -1,12 +1,11 @@
 """Programs written for TensorFlowOnSpark, from its documentation, run unchanged: on local Spark and on a real cluster.
 
-The programs are in the folder ``programs``; what each proves is in its first line. Those that are suites share a process,
-because a process costs a JVM and an import of TensorFlow. The executors of the cluster have no tfos_lab installed.
+The programs are in the folder ``programs``; what each proves is in its first line. Those that are suites share a
+process, because a process costs a JVM and an import of TensorFlow. The cluster's executors have no tfos_lab installed.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -72,12 +71,14 @@ class Runner:
 
 
 @pytest.fixture
-def on_local(tmp_path):
+def on_local(spark_sessions, tmp_path):
+    spark_sessions.close()  # two cores are enough for one Spark
     return Runner("local[*]", tmp_path)
 
 
 @pytest.fixture
-def on_standalone(standalone, tmp_path):
+def on_standalone(spark_sessions, standalone, tmp_path):
+    spark_sessions.close()  # it holds the cluster's executors
     # Executors have what nodes need, without tfos_lab: it comes with the job.
     return Runner(standalone, tmp_path, python=make_bare_python(tmp_path / "bare"))
 
