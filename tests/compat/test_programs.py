@@ -29,7 +29,8 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-_CONF_ARGUMENTS = [word for name, value in _CONF.items() for word in ("--conf", f"{name}={value}")]
+_OPTIONS = [word for name, value in _CONF.items() for word in ("--conf", f"{name}={value}")]
+_OPTIONS += ["--py-files", str(PROGRAMS / "line_trainer.py")]
 _TIMEOUT_S = 280
 
 
@@ -38,10 +39,10 @@ class Runner:
 
     def __init__(self, master, folder, *, python=None):
         self._folder = folder
-        submit = " ".join(f'"{word}"' if " " in word else word for word in _CONF_ARGUMENTS)
+        quoted = " ".join(f'"{word}"' if " " in word else word for word in _OPTIONS)
         self._environ = spark_environment(folder / "local", python=python) | {
             "MASTER": master,
-            "PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": f"{quoted} pyspark-shell",
             "PYTHONPATH": str(ROOT),
             "SPARK_WORKER_INSTANCES": "2",
             "TFOS_LAB_RUNS": str(folder / "runs"),
@@ -115,7 +116,7 @@ def test_keras_3_trains_and_infers_under_spark_submit(on_standalone, tmp_path):
     path = subprocess.run(
         [sys.executable, "-m", "tfos_lab.compat", "--path"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    submit = [spark_home() / "bin" / "spark-submit", *_CONF_ARGUMENTS, path, PROGRAMS / "train_with_keras.py"]
+    submit = [spark_home() / "bin" / "spark-submit", *_OPTIONS, path, PROGRAMS / "train_with_keras.py"]
     python = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": ""}
     code, output = on_standalone.run(*submit, "--export_dir", tmp_path / "model", **python)
     assert code == 0, output[-10_000:]
