@@ -66,11 +66,12 @@ class Runner:
             If no run can succeed, as executors lack a package or the session is dead: all are stopped.
         """
         self._runs.publish()
+        interrupted = False
         try:
             self._run(on_step)
         except KeyboardInterrupt:
+            interrupted = True
             self._stop_at_once()
-            raise self._interrupted() from None
         except BaseException:
             self._stop_at_once()
             raise
@@ -78,8 +79,9 @@ class Runner:
             self._finish()
         if self._fatal is not None:
             raise self._fatal
-        if self._state.stopping:
-            raise self._interrupted()
+        if interrupted or self._state.stopping:
+            results = self._runs.results
+            raise ParallelInterrupted(self._runs.name, results, results.done)
         return self._runs.results
 
     def _run(self, on_step: Callable[[], None]) -> None:
@@ -98,10 +100,6 @@ class Runner:
             self._runs.stop(grace_s=min(self._runs.config.grace_s, _INTERRUPT_GRACE_S))
         except KeyboardInterrupt:
             self._runs.stop(grace_s=0.0)
-
-    def _interrupted(self) -> ParallelInterrupted:
-        results = self._runs.results
-        return ParallelInterrupted(self._runs.name, results, results.done)
 
     def _finish(self) -> None:
         for thread in list(self._threads):

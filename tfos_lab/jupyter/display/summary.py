@@ -62,6 +62,17 @@ def is_going(node: NodeView) -> bool:
     return node.run is not None and node.run.going
 
 
+def part_ended(view: ClusterView) -> float:
+    """Return which part of all independent runs has ended, from 0 to 1."""
+    return sum(node.state.ended for node in view.nodes) / max(1, len(view.nodes))
+
+
+def waiting_text(view: ClusterView) -> str:
+    """Return how many independent runs wait for a slot."""
+    waiting = sum(not node.state.ended and not is_going(node) for node in view.nodes)
+    return f"{format_count(waiting, 'run waits', 'runs wait')} for a slot" if waiting else ""
+
+
 def phases(view: ClusterView) -> list[tuple[str, float]]:
     """Return the phases passed so far with the seconds since the call, in order of time; the last one is its end."""
     end = view.state.value if view.state.ended else "done"
