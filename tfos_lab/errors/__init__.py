@@ -14,6 +14,7 @@
     ├── WaitTimeout            (TimeoutError)     `wait(timeout_s=...)` ran out; the cluster goes on
     ├── RunFailed              (RuntimeError)     one of several independent runs failed
     ├── ParallelFailed         (RuntimeError)     some independent runs failed; it has the results of the others
+    ├── ShutdownTimeout        (TimeoutError)     `TFCluster.shutdown(timeout=...)` ran out; the nodes were stopped
     ├── NoModel                (RuntimeError)     a run has no model (yet), or this kernel cannot load it
     ├── FeedError              (RuntimeError)     rows could not be fed
     │   ├── FeedTimeout        (TimeoutError)     the nodes took no rows for too long
@@ -38,6 +39,7 @@ from tfos_lab.errors.cluster import (
     NodeFailed,
     NoModel,
     ReservationTimeout,
+    ShutdownTimeout,
     WaitTimeout,
 )
 from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
@@ -71,6 +73,7 @@ __all__ = [
     "ResultTooLarge",
     "ResultUnreadable",
     "RunFailed",
+    "ShutdownTimeout",
     "TfosError",
     "WaitTimeout",
 ]
