@@ -15,7 +15,7 @@ from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import ClusterView, Event, NodeView
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,7 @@ from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.feed.spark_job import FrameRows, ObjectRows, SparkRows
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

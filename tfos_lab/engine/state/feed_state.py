@@ -16,7 +16,7 @@ from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.epoch_planner import EpochPlanner
 from tfos_lab.engine.state.events import InferenceProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
-from tfos_lab.engine.state.readers import Readers
+from tfos_lab.engine.state.readers import NOTHING_READ, Readers, queue_unread
 from tfos_lab.node.feed.schedule import share_of
 
 
@@ -87,11 +87,18 @@ class FeedState:
         return bool(self._readers.objects) if self._readers.has_asked else None
 
     @property
-    def nothing_read(self) -> bool:
-        """Whether there are rows for the nodes, and no node has taken any, nor said that it wants none."""
-        if self._readers.has_read or self.stopped_by is not None or self.answering or self._resumes:
-            return False
-        return any(feed.total_rows or feed.is_cut for feed in self._feeds if not feed.stream)
+    def nothing_read(self) -> str:
+        """A sentence if there are rows for the nodes, and no node has taken any, nor said that it wants none.
+
+        Also if so for the rows of one queue; else nothing.
+        """
+        if self.stopped_by is not None or self.answering or self._resumes:
+            return ""
+        fed = [feed for feed in self._feeds if not feed.stream and (feed.total_rows or feed.is_cut)]
+        if fed and not self._readers.has_read:
+            return NOTHING_READ if {feed.queue for feed in fed} == {m.INPUT_QUEUE} else queue_unread(fed[0].queue)
+        read = {feed.queue for feed in self._feeds if feed.stream or self._readers.has_read_of(feed.number)}
+        return next((queue_unread(feed.queue) for feed in fed if feed.queue not in read and not feed.is_cut), "")
 
     @property
     def with_rows(self) -> list[str]:
@@ -119,7 +126,7 @@ class FeedState:
         """Open a feed on every node that reads, and give it its number."""
         message = msgspec.structs.replace(message, feed=len(self._feeds))
         names = {rank: self._names[rank] for rank in self.ranks}
-        feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream)
+        feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream, message.queue)
         self._feeds.append(feed)
         return [SendTo(rank, message) for rank in feed.ranks]
 

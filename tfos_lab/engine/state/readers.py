@@ -22,6 +22,15 @@ NOTHING_READ = (
     "model.fit(ctx.dataset(...), epochs=ctx.epochs)), feed no data, or call ctx.stop_feed() where none is wanted"
 )
 
+
+def queue_unread(queue: str) -> str:
+    """Return the message for rows of a queue that no node has read."""
+    return (
+        f"no node has read any row of the queue '{queue}': read them with ctx.data_feed(queue='{queue}') until its "
+        "should_stop(), feed none there, or call ctx.stop_feed() where none is wanted"
+    )
+
+
 NOBODY_READS = (
     "all nodes that train only serve others, and none reads rows: in a cluster with parameter servers the chief reads, "
     "elsewhere nodes read that do not call ctx.serve()"
@@ -92,6 +101,10 @@ class Readers:
     def has_asked(self) -> bool:
         """Whether any node has asked for rows."""
         return bool(self._asking)
+
+    def has_read_of(self, feed: int) -> bool:
+        """Whether any node has taken any row of a feed."""
+        return any(progress.get(feed, (0, 0))[1] for progress in self._progress.values())
 
     @property
     def has_read(self) -> bool:
