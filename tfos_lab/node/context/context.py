@@ -126,7 +126,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods):
         self._send(m.Progressed(rank=self.worker_num, state=NodeState.SERVING, pid=os.getpid()))
         self._finish.wait()
 
-    def take_port(self) -> socket.socket | None:
+    def _take_port(self) -> socket.socket | None:
         """Return the bound socket that holds this node's port in `cluster_spec`, for the caller to close.
 
         TensorFlow's servers bind the port beside it, so that only other servers need it closed before they start. None
