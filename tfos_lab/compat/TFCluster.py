@@ -107,12 +107,12 @@ class TFCluster:
 
         feed(self._cluster, dataRDD, num_epochs or _DEFAULT_EPOCHS, feed_timeout_s=feed_timeout, queue=qname)
 
-    def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> RDD[Any]:  # noqa: N803
+    def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:  # noqa: N803
         """Return an RDD of what the nodes answer with ``DataFeed.batch_results``, one result for each row.
 
         Parameters
         ----------
-        dataRDD : pyspark.RDD or pyspark.sql.DataFrame
+        dataRDD : pyspark.RDD, pyspark.sql.DataFrame or pyspark.streaming.DStream
             The rows.
         feed_timeout : float
             A task fails after so many seconds without an answer.
@@ -121,7 +121,7 @@ class TFCluster:
 
         Returns
         -------
-        pyspark.RDD
+        pyspark.RDD or pyspark.streaming.DStream
             Results, in the order of the rows within each partition. It is lazy: use it before `shutdown`.
 
         Raises
@@ -131,8 +131,9 @@ class TFCluster:
         """
         logger.info("Feeding inference data")
         self._check_feed("inference", qname)
-        results: RDD[Any] = self._cluster.inference(dataRDD, objects=True, queue=qname, timeout_s=feed_timeout)
-        return results
+        if hasattr(dataRDD, "foreachRDD"):
+            return dataRDD.transform(lambda rdd: self.inference(rdd, feed_timeout, qname))
+        return self._cluster.inference(dataRDD, objects=True, queue=qname, timeout_s=feed_timeout)
 
     def _check_feed(self, method: str, qname: str) -> None:
         _require(

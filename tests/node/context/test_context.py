@@ -87,6 +87,17 @@ def test_tab_shows_the_public_names_only():
     }
 
 
+def test_the_held_port_is_handed_over_once():
+    rig = Rig()
+    assert rig.ctx._take_port() is None
+    with socket.socket() as port:
+        start = m.Start(cluster_id="c", rank=4, cluster_spec=SPEC, job_name="worker", task_index=1, is_chief=False,
+                        payload=b"", env={}, log_dir="/logs")  # fmt: skip
+        ctx = NodeContext(start, rig.feed, rig.sent.append, rig.finish, port)
+        assert ctx._take_port() is port
+        assert ctx._take_port() is None
+
+
 def test_chief_and_workers_train_and_the_others_do_not():
     assert Rig().ctx.num_workers == 3
 
