@@ -16,6 +16,14 @@ EXAMPLES = [
         "cluster_size=0: at least one node is needed; num_ps=-1: cannot be negative",
     ),
     (
+        errors.ShutdownTimeout(waited_s=60, still_running=["worker:0", "worker:1"]),
+        TimeoutError,
+        (
+            "after 60 s still running, and therefore stopped: worker:0, worker:1. "
+            "Allow more time with shutdown(timeout=...), or -1 for no limit."
+        ),
+    ),
+    (
         errors.NoSession(reason="the SparkSession was stopped"),
         RuntimeError,
         (
@@ -39,6 +47,15 @@ EXAMPLES = [
             "cluster_size=2, but Spark has 0 free task slots of 4. Stop what holds the slots (%tfos stop all), add "
             "executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), "
             "or run on this machine with local=processes."
+        ),
+    ),
+    (
+        errors.NotEnoughSlots(wanted=7, free=4, total=4, elsewhere=2),
+        RuntimeError,
+        (
+            "cluster_size=9, but Spark has 4 free task slots of 4 for the 7 nodes that are not parameter servers. Ask "
+            "for cluster_size=6, add executors or cores (spark.executor.instances, spark.executor.cores, "
+            "spark.cores.max), or run on this machine with local=processes."
         ),
     ),
     (

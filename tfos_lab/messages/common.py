@@ -20,6 +20,11 @@ class DriverAddress(msgspec.Struct, frozen=True):
     client_public_key: str
     client_secret_key: str
 
+    @property
+    def host(self) -> str:
+        """The host's name or address, as the nodes reach it."""
+        return self.endpoint.removeprefix("tcp://").rpartition(":")[0]
+
 
 class LaunchSpec(msgspec.Struct, frozen=True):
     """All that an agent needs to reserve its rank; everything else comes from the driver.
@@ -38,6 +43,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         Device indices for this node; None leaves the choice to the environment.
     shared_dir
         A folder that all nodes must see, or "".
+    host
+        The name by which the other nodes reach this one; "" for its address on the route to the driver.
     """
 
     cluster_id: str
@@ -54,6 +61,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     sys_path: list[str] = []
     driver_timeout_s: float = 60.0
     shared_dir: str = ""
+    host: str = ""
 
 
 class TlsIdentity(msgspec.Struct, frozen=True):

@@ -101,6 +101,16 @@ class FeedState:
         return next((queue_unread(feed.queue) for feed in fed if feed.queue not in read and not feed.is_cut), "")
 
     @property
+    def with_rows(self) -> list[str]:
+        """The nodes that hold rows which they have not taken, and may yet take: their function has not returned."""
+        if self.stopped_by is not None:
+            return []
+        held = {}
+        for feed in self._feeds:
+            held.update({} if feed.stream else self._readers.left(feed.number, feed.epochs, feed.rows))
+        return [self._names[rank] for rank in held if rank not in self._returned]
+
+    @property
     def returned(self) -> list[str]:
         """The nodes whose function has returned, so that nobody reads their rows any more."""
         return [name for rank, name in self._names.items() if rank in self._returned]
