@@ -58,6 +58,7 @@ class FeedState:
         self._planner = EpochPlanner(self._readers, self._returned, lock_step=lock_step)
         self._feeds: list[DriverFeed] = []
         self._answered: dict[int, _Answered] = {}
+        self._served: set[tuple[str, bool]] = set()
         self._ended = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
@@ -157,10 +158,12 @@ class FeedState:
         feed.state = "aborted"
         return [SendTo(rank, m.FeedAborted(feed=number, reason=reason)) for rank in feed.ranks]
 
-    def open_inference(self, schema: str, token: str, tls: m.TlsIdentity | None) -> list[Instruction]:
-        """Have the nodes open their endpoints for inferences; `answering` then has their locations."""
-        message = m.InferenceOpen(schema=schema, token=token, tls=tls)
-        return [SendTo(rank, message) for rank in self.ranks if rank not in self.answering]
+    def open_inference(self, message: m.InferenceOpen) -> list[Instruction]:
+        """Have the nodes open their endpoints for inferences of this kind; `answering` then has their locations."""
+        kind = message.queue, message.objects
+        ranks = [rank for rank in self.ranks if rank not in self.answering or kind not in self._served]
+        self._served.add(kind)
+        return [SendTo(rank, message) for rank in ranks]
 
     def end(self) -> list[Instruction]:
         """Tell the nodes, once, that no further feed will come."""
