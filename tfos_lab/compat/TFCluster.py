@@ -16,8 +16,8 @@ from tfos_lab.compat import TFManager, TFSparkNode, reservation
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
+    import tfos_lab
     from tfos_lab.core.config import ClusterOptions
-    from tfos_lab.engine.cluster import Cluster
 
 __all__ = ["InputMode", "TFCluster", "TFManager", "TFSparkNode", "reservation", "run"]
 
@@ -75,7 +75,7 @@ class TFCluster:
     input_mode: int
     queues: Sequence[str]
     server: reservation.Server
-    _cluster: Cluster
+    _cluster: tfos_lab.Cluster
     _tensorboard_url: str | None = None
     _error: Exception | None = None
 

@@ -5,6 +5,7 @@
     ├── PayloadError           (TypeError)        the function, or a value that it uses, cannot be sent to the nodes
     ├── NoSession              (RuntimeError)     there is no SparkSession, or it is dead
     ├── NotEnoughSlots         (RuntimeError)     Spark has fewer free task slots than nodes were asked for
+    │   └── NotAllAtOnce                          instances were to run all at once, and there are too few slots
     ├── NotEnoughRoom          (RuntimeError)     this machine cannot hold so many nodes
     ├── ExecutorMismatch       (RuntimeError)     executors lack a package or run another Python
     ├── ReservationTimeout     (TimeoutError)     fewer nodes than asked for reserved in time
@@ -45,7 +46,7 @@ from tfos_lab.errors.cluster import (
 from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard, ParallelInterrupted
 from tfos_lab.errors.options import ConfigError, PayloadError
-from tfos_lab.errors.parallel import ParallelFailed, RunFailed
+from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed
 from tfos_lab.errors.resources import ExecutorMismatch, NoSession, NotEnoughRoom, NotEnoughSlots
 from tfos_lab.errors.results import ResultNotSendable, ResultTooLarge, ResultUnreadable
 
@@ -62,6 +63,7 @@ __all__ = [
     "NoSession",
     "NodeFailed",
     "NodeUnreachable",
+    "NotAllAtOnce",
     "NotEnoughRoom",
     "NotEnoughSlots",
     "ParallelFailed",

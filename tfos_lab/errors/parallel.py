@@ -1,4 +1,4 @@
-"""Errors of independent runs: one run failed, and some runs of a call failed."""
+"""Errors of independent runs: one run failed, some runs of a call failed, too few slots for all at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfos_lab.errors.base import TfosError
+from tfos_lab.errors.resources import NotEnoughSlots
 from tfos_lab.errors.text import first_line
 
 # `ParallelFailed` shows so many different tracebacks; each failure keeps its own.
@@ -78,12 +79,14 @@ class RunFailed(TfosError, RuntimeError):
         return f"<RunFailed {self.run}: {self.summary}>"
 
     def __str__(self) -> str:
-        parts = [self.headline]
+        return "\n".join(part for part in (self.headline, self.details) if part)
+
+    @property
+    def details(self) -> str:
+        """The traceback, or else the last lines that the run printed, under a heading."""
         if self.traceback:
-            parts.append(f"--- traceback of run {self.run} ---\n{self.traceback.rstrip()}")
-        elif self.log_tail:
-            parts.append(f"--- last lines of run {self.run} ---\n{self.log_tail.rstrip()}")
-        return "\n".join(parts)
+            return f"--- traceback of run {self.run} ---\n{self.traceback.rstrip()}"
+        return f"--- last lines of run {self.run} ---\n{self.log_tail.rstrip()}" if self.log_tail else ""
 
     @property
     def summary(self) -> str:
@@ -130,4 +133,16 @@ def _tracebacks(failures: Sequence[RunFailed]) -> list[str]:
     """Return the first failure of each sort with its traceback, or the last lines that it printed."""
     sorts = {(failure.kind, failure.error, failure.message): failure for failure in reversed(failures)}
     chosen = sorted(sorts.values(), key=lambda failure: failure.run)[:_MAX_TRACEBACKS]
-    return [f"\n{failure}" for failure in chosen if failure.traceback or failure.log_tail]
+    return [f"\n{failure.details}" for failure in chosen if failure.details]
+
+
+class NotAllAtOnce(NotEnoughSlots):
+    """Instances were to run all at once, and there are fewer free task slots."""
+
+    def __str__(self) -> str:
+        use = f"Ask for {self.free}" if self.free else "Stop what holds the slots"
+        return (
+            f"{self.wanted} instances are to run at once (use_barrier=True), but there are {self.free} free task slots "
+            f"of {self.total}. {use}, add executors or cores, or give use_barrier=False, so that instances wait for "
+            "free slots."
+        )

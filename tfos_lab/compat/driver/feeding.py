@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ from tfos_lab.errors import FeedTimeout
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
+
+logger = logging.getLogger(__name__)
 
 _STEP_S = 0.05
 
@@ -27,6 +30,12 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
         If a node fails, or if no node takes a row for too long: then all nodes are stopped.
     """
     is_stream = hasattr(data, "foreachRDD")
+    runtime = runtime_of(cluster)
+    if runtime.state is RunState.FAILED:
+        raise runtime.failure()
+    if runtime.state is RunState.DONE and runtime.generation.feed_state.stopped_by is not None:
+        logger.info("terminate() was called, and the nodes have finished: no rows are fed")
+        return
     cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)
     if not is_stream:
         _wait_until_taken(cluster, feed_timeout_s)

@@ -20,7 +20,7 @@ from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.start import choose_launcher
-from tfos_lab.errors import ConfigError, NotEnoughSlots
+from tfos_lab.errors import ConfigError, NotAllAtOnce
 from tfos_lab.payload.packing import LIMIT_BYTES, pack
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def make_runs(
 
     Raises
     ------
-    ConfigError, NoSession, NotEnoughSlots, PayloadError
+    ConfigError, NoSession, NotAllAtOnce, PayloadError
         For what cannot work, before anything is started.
     """
     args = _checked_list(args_list)
@@ -131,12 +131,12 @@ def _checked_list(args_list: Iterable[Any]) -> list[Any]:
 
 
 def _require_slots(slots: Slots, wanted: int, session: SparkSession | None) -> None:
-    """Raise `NotEnoughSlots` if so many runs cannot go on at once."""
+    """Raise `NotAllAtOnce` if so many runs cannot go on at once."""
     if session is not None:
         spark_session.await_slots(session, wanted)
     free = slots.free(0, 0)
     if free < wanted:
-        raise NotEnoughSlots(wanted=wanted, free=free, total=max(slots.total, free))
+        raise NotAllAtOnce(wanted=wanted, free=free, total=max(slots.total, free))
 
 
 class _Short(reprlib.Repr):

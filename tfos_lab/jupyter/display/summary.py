@@ -67,10 +67,12 @@ def part_ended(view: ClusterView) -> float:
     return sum(node.state.ended for node in view.nodes) / max(1, len(view.nodes))
 
 
-def waiting_text(view: ClusterView) -> str:
-    """Return how many independent runs wait for a slot."""
+def runs_line(view: ClusterView) -> str:
+    """Return how many independent runs have ended, and how many wait: ``"3 of 40 ended · 33 wait for a slot"``."""
+    ended = sum(node.state.ended for node in view.nodes)
     waiting = sum(not node.state.ended and not is_going(node) for node in view.nodes)
-    return f"{format_count(waiting, 'run waits', 'runs wait')} for a slot" if waiting else ""
+    waits = f" · {format_count(waiting, 'waits', 'wait')} for a slot" if waiting else ""
+    return f"{ended} of {len(view.nodes)} ended{waits}"
 
 
 def phases(view: ClusterView) -> list[tuple[str, float]]:

@@ -64,7 +64,7 @@ def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> messages.
 def _encode_runs(view: ClusterView) -> messages.Feed:
     """Return how many independent runs have ended, drawn as the progress of a feed is."""
     part = summary.part_ended(view)
-    return {"older": [], "line": summary.waiting_text(view), "shares": "", "progress": part, "complete": part == 1}
+    return {"older": [], "line": summary.runs_line(view), "shares": "", "progress": part, "complete": part == 1}
 
 
 def _encode_node(node: NodeView, view: ClusterView, columns: list[Column], broken: str) -> messages.Row:
