@@ -61,7 +61,9 @@ def write_rows(args, ctx):
 
 @pytest.fixture
 def rows(spark):
-    return spark.createDataFrame([(float(i), [i, i + 1], f"row {i}") for i in range(4)], ["b", "a", "unused"]).coalesce(1)
+    return spark.createDataFrame([(float(i), [i, i + 1], f"row {i}") for i in range(4)], ["b", "a", "unused"]).coalesce(
+        1
+    )
 
 
 def written(folder, node="chief-0"):
@@ -75,7 +77,7 @@ def test_columns_are_fed_in_the_order_of_their_names(rows, tmp_path):
     found = written(tmp_path)
     assert found["known"] == {"lr": 0.1, "batch_size": 7}
     joined = {name: [value for batch in found["batches"] for value in batch[name]] for name in ("first", "second")}
-    assert joined == {"second": [0.0, 1.0, 2.0, 3.0] * 2, "first": [[0, 1], [1, 2], [2, 3], [3, 4]] * 2}
+    assert joined == {"first": [0.0, 1.0, 2.0, 3.0] * 2, "second": [[0, 1], [1, 2], [2, 3], [3, 4]] * 2}
     assert isinstance(model, pipeline.TFModel)
     assert (model.getModelDir(), model.getBatchSize(), model.args.lr) == (str(tmp_path), 7, 0.1)
     assert model.getInputMapping() == {"b": "first", "a": "second"}
@@ -115,7 +117,7 @@ def test_a_training_without_its_columns_starts_no_cluster(rows, mapping, message
     assert len(tfos_lab.clusters()) == before
 
 
-# ---- scoring ----------------------------------------------------------------------------------------------------------
+# ---- scoring ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +168,7 @@ def test_a_graph_of_tensorflow_1_is_chosen_by_its_tags(exported, tests):
     model = pipeline.TFModel({}).setExportDir(f"file://{exported[1]}")
     model.setInputMapping({"c1": "ins"}).setOutputMapping({"sum": "s"}).setTagSet("serve,gpu")
     assert [row.s for row in model.transform(tests).collect()] == [4.0, 4.0]
-    with pytest.raises(ConfigError, match="tag_set='': .*2 MetaGraphs"):
+    with pytest.raises(ConfigError, match=r"tag_set='': .*2 MetaGraphs"):
         model.copy({model.tag_set: ""}).transform(tests)
 
 
@@ -174,7 +176,9 @@ def test_a_graph_of_tensorflow_1_is_chosen_by_its_tags(exported, tests):
 def test_a_graph_can_be_read_by_its_tags(exported):
     graph = pipeline.get_meta_graph_def(exported[1], "gpu,serve")
     assert list(graph.signature_def) == ["doubled"]
-    with pytest.raises(RuntimeError, match="tag_set='train': the SavedModel in .* has graphs with the tags serve; gpu,"):
+    with pytest.raises(
+        RuntimeError, match=r"tag_set='train': the SavedModel in .* has graphs with the tags serve; gpu,"
+    ):
         pipeline.get_meta_graph_def(exported[1], "train")
 
 
@@ -188,12 +192,12 @@ def test_parameters_that_are_missing_are_named_at_once(spark, tests):
         "batch_size=0",
     ]
     with pytest.raises(ConfigError, match="two outputs are for the column 'c'"):
-        pipeline.TFModel({}).setExportDir("x").setInputMapping({"a": "x"}).setOutputMapping({"y": "c", "z": "c"}).transform(
-            tests
-        )
+        pipeline.TFModel({}).setExportDir("x").setInputMapping({"a": "x"}).setOutputMapping(
+            {"y": "c", "z": "c"}
+        ).transform(tests)
 
 
-# ---- both ---------------------------------------------------------------------------------------------------------------
+# ---- both ------------------------------------------------------------------------------------------------------------
 
 
 def train_line(args, ctx):

@@ -8,6 +8,7 @@ import json
 import logging
 import socket
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -151,8 +152,20 @@ def test_tensorboards_address_is_logged_and_answers(run, caplog, tmp_path):
     url = cluster.tensorboard_url()
     assert f"TensorBoard running at:       {url}" in caplog.text
     assert [node["tb_port"] for node in cluster.cluster_info] == [int(url.split(":")[2].split("/")[0])]
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        assert answer.status == 200
+    assert status_of(url) == 200
+
+
+def status_of(url):
+    """Return the status of an answer; one that asks to try again is not waited for longer than a minute."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            if time.monotonic() > deadline:
+                return error.code
+            time.sleep(0.1)
 
 
 # ---- feeding --------------------------------------------------------------------------------------------------------

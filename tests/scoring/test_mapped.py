@@ -78,7 +78,7 @@ def frame(spark):
     )
 
 
-def score(df, path, inputs, outputs, batch_size=3, signature="", **options):
+def score(df, path, inputs, outputs, *, batch_size=3, signature="", **options):
     source = ModelSource(path=str(path), option="export_dir", signature=signature, **options)
     return score_mapped(df, source, inputs, outputs, batch_size)
 
@@ -131,20 +131,35 @@ def test_no_rows_give_no_rows(frame, models):
     ("inputs", "outputs", "options", "message"),
     [
         ({"pear": "x", "id": "n"}, {"total": "t"}, {}, "column 'pear' is not in the data; did you mean 'pair'"),
-        ({"pair": "y", "id": "n"}, {"total": "t"}, {}, "no input 'y'; it has .*; .*the model's input 'x' has no column"),
+        (
+            {"pair": "y", "id": "n"},
+            {"total": "t"},
+            {},
+            "no input 'y'; it has .*; .*the model's input 'x' has no column",
+        ),
         ({"pair": "x"}, {"total": "t"}, {}, "input_mapping: the model's input 'n' has no column"),
         ({"pair": "x", "id": "n", "four": "x"}, {"total": "t"}, {}, "two columns are for the input 'x'"),
         (SEVERAL, {"sum": "t"}, {}, "output_mapping: the model has no output 'sum'; it has .*total"),
         (SEVERAL, {"total": "t"}, {"signature": "nope"}, "signature_def_key='nope': .*/module has .*serving_default"),
         (SEVERAL, {"total": "t"}, {"tags": "train"}, "tag_set='train': .*tags"),
         ({"pair": "x", "word": "n"}, {"total": "t"}, {}, "column 'word' is string, but the model's input 'n' is int64"),
-        ({"id": "x", "pair": "n"}, {"total": "t"}, {}, r"'id' has one value per row, but .* takes rows of shape \(2,\)"),
+        (
+            {"id": "x", "pair": "n"},
+            {"total": "t"},
+            {},
+            r"'id' has one value per row, but .* takes rows of shape \(2,\)",
+        ),
         ({"pair": "x", "map": "n"}, {"total": "t"}, {}, "column 'map' of type map<int,int> cannot become a tensor"),
-        ({"pair": "any"}, {"same": "s"}, {"signature": "anything"}, "output 'same' has an unknown number of dimensions"),
+        (
+            {"pair": "any"},
+            {"same": "s"},
+            {"signature": "anything"},
+            "output 'same' has an unknown number of dimensions",
+        ),
     ],
 )
 def test_names_and_types_that_do_not_fit_are_refused_before_a_row_is_scored(
-    frame, models, inputs, outputs, options, message
+    frame, models, *, inputs, outputs, options, message
 ):
     with pytest.raises(ConfigError, match=message):
         score(frame, models / "module", inputs, outputs, **options)
@@ -165,7 +180,9 @@ def test_a_folder_without_a_model_is_refused(frame, models, name, message):
 
 def test_rows_that_do_not_fit_fail_with_their_column(frame, models):
     three = frame.selectExpr("id", "array(1.0D, 2, 3) as pair")
-    with pytest.raises(Exception, match=r"column 'pair' has rows of shape \(3,\), but the model's input 'x' takes \(2,\)"):
+    with pytest.raises(
+        Exception, match=r"column 'pair' has rows of shape \(3,\), but the model's input 'x' takes \(2,\)"
+    ):
         score(three, models / "module", SEVERAL, {"total": "t"}).collect()
     nulls = frame.selectExpr("id", "if(id = 7, null, pair) as pair")
     with pytest.raises(Exception, match="column 'pair' has 1 nulls in a batch"):
@@ -211,5 +228,7 @@ def test_flat_arrays_take_the_shape_of_the_input():
         fitted = mapped_task._fitted(flat, Tensor("x", "float32", wanted), "c")
         assert (fitted.shape, fitted.dtype) == (shape, np.float32)
     assert mapped_task._fitted(np.arange(3), Tensor("x", "int64", (1,)), "c").shape == (3, 1)
-    with pytest.raises(ConfigError, match=r"column 'c' has rows of shape \(6,\), but the model's input 'x' takes \(4,\)"):
+    with pytest.raises(
+        ConfigError, match=r"column 'c' has rows of shape \(6,\), but the model's input 'x' takes \(4,\)"
+    ):
         mapped_task._fitted(flat, Tensor("x", "float32", (4,)), "c")

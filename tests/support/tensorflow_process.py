@@ -7,7 +7,9 @@ import subprocess
 import sys
 from typing import Any
 
-_PROGRAM = "import json, sys\nimport tensorflow as tf\narguments = sys.argv[1:]\n{code}\nprint('answer:', json.dumps(answer))"
+_PROGRAM = (
+    "import json, sys\nimport tensorflow as tf\narguments = sys.argv[1:]\n{code}\nprint('answer:', json.dumps(answer))"
+)
 
 
 def in_tensorflow(code: str, *arguments: str) -> Any:

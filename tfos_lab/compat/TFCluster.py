@@ -180,12 +180,10 @@ class TFCluster:
             raise self._error
 
     def _end(self, ssc: Any, grace_s: float, timeout_s: float) -> None:
-        from tfos_lab.compat.driver.ending import Deadline, end_cluster, end_streaming
+        from tfos_lab.compat.driver.ending import Deadline, Streams, end_cluster
 
-        deadline = Deadline(timeout_s)
-        if ssc is not None:
-            end_streaming(self._cluster, ssc, lambda: self.server.done, deadline)
-        end_cluster(self._cluster, deadline, grace_s=grace_s)
+        streams = None if ssc is None else Streams(ssc, lambda: self.server.done)
+        end_cluster(self._cluster, Deadline(timeout_s), grace_s=grace_s, streams=streams)
 
     def _show(self) -> None:
         """Log the nodes and the address of TensorBoard, as TFoS does."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.compat import TFCluster, util
@@ -119,6 +119,7 @@ class TFEstimator(
     >>> model = estimator.setClusterSize(2).setExportDir("/models/digits").fit(train_df)  # doctest: +SKIP
     """
 
+    args: Namespace
     train_fn: Callable[..., Any] | None = None
     export_fn: Callable[..., Any] | None = None
 

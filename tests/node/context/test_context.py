@@ -81,7 +81,8 @@ def test_tab_shows_the_public_names_only():
     assert shown == {
         *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "dataset", "defaultFS", "epochs"),
         *("event_dir", "executor_id", "gpus", "is_chief", "job_name", "log_dir", "model_dir", "node", "num_workers"),
-        *("output_dir", "put_results", "report", "restart", "save_model", "stop_feed", "strategy", "task_index"),
+        *("output_dir", "put_results", "report", "restart", "save_model", "start_server"),
+        *("stop_feed", "strategy", "task_index"),
         *("training_done", "wait_for_training", "worker_num", "working_dir"),
     }
 

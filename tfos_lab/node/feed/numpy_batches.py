@@ -6,7 +6,6 @@ within a `MonitoredTrainingSession`, it cannot even make one.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -46,16 +45,11 @@ def can_add_ops() -> bool:
 
 def with_numpy_batches(dataset: tf.data.Dataset, batches: NumpyBatches) -> tf.data.Dataset:
     """Return the dataset, over which Python can iterate in a plain graph, too: there it yields ``batches``."""
-    dataset.__class__ = _iterable_everywhere(type(dataset))
-    dataset.numpy_batches_of_tfos_lab = batches
+    kind = type(dataset)
+
+    def iterate(dataset: tf.data.Dataset) -> Iterator[Any]:
+        return iter(batches) if in_plain_graph() else kind.__iter__(dataset)
+
+    # TensorFlow and Keras know transformations by the names of their classes.
+    dataset.__class__ = type(kind.__name__, (kind,), {"__iter__": iterate})
     return dataset
-
-
-@functools.cache
-def _iterable_everywhere(kind: type) -> type:
-    def iterate(dataset: Any) -> Iterator[Any]:
-        if in_plain_graph():
-            return iter(dataset.numpy_batches_of_tfos_lab)
-        return kind.__iter__(dataset)  # type: ignore[attr-defined,no-any-return]
-
-    return type(kind.__name__, (kind,), {"__iter__": iterate})
