@@ -97,6 +97,8 @@ class GenerationMaker:
         The interface on which the driver listens, and the host name by which the nodes reach it.
     default_fs : str
         The file system of paths without a scheme; empty without a session.
+    working_dir : str
+        The folder where the cluster was asked for.
     make_listener, make_launcher : callable
         Open the driver's socket, given ``hosts``, and make the launcher, given its plan; tests put fakes here.
     """
@@ -110,6 +112,7 @@ class GenerationMaker:
     called_s: float
     hosts: tuple[str, str]
     default_fs: str
+    working_dir: str = ""
     make_listener: Callable[[str, str], Listener] = Listener
     make_launcher: Callable[[LaunchPlan], Launcher] = make_launcher
 
@@ -150,6 +153,7 @@ class GenerationMaker:
             called_s=self.called_s,
             restart=number,
             default_fs=self.default_fs,
+            working_dir=self.working_dir,
             on_start=services.record_start,
         )
 

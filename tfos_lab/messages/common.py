@@ -35,6 +35,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         Device indices for this node; None leaves the choice to the environment.
     shared_dir
         A folder that all nodes must see, or "".
+    is_notebook_folder
+        Whether ``cwd`` is the folder of the notebook; the chief stays in it.
     """
 
     cluster_id: str
@@ -51,6 +53,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     sys_path: list[str] = []
     driver_timeout_s: float = 60.0
     shared_dir: str = ""
+    is_notebook_folder: bool = False
 
 
 class TlsIdentity(msgspec.Struct, frozen=True):

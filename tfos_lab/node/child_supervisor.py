@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tfos_lab import messages as m
 from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
@@ -89,10 +91,11 @@ class ChildSupervisor:
         except OSError as error:
             self._end_without_fork_server(error)
 
-    def start(self, start: m.Start) -> None:
-        """Have the child forked; messages that have waited for it are sent after ``start``."""
+    def start(self, start: m.Start, folder: str) -> None:
+        """Have the child forked, to start in ``folder``; messages that have waited for it are sent after ``start``."""
+        spec = msgspec.structs.replace(self._spec, cwd=folder)
         try:
-            child = ChildLink.spawn(self._spec, start, self._fork_server, self._scratch)
+            child = ChildLink.spawn(spec, start, self._fork_server, self._scratch)
         except OSError as error:
             self._end_without_fork_server(error)
             return

@@ -124,7 +124,7 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
         gpus=gpus,
         environ=executor_environ(),
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
-        sys_path=list(sys.path),
+        sys_path=[str(Path(path).absolute()) for path in sys.path],
     )
     fork_server = ForkServerSpec.plain(spec.owner, spec.environ, executor.pid)
     slot, agent_socket = socket.socketpair()

@@ -48,6 +48,7 @@ def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus: list[str] | None, environ
         environ=environ,
         cwd=str(Path.cwd()),
         sys_path=[path or str(Path.cwd()) for path in sys.path],
+        is_notebook_folder=True,
     )
 
 
