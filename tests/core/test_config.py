@@ -63,6 +63,10 @@ def test_all_problems_are_reported_together():
         ({"cluster_size": True}, "cluster_size=True: a whole number is needed"),
         ({"cluster_size": "4"}, "cluster_size='4': a whole number is needed"),
         ({"num_ps": -1}, "num_ps=-1: cannot be negative"),
+        (
+            {"driver_ps": True},
+            "driver_ps: there is no parameter server to run on the notebook's machine; ask for num_ps=1 or more",
+        ),
         ({"restarts": -1}, "restarts=-1: cannot be negative"),
         (
             {"restarts": 2, "local": "inline"},
@@ -145,6 +149,7 @@ def test_the_signature_of_run_is_the_documented_one():
         "spark": None,
         "cluster_size": 1,
         "num_ps": 0,
+        "driver_ps": False,
         "master_node": "chief",
         "eval_node": False,
         "tensorboard": False,

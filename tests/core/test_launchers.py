@@ -28,6 +28,13 @@ def test_every_entry_names_a_launcher(traits):
 
 
 @pytest.mark.parametrize(
+    ("name", "class_name"), [("spark", "DriverPsLauncher"), ("local", "LocalLauncher"), ("inline", "InlineLauncher")]
+)
+def test_only_a_launcher_for_other_machines_leaves_parameter_servers_to_the_driver_s(name, class_name):
+    assert launcher_factory(LAUNCHERS[name], driver_ps=True).__name__ == class_name
+
+
+@pytest.mark.parametrize(
     ("local", "name"), [("processes", "local"), ("inline", "inline"), ("false", "spark"), ("auto", None)]
 )
 def test_the_option_local_asks_for_a_launcher(local, name):

@@ -7,7 +7,9 @@ import logging
 import pytest
 
 from tests.support.fake_nodes import identity_of, until
+from tfos_lab import messages as m
 from tfos_lab.engine import generations, restarts, runtime
+from tfos_lab.engine.state.events import NodeStartedAgain
 from tfos_lab.errors import ClusterEnded, LaunchFailed, NodeFailed, NotEnoughSlots
 
 pytestmark = pytest.mark.leaves_nothing
@@ -45,6 +47,25 @@ def test_a_killed_node_brings_another_generation(start, nodes):
     assert note.startswith("restart 1 of 1, as worker:0: Exited: the process was killed")
     [(lost_s, again_s)] = cluster.view().restarts
     assert lost_s < again_s
+
+
+def test_a_worker_alone_is_started_again_with_a_note_and_counts_as_a_restart(start, nodes):
+    cluster = start(restarts=2, cluster_size=3, num_ps=1)
+    running(cluster, 0)
+    nodes.send(m.Progressed(rank=2, state="serving"))
+    nodes.kill(2)
+    until(lambda: cluster.view().notes)
+    nodes.send(m.Progressed(rank=2, state="serving"))
+    nodes.kill(0)
+    running(cluster, 1)
+    nodes.end(1)
+    nodes.end(2)
+    cluster.wait(timeout_s=2)
+    alone, whole = cluster.view().notes
+    assert alone.startswith("restart 1 of 2, of worker:0 alone, while the others go on: Exited: the process was killed")
+    assert whole.startswith("restart 2 of 2, as ps:0: Exited: the process was killed")
+    assert [event.node for event in cluster.history.events if isinstance(event, NodeStartedAgain)] == ["worker:0"]
+    assert len(cluster.view().restarts) == 1
 
 
 def test_the_nodes_of_another_generation_find_their_backup(start, nodes):

@@ -42,6 +42,15 @@ EXAMPLES = [
         ),
     ),
     (
+        errors.NotEnoughSlots(wanted=7, free=4, total=4, elsewhere=2),
+        RuntimeError,
+        (
+            "cluster_size=9, but Spark has 4 free task slots of 4 for the 7 nodes that are not parameter servers. Ask "
+            "for cluster_size=6, add executors or cores (spark.executor.instances, spark.executor.cores, "
+            "spark.cores.max), or run on this machine with local=processes."
+        ),
+    ),
+    (
         errors.NotEnoughRoom(wanted=4000, fits=120, limit="a node takes 110 MB, and 13.2 GB are free"),
         RuntimeError,
         (

@@ -70,6 +70,16 @@ def test_asking_for_more_nodes_than_slots_is_refused_with_the_numbers(run, spark
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
+def test_parameter_servers_on_the_driver_s_machine_are_not_counted_among_the_slots(run, spark):
+    with pytest.raises(NotEnoughSlots) as error:
+        run(wait_forever, cluster_size=7, num_ps=2, driver_ps=True)
+    assert str(error.value).startswith(
+        "cluster_size=7, but Spark has 4 free task slots of 4 for the 5 nodes that are not parameter servers. "
+        "Ask for cluster_size=6"
+    )
+
+
+@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_slots_that_another_cluster_holds_are_not_free(run, spark):
     with run(wait_forever, cluster_size=3), pytest.raises(NotEnoughSlots) as error:
         run(wait_forever, cluster_size=2)

@@ -124,7 +124,9 @@ def map_fun(args, ctx):
     threading.Event().wait()
 
 with spark_session(sys.argv[1], Path(sys.argv[2])) as spark:
-    slotless, running = [tfos_lab.run(map_fun, cluster_size=2, spark=spark, env=QUICK_ENV) for _ in range(2)]
+    options = {"spark": spark, "env": QUICK_ENV}
+    slotless = tfos_lab.run(map_fun, cluster_size=2, **options)
+    running = tfos_lab.run(map_fun, cluster_size=3, num_ps=1, driver_ps=True, **options)
     # As a feed does when no slot is free.
     runtime_of(slotless).generation.launcher._plan.free_slots()
     runtime_of(slotless).generation.launcher._thread.join()

@@ -200,3 +200,69 @@ def test_a_fork_server_that_cannot_start_is_the_outcome(rig, monkeypatch):
         "no space left on device",
     )
     assert rig.supervisor.exited
+
+
+# ---- another child in place of one that was lost -------------------------------------------------------------------
+
+KILLED = m.Outcome(kind="exited", exit_code=-9)
+
+
+@pytest.fixture
+def lost(rig):
+    """A supervisor whose child served others and was killed."""
+    rig.start()
+    rig.child_sends(m.Progressed(rank=0, state="serving"))
+    rig.fork_server_reports(pid=7, outcome=KILLED)
+    assert rig.outcomes == [KILLED]
+    return rig
+
+
+def test_a_child_that_served_is_followed_by_another_if_the_driver_wants_that(lost):
+    assert (lost.supervisor.exited, lost.supervisor.is_over) == (True, False)
+    lost.supervisor.start_again()
+    first, lost.child = lost.child, FakeChild()
+    lost.tick_after(0.1)
+    assert first.control not in lost.loop.callbacks
+    lost.fork_server_reports(pid=8)
+    assert [step.pid for step in lost.progress] == [0, 7, 0, 8]
+    lost.child_sends(m.Ended(rank=0, outcome=RETURNED))
+    assert lost.outcomes == [KILLED, RETURNED]
+
+
+@pytest.mark.parametrize("end", ["stop", "finish"])
+def test_it_is_over_if_the_driver_does_not(lost, end):
+    lost.supervisor.stop(0.0) if end == "stop" else lost.supervisor.finish(FINISH)
+    lost.tick_after(0.1)
+    assert lost.supervisor.is_over
+    assert lost.outcomes == [KILLED]
+
+
+@pytest.mark.parametrize("end", ["stop", "finish"])
+def test_an_end_before_the_other_child_is_there_is_the_end(lost, end):
+    lost.supervisor.start_again()
+    lost.supervisor.stop(0.0) if end == "stop" else lost.supervisor.finish(FINISH)
+    lost.tick_after(0.1)
+    assert lost.supervisor.is_over
+    assert lost.outcomes == [KILLED, m.Outcome(kind="stopped")]
+    assert len(lost.progress) == 2
+
+
+def test_a_child_that_has_reported_its_end_and_still_runs_is_killed_first(rig):
+    rig.start()
+    rig.child_sends(m.Progressed(rank=0, state="serving"), m.Ended(rank=0, outcome=m.Outcome(kind="raised")))
+    rig.supervisor.start_again()
+    assert rig.child.signals == [signal.SIGKILL]
+    rig.tick_after(0.1)
+    assert len(rig.progress) == 1
+    rig.fork_server_reports(pid=7, outcome=KILLED)
+    rig.tick_after(0.1)
+    assert len(rig.progress) == 3
+    assert len(rig.outcomes) == 1
+
+
+def test_a_child_that_does_not_serve_is_followed_by_no_other(rig):
+    rig.start()
+    rig.fork_server_reports(pid=7, outcome=KILLED)
+    rig.supervisor.start_again()
+    rig.tick_after(0.1)
+    assert rig.supervisor.is_over

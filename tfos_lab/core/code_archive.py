@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 # What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
-_PACKAGES = ("core", "data", "errors", "messages", "node", "payload", "scoring", "transport", "values")
+_PACKAGES = ("compat", "core", "data", "errors", "messages", "node", "payload", "scoring", "transport", "values")
+# What only the driver needs of these packages.
+_AT_HOME = "driver"
 
 
 @functools.cache
@@ -41,7 +43,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
     pickling = Path(cloudpickle.__file__).parent
     folders = [*(root / name for name in _PACKAGES), pickling]
     for path in [root / "__init__.py", *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
-        if "__pycache__" not in path.parts:
+        if not {"__pycache__", _AT_HOME} & set(path.parts):
             yield (root if path.is_relative_to(root) else pickling).parent, path
 
 

@@ -83,6 +83,7 @@ class ClusterOptions(TypedDict, total=False):
 
     cluster_size: int
     num_ps: int
+    driver_ps: bool
     master_node: str | None
     eval_node: bool
     tensorboard: bool
@@ -125,6 +126,13 @@ class ClusterConfig:
         OptionType.WHOLE,
         "how many of them are parameter servers",
         check=whole(too_small="cannot be negative"),
+        group=OptionGroup.CLUSTER,
+    )
+    driver_ps: bool = option(
+        default=False,
+        type=OptionType.FLAG,
+        meaning="parameter servers run on the notebook's machine instead of Spark's executors",
+        details="They take none of Spark's task slots. The executors must be able to connect to that machine.",
         group=OptionGroup.CLUSTER,
     )
     master_node: str | None = option(
@@ -251,6 +259,10 @@ class ClusterConfig:
         if self.restarts > 0 and launcher is not None and launcher.runs_inline:
             problems.append(
                 f"restarts={self.restarts}: {launcher.name} runs in this very process, which cannot start again"
+            )
+        if self.driver_ps and self.num_ps == 0:
+            problems.append(
+                "driver_ps: there is no parameter server to run on the notebook's machine; ask for num_ps=1 or more"
             )
         training = self.cluster_size - self.num_ps - int(bool(self.eval_node))
         if self.cluster_size >= 1 and training < 1:

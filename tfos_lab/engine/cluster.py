@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import ClusterView, Event, NodeView
+from tfos_lab.messages.common import INPUT_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -260,6 +262,8 @@ class Cluster:
         *,
         spool_bytes: int | None = None,
         checkpoint: str | None = None,
+        objects: bool | None = None,
+        queue: str = INPUT_QUEUE,
     ) -> StreamFeed | None:
         """Feed a DataFrame (or RDD) to the nodes that train; returns when all rows have been stored with them.
 
@@ -283,6 +287,13 @@ class Cluster:
         spool_bytes : int, optional
             How much disk the rows may take on each node; most of what is free by default. Rows that are read once wait
             for room; rows that are read again, or shuffled, have to fit.
+        objects : bool, optional
+            Whether rows travel as Python objects, for ``ctx.data_feed``: the elements of an RDD exactly as they are, of
+            a DataFrame its `Row` objects. With False they travel as columns, as those of a DataFrame do by default. By
+            default, an RDD goes as objects where Spark can make no columns of its first row, and otherwise as the nodes
+            ask: this waits until one of them has called ``ctx.dataset`` (columns) or ``ctx.data_feed`` (objects).
+        queue : str
+            Which ``ctx.data_feed(queue=...)`` reads the rows; ``ctx.dataset`` reads those of ``"input"``.
         checkpoint : str, optional
             Folder in which Spark records how far it has read a stream. Another cluster that is given this folder
             continues from there, also after this kernel was killed; the micro-batch that was under way is then read
@@ -298,15 +309,15 @@ class Cluster:
         ConfigError
             For columns that do not exist or cannot become tensors, and options that do not fit.
         FeedError
-            If the rows cannot be fed; the cause is named, and the nodes are stopped.
+            If the rows cannot be fed, as where one cannot be pickled; the cause is named, and the nodes are stopped.
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.engine.feed.request import FeedRequest, checked_frame
+        from tfos_lab.engine.feed.request import make_request
         from tfos_lab.engine.feed.stream import feed_stream
 
         runtime, feeding = self._runtime, self._runtime.feeding
-        frame = checked_frame(
+        request = make_request(
             runtime,
             data,
             epochs=epochs,
@@ -314,14 +325,15 @@ class Cluster:
             remainder=remainder,
             timeout_s=timeout_s,
             spool_bytes=spool_bytes,
+            objects=objects,
+            queue=queue,
         )
-        source = feeding.next_source()
-        if frame.isStreaming:
+        request = replace(request, source=feeding.next_source())
+        if getattr(request.frame, "isStreaming", False):
             folder = checkpoint or runtime.files.checkpoint(len(feeding.streams))
-            request = FeedRequest(frame, 1, remainder, timeout_s, stream=True, source=source)
-            stream: StreamFeed = feed_stream(runtime, feeding, request, checkpoint=folder)
+            stream: StreamFeed = feed_stream(runtime, feeding, replace(request, stream=True), checkpoint=folder)
             return stream
-        feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, source=source))
+        feeding.feed(request)
         return None
 
     def inference(self, data: Any, columns: list[str] | None = None, *, schema: Any = None) -> Any:

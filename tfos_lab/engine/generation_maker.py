@@ -23,6 +23,7 @@ from tfos_lab.engine.start_messages import StartMaker
 from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
+from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.transport.link import Listener
@@ -116,11 +117,9 @@ class GenerationMaker:
     make_listener: Callable[[str, str], Listener] = Listener
     make_launcher: Callable[[LaunchPlan], Launcher] = make_launcher
 
-    def make(self, services: RunServices, number: int) -> Generation:
+    def make(self, services: RunServices, number: int, restarts: RestartBudget) -> Generation:
         """Make the ``number``-th generation of a cluster, from 0; nothing runs yet."""
-        cluster_state = ClusterState(
-            self.node_specs, grace_s=self.config.grace_s, may_restart=number < self.config.restarts
-        )
+        cluster_state = ClusterState(self.node_specs, grace_s=self.config.grace_s, restarts=restarts)
         trainers = {spec.rank: spec.node for spec in self.node_specs if spec.role.is_fed}
         feed_state = FeedState(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
         listener = self.make_listener(*self.hosts)

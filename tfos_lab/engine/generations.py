@@ -11,6 +11,7 @@ from tfos_lab.core.states import RunState
 from tfos_lab.engine.generation import Generation
 from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
 from tfos_lab.engine.state.instructions import Publish
+from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.errors import ReservationTimeout, TfosError, WaitTimeout
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,8 @@ class Generations:
         self._on_over = on_over
         self._changing = threading.RLock()
         self._stopping = False
-        self.current = maker.make(services, 0)
+        self._restarts = RestartBudget(maker.config.restarts)
+        self.current = maker.make(services, 0, self._restarts)
 
     def launch(self) -> None:
         """Start the nodes of the first one; returns when all are on their way, or `stop` was called meanwhile."""
@@ -74,10 +76,9 @@ class Generations:
             if self._stopping:
                 self._abandon(lost)
                 return None
-            number = lost.number + 1
-            reason = lost.cluster_state.reason
-            self._services.history.add_note(f"restart {number} of {self._maker.config.restarts}, as {reason}")
-            self.current = self._maker.make(self._services, number)
+            restart = f"restart {self._restarts.used} of {self._restarts.total}"
+            self._services.history.add_note(f"{restart}, as {lost.cluster_state.reason}")
+            self.current = self._maker.make(self._services, lost.number + 1, self._restarts)
             return self.current
 
     def wait_until_running(self, timeout_s: float) -> None:

@@ -25,7 +25,7 @@ from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeView, RowsUnread
+from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
 from tfos_lab.engine.state.readers import NOTHING_READ, unread_text
 from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
 
@@ -203,6 +203,9 @@ class ClusterRuntime:
         self.history.record(event)
         if isinstance(event, RowsUnread):
             self.note(unread_text(event))
+        elif isinstance(event, NodeStartedAgain):
+            again = f"restart {event.restart} of {event.restarts}, of {event.node} alone, while the others go on"
+            self.note(f"{again}: {event.reason}")
         self._recorder.on_event(event)
         if self.publisher is not None:
             self.publisher.on_event(event)

@@ -12,6 +12,7 @@
     ├── NodeFailed             (RuntimeError)     the user's function failed on a node, or the node was lost
     ├── ClusterEnded           (RuntimeError)     the cluster that was asked for something has ended
     ├── WaitTimeout            (TimeoutError)     `wait(timeout_s=...)` ran out; the cluster goes on
+    ├── ShutdownTimeout        (TimeoutError)     `TFCluster.shutdown(timeout=...)` ran out; the nodes were stopped
     ├── NoModel                (RuntimeError)     a run has no model (yet), or this kernel cannot load it
     ├── FeedError              (RuntimeError)     rows could not be fed
     │   ├── FeedTimeout        (TimeoutError)     the nodes took no rows for too long
@@ -35,6 +36,7 @@ from tfos_lab.errors.cluster import (
     NodeFailed,
     NoModel,
     ReservationTimeout,
+    ShutdownTimeout,
     WaitTimeout,
 )
 from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
@@ -64,6 +66,7 @@ __all__ = [
     "ResultNotSendable",
     "ResultTooLarge",
     "ResultUnreadable",
+    "ShutdownTimeout",
     "TfosError",
     "WaitTimeout",
 ]

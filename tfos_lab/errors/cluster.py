@@ -127,6 +127,22 @@ class WaitTimeout(TfosError, TimeoutError):
         )
 
 
+class ShutdownTimeout(TfosError, TimeoutError):
+    """``TFCluster.shutdown(timeout=...)`` ran out while nodes were still running. They were stopped."""
+
+    waited_s: float
+    still_running: list[str]
+
+    def __init__(self, *, waited_s: float, still_running: list[str]) -> None:
+        super().__init__(waited_s=waited_s, still_running=list(still_running))
+
+    def __str__(self) -> str:
+        return (
+            f"after {self.waited_s:g} s still running, and therefore stopped: {', '.join(self.still_running)}. "
+            "Allow more time with shutdown(timeout=...), or -1 for no limit."
+        )
+
+
 class NoModel(TfosError, RuntimeError):
     """A run has no model (yet), or this kernel cannot load it."""
 

@@ -21,38 +21,43 @@ class NoSession(TfosError, RuntimeError):
 
 
 class NotEnoughSlots(TfosError, RuntimeError):
-    """Spark has fewer free task slots than the cluster needs nodes."""
+    """Spark has fewer free task slots than the cluster needs; ``elsewhere`` counts nodes that need none."""
 
     wanted: int
     free: int
     total: int
+    elsewhere: int
 
-    def __init__(self, *, wanted: int, free: int, total: int) -> None:
-        super().__init__(wanted=wanted, free=free, total=total)
+    def __init__(self, *, wanted: int, free: int, total: int, elsewhere: int = 0) -> None:
+        super().__init__(wanted=wanted, free=free, total=total, elsewhere=elsewhere)
 
     def __str__(self) -> str:
-        use = f"Ask for cluster_size={self.free}" if self.free else "Stop what holds the slots (%tfos stop all)"
+        fitting = self.free + self.elsewhere
+        use = f"Ask for cluster_size={fitting}" if self.free else "Stop what holds the slots (%tfos stop all)"
+        others = f" for the {self.wanted} nodes that are not parameter servers" if self.elsewhere else ""
         return (
-            f"cluster_size={self.wanted}, but Spark has {self.free} free task slots of {self.total}. "
+            f"cluster_size={self.wanted + self.elsewhere}, but Spark has {self.free} free task slots of {self.total}"
+            f"{others}. "
             f"{use}, add executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), "
             "or run on this machine with local=processes."
         )
 
 
 class NotEnoughRoom(TfosError, RuntimeError):
-    """This machine cannot hold so many nodes. ``limit`` says what there is too little of."""
+    """This machine cannot hold as many nodes as ``option`` asks for. ``limit`` says what there is too little of."""
 
     wanted: int
     fits: int
     limit: str
+    option: str
 
-    def __init__(self, *, wanted: int, fits: int, limit: str) -> None:
-        super().__init__(wanted=wanted, fits=fits, limit=limit)
+    def __init__(self, *, wanted: int, fits: int, limit: str, option: str = "cluster_size") -> None:
+        super().__init__(wanted=wanted, fits=fits, limit=limit, option=option)
 
     def __str__(self) -> str:
         return (
-            f"cluster_size={self.wanted}, but this machine has room for {self.fits} nodes: {self.limit}. "
-            f"Ask for cluster_size={self.fits} or fewer, or run on the executors of a Spark cluster."
+            f"{self.option}={self.wanted}, but this machine has room for {self.fits} nodes: {self.limit}. "
+            f"Ask for {self.option}={self.fits} or fewer, or run on the executors of a Spark cluster."
         )
 
 

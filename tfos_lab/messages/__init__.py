@@ -66,6 +66,7 @@ from tfos_lab.messages.lifecycle import (
     SavesTo,
     Shutdown,
     Start,
+    StartAgain,
     Stop,
 )
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+# The queue of rows that is read where none is named.
+INPUT_QUEUE = "input"
+
 
 class Message(msgspec.Struct, tag=True, frozen=True):
     """Base of all messages; a message is sent with the name of its type."""
@@ -16,6 +19,11 @@ class DriverAddress(msgspec.Struct, frozen=True):
     server_key: str
     client_public_key: str
     client_secret_key: str
+
+    @property
+    def host(self) -> str:
+        """The host's name or address, as the nodes reach it."""
+        return self.endpoint.removeprefix("tcp://").rpartition(":")[0]
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
@@ -37,6 +45,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         A folder that all nodes must see, or "".
     is_notebook_folder
         Whether ``cwd`` is the folder of the notebook; the chief stays in it.
+    host
+        The name by which the other nodes reach this one; "" for its address on the route to the driver.
     """
 
     cluster_id: str
@@ -54,6 +64,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     driver_timeout_s: float = 60.0
     shared_dir: str = ""
     is_notebook_folder: bool = False
+    host: str = ""
 
 
 class TlsIdentity(msgspec.Struct, frozen=True):

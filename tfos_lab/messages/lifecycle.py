@@ -116,6 +116,10 @@ class Finish(Message, frozen=True):
     grace_s: float
 
 
+class StartAgain(Message, frozen=True):
+    """The child served others and was lost: start another with the same start message and address."""
+
+
 class HeartbeatAck(Message, frozen=True):
     """The driver's answer to a `Heartbeat`; silence means that the driver is gone."""
 
@@ -129,4 +133,4 @@ class FreeSlot(Message, frozen=True):
 
 
 FromAgent = Reserve | Heartbeat | Progressed | Reported | SavesTo | Ended | Drained | ExecutorGone
-ToAgent = Start | Stop | Finish | HeartbeatAck | Shutdown | FreeSlot
+ToAgent = Start | StartAgain | Stop | Finish | HeartbeatAck | Shutdown | FreeSlot

@@ -115,7 +115,7 @@ class Agent:
             m.Reserve(
                 rank=self._rank,
                 host=socket.gethostname(),
-                address=f"{self._driver.host}:{self._port.getsockname()[1]}",
+                address=f"{self._spec.host or self._driver.host}:{self._port.getsockname()[1]}",
                 pid=os.getpid(),
                 executor=self._spec.executor,
                 gpus=self._spec.gpus or [],
@@ -138,7 +138,7 @@ class Agent:
         self._log_sender.send_due()
         self._output.work()
         self._tunnel.flush()
-        if self._child.exited:
+        if self._child.is_over:
             self._drain(now)
 
     # ---- the driver's messages --------------------------------------------------------------------------------------
@@ -153,6 +153,8 @@ class Agent:
                 pass
             case m.Start():
                 self._start(message)
+            case m.StartAgain():
+                self._child.start_again()
             case m.Stop(grace_s=grace_s, reason=reason):
                 self._feeds.fail(reason)
                 self._child.stop(grace_s)
@@ -184,7 +186,9 @@ class Agent:
         if start.tensorboard:
             fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
             self._tunnel.start(fork_server, start.log_dir, spec.cwd)
-        self._child.start(start, self._output.working_folder.make(spec, is_chief=start.is_chief))
+        folder = self._output.working_folder.make(spec, is_chief=start.is_chief)
+        self._child.start(start, folder, self._port)
+        self._port.close()  # the child holds it from now on
 
     def _free_slot(self) -> None:
         """Let the Spark task return; from now on only the watched process and the driver keep this agent alive."""
@@ -210,6 +214,8 @@ class Agent:
         self._driver.send(m.Ended(rank=self._rank, outcome=outcome))
         if outcome.kind == "raised" and not outcome.consequence:
             self._feeds.fail(f"{self._spec.node}: {outcome.error}: {outcome.message}")
+        elif outcome.kind == "returned":
+            self._feeds.child_returned()
 
     # ---- leaving ----------------------------------------------------------------------------------------------------
 

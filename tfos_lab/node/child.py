@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 
 def run(body: bytes, fds: list[int]) -> int:
-    """Entry point in the forked process: ``fds`` are the control socket, stdout and stderr."""
+    """Entry point in the forked process: ``fds`` are the control socket, stdout, stderr, and the held port."""
     spec = msgspec.msgpack.decode(body, type=ChildSpec)
     set_process_name(f"tfos {spec.node}")
     _set_environment(spec)
     control = FrameSocket(socket.socket(fileno=os.dup(fds[0])))
     _redirect_output(fds[1], fds[2])
+    port = socket.socket(fileno=os.dup(fds[3])) if len(fds) > 3 else None
     for fd in fds:
         os.close(fd)
 
@@ -38,7 +39,7 @@ def run(body: bytes, fds: list[int]) -> int:
 
     start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
-    session = NodeSession(control, start)
+    session = NodeSession(control, start, port=port)
     outcome = _run_function(session, start)
     _flush()
     session.send_ended(outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,11 +36,21 @@ class ChildLink:
         self._ended_at: float | None = None
 
     @classmethod
-    def spawn(cls, spec: m.LaunchSpec, start: m.Start, fork_server: ForkServerSpec, scratch: Path) -> ChildLink:
-        """Ask the fork server for a child that runs ``start``; it is forked as soon as the fork server is warm."""
+    def spawn(
+        cls,
+        spec: m.LaunchSpec,
+        start: m.Start,
+        fork_server: ForkServerSpec,
+        scratch: Path,
+        port: socket.socket | None = None,
+    ) -> ChildLink:
+        """Ask the fork server for a child that runs ``start``; it is forked as soon as the fork server is warm.
+
+        The child gets a copy of ``port``, the socket that holds its port.
+        """
         control, child_control = frame_pair()
         pipes = [Pipe("stdout"), Pipe("stderr")]
-        fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes)]
+        fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes), *([port.fileno()] if port else [])]
         body = msgspec.msgpack.encode(
             ChildSpec(
                 node=spec.node,

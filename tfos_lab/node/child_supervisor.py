@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class ChildSupervisor:
     ended : bool
         Whether the function's end has been reported.
     exited : bool
-        Whether there is no child process any more, or never will be.
+        Whether there is no child process now.
     """
 
     def __init__(self, spec: m.LaunchSpec, scratch: Path, loop: PollLoop, logs: LogSpool, events: ChildEvents) -> None:
@@ -75,12 +76,15 @@ class ChildSupervisor:
         self._events = events
         self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
         self._child: ChildLink | None = None
+        self._start: m.Start | None = None
         self._announced_pid = False
         self._waiting: list[m.ToAgent] = []
         self._stop_at: float | None = None
         self._kill_at: float | None = None
-        self.ended = False
         self.exited = False
+        self._may_start_again = False
+        self._starts_again = False
+        self.ended = False
 
     # ---- start ------------------------------------------------------------------------------------------------------
 
@@ -91,15 +95,18 @@ class ChildSupervisor:
         except OSError as error:
             self._end_without_fork_server(error)
 
-    def start(self, start: m.Start, folder: str) -> None:
-        """Have the child forked, to start in ``folder``; messages that have waited for it are sent after ``start``."""
+    def start(self, start: m.Start, folder: str, port: socket.socket | None = None) -> None:
+        """Have the child forked, to start in ``folder``, with the socket that holds its port.
+
+        Messages that have waited for it are sent after ``start``.
+        """
         spec = msgspec.structs.replace(self._spec, cwd=folder)
         try:
-            child = ChildLink.spawn(spec, start, self._fork_server, self._scratch)
+            child = ChildLink.spawn(spec, start, self._fork_server, self._scratch, port)
         except OSError as error:
             self._end_without_fork_server(error)
             return
-        self._child = child
+        self._child, self._start = child, start
         self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.IMPORTING))
         self._loop.watch(child.fork_server, self._on_fork_server)
         self._loop.watch(child.control, self._on_control)
@@ -113,6 +120,33 @@ class ChildSupervisor:
     def started(self) -> bool:
         """Whether a child has been asked for."""
         return self._child is not None
+
+    def start_again(self) -> None:
+        """Have another child forked, with the same start message, as soon as nothing is left of the last one."""
+        if self._may_start_again:
+            self._starts_again = True
+            if self._child is not None and not self.exited:
+                self._child.signal(signal.SIGKILL)
+
+    def _replace_child(self) -> None:
+        assert self._child is not None
+        assert self._start is not None
+        for pipe in self._pipes:
+            if pipe.open:
+                self._loop.unwatch(pipe.read_fd)
+        self._loop.unwatch(self._child.control)
+        self._child.close()
+        self._child = None
+        self._starts_again = self._announced_pid = self.ended = self.exited = False
+        self.start(self._start)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is no child process, and there will be none.
+
+        The driver decides whether a child that served others is followed by another.
+        """
+        return self.exited and not self._may_start_again
 
     def _end_without_fork_server(self, error: OSError) -> None:
         self.end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
@@ -143,6 +177,7 @@ class ChildSupervisor:
             if isinstance(message, m.Ended):
                 self.end(message.outcome)
             else:
+                self._may_start_again |= isinstance(message, m.Progressed) and message.state == NodeState.SERVING
                 self._events.on_message(message)
 
     def _on_fork_server(self) -> None:
@@ -189,11 +224,14 @@ class ChildSupervisor:
 
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to the child, and SIGKILL after ``grace_s`` seconds."""
-        if self._child is None:
+        child = None if self._starts_again else self._child
+        self.ended = self.ended and not self._starts_again  # the end of the last child was reported, not this one
+        self._may_start_again = self._starts_again = False
+        if child is None:
             self.end(m.Outcome(kind="stopped"))
             return
-        self._child.stopping = True
-        self._child.signal(signal.SIGTERM)
+        child.stopping = True
+        child.signal(signal.SIGTERM)
         self._kill_at = time.monotonic() + grace_s
 
     def kill_unreported(self) -> None:
@@ -204,9 +242,10 @@ class ChildSupervisor:
     def finish(self, finish: m.Finish) -> None:
         """Tell the child that training has ended, and end it if it does not return within the grace period."""
         grace_s = finish.grace_s
-        if self._child is None:
+        if self._child is None or self._starts_again:
             self.stop(grace_s)
             return
+        self._may_start_again = False
         self.send(finish)
         if self.ended:
             self._kill_at = time.monotonic() + max(grace_s, 1.0)
@@ -224,6 +263,8 @@ class ChildSupervisor:
             self._child.signal(signal.SIGKILL)
         for pipe in self._pipes:
             pipe.release(self._logs, LINE_PATIENCE_S)
+        if self._starts_again and self.exited and self.drain():
+            self._replace_child()
 
     def drain(self) -> bool:
         """After the exit, kill what the child started and read the rest of its output; return whether that is done."""

@@ -13,7 +13,14 @@ from tfos_lab.node.traceback_text import format_remote
 from tfos_lab.values import encode_value
 
 # Raised by TensorFlow on a node whose peer is gone; the driver looks for the cause on other nodes first.
-_PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "InternalError")
+_PEER_ERRORS = (
+    "UnavailableError",
+    "PSUnavailableError",
+    "AbortedError",
+    "CancelledError",
+    "DeadlineExceededError",
+    "InternalError",
+)
 _PEER_TEXT = ("collective", "connection", "peer", "socket closed", "coordination", "heartbeat", "barrier", "task")
 
 

@@ -7,6 +7,7 @@ class over a socket pair within the kernel.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 
 from tfos_lab import messages as m
@@ -30,16 +31,25 @@ class NodeSession:
         What the driver says about this node.
     exit_when_orphaned : bool
         Whether this process ends with its agent.
+    port : socket.socket, optional
+        Holds the node's port for TensorFlow.
     """
 
-    def __init__(self, control: FrameSocket, start: m.Start, *, exit_when_orphaned: bool = True) -> None:
+    def __init__(
+        self,
+        control: FrameSocket,
+        start: m.Start,
+        *,
+        exit_when_orphaned: bool = True,
+        port: socket.socket | None = None,
+    ) -> None:
         self._control = control
         self._rank = start.rank
         self._lock = threading.Lock()
         self._finish = threading.Event()
         self._exit_when_orphaned = exit_when_orphaned
         self.feed = FeedReader(self._rank, self._send)
-        self.context = NodeContext(start, self.feed, self._send, self._finish)
+        self.context = NodeContext(start, self.feed, self._send, self._finish, port)
         self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
         self._receiver.start()
 

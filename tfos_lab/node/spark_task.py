@@ -61,7 +61,7 @@ def executor_environ() -> dict[str, str]:
 
 
 def node_task(
-    batches: Iterable[pa.RecordBatch], template: bytes, nodes: list[str], gpus_wanted: int | None
+    batches: Iterable[pa.RecordBatch], template: bytes, nodes: list[tuple[int, str]], gpus_wanted: int | None
 ) -> Iterator[pa.RecordBatch]:
     """The body of the task that occupies a node's slot; yields one record of how it ended."""
     import pyarrow as pa
@@ -73,9 +73,9 @@ def node_task(
     assert context is not None
     resources = context.resources()
     gpus = list(resources["gpu"].addresses) if gpus_wanted != 0 and "gpu" in resources else None
-    partition = context.partitionId()
-    ended = hold(partition, template, nodes, gpus)
-    yield pa.RecordBatch.from_pydict({"rank": [partition], "ended": [ended]})
+    rank, node = nodes[context.partitionId()]
+    ended = hold(rank, node, template, gpus)
+    yield pa.RecordBatch.from_pydict({"rank": [rank], "ended": [ended]})
 
 
 def inspect_task(batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[str, str]) -> Iterator[pa.RecordBatch]:
@@ -87,17 +87,15 @@ def inspect_task(batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[
     yield pa.RecordBatch.from_pylist([inspect_and_warm(owner, extra_env)])
 
 
-def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | None) -> str:
-    """Start the agent of rank ``partition``, and wait until it ends or the driver frees the slot.
+def hold(rank: int, node: str, template: bytes, gpus: list[str] | None) -> str:
+    """Start a node's agent, and wait until it ends or the driver frees the slot.
 
     Parameters
     ----------
-    partition : int
-        Number of this task, which is the rank.
+    rank, node : int, str
+        The node's rank and name.
     template : bytes
         Encoded `LaunchSpec`, to be completed with facts about this host.
-    nodes : list of str
-        Names of all nodes, by rank.
     gpus : list of str or None
         GPU addresses that Spark gave to this task.
 
@@ -117,8 +115,8 @@ def hold(partition: int, template: bytes, nodes: list[str], gpus: list[str] | No
     executor = executor_identity()
     spec = msgspec.structs.replace(
         msgspec.msgpack.decode(template, type=LaunchSpec),
-        rank=partition,
-        node=nodes[partition],
+        rank=rank,
+        node=node,
         watched_pid=executor.pid,
         executor=executor.id,
         gpus=gpus,

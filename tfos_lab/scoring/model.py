@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
@@ -19,13 +18,14 @@ import pyarrow as pa
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.errors import ConfigError
 from tfos_lab.errors.channel import crossing
-from tfos_lab.scoring.description import ModelSource, describe, named_outputs
+from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource, describe, named_outputs
+from tfos_lab.scoring.model_files import Stamp, local_path, stamp_of
 
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
 
-# The model that was loaded last, by its source: the worker that describes a model also scores with it.
-_loaded: dict[ModelSource, Any] = {}
+# The model that was loaded last, by its source and files: the worker that describes a model also scores with it.
+_loaded: dict[tuple[ModelSource, Stamp], Any] = {}
 
 
 def describe_task(
@@ -36,7 +36,7 @@ def describe_task(
         pass  # Spark ends the worker of a task that leaves rows unread, and the model would be gone
     described, problem = "", ""
     try:
-        described = describe(_load(ModelSource(**source), custom_objects)).to_json()
+        described = describe(load_once(ModelSource(**source), custom_objects)).to_json()
     except Exception as error:  # noqa: BLE001 - the driver raises it; raised here, Spark would try again
         problem = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
     yield pa.RecordBatch.from_pydict({"described": [described], "problem": [problem]})
@@ -59,25 +59,33 @@ def make_scorer(
     outputs : sequence of (str, str, bool)
         For each output wanted: its name, its NumPy dtype, and whether a row of it is an array.
     """
-    model = _load(ModelSource(**source), custom_objects)
+    model = load_once(ModelSource(**source), custom_objects)
 
     @crossing()
     def score(arrays: Sequence[Array]) -> Any:
-        found = _call(model, dict(zip(inputs, arrays, strict=True)))
+        found = call(model, dict(zip(inputs, arrays, strict=True)))
         shaped = {output[0]: _shaped(found, *output, rows=len(arrays[0])) for output in outputs}
         return shaped if len(outputs) > 1 else shaped[outputs[0][0]]
 
     return score
 
 
-def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
-    if source not in _loaded:
-        if not source.data:
-            _require_path(source.path)
+def load_once(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
+    """Return a live Keras model, or the signature of a SavedModel: the one loaded last, if its files are the same."""
+    key = source, stamp_of(source)
+    if key not in _loaded:
         _prepare_tensorflow()
         _loaded.clear()
-        _loaded[source] = _load_keras(source, custom_objects) if source.is_keras else _load_saved(source)
-    return _loaded[source]
+        _loaded[key] = _load(source, custom_objects)
+    return _loaded[key]
+
+
+def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
+    if source.data:
+        return _load_sent(source, custom_objects)
+    with local_path(source) as path:
+        is_keras = path.endswith(KERAS_SUFFIXES)
+        return _load_file(path, source, custom_objects) if is_keras else _load_saved(path, source)
 
 
 def _prepare_tensorflow() -> None:
@@ -99,9 +107,7 @@ def _prepare_tensorflow() -> None:
             return
 
 
-def _load_keras(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
-    if not source.data:
-        return _load_file(source.path, source, custom_objects)
+def _load_sent(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         path.write_bytes(source.data)
@@ -121,29 +127,31 @@ def _load_file(path: str, source: ModelSource, custom_objects: Mapping[str, Any]
     return load_model(path, **options)
 
 
-def _load_saved(source: ModelSource) -> Any:
+def _load_saved(path: str, source: ModelSource) -> Any:
     import tensorflow as tf
 
-    model = tf.saved_model.load(source.path)
-    signatures = model.signatures
-    if source.signature not in signatures:
-        raise ConfigError([f"signature='{source.signature}': {source.path} has {', '.join(signatures) or 'none'}"])
-    signature = signatures[source.signature]
+    try:
+        model = tf.saved_model.load(path, tags=source.tags.split(",") if source.tags else None)
+    except ValueError as error:
+        if "tags" not in str(error):
+            raise
+        raise ConfigError([f"tag_set='{source.tags}': {' '.join(str(error).split())}"]) from error
+    signature = model.signatures[_signature_name(list(model.signatures), source)]
     # The signature alone does not keep the model's variables in memory.
     signature.model = model
     return signature
 
 
-def _require_path(path: str) -> None:
-    if "://" not in path and not Path(path).exists():
-        problem = (
-            f"model='{path}': there is no such file or folder on {socket.gethostname()}; put it where all executors "
-            "find it, or pass the Keras model itself"
-        )
-        raise ConfigError([problem])
+def _signature_name(names: Sequence[str], source: ModelSource) -> str:
+    wanted = source.signature or (names[0] if len(names) == 1 else "serving_default")
+    if wanted in names:
+        return wanted
+    option = "signature" if source.option == "model" else "signature_def_key"
+    raise ConfigError([f"{option}='{wanted}': {source.path} has {', '.join(names) or 'none'}"])
 
 
-def _call(model: Any, arrays: dict[str, Array]) -> Outputs:
+def call(model: Any, arrays: dict[str, Array]) -> Outputs:
+    """Compute a model's outputs, by their names, from arrays by the names of its inputs."""
     if hasattr(model, "structured_outputs"):
         import tensorflow as tf
 

@@ -91,7 +91,7 @@ def predict(
     use_right_python(df.sparkSession)
     source, custom, described = _source(model, signature, dict(custom_objects or {}))
     if described is None:
-        described = _describe_remotely(df, source, custom)
+        described = describe_remotely(df, source, custom)
     inputs = choose_inputs(df, features, described.inputs)
     outputs = choose_outputs(described.outputs, output, returns)
     taken = taken_names(df, [out.column for out in outputs])
@@ -124,8 +124,8 @@ def _source(
     return source, custom, None
 
 
-def _describe_remotely(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:
-    """Let one executor load the model and describe it."""
+def describe_remotely(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:
+    """Let one executor load the model and describe it; a ConfigError says why it could not."""
     find, work, fields = make_finder(), _WORK, asdict(source)
 
     def task(batches: Any) -> Any:

@@ -14,8 +14,9 @@ from tfos_lab.engine.state.cluster_state import (
     LOST_AFTER_S,
     ClusterState,
 )
-from tfos_lab.engine.state.events import MetricsReported, NodeChanged, StateChanged
+from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Publish, SendTo, StartAll
+from tfos_lab.engine.state.restart_budget import RestartBudget
 
 GRACE_S = 3.0
 BOOM = m.Outcome(kind="raised", error="ValueError", message="boom\nsecond line", traceback="File x, line 1")
@@ -28,8 +29,8 @@ class Play:
 
     def __init__(self, **options):
         self.ranks = assign_roles(ClusterConfig(**options))
-        may_restart = bool(options.get("restarts"))
-        self.cluster_state = ClusterState(self.ranks, grace_s=GRACE_S, may_restart=may_restart)
+        self.restarts = RestartBudget(options.get("restarts", 0))
+        self.cluster_state = ClusterState(self.ranks, grace_s=GRACE_S, restarts=self.restarts)
         self.now_s = 1000.0
         self.asked = []
 
@@ -346,6 +347,97 @@ def test_if_restarts_are_left_a_lost_node_ends_this_generation_only(cause):
 def test_a_function_that_fails_would_fail_again():
     play = Play(cluster_size=2, restarts=1).all_run().end(1, BOOM)
     assert play.cluster_state.state == "failed"
+
+
+def serving(**options):
+    """Return a cluster of a ps, a chief and workers that serve the chief."""
+    play = Play(**{"cluster_size": 4, "num_ps": 1, "restarts": 2, **options}).all_reserve()
+    play.receive(m.Progressed(rank=1, state="running", pid=201))
+    for rank in (0, 2, 3):
+        play.receive(m.Progressed(rank=rank, state="serving", pid=200 + rank))
+    assert play.cluster_state.state == "running"
+    return play
+
+
+def test_a_worker_that_serves_and_was_killed_is_started_again_alone():
+    play = serving().end(2, KILLED)
+    assert (play.sent(m.StartAgain), play.sent(m.Stop)) == ([2], [])
+    [event] = play.published(NodeStartedAgain)
+    assert (event.node, event.restart, event.restarts) == ("worker:0", 1, 2)
+    assert event.reason.startswith("Exited: the process was killed")
+    view = play.cluster_state.views[2]
+    assert (view.state, view.detail, view.pid, view.address) == ("importing", event.reason, 0, "host2:9002")
+    play.receive(m.Progressed(rank=2, state="starting", pid=300)).receive(m.Progressed(rank=2, state="serving"))
+    view = play.cluster_state.views[2]
+    assert (view.state, view.detail, view.pid) == ("serving", "", 300)
+    assert play.cluster_state.state == "running"
+    assert play.returns(1).sent(m.Finish) == [0, 1, 2, 3]
+    play.returns(0).returns(2).returns(3).drain(0, 1, 2, 3)
+    assert play.cluster_state.state == "done"
+
+
+def test_one_that_exits_with_an_error_or_is_killed_again_while_it_starts_is_started_again_too():
+    play = serving(restarts=3).end(2, m.Outcome(kind="exited", exit_code=3))
+    assert play.sent(m.StartAgain) == [2]
+    assert play.end(2, KILLED).sent(m.StartAgain) == [2]
+    assert play.end(3, BOOM).sent(m.StartAgain) == [3]
+    assert play.restarts.used == 3
+
+
+def test_a_worker_that_fails_again_and_again_ends_in_its_error():
+    play = serving(restarts=2)
+    for _ in range(2):
+        play.end(2, m.Outcome(kind="exited", exit_code=3)).receive(m.Progressed(rank=2, state="serving"))
+    play.end(2, m.Outcome(kind="exited", exit_code=3))
+    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("failed", [])
+    assert play.cluster_state.causes.first.node == "worker:0"
+
+
+def test_a_worker_that_raises_before_it_serves_again_ends_the_cluster():
+    play = serving().end(2, KILLED).receive(m.Progressed(rank=2, state="running")).end(2, BOOM)
+    assert play.cluster_state.state == "failed"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_without_a_parameter_server_or_the_chief_all_start_again(rank):
+    play = serving().end(rank, KILLED)
+    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("restarting", [])
+    assert play.restarts.used == 1
+
+
+def test_a_worker_that_trains_by_itself_holds_state_so_all_start_again():
+    play = Play(cluster_size=3, num_ps=1, restarts=1).all_run().end(2, KILLED)
+    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("restarting", [])
+
+
+def test_an_error_that_a_lost_worker_has_caused_on_the_chief_is_its_consequence():
+    play = serving().end(2, KILLED).end(1, ECHO)
+    assert play.cluster_state.state == "restarting"
+    assert play.cluster_state.causes.first.node == "worker:0"
+    assert list(play.cluster_state.causes.consequences) == ["chief:0"]
+
+    play = serving().end(1, ECHO).end(2, KILLED)
+    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("restarting", [])
+    assert play.cluster_state.causes.first.node == "worker:0"
+
+    play = serving().end(2, KILLED).receive(m.Progressed(rank=2, state="serving")).end(1, ECHO)
+    assert play.cluster_state.state == "running"
+    assert play.wait(2 * CONSEQUENCE_PATIENCE_S).cluster_state.causes.first.node == "chief:0"
+
+
+def test_training_may_end_while_a_worker_starts_again():
+    play = serving().end(2, KILLED).returns(1)
+    assert play.sent(m.Finish) == [0, 1, 2, 3]
+    play.end(2, m.Outcome(kind="stopped")).returns(0).returns(3).drain(0, 1, 2, 3)
+    assert (play.cluster_state.state, play.states()["worker:0"]) == ("done", "done")
+
+
+def test_a_worker_that_is_killed_while_the_cluster_ends_is_not_started_again():
+    play = serving().returns(1).end(2, KILLED)
+    assert play.sent(m.StartAgain) == []
+    play = serving()
+    play.cluster_state.stop(play.now_s)
+    assert play.end(2, KILLED).sent(m.StartAgain) == []
 
 
 def test_a_restart_can_be_stopped_before_and_after_the_nodes_have_left():

@@ -16,6 +16,7 @@ import msgspec
 
 from tfos_lab.core.states import RunState
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
+from tfos_lab.engine.feed.arrays import is_in_memory
 from tfos_lab.engine.feed.request import as_frame
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
@@ -55,8 +56,8 @@ class Inference:
 
     def of(self, data: Any, columns: list[str] | None, schema: Any) -> Any:
         """Return the results for ``data``; see `Cluster.inference`."""
-        if hasattr(data, "mapInArrow"):
-            return self._frame(data, columns, schema)[0]
+        if hasattr(data, "mapInArrow") or is_in_memory(data):
+            return self._frame(as_frame(self._cluster, data), columns, schema)[0]
         frame, results = self._frame(as_frame(self._cluster, data), columns, schema)
         return frame.select(*(f"`{name}`" for name in results)).rdd.map(lambda row: row[0] if len(row) == 1 else row)
 

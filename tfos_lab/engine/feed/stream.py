@@ -45,7 +45,8 @@ class StreamFeed:
     def __init__(self, cluster: FedCluster, feeding: Feeding, request: FeedRequest) -> None:
         self._cluster = cluster
         self._feeding = feeding
-        self._request = request
+        assert request.frame is not None
+        self._request, self._frame = request, request.frame
         self._ending = threading.Event()
         self._idle = threading.Condition()
         self._busy = False
@@ -60,7 +61,7 @@ class StreamFeed:
 
     def start(self, checkpoint: str) -> None:
         """Start the query; Spark calls `_feed` from a thread of its own."""
-        writer = self._request.frame.writeStream.foreachBatch(self._feed).option("checkpointLocation", checkpoint)
+        writer = self._frame.writeStream.foreachBatch(self._feed).option("checkpointLocation", checkpoint)
         self.query = writer.start()
         threading.Thread(target=self._watch, name=f"tfos-stream-{self._cluster.id}", daemon=True).start()
 
@@ -170,14 +171,14 @@ class StreamFeed:
         """Show the nodes the columns of a stream that has ended before its first row, by an empty feed."""
         if self._has_fed or self._cluster.ended or self.query.exception() is not None:
             return
-        frame = self._request.frame
+        frame = self._frame
         with contextlib.suppress(Exception):  # the cluster has ended, or Spark has
             self._feed_rows(replace(self._request, frame=frame.sparkSession.createDataFrame([], frame.schema)))
 
 
 def feed_stream(cluster: FedCluster, feeding: Feeding, request: FeedRequest, *, checkpoint: str) -> StreamFeed:
     """Feed a streaming DataFrame; see `Cluster.train`."""
-    if is_connect(request.frame.sparkSession):
+    if is_connect(request.rows_as(objects=False).session):
         raise ConfigError(["data: streaming DataFrames need a classic session; through Spark Connect, feed tables"])
     cluster.wait_until_running()
     if cluster.ended:

@@ -17,6 +17,8 @@ from tfos_lab.messages import DriverAddress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_WITH_DRIVER_PS = "driver_ps:DriverPsLauncher"
+
 
 @dataclass(frozen=True)
 class LaunchPlan:
@@ -101,12 +103,13 @@ class Launcher(ABC):
         return ""
 
 
-def launcher_factory(traits: LauncherTraits) -> Callable[[LaunchPlan], Launcher]:
+def launcher_factory(traits: LauncherTraits, *, driver_ps: bool = False) -> Callable[[LaunchPlan], Launcher]:
     """Return the class of a launcher; its module is imported now."""
-    name = traits.factory if "." in traits.factory else f"{__package__}.{traits.factory}"
+    factory = _WITH_DRIVER_PS if driver_ps and traits.spans_hosts else traits.factory
+    name = factory if "." in factory else f"{__package__}.{factory}"
     return cast("Callable[[LaunchPlan], Launcher]", pkgutil.resolve_name(name))
 
 
 def make_launcher(plan: LaunchPlan) -> Launcher:
     """Make the launcher that the plan names."""
-    return launcher_factory(plan.traits)(plan)
+    return launcher_factory(plan.traits, driver_ps=plan.config.driver_ps)(plan)

@@ -65,12 +65,12 @@ class Room:
         return max(count, ALWAYS), text
 
 
-def require_room(nodes: int) -> None:
-    """Raise `NotEnoughRoom` if this machine cannot run so many nodes."""
+def require_room(nodes: int, *, option: str = "cluster_size") -> None:
+    """Raise `NotEnoughRoom` if this machine cannot run as many nodes as an option asks for."""
     if nodes > ALWAYS:
         fits, limit = look_around().holds()
         if nodes > fits:
-            raise NotEnoughRoom(wanted=nodes, fits=fits, limit=limit)
+            raise NotEnoughRoom(wanted=nodes, fits=fits, limit=limit, option=option)
 
 
 def look_around(root: Path = Path("/")) -> Room:

@@ -35,6 +35,7 @@ def kernel_environ() -> dict[str, str]:
 
 def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus: list[str] | None, environ: dict[str, str]) -> LaunchSpec:
     """Return what the agent of a node on this machine needs: it ends when this process does."""
+    spans_hosts = plan.traits.spans_hosts
     return LaunchSpec(
         cluster_id=plan.cluster_id,
         rank=spec.rank,
@@ -49,6 +50,9 @@ def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus: list[str] | None, environ
         cwd=str(Path.cwd()),
         sys_path=[path or str(Path.cwd()) for path in sys.path],
         is_notebook_folder=True,
+        shared_dir=plan.shared_dir if spans_hosts else "",
+        # Nodes elsewhere may not reach the address that this machine has for itself.
+        host=plan.driver.host if spans_hosts else "",
     )
 
 
@@ -65,14 +69,14 @@ class LocalLauncher(Launcher):
 
     def launch(self) -> None:
         """Fork the agents; TensorFlow's fork server is warmed beside them."""
-        gpus = share_out_gpus(self._plan.config.gpus, len(self._plan.node_specs))
+        nodes_gpus = share_out_gpus(self._plan.config.gpus, len(self._plan.node_specs))
         environ = kernel_environ()
         try:
             warm_local(environ, dict(self._plan.config.env))
-            for spec in self._plan.node_specs:
+            for spec, gpus in zip(self._plan.node_specs, nodes_gpus, strict=True):
                 if self._cancelled:
                     break
-                self._fork_agent(spec, gpus[spec.rank], environ)
+                self._fork_agent(spec, gpus, environ)
         except OSError as error:
             begun = f"{len(self._connections)} of {len(self._plan.node_specs)} nodes were on their way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error

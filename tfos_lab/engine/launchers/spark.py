@@ -53,7 +53,8 @@ class SparkLauncher(Launcher):
         wanted = len(self._plan.node_specs)
         slots = spark_session.await_slots(self._spark, wanted)
         if slots is not None and slots.free < wanted:
-            raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total)
+            elsewhere = self._plan.config.cluster_size - wanted
+            raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total, elsewhere=elsewhere)
         if not self._closed:
             check_executors(self._spark, wanted, dict(self._plan.config.env), tag=self._inspection)
         if not self._closed:
@@ -77,7 +78,7 @@ class SparkLauncher(Launcher):
             "tfos_lab.node.spark_task",
             "node_task",
             msgspec.msgpack.encode(template),
-            [spec.node for spec in plan.node_specs],
+            [(spec.rank, spec.node) for spec in plan.node_specs],
             plan.config.gpus,
         )
         dynamic = spark_session.allocates_dynamically(spark)

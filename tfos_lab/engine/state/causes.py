@@ -47,6 +47,11 @@ class Causes:
         self._set_first(failure)
         return True
 
+    @property
+    def has_unexplained(self) -> bool:
+        """Whether an error waits for a better explanation."""
+        return self._unexplained is not None
+
     def overdue(self, now_s: float) -> Failure | None:
         """Return the failure that has become the cause because nothing has explained it in time."""
         if self._unexplained is None or now_s - self._unexplained[1] <= CONSEQUENCE_PATIENCE_S:

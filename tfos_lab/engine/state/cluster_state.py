@@ -12,8 +12,9 @@ from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.causes import Causes, failure_from, summary
-from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeView, StateChanged
+from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, NodeView, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.engine.state.restart_budget import RestartBudget
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 15.0
@@ -26,7 +27,11 @@ FAREWELL_S = 5.0
 
 
 class _Node:
-    """One rank; ``sends_output`` says that its output is still to come from another host."""
+    """One rank; ``sends_output`` says that its output is still to come from another host.
+
+    ``serves`` says that its function has begun to serve others. After a worker was lost and until it serves again,
+    ``loss`` says how it was lost.
+    """
 
     def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
         self.spec = spec
@@ -37,11 +42,17 @@ class _Node:
         self.drained = False
         self.sends_output = False
         self.lost_s = 0.0
+        self.serves = False
+        self.loss: Failure | None = None
 
     @property
     def awaited(self) -> bool:
         """Whether the run goes on until this node's function has ended."""
-        return self.trains and self.view.state is not NodeState.SERVING
+        return self.trains and not self.serves
+
+    def may_start_alone(self, failure: Failure) -> bool:
+        """Whether the others go on while it is started again: a worker that serves has no state of its own."""
+        return self.trains and self.serves and (self.view.state is NodeState.SERVING or failure.gone)
 
 
 class ClusterState:
@@ -53,15 +64,15 @@ class ClusterState:
         The nodes, in rank order.
     grace_s : float
         Seconds between SIGTERM and SIGKILL when nodes are ended.
-    may_restart : bool
-        Whether another generation follows if a node is lost.
+    restarts : RestartBudget, optional
+        How often nodes may be started again: a worker that serves others alone, or all of them as another generation.
     """
 
-    def __init__(self, node_specs: list[NodeSpec], *, grace_s: float, may_restart: bool = False) -> None:
+    def __init__(self, node_specs: list[NodeSpec], *, grace_s: float, restarts: RestartBudget | None = None) -> None:
         chief = chief_of(node_specs)
         self._nodes = [_Node(spec, is_chief=spec == chief) for spec in node_specs]
         self._grace_s = grace_s
-        self._may_restart = may_restart
+        self._restarts = restarts or RestartBudget()
         self._state = RunState.LAUNCHING
         self._reason = ""
         self.causes = Causes()
@@ -153,6 +164,8 @@ class ClusterState:
         if node.view.state.ended:
             return []
         node.view = replace(node.view, pid=pid or node.view.pid)
+        if state is NodeState.SERVING:
+            node.serves, node.loss = True, None
         # The fork server's reply that a child has been forked may arrive after the child's own first message.
         is_late = state.order < node.view.state.order
         instructions = [] if is_late else self._node_state(node, state, now_s)
@@ -192,6 +205,8 @@ class ClusterState:
     def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
         if node.outcome is not None or node.view.state is NodeState.LOST:
             return []
+        if self._goes_on_without(node, outcome):
+            return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
         node.outcome = outcome
         if outcome.kind == "returned":
             # A function that returns at once has run all the same.
@@ -202,7 +217,27 @@ class ClusterState:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
         failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
-        return instructions + self._fail(failure, now_s, consequence=outcome.consequence)
+        losses = [lost.loss for lost in self._nodes if outcome.consequence and lost.loss is not None]
+        explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
+        return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
+
+    def _goes_on_without(self, node: _Node, outcome: m.Outcome) -> bool:
+        """Whether a worker has failed that can be started again while training goes on."""
+        if outcome.kind not in ("raised", "exited") or outcome.consequence or not self._restarts.has_left:
+            return False
+        if self._state.is_ending or self._finishing or self.causes.has_unexplained:
+            return False
+        return node.may_start_alone(failure_from(node.spec.node, outcome))
+
+    def _start_again(self, node: _Node, failure: Failure, now_s: float) -> list[Instruction]:
+        node.loss = failure
+        node.view = replace(node.view, pid=0)
+        number, reason = self._restarts.spend(), summary(failure)
+        event = NodeStartedAgain(
+            time_s=now_s, node=node.spec.node, reason=reason, restart=number, restarts=self._restarts.total
+        )
+        state = self._node_state(node, NodeState.IMPORTING, now_s, detail=reason)
+        return [Publish(event), *state, SendTo(node.spec.rank, m.StartAgain())]
 
     def _fail(self, failure: Failure, now_s: float, *, consequence: bool) -> list[Instruction]:
         others_alive = any(not node.view.state.ended for node in self._nodes)
@@ -213,7 +248,10 @@ class ClusterState:
         """The first real cause is known: stop all nodes."""
         self._reason = f"{failure.node}: {summary(failure)}"
         self._ended_s = now_s
-        state = RunState.RESTARTING if self._may_restart and failure.gone else RunState.FAILED
+        state = RunState.FAILED
+        if failure.gone and self._restarts.has_left:
+            self._restarts.spend()
+            state = RunState.RESTARTING
         reason = self._reason if state is RunState.FAILED else ""
         return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
 

@@ -38,6 +38,19 @@ class NodeChanged(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeStartedAgain(Event):
+    """A worker that served others was lost, and is started again alone while training goes on.
+
+    ``restart`` counts all restarts of the cluster so far, of ``restarts`` that there may be.
+    """
+
+    node: str
+    reason: str
+    restart: int
+    restarts: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogText(Event):
     """Text that a node wrote, in pieces as they arrived: a line may be split across events."""
 

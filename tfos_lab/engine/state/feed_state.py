@@ -71,9 +71,19 @@ class FeedState:
         return self._readers.ranks
 
     @property
+    def names(self) -> list[str]:
+        """The names of the nodes that are fed."""
+        return [self._names[rank] for rank in self.ranks]
+
+    @property
     def undecided(self) -> list[str]:
         """The nodes of which it is not known yet whether they read; until it is, no feed is opened."""
         return self._readers.undecided(self._returned)
+
+    @property
+    def wants_objects(self) -> bool | None:
+        """Whether nodes want rows as Python objects, by what was asked for last; None until a node asks for rows."""
+        return bool(self._readers.objects) if self._readers.has_asked else None
 
     @property
     def nothing_read(self) -> bool:

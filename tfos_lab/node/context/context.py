@@ -6,6 +6,7 @@ It has the attributes of TensorFlowOnSpark's ``TFNodeContext``, under the same n
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -62,12 +63,18 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods):
     """
 
     def __init__(
-        self, start: m.Start, feed: FeedReader, send: Callable[[m.FromAgent], None], finish: threading.Event
+        self,
+        start: m.Start,
+        feed: FeedReader,
+        send: Callable[[m.FromAgent], None],
+        finish: threading.Event,
+        port: socket.socket | None = None,
     ) -> None:
         self._feed = feed
         self._send = send
         self._finish = finish
         self._step = 0
+        self._port = port
         self._output_dir = start.output_dir
         self._has_opened_output = False
         self.job_name = start.job_name
@@ -121,6 +128,15 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods):
         """Report that this node only serves others, and wait until they are done."""
         self._send(m.Progressed(rank=self.worker_num, state=NodeState.SERVING, pid=os.getpid()))
         self._finish.wait()
+
+    def take_port(self) -> socket.socket | None:
+        """Return the bound socket that holds this node's port in `cluster_spec`, for the caller to close.
+
+        TensorFlow's servers bind the port beside it, so that only other servers need it closed before they start. None
+        if it was taken before, or if there is none.
+        """
+        port, self._port = self._port, None
+        return port
 
     @property
     def training_done(self) -> bool:

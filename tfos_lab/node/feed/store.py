@@ -183,6 +183,8 @@ class FeedStore:
                 return False
             case m.DatasetOpened(shuffle=True):
                 self._spool.keep_all()
+            case m.FeedStopped() if self._exchanges is not None:
+                self._exchanges.stop()
             case m.FeedRead(feed=feed):
                 for segment in self._streamed.pop(feed, []):
                     self._spool.remove(segment)
@@ -194,6 +196,11 @@ class FeedStore:
             text = reason.strip().partition("\n")[0][:_MAX_TEXT]
             self._exchanges.fail(text)
             failure_note.leave(self._scratch, text)
+
+    def child_returned(self) -> None:
+        """Tell tasks that wait for results that the node's function has returned."""
+        if self._exchanges is not None:
+            self._exchanges.child_returned()
 
     def close(self) -> None:
         """Close the endpoints; the agent removes the spool with its scratch folder."""

@@ -1,0 +1,179 @@
+"""DataFrames as TFRecord files under TensorFlowOnSpark's names, on a real Spark, with TensorFlow as the other side."""
+
+from __future__ import annotations
+
+import functools
+import gc
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from tests.support.tensorflow_process import in_tensorflow
+from tfos_lab.compat import dfutil
+from tfos_lab.errors import ConfigError
+
+SCHEMA = "a string, b int, c array<int>, d float, e array<double>, f binary, g boolean, h array<bigint>"
+ROW = ("text 中", 1, [2, 3, 4, 5], -1.1, [-2.2, -3.3, -4.4], bytearray(b"\xff\xfe"), True, [7])
+
+
+@pytest.fixture
+def frame(spark):
+    return spark.createDataFrame([ROW] * 3, SCHEMA).coalesce(1)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return str(tmp_path / "records")
+
+
+def test_rows_come_back_with_the_types_that_tensorflow_has(spark, frame, folder):
+    dfutil.saveAsTFRecords(frame, folder)
+    loaded = dfutil.loadTFRecords(spark.sparkContext, folder, binary_features=["f"])
+    assert loaded.dtypes == [
+        ("a", "string"),
+        ("b", "bigint"),
+        ("c", "array<bigint>"),
+        ("d", "double"),
+        ("e", "array<double>"),
+        ("f", "binary"),
+        ("g", "bigint"),
+        ("h", "bigint"),
+    ]
+    rows = loaded.collect()
+    assert len(rows) == 3
+    row = rows[0]
+    assert (row["a"], row["b"], row["c"], row["g"], row["h"]) == ("text 中", 1, [2, 3, 4, 5], 1, 7)
+    assert row["d"] == pytest.approx(-1.1, abs=1e-6)
+    assert row["e"] == pytest.approx([-2.2, -3.3, -4.4], abs=1e-6)
+    assert bytes(row["f"]) == b"\xff\xfe"
+
+
+def test_nulls_and_unequal_lengths_come_back_as_they_were(spark, folder):
+    rows = [(None, [1]), (2, [1, 2]), (3, [])]
+    dfutil.saveAsTFRecords(spark.createDataFrame(rows, "a int, b array<int>").coalesce(1), folder)
+    loaded = dfutil.loadTFRecords(spark.sparkContext, folder)
+    assert loaded.dtypes == [("a", "bigint"), ("b", "array<bigint>")]
+    assert [(row["a"], row["b"]) for row in loaded.collect()] == rows
+
+
+def test_several_folders_are_loaded_as_one(spark, frame, tmp_path):
+    for name in ("one", "two"):
+        dfutil.saveAsTFRecords(frame, f"file://{tmp_path}/{name}")
+    assert dfutil.loadTFRecords(spark.sparkContext, f"{tmp_path}/one,file://{tmp_path}/two", ["f"]).count() == 6
+    assert dfutil.loadTFRecords(spark.sparkContext, f"{tmp_path}/t*/part-*", ["f"]).count() == 3
+
+
+def test_a_loaded_dataframe_is_known_until_it_is_gone(spark, frame, folder):
+    dfutil.saveAsTFRecords(frame, folder)
+    loaded = dfutil.loadTFRecords(spark.sparkContext, folder)
+    same = loaded
+    assert dfutil.isLoadedDF(same)
+    assert dfutil.loadedDF[loaded] == folder
+    assert not dfutil.isLoadedDF(frame)
+    assert not dfutil.isLoadedDF(loaded.filter("b > 0"))
+    known = len(dfutil.loadedDF)
+    del loaded, same
+    gc.collect()
+    assert len(dfutil.loadedDF) < known
+
+
+def test_a_folder_that_exists_is_left_as_it_is(spark, frame, folder):
+    dfutil.saveAsTFRecords(frame, folder)
+    with pytest.raises(ConfigError, match="output_dir='.*/records' exists already: name another folder, or remove it"):
+        dfutil.saveAsTFRecords(frame, folder)
+    assert dfutil.loadTFRecords(spark.sparkContext, folder, ["f"]).count() == 3
+
+
+def test_a_folder_that_does_not_exist_cannot_be_loaded(spark, folder):
+    with pytest.raises(ConfigError, match="records': there is no such file or folder"):
+        dfutil.loadTFRecords(spark.sparkContext, folder)
+
+
+def test_a_type_that_no_example_holds_is_refused_before_a_row_is_made(spark, folder):
+    frame = spark.range(1).selectExpr("map(1, 2) as m")
+    with pytest.raises(ConfigError, match="map<int,int>"):
+        dfutil.saveAsTFRecords(frame, folder)
+    with pytest.raises(ConfigError, match="Unsupported dtype: map<int,int>"):
+        dfutil.toTFExample(frame.dtypes)
+
+
+@pytest.mark.tensorflow
+def test_tensorflow_reads_the_files(frame, folder):
+    dfutil.saveAsTFRecords(frame, folder)
+    found = in_tensorflow(
+        """
+files = tf.io.gfile.glob(arguments[0] + "/part-*")
+feature = {"a": tf.io.FixedLenFeature([], tf.string), "c": tf.io.FixedLenFeature([4], tf.int64),
+           "d": tf.io.FixedLenFeature([], tf.float32)}
+rows = [tf.io.parse_single_example(record, feature) for record in tf.data.TFRecordDataset(files)]
+answer = [[row["a"].numpy().decode(), row["c"].numpy().tolist(), float(row["d"])] for row in rows]
+""",
+        folder,
+    )
+    assert found == [["text 中", [2, 3, 4, 5], pytest.approx(-1.1, abs=1e-6)]] * 3
+
+
+@pytest.mark.tensorflow
+def test_examples_are_made_and_read_in_spark_s_tasks(spark, frame):
+    examples = frame.rdd.mapPartitions(dfutil.toTFExample(frame.dtypes))
+    data, nothing = examples.first()
+    assert isinstance(data, bytearray)
+    assert nothing is None
+    rows = examples.mapPartitions(functools.partial(dfutil.fromTFExample, binary_features=["f"])).collect()
+    assert rows[0].__fields__ == ["a", "b", "c", "d", "e", "f", "g", "h"]
+    assert rows[0]["a"] == "text 中"
+    assert rows[0]["c"] == [2, 3, 4, 5]
+    assert rows[0]["h"] == 7
+    assert rows[0]["f"] == bytearray(b"\xff\xfe")
+
+
+@pytest.mark.tensorflow
+def test_the_schema_of_an_example_is_inferred_by_its_first_values():
+    import tensorflow as tf
+
+    def feature(**lists):
+        kinds = {"int64_list": tf.train.Int64List, "float_list": tf.train.FloatList, "bytes_list": tf.train.BytesList}
+        return tf.train.Feature(**{name: kinds[name](value=values) for name, values in lists.items()})
+
+    features = {
+        "f": feature(float_list=[0.5]),
+        "ints": feature(int64_list=[1, 2]),
+        "i": feature(int64_list=[0]),
+        "text": feature(bytes_list=[b"x"]),
+        "texts": feature(bytes_list=[b"x", b"y"]),
+        "raw": feature(bytes_list=[b"\xff"]),
+        "nothing": feature(),
+        "empty": feature(int64_list=[]),
+    }
+    example = tf.train.Example(features=tf.train.Features(feature=features))
+    expected = {
+        "empty": StringType(),
+        "f": DoubleType(),
+        "i": LongType(),
+        "ints": ArrayType(LongType()),
+        "nothing": StringType(),
+        "raw": BinaryType(),
+        "text": StringType(),
+        "texts": ArrayType(StringType()),
+    }
+    schema = StructType([StructField(name, kind) for name, kind in expected.items()])
+    assert dfutil.infer_schema(example, ["raw"]) == schema
+    (row,) = dfutil.fromTFExample([(example.SerializeToString(), None)], ["raw"])
+    assert row.asDict() == {
+        "empty": None,
+        "f": 0.5,
+        "i": 0,
+        "ints": [1, 2],
+        "nothing": None,
+        "raw": bytearray(b"\xff"),
+        "text": "x",
+        "texts": ["x", "y"],
+    }

@@ -1,0 +1,305 @@
+"""Runs a function on a cluster of TensorFlow nodes, on Spark's executors: `run`, then the methods of `TFCluster`.
+
+1. `run` starts the nodes and returns when all of them run.
+2. With ``InputMode.SPARK``, `TFCluster.train` and `TFCluster.inference` send them the rows of an RDD.
+3. `TFCluster.shutdown` waits until their functions have returned, and raises what went wrong on any of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.compat import TFManager, TFSparkNode, reservation
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext
+
+    from tfos_lab.core.config import ClusterOptions
+    from tfos_lab.engine.cluster import Cluster
+
+__all__ = ["InputMode", "TFCluster", "TFManager", "TFSparkNode", "reservation", "run"]
+
+logger = logging.getLogger(__name__)
+
+_LINE = "=" * 88
+_DEFAULT_EPOCHS = 10
+
+
+class InputMode:
+    """Who reads the data."""
+
+    TENSORFLOW = 0  #: the function itself, from files
+    SPARK = 1  #: Spark, which feeds the nodes the rows of RDDs
+
+
+class TFCluster:
+    """A running cluster; made by `run`.
+
+    Attributes
+    ----------
+    sc : pyspark.SparkContext
+        As given.
+    defaultFS, working_dir : str
+        Spark's default file system, and the working directory of this process.
+    num_executors : int
+        Number of nodes.
+    nodeRDD : pyspark.RDD
+        An RDD with the number of each node that is on an executor.
+    cluster_id : int
+        A number of its own.
+    cluster_info : list of dict
+        For each node ``executor_id``, ``host``, ``job_name``, ``task_index``, ``port``, ``tb_port``; and ``tb_pid``,
+        ``addr`` and ``authkey``, which are empty: there is no process to end, and no manager to connect to.
+    cluster_meta, meta : dict
+        ``id``, ``cluster_template``, ``num_executors``, ``default_fs``, ``working_dir``, ``server_addr``,
+        ``release_port``.
+    input_mode : int
+        See `InputMode`.
+    queues : list of str
+        Names of the queues.
+    server : reservation.Server
+        Whoever asks it to stop, ends the streams that feed this cluster.
+    """
+
+    sc: SparkContext
+    defaultFS: str  # noqa: N815 - TFoS's name, as the others
+    working_dir: str
+    num_executors: int
+    nodeRDD: RDD[int]  # noqa: N815
+    cluster_id: int
+    cluster_info: list[dict[str, Any]]
+    cluster_meta: dict[str, Any]
+    meta: dict[str, Any]
+    input_mode: int
+    queues: Sequence[str]
+    server: reservation.Server
+    _cluster: Cluster
+    _tensorboard_url: str | None = None
+    _error: Exception | None = None
+
+    def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:  # noqa: N803
+        """Feed the rows of an RDD to the nodes that train; returns when they have taken all of them.
+
+        Parameters
+        ----------
+        dataRDD : pyspark.RDD, pyspark.sql.DataFrame or pyspark.streaming.DStream
+            The rows. For a DStream, this returns at once; the rows of each interval are fed when they come.
+        num_epochs : int
+            How often to feed them; 0 for 10 times. End the feed with ``DataFeed.terminate`` if that is too often.
+        feed_timeout : float
+            The feed fails after so many seconds in which no row moves.
+        qname : str
+            The queue: ``DataFeed(ctx.mgr, qname_in=...)`` reads it.
+
+        Raises
+        ------
+        AssertionError
+            In another input mode, for an unknown queue, and for a negative number of epochs.
+        NodeFailed, FeedError
+            If a node fails meanwhile, or the rows cannot be fed.
+        """
+        logger.info("Feeding training data")
+        self._check_feed("train", qname)
+        _require(num_epochs >= 0, f"num_epochs={num_epochs} cannot be negative; 0 means {_DEFAULT_EPOCHS}")
+        from tfos_lab.compat.driver.feeding import feed
+
+        feed(self._cluster, dataRDD, num_epochs or _DEFAULT_EPOCHS, feed_timeout_s=feed_timeout, queue=qname)
+
+    def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> RDD[Any]:  # noqa: N803
+        """Return an RDD of what the nodes answer with ``DataFeed.batch_results``, one result for each row.
+
+        Parameters
+        ----------
+        dataRDD : pyspark.RDD or pyspark.sql.DataFrame
+            The rows.
+        feed_timeout : float
+            A task fails after so many seconds without an answer.
+        qname : str
+            The queue of the rows.
+
+        Returns
+        -------
+        pyspark.RDD
+            Results, in the order of the rows within each partition. It is lazy: use it before `shutdown`.
+
+        Raises
+        ------
+        AssertionError
+            In another input mode, and for an unknown queue.
+        """
+        logger.info("Feeding inference data")
+        self._check_feed("inference", qname)
+        results: RDD[Any] = self._cluster.inference(dataRDD, objects=True, queue=qname, timeout_s=feed_timeout)
+        return results
+
+    def _check_feed(self, method: str, qname: str) -> None:
+        _require(
+            self.input_mode == InputMode.SPARK,
+            f"TFCluster.{method}() requires InputMode.SPARK: give TFCluster.run input_mode=TFCluster.InputMode.SPARK",
+        )
+        advice = f"this cluster has {list(self.queues)}; name it in TFCluster.run(queues=[...])"
+        _require(qname in self.queues, f"Unknown queue: {qname!r}: {advice}")
+
+    def shutdown(self, ssc: Any = None, grace_secs: float = 0, timeout: float = 259200) -> None:
+        """Wait until the nodes have finished, and end the cluster. SparkContext and program go on.
+
+        The nodes are told that no more rows will come, and waited for; parameter servers end when the others have
+        returned. Call it after `train` and `inference`, or right after `run` if the function reads its own data.
+
+        Parameters
+        ----------
+        ssc : pyspark.streaming.StreamingContext, optional
+            Streams that feed this cluster: they are waited for first, and ended when a node has called ``terminate``,
+            when the cluster has failed, or when `server` is asked to stop.
+        grace_secs : float
+            How long an evaluator may go on after the other nodes. Work after the last row, such as exporting a model,
+            needs none: it is always waited for.
+        timeout : float
+            Seconds after which nodes that still run are stopped; -1 for no limit.
+
+        Raises
+        ------
+        NodeFailed, FeedError
+            What went wrong on any node, during the feed or after it. A further call raises it again.
+        ShutdownTimeout
+            If nodes still run after ``timeout``.
+        """
+        logger.info("Waiting for TensorFlow nodes to complete...")
+        if self._error is None:
+            try:
+                self._end(ssc, grace_secs, timeout)
+            except Exception as error:
+                self._error = error
+                raise
+            finally:
+                self.server.stop()
+            logger.info("Shutting down cluster")
+        else:
+            raise self._error
+
+    def _end(self, ssc: Any, grace_s: float, timeout_s: float) -> None:
+        from tfos_lab.compat.driver.ending import Deadline, end_cluster, end_streaming
+
+        deadline = Deadline(timeout_s)
+        if ssc is not None:
+            end_streaming(self._cluster, ssc, lambda: self.server.done, deadline)
+        end_cluster(self._cluster, deadline, grace_s=grace_s)
+
+    def _show(self) -> None:
+        """Log the nodes and the address of TensorBoard, as TFoS does."""
+        for node in self.cluster_info:
+            logger.info(node)
+        if self._tensorboard_url is not None:
+            for text in (_LINE, "", f"TensorBoard running at:       {self._tensorboard_url}", "", _LINE):
+                logger.info(text)
+
+    def tensorboard_url(self) -> str | None:
+        """Return the address of TensorBoard for a browser on this machine; None without ``tensorboard=True``."""
+        return self._tensorboard_url
+
+
+def run(
+    sc: SparkContext,
+    map_fun: Callable[[Any, Any], object],
+    tf_args: Any,
+    num_executors: int,
+    num_ps: int,
+    tensorboard: bool = False,
+    input_mode: int = InputMode.TENSORFLOW,
+    log_dir: str | None = None,
+    driver_ps_nodes: bool = False,
+    master_node: str | None = None,
+    reservation_timeout: float = 600,
+    queues: Sequence[str] = ["input", "output", "error"],
+    eval_node: bool = False,
+    release_port: bool = True,
+) -> TFCluster:
+    """Start ``map_fun(args, ctx)`` on a cluster of nodes; returns when all of them run.
+
+    Parameters
+    ----------
+    sc : pyspark.SparkContext
+        Whose executors to use: of ``local[N]``, ``local-cluster``, standalone and others.
+    map_fun : callable
+        Runs on every node, in a process of its own. What it returns is dropped.
+    tf_args : object
+        What it gets as ``args``. A list is ``sys.argv`` on the nodes, too.
+    num_executors : int
+        Number of nodes in all.
+    num_ps : int
+        How many of them are parameter servers. The order is: parameter servers, master, evaluator, workers.
+    tensorboard : bool
+        Run TensorBoard beside the node that leads.
+    input_mode : int
+        See `InputMode`.
+    log_dir : str, optional
+        Folder for TensorBoard's event files; the run's folder by default.
+    driver_ps_nodes : bool
+        Run the parameter servers on this machine, and the other nodes on executors. ``num_executors`` counts all.
+    master_node : {"chief", "master"}, optional
+        Job name of the node that leads; without it there are workers only, and TF_CONFIG is not set.
+    reservation_timeout : float
+        Seconds to wait for all nodes.
+    queues : sequence of str
+        Names of the queues of rows.
+    eval_node : bool
+        One node is the evaluator.
+    release_port : bool
+        False has the node's port held until the function calls ``ctx.release_port()``.
+
+    Raises
+    ------
+    AssertionError
+        If the roles do not add up.
+    Exception
+        For parameter servers on this machine, or an evaluator, with ``InputMode.SPARK``; for anything that keeps the
+        nodes from running. Nothing is left running then.
+    """
+    if input_mode != InputMode.TENSORFLOW and (driver_ps_nodes or eval_node):
+        asked = "driver_ps_nodes=True" if driver_ps_nodes else "eval_node=True"
+        advice = "these nodes take no rows; leave it out, or use InputMode.TENSORFLOW"
+        raise Exception(f"{asked} is only supported in InputMode.TENSORFLOW: {advice}")  # noqa: TRY002 - as in TFoS
+    _check_roles(num_executors, num_ps, master_node, eval_node=eval_node)
+    options: ClusterOptions = {
+        "cluster_size": num_executors,
+        "num_ps": num_ps,
+        "master_node": master_node or None,
+        "eval_node": eval_node,
+        "tensorboard": tensorboard,
+        "log_dir": log_dir or None,
+        "reservation_timeout_s": reservation_timeout,
+    }
+    if driver_ps_nodes:
+        options["driver_ps"] = True
+    logger.info("Reserving TFSparkNodes %s", "w/ TensorBoard" if tensorboard else "")
+    from tfos_lab.compat.driver.start import start_cluster
+
+    started = start_cluster(sc, map_fun, tf_args, queues=queues, release_port=release_port, options=options)
+    cluster = TFCluster()
+    cluster.input_mode = input_mode
+    cluster.queues = queues
+    vars(cluster).update(started)
+    logger.info("All TFSparkNodes started")
+    cluster._show()  # noqa: SLF001 - the class is made here only
+    return cluster
+
+
+def _check_roles(num_executors: int, num_ps: int, master_node: str | None, *, eval_node: bool) -> None:
+    others = num_ps + bool(master_node) + bool(eval_node)
+    wanted = f"num_ps={num_ps}, master_node={master_node!r} and eval_node={eval_node}"
+    _require(
+        others <= num_executors,
+        f"{wanted} need {others} nodes, but num_executors={num_executors}, which counts all nodes",
+    )
+    _require(
+        others < num_executors or bool(master_node),
+        f"{wanted} leave no node to train of num_executors={num_executors}: at least one worker or master is needed",
+    )
+
+
+def _require(condition: bool, sentence: str) -> None:
+    """Raise an AssertionError, as TFoS does, unless the condition holds; also under ``python -O``."""
+    if not condition:
+        raise AssertionError(sentence)

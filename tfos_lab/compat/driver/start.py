@@ -1,0 +1,124 @@
+"""Starts the cluster that `TFCluster.run` asks for."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.compat import reservation
+from tfos_lab.compat.driver.cluster_info import cluster_info, cluster_template
+from tfos_lab.compat.main_function import NodeSettings, run_main
+from tfos_lab.core.config import ClusterOptions
+from tfos_lab.core.roles import Role
+from tfos_lab.data.frames import default_fs
+from tfos_lab.engine.cluster import runtime_of
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.start import run
+from tfos_lab.errors import ConfigError, NoSession
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from tfos_lab.engine.cluster import Cluster
+
+
+def session_of(sc: SparkContext) -> SparkSession:
+    """Return a session of a SparkContext; a session is accepted as well.
+
+    Raises
+    ------
+    ConfigError
+        For anything else.
+    NoSession
+        If the context was stopped.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if isinstance(sc, SparkSession):
+        session = sc
+    elif not isinstance(sc, SparkContext):
+        raise ConfigError([f"sc={type(sc).__name__}: a SparkContext is needed, such as spark.sparkContext"])
+    elif sc._jsc is None:  # noqa: SLF001 - there is no public way to ask
+        raise NoSession(reason="the SparkContext was stopped")
+    else:
+        session = SparkSession.builder.getOrCreate()
+    spark_session.require_alive(session)
+    return session
+
+
+def default_fs_of(session: SparkSession) -> str:
+    """Return Spark's default file system as TFoS writes it: ``file://`` and ``hdfs://namenode:8020``."""
+    found = default_fs(session)
+    return found[:-1] if found.startswith("file:///") and found.endswith("/") else found
+
+
+def start_cluster(
+    sc: SparkContext,
+    map_fun: Callable[[Any, Any], object],
+    tf_args: Any,
+    *,
+    queues: Sequence[str],
+    release_port: bool,
+    options: ClusterOptions,
+) -> dict[str, Any]:
+    """Start the nodes, wait until all of them run, and return the attributes of a `TFCluster`."""
+    session = session_of(sc)
+    settings = NodeSettings(default_fs_of(session), os.getcwd(), tuple(queues), release_port)  # noqa: PTH109 - a string
+    main = functools.partial(run_main, map_fun, settings)
+    if (gpus := _gpus_wanted(tf_args)) is not None:
+        options["gpus"] = gpus
+    cluster = run(main, tf_args, spark=session, **options)
+    try:
+        return _attributes(session.sparkContext, cluster, settings)
+    except BaseException:
+        cluster.stop(grace_s=0.0)
+        raise
+
+
+def _attributes(context: SparkContext, cluster: Cluster, settings: NodeSettings) -> dict[str, Any]:
+    url = cluster.tensorboard_url
+    nodes = cluster_info(cluster, url)
+    template = cluster_template(cluster)
+    on_executors = [node for job, ranks in template.items() for node in ranks if not _is_on_driver(cluster, job)]
+    server = reservation.Server(len(nodes))
+    for node in nodes:
+        server.reservations.add(node)
+    meta = {
+        "id": random.getrandbits(64),
+        "cluster_template": template,
+        "num_executors": len(nodes),
+        "default_fs": settings.default_fs,
+        "working_dir": settings.working_dir,
+        "server_addr": server.start(),
+        "release_port": settings.release_port,
+    }
+    return {
+        "sc": context,
+        "defaultFS": settings.default_fs,
+        "working_dir": settings.working_dir,
+        "num_executors": len(nodes),
+        "nodeRDD": context.parallelize(on_executors, len(on_executors)),
+        "cluster_id": meta["id"],
+        "cluster_info": nodes,
+        "cluster_meta": meta,
+        "meta": meta,
+        "server": server,
+        "_cluster": cluster,
+        "_tensorboard_url": url,
+    }
+
+
+def _is_on_driver(cluster: Cluster, job: str) -> bool:
+    return job == Role.PS and bool(getattr(runtime_of(cluster).config, "driver_ps", False))
+
+
+def _gpus_wanted(tf_args: Any) -> int | None:
+    """Return how many GPUs a node is to have, where the program's arguments say so: ``args.num_gpus``."""
+    values = tf_args if isinstance(tf_args, Mapping) else getattr(tf_args, "__dict__", {})
+    wanted = values.get("num_gpus")
+    return None if wanted is None else int(wanted)

@@ -1,0 +1,351 @@
+"""Training and scoring as stages of a Spark ML pipeline.
+
+`TFEstimator` trains on a cluster, fed with the rows of a DataFrame. `TFModel` scores a DataFrame in parallel with what
+the training has exported; each of Spark's Python workers loads the model once, so it has to fit into its memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.compat import TFCluster, util
+from tfos_lab.compat.namespace import Namespace
+from tfos_lab.compat.params import (
+    HasBatchSize,
+    HasClusterSize,
+    HasEpochs,
+    HasExportDir,
+    HasGraceSecs,
+    HasInputMapping,
+    HasInputMode,
+    HasMasterNode,
+    HasModelDir,
+    HasNumPS,
+    HasOutputMapping,
+    HasProtocol,
+    HasReaders,
+    HasSignatureDefKey,
+    HasSteps,
+    HasTagSet,
+    HasTensorboard,
+    HasTFRecordDir,
+    TFParams,
+    TFTypeConverters,
+)
+from tfos_lab.compat.spark_ml import Estimator, Model
+from tfos_lab.data.frames import is_connect, path_in_full
+from tfos_lab.data.schema import select_columns
+from tfos_lab.errors import ConfigError
+from tfos_lab.scoring.description import ModelSource
+from tfos_lab.scoring.mapped import score_mapped
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = [
+    "HasBatchSize",
+    "HasClusterSize",
+    "HasEpochs",
+    "HasExportDir",
+    "HasGraceSecs",
+    "HasInputMapping",
+    "HasInputMode",
+    "HasMasterNode",
+    "HasModelDir",
+    "HasNumPS",
+    "HasOutputMapping",
+    "HasProtocol",
+    "HasReaders",
+    "HasSignatureDefKey",
+    "HasSteps",
+    "HasTFRecordDir",
+    "HasTagSet",
+    "HasTensorboard",
+    "Namespace",
+    "TFEstimator",
+    "TFModel",
+    "TFParams",
+    "TFTypeConverters",
+    "get_meta_graph_def",
+    "single_node_env",
+    "yield_batch",
+]
+
+logger = logging.getLogger(__name__)
+
+Arguments = dict[str, Any] | Namespace | list[str] | Any
+
+
+class TFEstimator(
+    Estimator["TFModel"],
+    TFParams,
+    HasInputMapping,
+    HasClusterSize,
+    HasNumPS,
+    HasInputMode,
+    HasMasterNode,
+    HasProtocol,
+    HasGraceSecs,
+    HasTensorboard,
+    HasModelDir,
+    HasExportDir,
+    HasTFRecordDir,
+    HasBatchSize,
+    HasEpochs,
+    HasReaders,
+    HasSteps,
+):
+    """Trains on a cluster that is fed with a DataFrame's rows.
+
+    A row is the columns that `input_mapping` names, ordered by their names.
+
+    Parameters
+    ----------
+    train_fn : callable
+        ``train_fn(args, ctx)``, run on each node. It has to export the model itself; ``args`` has the arguments and all
+        parameters of this stage.
+    tf_args : dict, argparse.Namespace, Namespace or list
+        The arguments. A list becomes ``sys.argv`` of the nodes, and is their ``args`` as it is.
+    export_fn : callable, optional
+        Not called: what exported graphs of TensorFlow 1. A warning says so.
+
+    Examples
+    --------
+    >>> estimator = TFEstimator(main_fun, args).setInputMapping({"image": "x", "label": "y"})  # doctest: +SKIP
+    >>> model = estimator.setClusterSize(2).setExportDir("/models/digits").fit(train_df)  # doctest: +SKIP
+    """
+
+    train_fn: Callable[..., Any] | None = None
+    export_fn: Callable[..., Any] | None = None
+
+    def __init__(
+        self, train_fn: Callable[..., Any], tf_args: Arguments, export_fn: Callable[..., Any] | None = None
+    ) -> None:
+        super().__init__()
+        if export_fn is not None:
+            text = "TFEstimator: export_fn is for TensorFlow 1, and is not called: export the model in train_fn"
+            warnings.warn(text, stacklevel=2)
+        self.train_fn = train_fn
+        self.args = Namespace(tf_args)
+        self._setDefault(
+            input_mapping={},
+            cluster_size=1,
+            num_ps=0,
+            driver_ps_nodes=False,
+            input_mode=TFCluster.InputMode.SPARK,
+            master_node="chief",
+            protocol="grpc",
+            tensorboard=False,
+            model_dir=None,
+            export_dir=None,
+            tfrecord_dir=None,
+            batch_size=100,
+            epochs=1,
+            readers=1,
+            steps=1000,
+            grace_secs=30,
+        )
+
+    def _fit(self, dataset: DataFrame) -> TFModel:
+        args = self.merge_args_params()
+        logger.info("training with %s", args)
+        if not args.input_mapping:
+            raise ConfigError([_UNMAPPED.format(name="input_mapping", setter="setInputMapping({'column': 'tensor'})")])
+        if is_connect(dataset.sparkSession):
+            raise ConfigError(["TFEstimator.fit needs a classic SparkSession: with Spark Connect, use tfos_lab.run"])
+        _train(self.train_fn, self.args.argv or args, args, _selected(dataset, sorted(args.input_mapping)))
+        return self._copyValues(TFModel(self.args))
+
+
+_UNMAPPED = "{name} is not set, so nothing says which column is which tensor: call {setter}"
+
+
+def _train(train_fn: Any, tf_args: Any, args: Namespace, rows: DataFrame) -> None:
+    cluster = TFCluster.run(
+        rows.sparkSession.sparkContext,
+        train_fn,
+        tf_args,
+        args.cluster_size,
+        args.num_ps,
+        args.tensorboard,
+        TFCluster.InputMode.SPARK,
+        master_node=args.master_node,
+        driver_ps_nodes=args.driver_ps_nodes,
+    )
+    cluster.train(rows.rdd, args.epochs)
+    cluster.shutdown(grace_secs=args.grace_secs)
+
+
+def _selected(dataset: DataFrame, columns: list[str]) -> DataFrame:
+    """Select columns; a ConfigError names those that are missing."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return dataset.select(columns)
+    except AnalysisException:
+        select_columns(dataset.columns, columns)
+        raise
+
+
+class TFModel(
+    Model,
+    TFParams,
+    HasInputMapping,
+    HasOutputMapping,
+    HasBatchSize,
+    HasModelDir,
+    HasExportDir,
+    HasSignatureDefKey,
+    HasTagSet,
+):
+    """Scores a DataFrame in parallel with an exported model.
+
+    `transform` returns the columns that `output_mapping` names, ordered by the names of the outputs: a double, bigint,
+    boolean or binary for an output of one value per row, of shape ``(batch,)``, and arrays of them for any other.
+    Nothing is scored before the result is used; that names and types fit is checked at once.
+
+    The model is a SavedModel or a Keras file in `export_dir`, or else in `model_dir`, where all executors find it. Of a
+    SavedModel it calls the signature `signature_def_key`; by default ``serving_default``, or the only one.
+
+    Parameters
+    ----------
+    tf_args : dict, argparse.Namespace, Namespace or list
+        Arguments, as for `TFEstimator`, whose `fit` makes this model.
+
+    Examples
+    --------
+    >>> model = TFModel({}).setExportDir("/models/digits").setBatchSize(500)  # doctest: +SKIP
+    >>> model = model.setInputMapping({"image": "x"}).setOutputMapping({"digit": "prediction"})  # doctest: +SKIP
+    >>> scored = model.transform(test_df)  # doctest: +SKIP
+    """
+
+    def __init__(self, tf_args: Arguments) -> None:
+        super().__init__()
+        self.args = Namespace(tf_args)
+        self._setDefault(
+            input_mapping={},
+            output_mapping={},
+            batch_size=100,
+            model_dir=None,
+            export_dir=None,
+            signature_def_key=None,
+            tag_set=None,
+        )
+
+    def _transform(self, dataset: DataFrame) -> DataFrame:
+        args = self.merge_args_params()
+        logger.info("scoring with %s", args)
+        problems = _unusable(args)
+        if problems:
+            raise ConfigError(problems)
+        columns = sorted(args.input_mapping)
+        rows = _selected(dataset, columns).toDF(*columns)
+        option = "export_dir" if args.export_dir else "model_dir"
+        source = ModelSource(
+            path=path_in_full(getattr(args, option), dataset.sparkSession),
+            signature=args.signature_def_key or "",
+            tags=args.tag_set or "",
+            option=option,
+        )
+        return score_mapped(rows, source, args.input_mapping, args.output_mapping, args.batch_size)
+
+
+def _unusable(args: Namespace) -> list[str]:
+    """Return what is wrong with a model's parameters, as far as they tell."""
+    problems = []
+    if not args.export_dir and not args.model_dir:
+        problems.append("neither export_dir nor model_dir is set: name the model's folder with setExportDir(path)")
+    if not args.input_mapping:
+        problems.append(_UNMAPPED.format(name="input_mapping", setter="setInputMapping({'column': 'tensor'})"))
+    if not args.output_mapping:
+        problems.append(_UNMAPPED.format(name="output_mapping", setter="setOutputMapping({'tensor': 'column'})"))
+    columns = list(args.output_mapping.values())
+    twice = sorted({column for column in columns if columns.count(column) > 1})
+    problems += [f"output_mapping: two outputs are for the column '{column}'" for column in twice]
+    if args.batch_size < 1:
+        problems.append(f"batch_size={args.batch_size}: at least one row is needed")
+    return problems
+
+
+def single_node_env(args: Namespace | list[str]) -> None:
+    """Set the environment of a process that runs TensorFlow by itself: ``sys.argv``, and the GPUs to use.
+
+    Parameters
+    ----------
+    args : Namespace or list of str
+        Arguments, of which ``num_gpus`` counts (1 by default); or a command line.
+    """
+    argv = args if isinstance(args, list) else getattr(args, "argv", None)
+    if argv:
+        sys.argv = argv
+    util.single_node_env(args.num_gpus if not isinstance(args, list) and "num_gpus" in args else 1)
+
+
+def get_meta_graph_def(saved_model_dir: str, tag_set: str) -> Any:
+    """Return a graph of a SavedModel, from its file.
+
+    Parameters
+    ----------
+    saved_model_dir : str
+        The folder.
+    tag_set : str
+        The graph's tags, separated by commas.
+
+    Returns
+    -------
+    tensorflow.compat.v1.MetaGraphDef
+
+    Raises
+    ------
+    RuntimeError
+        If the SavedModel has no graph of exactly these tags.
+    """
+    import tensorflow as tf
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    saved = SavedModel.FromString(tf.io.gfile.GFile(f"{saved_model_dir}/saved_model.pb", "rb").read())
+    graphs = {frozenset(graph.meta_info_def.tags): graph for graph in saved.meta_graphs}
+    wanted = frozenset(tag_set.split(","))
+    if wanted not in graphs:
+        known = "; ".join(",".join(sorted(tags)) for tags in graphs)
+        raise RuntimeError(f"tag_set='{tag_set}': the SavedModel in {saved_model_dir} has graphs with the tags {known}")
+    return graphs[wanted]
+
+
+def yield_batch(iterable: Iterable[Any], batch_size: int, num_tensors: int = 1) -> Iterator[list[list[Any]]]:
+    """Cut rows into batches of columns.
+
+    Parameters
+    ----------
+    iterable : iterable of sequence
+        Rows of ``num_tensors`` values; None ends them.
+    batch_size : int
+        Rows in a batch; the last may have fewer.
+    num_tensors : int
+        Values in a row.
+
+    Yields
+    ------
+    list of list
+        A list of values for each column.
+
+    Examples
+    --------
+    >>> list(yield_batch([(1, "a"), (2, "b"), (3, "c")], 2, num_tensors=2))
+    [[[1, 2], ['a', 'b']], [[3], ['c']]]
+    """
+    columns: list[list[Any]] = [[] for _ in range(num_tensors)]
+    for row in iterable:
+        if row is None:
+            break
+        for column, value in zip(columns, row, strict=False):
+            column.append(bytes(value) if isinstance(value, bytearray) else value)
+        if len(columns[0]) >= batch_size:
+            yield columns
+            columns = [[] for _ in range(num_tensors)]
+    if columns[0]:
+        yield columns

@@ -1,0 +1,59 @@
+"""The launcher for ``driver_ps``: parameter servers on the driver's machine, all other nodes on Spark's executors.
+
+It is made of the two launchers that do this. Both report to the same generation; ranks count all nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tfos_lab.core.roles import NodeSpec
+from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.launchers.capacity import require_room
+from tfos_lab.engine.launchers.local import LocalLauncher
+from tfos_lab.engine.launchers.spark import SparkLauncher
+
+
+class DriverPsLauncher(Launcher):
+    """A `LocalLauncher` for the parameter servers, and a `SparkLauncher` for the rest."""
+
+    def __init__(self, plan: LaunchPlan) -> None:
+        super().__init__(plan)
+        self._servers = [spec for spec in plan.node_specs if spec.role.serves]
+        # They hold variables in memory, so the notebook keeps its GPUs.
+        self._local = LocalLauncher(_part_of(plan, self._servers, gpus=0))
+        self._spark = SparkLauncher(
+            _part_of(plan, [spec for spec in plan.node_specs if not spec.role.serves], gpus=plan.config.gpus)
+        )
+
+    def launch(self) -> None:
+        """Launch the nodes on Spark, which may refuse them; then the parameter servers."""
+        require_room(len(self._servers), option="num_ps")
+        self._spark.launch()
+        self._local.launch()
+
+    def free_slots(self) -> None:
+        """Free Spark task slots; only nodes on executors hold some."""
+        self._spark.free_slots()
+
+    def on_executor_end(self, executor: str) -> None:
+        """Ask Spark why the executor has ended."""
+        self._spark.on_executor_end(executor)
+
+    def cancel(self) -> None:
+        """Stop launching what has not begun, on both sides."""
+        self._spark.cancel()
+        self._local.cancel()
+
+    def hint(self) -> str:
+        """Count Spark's task slots, and name the log of the parameter servers' parent process."""
+        return f"{self._spark.hint()}. {self._local.hint()}"
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        self._local.close()
+        self._spark.close()
+
+
+def _part_of(plan: LaunchPlan, node_specs: list[NodeSpec], *, gpus: int | None) -> LaunchPlan:
+    return replace(plan, node_specs=node_specs, config=replace(plan.config, gpus=gpus))
