@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.registry import clusters
     from tfos_lab.engine.start import run
     from tfos_lab.errors import TfosError
+    from tfos_lab.jupyter.parallel import parallel
     from tfos_lab.node.context.context import NodeContext
     from tfos_lab.node.context.local import local_context
     from tfos_lab.scoring.predict import predict
@@ -34,6 +35,7 @@ _HOMES = {
     "TfosError": "tfos_lab.errors",
     "clusters": "tfos_lab.engine.registry",
     "local_context": "tfos_lab.node.context.local",
+    "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
 }
@@ -47,6 +49,7 @@ __all__ = [
     "__version__",
     "clusters",
     "local_context",
+    "parallel",
     "predict",
     "run",
 ]

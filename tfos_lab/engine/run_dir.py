@@ -9,6 +9,7 @@
         output/          what the nodes wrote to ``ctx.output_dir``
         checkpoint-0/    how far Spark has read the first stream
         backup-<id>/     what a restart continues from, unless ``log_dir`` names another folder
+        run-3/           the same of one of several independent runs
 """
 
 from __future__ import annotations
@@ -30,20 +31,22 @@ class RunDir:
         The folder, which exists.
     log_dir : str, optional
         Where the user wants event files and backups: another folder, or an address such as ``"gs://bucket/logs"``.
+    run_id : str, optional
+        Unique identifier of the run; the name of the folder by default.
 
     Attributes
     ----------
     id : str
-        Unique identifier of the run: the name of the folder.
+        Unique identifier of the run.
     events, output, record : pathlib.Path
         Event files, output of the nodes, and ``run.json``.
     log_dir : str
         Where the nodes write event files.
     """
 
-    def __init__(self, path: Path, log_dir: str | None = None) -> None:
+    def __init__(self, path: Path, log_dir: str | None = None, *, run_id: str = "") -> None:
         self.path = path
-        self.id = path.name
+        self.id = run_id or path.name
         self.events = path / "events"
         self.output = path / "output"
         self.record = path / "run.json"
@@ -70,6 +73,12 @@ class RunDir:
                 folder.mkdir(parents=True)
                 return cls(folder, log_dir)
         raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")
+
+    def make_part(self, name: str) -> RunDir:
+        """Make the folder of one of several independent runs within this one; it may be there already."""
+        folder = self.path / f"run-{name}"
+        folder.mkdir(exist_ok=True)
+        return RunDir(folder, run_id=f"{self.id}.{name}")
 
     def log(self, node: str) -> Path:
         """Return the log file of a node, such as ``"worker:0"``."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.generation import Generation
+    from tfos_lab.engine.tensorboard.tunnel import Tunnel
     from tfos_lab.messages import Outcome
 
 # Once the first cause of a failure is known, the reports of other nodes are waited for this long.
@@ -51,6 +52,8 @@ class ClusterRuntime:
         Makes the nodes' generations.
     run_dir : RunDir
         The run's folder.
+    published : bool
+        Whether other processes see the cluster.
 
     Attributes
     ----------
@@ -73,10 +76,10 @@ class ClusterRuntime:
     results : Results
         What nodes have returned so far.
     publisher : Publisher or None
-        Shows the cluster to other processes; None where no socket can be made for it.
+        Shows the cluster to other processes; None where it is not published, or no socket can be made for it.
     """
 
-    def __init__(self, maker: GenerationMaker, run_dir: RunDir) -> None:
+    def __init__(self, maker: GenerationMaker, run_dir: RunDir, *, published: bool = True) -> None:
         self.id = run_dir.id
         self.name = maker.config.name
         self.config: ClusterConfig = maker.config
@@ -93,7 +96,7 @@ class ClusterRuntime:
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
         self._recorder = RunRecorder(run_dir, self)
-        self.publisher = make_publisher(self)
+        self.publisher = make_publisher(self) if published else None
         if self.publisher is not None:
             self.publisher.publish()
 
@@ -126,6 +129,11 @@ class ClusterRuntime:
     def generation(self) -> Generation:
         """The nodes as they are now; another generation after each restart."""
         return self._generations.current
+
+    @property
+    def tunnel(self) -> Tunnel | None:
+        """The connection to the chief's TensorBoard as it is now, if it has one."""
+        return self.generation.tunnel
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:

@@ -5,6 +5,7 @@
     ├── PayloadError           (TypeError)        the function, or a value that it uses, cannot be sent to the nodes
     ├── NoSession              (RuntimeError)     there is no SparkSession, or it is dead
     ├── NotEnoughSlots         (RuntimeError)     Spark has fewer free task slots than nodes were asked for
+    │   └── NotAllAtOnce                          instances were to run all at once, and there are too few slots
     ├── NotEnoughRoom          (RuntimeError)     this machine cannot hold so many nodes
     ├── ExecutorMismatch       (RuntimeError)     executors lack a package or run another Python
     ├── ReservationTimeout     (TimeoutError)     fewer nodes than asked for reserved in time
@@ -12,6 +13,8 @@
     ├── NodeFailed             (RuntimeError)     the user's function failed on a node, or the node was lost
     ├── ClusterEnded           (RuntimeError)     the cluster that was asked for something has ended
     ├── WaitTimeout            (TimeoutError)     `wait(timeout_s=...)` ran out; the cluster goes on
+    ├── RunFailed              (RuntimeError)     one of several independent runs failed
+    ├── ParallelFailed         (RuntimeError)     some independent runs failed; it has the results of the others
     ├── ShutdownTimeout        (TimeoutError)     `TFCluster.shutdown(timeout=...)` ran out; the nodes were stopped
     ├── NoModel                (RuntimeError)     a run has no model (yet), or this kernel cannot load it
     ├── FeedError              (RuntimeError)     rows could not be fed
@@ -24,6 +27,7 @@
     └── ResultUnreadable       (ValueError)       the bytes of a result are not what a node sends
 
     ClusterInterrupted         (KeyboardInterrupt)  the user interrupted the cell; its nodes are stopped
+    └── ParallelInterrupted                         the same of independent runs; it has the results so far
 
 Each error is also the builtin named beside it. Fields are given by keyword, survive pickling, and are attributes of the
 error. `tfos_lab.errors.channel` carries errors across Spark, Flight and TensorFlow.
@@ -40,8 +44,9 @@ from tfos_lab.errors.cluster import (
     WaitTimeout,
 )
 from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
-from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard
+from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard, ParallelInterrupted
 from tfos_lab.errors.options import ConfigError, PayloadError
+from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed
 from tfos_lab.errors.resources import ExecutorMismatch, NoSession, NotEnoughRoom, NotEnoughSlots
 from tfos_lab.errors.results import ResultNotSendable, ResultTooLarge, ResultUnreadable
 
@@ -58,14 +63,18 @@ __all__ = [
     "NoSession",
     "NodeFailed",
     "NodeUnreachable",
+    "NotAllAtOnce",
     "NotEnoughRoom",
     "NotEnoughSlots",
+    "ParallelFailed",
+    "ParallelInterrupted",
     "PayloadError",
     "RecordError",
     "ReservationTimeout",
     "ResultNotSendable",
     "ResultTooLarge",
     "ResultUnreadable",
+    "RunFailed",
     "ShutdownTimeout",
     "TfosError",
     "WaitTimeout",

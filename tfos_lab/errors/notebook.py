@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from tfos_lab.errors.base import TfosError
 
 
@@ -26,3 +29,18 @@ class ClusterInterrupted(KeyboardInterrupt):
     def __init__(self, cluster: str) -> None:
         super().__init__(f"interrupted: the nodes of '{cluster}' are stopped")
         self.cluster = cluster
+
+
+class ParallelInterrupted(ClusterInterrupted):
+    """The user interrupted independent runs. All are stopped; ``results`` holds what had returned by then."""
+
+    def __init__(self, cluster: str, results: Sequence[Any], returned: int) -> None:
+        super().__init__(cluster)
+        self.results = results
+        self._returned = returned
+
+    def __str__(self) -> str:
+        return (
+            f"interrupted: the runs of '{self.cluster}' are stopped; {self._returned} of {len(self.results)} had "
+            "returned, see `results` of this error"
+        )

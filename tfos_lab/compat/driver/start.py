@@ -70,7 +70,7 @@ def start_cluster(
     session = session_of(sc)
     settings = NodeSettings(default_fs_of(session), os.getcwd(), tuple(queues), release_port)  # noqa: PTH109 - a string
     main = functools.partial(run_main, map_fun, settings)
-    if (gpus := _gpus_wanted(tf_args)) is not None:
+    if (gpus := gpus_wanted(tf_args)) is not None:
         options["gpus"] = gpus
     cluster = run(main, tf_args, spark=session, **options)
     try:
@@ -117,7 +117,7 @@ def _is_on_driver(cluster: Cluster, job: str) -> bool:
     return job == Role.PS and bool(getattr(runtime_of(cluster).config, "driver_ps", False))
 
 
-def _gpus_wanted(tf_args: Any) -> int | None:
+def gpus_wanted(tf_args: Any) -> int | None:
     """Return how many GPUs a node is to have, where the program's arguments say so: ``args.num_gpus``."""
     values = tf_args if isinstance(tf_args, Mapping) else getattr(tf_args, "__dict__", {})
     wanted = values.get("num_gpus")

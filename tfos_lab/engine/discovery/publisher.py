@@ -23,7 +23,7 @@ from tfos_lab.engine.tensorboard.server import TensorBoardServer
 from tfos_lab.transport.unix_server import UnixServer
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.generation import Generation
+    from tfos_lab.engine.tensorboard.tunnel import Tunnel
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class PublishedCluster(Protocol):
         ...
 
     @property
-    def generation(self) -> Generation:
-        """The nodes as they are now."""
+    def tunnel(self) -> Tunnel | None:
+        """The connection to the chief's TensorBoard as it is now, if there is one."""
         ...
 
     @property
@@ -93,9 +93,7 @@ class Publisher:
         self._is_closed = False
         self._tensorboard: TensorBoardServer | None = None
         if cluster.config.tensorboard:
-            self._tensorboard = TensorBoardServer(
-                lambda: self.log_dir, lambda: cluster.generation.tunnel, lambda: cluster.ended
-            )
+            self._tensorboard = TensorBoardServer(lambda: self.log_dir, lambda: cluster.tunnel, lambda: cluster.ended)
         self._control = UnixServer(self._on_visitor)
 
     @property

@@ -153,6 +153,19 @@ class FeedView:
 
 
 @dataclass(frozen=True)
+class RunFacts:
+    """What displays show of an independent run beside its node.
+
+    Its argument in short, how many tries have begun, the seconds of the last one, and whether that goes on.
+    """
+
+    args: str = ""
+    going: bool = False
+    tries: int = 0
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class NodeView:
     """One node at a moment, for displays and users."""
 
@@ -172,6 +185,7 @@ class NodeView:
     rows: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     last_heartbeat_s: float | None = None
+    run: RunFacts | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", NodeState(self.state))
@@ -195,7 +209,8 @@ class ClusterView:
 
     ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to start again, and when all
     of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the address of Spark's UI, or
-    ""; ``tensorboard`` is None for runs without it.
+    ""; ``tensorboard`` is None for runs without it. Where the nodes are independent runs, each has its ``run`` facts,
+    and ``of_runs`` is true.
     """
 
     cluster_id: str
@@ -212,6 +227,7 @@ class ClusterView:
     notes: tuple[str, ...] = ()
     spark_ui: str = ""
     tensorboard: TensorBoardStatus | None = None
+    of_runs: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", RunState(self.state))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.metrics import by_weight
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
-from tfos_lab.jupyter.display.formats import format_metric, format_rate
+from tfos_lab.jupyter.display.formats import format_metric, format_rate, format_seconds
 from tfos_lab.jupyter.display.throughput import Throughput
 
 _MAX_METRICS = 3
@@ -29,7 +29,8 @@ def node_columns(view: ClusterView, throughput: Throughput | None = None) -> lis
     """Return the columns that are not empty for this cluster, node and state in any case."""
     metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
     rates = [_rate_column(throughput)] if throughput is not None else []
-    columns = [*_FIRST_COLUMNS, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
+    first = _FIRST_COLUMNS_OF_RUNS if view.of_runs else _FIRST_COLUMNS
+    columns = [*first, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
     always = ("node", "state")
     return [column for column in columns if column.key in always or any(column.text(node) for node in view.nodes)]
 
@@ -95,10 +96,30 @@ def _port_text(node: NodeView) -> str:
     return node.address.rpartition(":")[2]
 
 
-_FIRST_COLUMNS = (
-    Column("node", "Node", lambda node: node.node),
-    Column("state", "State", lambda node: node.state.value),
-    Column("step", "Step", step_text, numeric=True),
+def _args_text(node: NodeView) -> str:
+    return node.run.args if node.run is not None else ""
+
+
+def _tries_text(node: NodeView) -> str:
+    return str(node.run.tries) if node.run is not None and node.run.tries > 1 else ""
+
+
+def _seconds_text(node: NodeView) -> str:
+    if node.run is None or node.run.seconds is None:
+        return ""
+    return f"{node.run.seconds:.0f} s" if node.run.going else format_seconds(node.run.seconds)
+
+
+_STATE = Column("state", "State", lambda node: node.state.value)
+_STEP = Column("step", "Step", step_text, numeric=True)
+_FIRST_COLUMNS = (Column("node", "Node", lambda node: node.node), _STATE, _STEP)
+_FIRST_COLUMNS_OF_RUNS = (
+    Column("node", "Run", lambda node: node.node),
+    Column("args", "Args", _args_text),
+    _STATE,
+    Column("tries", "Tries", _tries_text, numeric=True, rank=1),
+    Column("seconds", "Seconds", _seconds_text, numeric=True),
+    _STEP,
 )
 _LAST_COLUMNS = (
     Column("host", "Host", lambda node: node.host, rank=2),

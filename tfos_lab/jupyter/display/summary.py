@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.events import ClusterView
+from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display.formats import format_count, format_metrics, format_seconds
 from tfos_lab.jupyter.display.node_table import step_text
 
@@ -35,7 +35,9 @@ def broken_nodes(view: ClusterView) -> list[tuple[str, str]]:
 
 
 def headline(view: ClusterView) -> str:
-    """Return how far the nodes are, such as ``"3/4 nodes reserved"``."""
+    """Return how far the nodes are, such as ``"3/4 nodes reserved"``, or independent runs."""
+    if view.of_runs:
+        return _headline_of_runs(view)
     if view.state.ended:
         word, count = "done", sum(node.state is NodeState.DONE for node in view.nodes)
     elif view.state.order < RunState.STARTING.order:
@@ -43,6 +45,34 @@ def headline(view: ClusterView) -> str:
     else:
         word, count = "running", sum(node.state.is_up for node in view.nodes)
     return f"{count}/{len(view.nodes)} nodes {word}"
+
+
+def _headline_of_runs(view: ClusterView) -> str:
+    """Return such as ``"12 of 40 done, 2 failed, 4 running"``."""
+    states = [node.state for node in view.nodes]
+    failed, running = sum(state.is_broken for state in states), sum(is_going(node) for node in view.nodes)
+    stopped = states.count(NodeState.STOPPED)
+    parts = [(failed, "failed"), (running, "running"), (stopped, "stopped")]
+    told = "".join(f", {count} {word}" for count, word in parts if count)
+    return f"{states.count(NodeState.DONE)} of {len(states)} done{told}"
+
+
+def is_going(node: NodeView) -> bool:
+    """Whether a try of an independent run has begun and not ended."""
+    return node.run is not None and node.run.going
+
+
+def part_ended(view: ClusterView) -> float:
+    """Return which part of all independent runs has ended, from 0 to 1."""
+    return sum(node.state.ended for node in view.nodes) / max(1, len(view.nodes))
+
+
+def runs_line(view: ClusterView) -> str:
+    """Return how many independent runs have ended, and how many wait: ``"3 of 40 ended · 33 wait for a slot"``."""
+    ended = sum(node.state.ended for node in view.nodes)
+    waiting = sum(not node.state.ended and not is_going(node) for node in view.nodes)
+    waits = f" · {format_count(waiting, 'waits', 'wait')} for a slot" if waiting else ""
+    return f"{ended} of {len(view.nodes)} ended{waits}"
 
 
 def phases(view: ClusterView) -> list[tuple[str, float]]:

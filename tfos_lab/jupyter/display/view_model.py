@@ -22,8 +22,8 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
         "reason": view.reason,
         "notes": list(view.notes),
         "headline": summary.headline(view),
-        "spans": [_encode_span(span) for span in spans_of(view, now_s)],
-        "feed": _encode_feeds(view, throughput),
+        "spans": [] if view.of_runs else [_encode_span(span) for span in spans_of(view, now_s)],
+        "feed": _encode_runs(view) if view.of_runs else _encode_feeds(view, throughput),
         "spark_ui": view.spark_ui,
         "tensorboard": {"state": view.tensorboard.state, "reason": view.tensorboard.reason}
         if view.tensorboard is not None
@@ -59,6 +59,12 @@ def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> messages.
         "progress": feed_progress(last),
         "complete": last.complete,
     }
+
+
+def _encode_runs(view: ClusterView) -> messages.Feed:
+    """Return how many independent runs have ended, drawn as the progress of a feed is."""
+    part = summary.part_ended(view)
+    return {"older": [], "line": summary.runs_line(view), "shares": "", "progress": part, "complete": part == 1}
 
 
 def _encode_node(node: NodeView, view: ClusterView, columns: list[Column], broken: str) -> messages.Row:

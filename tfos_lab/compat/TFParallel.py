@@ -1,0 +1,82 @@
+"""Runs a function as parallel, independent instances of TensorFlow, each in a process of its own: see `run`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.compat import TFSparkNode, util
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from tfos_lab.node.context.context import NodeContext
+
+__all__ = ["TFSparkNode", "run", "util"]
+
+logger = logging.getLogger(__name__)
+
+
+def run(
+    sc: SparkContext,
+    map_fn: Callable[[Any, Any], object],
+    tf_args: Any,
+    num_executors: int,
+    use_barrier: bool = True,
+) -> None:
+    """Run ``map_fn(tf_args, ctx)`` in ``num_executors`` independent instances; returns when all have ended.
+
+    Parameters
+    ----------
+    sc : pyspark.SparkContext
+        Whose executors to use.
+    map_fn : callable
+        Runs in each instance, as by itself: without TF_CONFIG, with the GPUs that it is to use in
+        CUDA_VISIBLE_DEVICES. ``ctx`` has ``worker_num``, ``executor_id``, ``num_workers``, ``defaultFS`` and
+        ``absolute_path``. What it returns is dropped.
+    tf_args : object
+        What it gets as ``args``. ``num_gpus`` among them says how many GPUs an instance takes; 1 by default, where the
+        host has any. A list is ``sys.argv`` in the instances, too.
+    num_executors : int
+        How many instances.
+    use_barrier : bool
+        All instances go on at once. Without it, there may be more of them than task slots: the others wait.
+
+    Raises
+    ------
+    NotAllAtOnce
+        With ``use_barrier``, where there are fewer task slots than instances; nothing is started.
+    ParallelFailed
+        If instances failed: with the remote traceback of each. The others go on to their ends.
+    """
+    from tfos_lab.compat.driver.parallel import run_instances
+
+    logger.info("Running %s parallel instances", num_executors)
+    run_instances(sc, map_fn, tf_args, num_executors, use_barrier=use_barrier)
+
+
+@dataclass(frozen=True)
+class InstanceSettings:
+    """What all instances of one call have in common."""
+
+    num_workers: int
+    default_fs: str
+    working_dir: str
+    num_gpus: int
+
+
+def run_instance(
+    map_fn: Callable[[Any, Any], object], settings: InstanceSettings, args: Any, worker_num: int, native: NodeContext
+) -> None:
+    """Call the function in one instance. What it returns is dropped: it need not be sendable."""
+    if not native.gpus:  # else Spark has assigned them
+        util.single_node_env(settings.num_gpus, worker_num, [])
+    ctx = TFSparkNode.TFNodeContext(worker_num, defaultFS=settings.default_fs, working_dir=settings.working_dir)
+    ctx.num_workers = settings.num_workers
+    ctx._native = native  # noqa: SLF001 - the constructor's parameters are TFoS's
+    if isinstance(args, list):
+        sys.argv = args
+    map_fn(args, ctx)

@@ -1,0 +1,111 @@
+"""Makes the cluster of one node in which a run goes on, and turns its end into an outcome."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import assign_roles
+from tfos_lab.engine.generation_maker import GenerationMaker
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runtime import ClusterRuntime
+from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.errors import LaunchFailed, NodeFailed, ReservationTimeout, RunFailed, TfosError
+from tfos_lab.node.traceback_text import format_remote
+from tfos_lab.payload.packing import pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Names that `Failure.kind` has for nodes whose function has not raised.
+_EXITED, _LOST = "Exited", ("Lost", "LaunchFailed")
+
+
+@dataclass(frozen=True)
+class NodeMaker:
+    """Makes a runtime of one node for each try of each run.
+
+    Attributes
+    ----------
+    map_fun, args_list
+        The function, and what it gets in each run.
+    config : ClusterConfig
+        What each run is asked for.
+    launcher : LauncherTraits
+        Who starts the nodes.
+    spark : SparkSession or None
+        Whose executors to use.
+    hosts, default_fs
+        See `GenerationMaker`.
+    """
+
+    map_fun: Callable[..., Any]
+    args_list: list[Any]
+    config: ClusterConfig
+    launcher: LauncherTraits
+    spark: SparkSession | None
+    hosts: tuple[str, str]
+    default_fs: str
+
+    def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> ClusterRuntime:
+        """Return the runtime of a run's next try, which is not launched yet."""
+        config = self.config
+        if extra_env:
+            config = dataclasses.replace(config, env={**config.env, **extra_env}, gpus=None)
+        args = self.args_list[index]
+        maker = GenerationMaker(
+            config=config,
+            node_specs=assign_roles(config),
+            launcher=self.launcher,
+            spark=self.spark,
+            call=(self.map_fun, args),
+            payload=b"" if self.launcher.runs_inline else pack(self.map_fun, args),
+            called_s=time.time(),
+            hosts=self.hosts,
+            default_fs=self.default_fs,
+        )
+        return ClusterRuntime(maker, run_dir, published=False)
+
+
+def value_of(runtime: ClusterRuntime) -> Any:
+    """Return what the node's function returned."""
+    [node] = runtime.results
+    return runtime.results[node]
+
+
+def failure_from_error(error: BaseException, runtime: ClusterRuntime | None) -> RunFailed:
+    """Return the failure of a run whose node ended with an error; the caller fills in which run it was."""
+    match error:
+        case NodeFailed():
+            return RunFailed(
+                run=-1,
+                kind=_kind_of(error.kind, _first_cause(runtime)),
+                error="" if error.kind in (_EXITED, *_LOST) else error.kind,
+                message=error.message,
+                traceback=error.traceback,
+                log_tail=error.log_tail,
+            )
+        case LaunchFailed() | ReservationTimeout():
+            return RunFailed(run=-1, kind="lost", message=str(error))
+        case SystemExit():
+            return RunFailed(run=-1, kind="exited", message=f"the function called sys.exit({error.code!r})")
+        case TfosError():
+            return RunFailed(run=-1, kind="raised", error=type(error).__name__, message=str(error))
+    name, message, text = format_remote(error)
+    return RunFailed(run=-1, kind="raised", error=name, message=message, traceback=text)
+
+
+def _first_cause(runtime: ClusterRuntime | None) -> Failure | None:
+    return runtime.generation.cluster_state.causes.first if runtime is not None else None
+
+
+def _kind_of(error: str, cause: Failure | None) -> str:
+    """Return which kind of failure it was; a process that a signal has ended was taken from outside."""
+    if error in _LOST or (error == _EXITED and cause is not None and cause.gone):
+        return "lost"
+    return "exited" if error == _EXITED else "raised"

@@ -1,0 +1,164 @@
+"""Checks what `tfos_lab.parallel` is asked for, and makes the runs; nothing is started yet."""
+
+from __future__ import annotations
+
+import itertools
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from tfos_lab.core.config import make_config
+from tfos_lab.core.options import is_int
+from tfos_lab.data.frames import default_fs
+from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.engine.parallel.nodes import NodeMaker
+from tfos_lab.engine.parallel.runner import Runner
+from tfos_lab.engine.parallel.runs import ParallelRuns
+from tfos_lab.engine.parallel.slots import Slots, slots_for
+from tfos_lab.engine.parallel.state import ParallelState
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.start import choose_launcher
+from tfos_lab.errors import ConfigError, NotAllAtOnce
+from tfos_lab.payload.packing import LIMIT_BYTES, pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK = ("127.0.0.1", "127.0.0.1")
+_SHOWN_CHARS = 60
+
+
+class NodeOptions(TypedDict, total=False):
+    """What each run's node may be asked for, as in `tfos_lab.run`."""
+
+    local: str
+    env: Mapping[str, str] | None
+    gpus: int | None
+    grace_s: float
+    reservation_timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelPlan:
+    """How to run independent runs.
+
+    Attributes
+    ----------
+    slots : int or None
+        The most runs at once.
+    at_once : bool
+        All at once or none: refused where there are too few slots.
+    retries : int
+        How often a run that failed is tried again.
+    timeout_s : float or None
+        How long a try may run.
+    """
+
+    slots: int | None = None
+    at_once: bool = False
+    retries: int = 0
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        problems = list(self._problems())
+        if problems:
+            raise ConfigError(problems)
+
+    def _problems(self) -> Iterable[str]:
+        if self.slots is not None and (not is_int(self.slots) or self.slots < 1):
+            yield f"slots={self.slots!r}: a whole number from 1 on is needed, or None for as many as there are"
+        if not is_int(self.retries) or self.retries < 0:
+            yield f"retries={self.retries!r}: a whole number from 0 on is needed"
+        limit = self.timeout_s
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0):
+            yield f"timeout_s={limit!r}: a number of seconds, more than 0, is needed, or None"
+
+
+def make_runs(
+    map_fun: Callable[..., Any],
+    args_list: Iterable[Any],
+    plan: ParallelPlan,
+    *,
+    spark: SparkSession | None = None,
+    name: str = "parallel",
+    **options: Unpack[NodeOptions],
+) -> tuple[ParallelRuns, Runner]:
+    """Return independent runs of ``map_fun(args, ctx)``, one for each argument, and what runs them.
+
+    Raises
+    ------
+    ConfigError, NoSession, NotAllAtOnce, PayloadError
+        For what cannot work, before anything is started.
+    """
+    args = _checked_list(args_list)
+    config = make_config(name=name, **options)
+    session, launcher = choose_launcher(config, spark)
+    if session is not None:
+        use_right_python(session)
+    if not launcher.runs_inline:
+        # Each run is packed when it begins; what cannot be packed is refused now.
+        pack(map_fun, args, limit_bytes=LIMIT_BYTES * max(1, len(args)))
+    slots = slots_for(launcher, session, limit=plan.slots, gpus=config.gpus)
+    if plan.at_once:
+        _require_slots(slots, len(args), session)
+    nodes = NodeMaker(
+        map_fun=map_fun,
+        args_list=args,
+        config=config,
+        launcher=launcher,
+        spark=session,
+        hosts=spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK,
+        default_fs=default_fs(session) if session is not None else "",
+    )
+    state = ParallelState([short(one) for one in args], plan.retries)
+    runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name))
+    return runs, Runner(runs, nodes, timeout_s=plan.timeout_s)
+
+
+def _checked_list(args_list: Iterable[Any]) -> list[Any]:
+    if isinstance(args_list, str | bytes | Mapping) or not isinstance(args_list, Iterable):
+        raise ConfigError(
+            [
+                (
+                    f"args_list is a {type(args_list).__name__}: a list of arguments is needed, one for each run, "
+                    "such as [{'lr': 0.1}, {'lr': 0.01}] or range(10)"
+                )
+            ]
+        )
+    return list(args_list)
+
+
+def _require_slots(slots: Slots, wanted: int, session: SparkSession | None) -> None:
+    """Raise `NotAllAtOnce` if so many runs cannot go on at once."""
+    if session is not None:
+        spark_session.await_slots(session, wanted)
+    free = slots.free(0, 0)
+    if free < wanted:
+        raise NotAllAtOnce(wanted=wanted, free=free, total=max(slots.total, free))
+
+
+class _Short(reprlib.Repr):
+    """Texts of arguments, short enough for a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = _SHOWN_CHARS
+        self.maxdict = self.maxlist = self.maxtuple = 8
+
+
+_short = _Short()
+
+
+def short(args: Any) -> str:
+    """Return an argument in short: options as ``lr=0.1, units=64``, others as Python shows them."""
+    fields = args if isinstance(args, Mapping) else getattr(args, "__dict__", None)
+    if fields and all(isinstance(key, str) for key in fields):
+        text = ", ".join(f"{key}={_short.repr(value)}" for key, value in itertools.islice(fields.items(), 8))
+    elif args is None:
+        text = ""
+    else:
+        text = _short.repr(args)
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARS else line[: _SHOWN_CHARS - 1] + "…"

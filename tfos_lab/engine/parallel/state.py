@@ -1,0 +1,160 @@
+"""Which independent runs wait, go on, have returned or have failed. Pure state: no threads, no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfos_lab.core.states import NodeState
+from tfos_lab.errors import RunFailed
+
+
+@dataclass
+class RunEntry:
+    """One run.
+
+    Attributes
+    ----------
+    index : int
+        Its place in ``args_list``.
+    args : str
+        Its argument in short.
+    state : NodeState
+        ``WAITING`` until its first try begins, then how far the node is that runs it.
+    tries : int
+        How many tries have begun.
+    value : object
+        What it returned.
+    failure : RunFailed or None
+        Why its last try failed.
+    began_s, ended_s : float or None
+        When the last try began and ended, in seconds since the epoch.
+    """
+
+    index: int
+    args: str
+    state: NodeState = NodeState.WAITING
+    tries: int = 0
+    value: Any = None
+    failure: RunFailed | None = None
+    began_s: float | None = None
+    ended_s: float | None = None
+
+    def seconds(self, now_s: float) -> float | None:
+        """Return how long the last try has taken so far, or took."""
+        return None if self.began_s is None else (self.ended_s or now_s) - self.began_s
+
+
+class ParallelState:
+    """All runs of one call.
+
+    Parameters
+    ----------
+    args : sequence of str
+        Each run's argument in short.
+    retries : int
+        How often a run that failed is tried again.
+
+    Attributes
+    ----------
+    entries : list of RunEntry
+        The runs, in order.
+    stopping : bool
+        Whether no run begins any more.
+    """
+
+    def __init__(self, args: Sequence[str], retries: int = 0) -> None:
+        self.entries = [RunEntry(index, text) for index, text in enumerate(args)]
+        self.stopping = False
+        self._retries = retries
+        self._waiting = deque(range(len(args)))
+        self._going: set[int] = set()
+
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for a slot, those that are to be tried again included."""
+        return len(self._waiting)
+
+    @property
+    def going(self) -> set[int]:
+        """The runs that go on now."""
+        return set(self._going)
+
+    @property
+    def over(self) -> bool:
+        """Whether all runs have ended."""
+        return not self._waiting and not self._going
+
+    def count(self, *states: NodeState) -> int:
+        """Return how many runs are in one of the states."""
+        return sum(entry.state in states for entry in self.entries)
+
+    def begin(self, now_s: float) -> int:
+        """Begin the next try, and return its run; there must be one that waits."""
+        index = self._waiting.popleft()
+        entry = self.entries[index]
+        entry.tries += 1
+        entry.began_s, entry.ended_s = now_s, None
+        self._going.add(index)
+        return index
+
+    def put_back(self, index: int) -> None:
+        """No slot was free for a run after all: its try does not count, and it is the next one to begin."""
+        self._going.discard(index)
+        entry = self.entries[index]
+        entry.tries -= 1
+        entry.began_s = None
+        if self.stopping:
+            entry.state = NodeState.STOPPED
+        else:
+            entry.state = NodeState.WAITING
+            self._waiting.appendleft(index)
+
+    def returned(self, index: int, value: Any, now_s: float) -> None:
+        """A run has returned."""
+        entry = self._end(index, NodeState.DONE, now_s)
+        entry.value, entry.failure = value, None
+
+    def failed(self, index: int, failure: RunFailed, now_s: float) -> None:
+        """A try has failed; another one follows after those that wait already, unless there have been enough."""
+        entry = self._end(index, NodeState.LOST if failure.kind == "lost" else NodeState.FAILED, now_s)
+        entry.failure = failure
+        if entry.tries <= self._retries and not self.stopping:
+            entry.state = NodeState.WAITING
+            self._waiting.append(index)
+
+    def stopped(self, index: int, now_s: float) -> None:
+        """A run was stopped."""
+        self._end(index, NodeState.STOPPED, now_s)
+
+    def _end(self, index: int, state: NodeState, now_s: float) -> RunEntry:
+        self._going.discard(index)
+        entry = self.entries[index]
+        entry.state, entry.ended_s = state, now_s
+        return entry
+
+    def stop(self) -> None:
+        """Let no run begin any more; those that go on are the caller's to stop."""
+        self.stopping = True
+        while self._waiting:
+            entry = self.entries[self._waiting.popleft()]
+            entry.state = _final_state(entry)
+
+    def fail_waiting(self, message: str) -> None:
+        """No run can begin any more, for one reason: those that wait are lost."""
+        for index in self._waiting:
+            entry = self.entries[index]
+            entry.state = NodeState.LOST
+            entry.failure = entry.failure or RunFailed(
+                run=index, argument=entry.args, kind="lost", message=message, tries=entry.tries
+            )
+        self._waiting.clear()
+
+
+def _final_state(entry: RunEntry) -> NodeState:
+    """Return the state of a run that waits when all are stopped: what its last try came to, if there was one."""
+    if entry.failure is None:
+        return NodeState.STOPPED
+    return NodeState.LOST if entry.failure.kind == "lost" else NodeState.FAILED
