@@ -1,4 +1,4 @@
-"""The command line: ``tfos-lab doctor | demo | lab | bench | mnist``.
+"""The command line: ``tfos-lab doctor | demo | lab | bench | compat | mnist``.
 
 Each command is a module of this package with a function ``run(arguments) -> exit code``.
 """
@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": "train MNIST with the first notebook on local Spark, and report",
     "lab": "start JupyterLab with the tutorials, or in a folder of your own",
     "bench": "run the benchmarks",
+    "compat": "run a program of TensorFlowOnSpark unchanged",
     "mnist": "write MNIST as the files from which the examples train",
 }
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
+from tfos_lab.compat.installation import install
+
 # TensorFlowOnSpark does this when it is imported, and its programs count on it: their own `logging.info` lines appear.
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s (%(threadName)s-%(process)d) %(message)s")
 
 # The release whose interface this is.
 __version__ = "2.2.5"
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "install"]

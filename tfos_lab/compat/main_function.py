@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.compat.missing import add_advice
 from tfos_lab.compat.node_manager import NodeManager
 from tfos_lab.compat.TFSparkNode import TFNodeContext
 from tfos_lab.core.roles import Role, tf_cluster_spec
@@ -48,7 +49,11 @@ def run_main(map_fun: Callable[[Any, Any], object], settings: NodeSettings, args
     _set_tf_config(ctx)
     if isinstance(args, list):
         sys.argv = args
-    map_fun(args, ctx)
+    try:
+        map_fun(args, ctx)
+    except Exception as error:
+        add_advice(error)
+        raise
     manager.raise_error()
 
 

@@ -1,7 +1,8 @@
 """Messages between a `reservation.Server` and its clients: MessagePack, each with a code that proves who sent it.
 
 The server opens a connection with random bytes. The client has to answer with a code made of them and the secret,
-before anything else is read. Each message then carries a code of its own, with a key that holds for this connection.
+before anything else is read, and the server answers in the same way. Each message then carries a code of its own, with
+a key that holds for this connection.
 
 The secret is the text in the environment variable `SECRET_VARIABLE`, which has to be the same for server and clients.
 Without it, the server makes a secret of its own and leaves it in a file that only its user can read, so that clients of
@@ -84,14 +85,23 @@ def welcome(sock: socket.socket, secret: bytes) -> bytes:
     sock.sendall(challenge)
     if not hmac.compare_digest(_read(sock, _CODE_BYTES), _code(secret, b"client" + challenge)):
         raise ConnectionError("a client does not know the secret")
+    sock.sendall(_code(secret, b"server" + challenge))
     sock.settimeout(None)
     return _code(secret, b"session" + challenge)
 
 
 def introduce(sock: socket.socket, secret: bytes) -> bytes:
-    """Prove to a server that this client knows the secret; return the key of the connection."""
+    """Prove to a server that this client knows the secret, and have it prove the same; return the connection's key.
+
+    Raises
+    ------
+    ConnectionError
+        If either does not know it.
+    """
     challenge = _read(sock, _CODE_BYTES)
     sock.sendall(_code(secret, b"client" + challenge))
+    if not hmac.compare_digest(_read(sock, _CODE_BYTES), _code(secret, b"server" + challenge)):
+        raise ConnectionError("the server does not know the secret")
     return _code(secret, b"session" + challenge)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tfos_lab.data.frames import is_connect
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 VARIABLE = "PYSPARK_PYTHON"
@@ -25,19 +26,18 @@ def use_right_python(spark: SparkSession) -> None:
     ``PYSPARK_PYTHON`` once, when the session is created, and in a notebook never reads ``spark.pyspark.python`` (seen
     on Spark 4.3). What was set on the SparkContext itself stays.
     """
-    if is_connect(spark):
-        return
-    context = spark.sparkContext
+    if not is_connect(spark):
+        choose_python(spark.sparkContext)
+
+
+def choose_python(context: SparkContext) -> None:
+    """Do what `use_right_python` does, for a SparkContext."""
     chosen = os.environ.get(VARIABLE) or context.getConf().get(_SETTING) or None
-    if chosen is None and _runs_here(spark):
+    if chosen is None and is_local_master(context.master or ""):
         chosen = sys.executable
     if chosen and context.pythonExec in {*_ours, chosen}:
         context.pythonExec = chosen
         _ours.add(chosen)
-
-
-def _runs_here(spark: SparkSession) -> bool:
-    return is_local_master(spark.sparkContext.master or "")
 
 
 def is_local_master(master: str) -> bool:

@@ -15,7 +15,7 @@ from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import ClusterView, Event, NodeView
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -336,27 +336,44 @@ class Cluster:
         feeding.feed(request)
         return None
 
-    def inference(self, data: Any, columns: list[str] | None = None, *, schema: Any = None) -> Any:
-        """Have the nodes compute results for the rows of a DataFrame.
+    def inference(
+        self,
+        data: Any,
+        columns: list[str] | None = None,
+        *,
+        schema: Any = None,
+        objects: bool | None = None,
+        queue: str = "input",
+        timeout_s: float = 600.0,
+    ) -> Any:
+        """Have the nodes compute results for rows.
 
-        The function loops over ``ctx.dataset(batch_size)`` and calls ``ctx.put_results`` once per batch. Several
-        inferences may follow one another; the loops end with `wait` or `shutdown`.
+        The function loops over ``ctx.dataset(batch_size)`` and calls ``ctx.put_results`` once per batch; or it takes
+        rows as Python objects from ``ctx.data_feed(train_mode=False)``, and gives one result for each to its
+        ``batch_results``. Several inferences may follow one another; the loops end with `wait` or `shutdown`.
 
         Parameters
         ----------
-        data : pyspark.sql.DataFrame or pyspark.RDD
-            The rows; also a streaming DataFrame.
+        data : DataFrame, RDD, or arrays
+            The rows; also a streaming DataFrame, and what `train` takes of pandas and NumPy.
         columns : list of str, optional
             Which columns the nodes see; all by default.
         schema : str or pyspark.sql.types.StructType, optional
             Names and types of the results, such as ``"prediction float"``. Without it, one row is sent to find out.
+        objects : bool, optional
+            Whether rows and results travel as Python objects, of any type, exactly as they are. By default an RDD's do
+            if the nodes read rows with ``ctx.data_feed``; this waits until one of them asks for rows.
+        queue : str
+            Which ``ctx.data_feed(queue=...)`` reads the rows; ``ctx.dataset`` reads those of ``"input"``.
+        timeout_s : float
+            Results fail to come if rows have waited so many seconds without any.
 
         Returns
         -------
         pyspark.sql.DataFrame or pyspark.RDD
             All columns of ``data`` and those of the results, in the order of the rows within each partition. It is
             lazy: rows travel when it is used, as often as it is used, and the cluster has to live until then. For an
-            RDD, an RDD of the results.
+            RDD, or with ``objects=True``, an RDD of the results: one for each row, in order within each partition.
 
         Raises
         ------
@@ -367,7 +384,7 @@ class Cluster:
         ClusterEnded, NodeFailed
             If the nodes do not run any more.
         """
-        return self._runtime.inference.of(data, columns, schema)
+        return self._runtime.inference.of(data, columns, schema, objects=objects, queue=queue, timeout_s=timeout_s)
 
 
 def runtime_of(cluster: Cluster) -> ClusterRuntime:

@@ -32,6 +32,15 @@ _HEADER = b"tfos\x01" + bytes(sys.version_info[:2])
 _DEFAULT_ADVICE = "Make it inside the cell, or capture plain data instead"
 _RAW_DATA_ADVICE = "Feed the rows with data=..., or load them from files inside the cell"
 
+# What nodes call before they unpack.
+_preparations: list[Callable[[], object]] = []
+
+
+def prepare_nodes(function: Callable[[], object]) -> None:
+    """Have nodes call a function of this package before they unpack anything that is packed from now on."""
+    if function not in _preparations:
+        _preparations.append(function)
+
 
 def pack(map_fun: Callable[..., Any], args: Any, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """Return ``map_fun`` and ``args`` as bytes for `unpack`.
@@ -60,6 +69,7 @@ def pack(map_fun: Callable[..., Any], args: Any, *, limit_bytes: int = LIMIT_BYT
     sink = _Sink(limit_bytes, keep=True)
     sink.write(_HEADER)
     try:
+        pickle.dump(_preparations, sink)
         pickler = _Pickler(sink)
         pickler.dump((map_fun, args))
         pickle.dump(notebook_sources.collect(pickler.filenames), sink)
@@ -84,6 +94,8 @@ def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
     stream.seek(len(_HEADER))
     try:
         # A node trusts its driver: this is the user's own function.
+        for prepare in pickle.load(stream):  # noqa: S301
+            prepare()
         map_fun, args = pickle.load(stream)  # noqa: S301
         notebook_sources.register(pickle.load(stream))  # noqa: S301
     except ModuleNotFoundError as error:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core.states import RunState
+from tfos_lab.engine.cluster import runtime_of
+from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.errors import FeedTimeout
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
+
+logger = logging.getLogger(__name__)
 
 _STEP_S = 0.05
 
@@ -13,12 +22,44 @@ _STEP_S = 0.05
 def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, queue: str) -> None:
     """Feed rows to the nodes, as Python objects; return when they have taken all, or want no more.
 
+    The rows of a stream are fed as they come: this returns at once.
+
     Raises
     ------
     NodeFailed, FeedError
-        If a node fails, or takes no row for too long.
+        If a node fails, or if no node takes a row for too long: then all nodes are stopped.
     """
     is_stream = hasattr(data, "foreachRDD")
+    if runtime_of(cluster).state is RunState.DONE and runtime_of(cluster).generation.feed_state.stopped_by is not None:
+        logger.info("terminate() was called, and the nodes have finished: no rows are fed")
+        return
     cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)
     if not is_stream:
         _wait_until_taken(cluster, feed_timeout_s)
+
+
+def _wait_until_taken(cluster: Cluster, timeout_s: float) -> None:
+    runtime = runtime_of(cluster)
+    moves, moved_s = -1, 0.0
+    while not cluster.ended:
+        generation = runtime.generation
+        with generation.server.lock:
+            nodes, now = generation.feed_state.with_rows, generation.feed_state.moves
+        if not nodes:
+            return
+        if now != moves:
+            moves, moved_s = now, time.monotonic()
+        elif time.monotonic() - moved_s > timeout_s:
+            error = FeedTimeout(reason=_too_slow(nodes, timeout_s))
+            generation.fail(Failure("feed", type(error).__name__, error.reason))
+            raise error
+        time.sleep(_STEP_S)
+    if runtime.state is RunState.FAILED:
+        raise runtime.failure()
+
+
+def _too_slow(nodes: list[str], timeout_s: float) -> str:
+    return (
+        f"{', '.join(nodes)} took no row for {timeout_s:g} s, and there are more: see whether the function goes on "
+        "calling next_batch, have it call terminate() where it wants no more, or raise feed_timeout"
+    )

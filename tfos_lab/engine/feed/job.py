@@ -199,9 +199,11 @@ class FeedJob:
 
     def _check_patience(self, idle_s: float) -> None:
         if idle_s > self._timeout_s:
+            queue = self._request.queue
+            its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
             raise FeedTimeout(
                 reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
-                "a row; see whether map_fun reads its rows, or raise feed_timeout (timeout_s of cluster.train)"
+                f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout_s of cluster.train)"
             )
 
     def _look_for_a_cause(self, error: Exception) -> None:

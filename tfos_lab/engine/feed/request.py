@@ -15,7 +15,7 @@ from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.feed.spark_job import FrameRows, ObjectRows, SparkRows
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,6 +111,15 @@ def _problems(
     is_stream = getattr(data, "isStreaming", False)
     if is_stream and epochs != 1:
         yield f"epochs={epochs}: a stream is read once; it has no end to begin again from"
+    yield from check_objects(data, columns, objects)
+    yield from check_queue(queue)
+    if not is_rows(data):
+        yield no_rows(data)
+
+
+def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
+    """Yield what is wrong with ``objects``, the form in which rows are to travel."""
+    is_stream = getattr(data, "isStreaming", False)
     if objects not in (None, True, False):
         yield f"objects={objects!r}: say True for rows as Python objects, False for columns, or leave it out"
     if objects and columns is not None:
@@ -118,10 +127,12 @@ def _problems(
     if objects and (is_stream or _is_connect(data)):
         kind = "a stream's rows" if is_stream else "rows through Spark Connect"
         yield f"objects=True: {kind} come as columns; leave it out, and ctx.data_feed() gives them as tuples"
+
+
+def check_queue(queue: Any) -> Iterator[str]:
+    """Yield what is wrong with the name of a queue."""
     if not isinstance(queue, str) or not queue:
         yield f"queue={queue!r}: the name of a queue is needed, such as {INPUT_QUEUE!r}"
-    if not is_rows(data):
-        yield _no_rows(data)
 
 
 def _forms(
@@ -161,7 +172,7 @@ def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
         If there is no session, or a dead one.
     """
     if not is_rows(data):
-        raise ConfigError([_no_rows(data)])
+        raise ConfigError([no_rows(data)])
     frame: DataFrame = data
     if not hasattr(data, "mapInArrow"):
         session = _session(cluster, data)
@@ -193,5 +204,6 @@ def _is_dstream(data: Any) -> bool:
     return hasattr(data, "foreachRDD")
 
 
-def _no_rows(data: Any) -> str:
+def no_rows(data: Any) -> str:
+    """Return why data of this type cannot be fed."""
     return _DSTREAM if _is_dstream(data) else _NO_ROWS.format(type(data).__name__)

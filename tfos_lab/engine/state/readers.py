@@ -22,6 +22,15 @@ NOTHING_READ = (
     "model.fit(ctx.dataset(...), epochs=ctx.epochs)), feed no data, or call ctx.stop_feed() where none is wanted"
 )
 
+
+def queue_unread(queue: str) -> str:
+    """Return the message for rows of a queue that no node has read."""
+    return (
+        f"no node has read any row of the queue '{queue}': read them with ctx.data_feed(queue='{queue}') until its "
+        "should_stop(), feed none there, or call ctx.stop_feed() where none is wanted"
+    )
+
+
 NOBODY_READS = (
     "all nodes that train only serve others, and none reads rows: in a cluster with parameter servers the chief reads, "
     "elsewhere nodes read that do not call ctx.serve()"
@@ -93,6 +102,10 @@ class Readers:
         """Whether any node has asked for rows."""
         return bool(self._asking)
 
+    def has_read_of(self, feed: int) -> bool:
+        """Whether any node has taken any row of a feed."""
+        return any(progress.get(feed, (0, 0))[1] for progress in self._progress.values())
+
     @property
     def has_read(self) -> bool:
         """Whether any node has taken any row."""
@@ -100,22 +113,27 @@ class Readers:
 
     def unread(self, feed: int, epochs: int, rows: Mapping[int, int], now_s: float) -> RowsUnread | None:
         """Return what nodes have not read of a feed of which they hold ``rows``, to be read ``epochs`` times."""
-        left = {}
-        for rank, held in rows.items():
-            epochs_read, taken = self._progress.get(rank, {}).get(feed, (0, 0))
-            # A node may have left after its last step before it knew that it was the last.
-            if epochs_read < epochs and taken < held * epochs:
-                left[self._names[rank]] = epochs_read, taken, held
+        left = self.left(feed, epochs, rows)
         if not left:
             return None
         return RowsUnread(
             time_s=now_s,
             feed=feed,
             epochs=epochs,
-            epochs_read={node: epochs_read for node, (epochs_read, _, _) in left.items()},
-            rows_taken={node: taken for node, (_, taken, _) in left.items()},
-            rows={node: held for node, (_, _, held) in left.items()},
+            epochs_read={self._names[rank]: epochs_read for rank, (epochs_read, _) in left.items()},
+            rows_taken={self._names[rank]: taken for rank, (_, taken) in left.items()},
+            rows={self._names[rank]: rows[rank] for rank in left},
         )
+
+    def left(self, feed: int, epochs: int, rows: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return, for each node that has not read all it holds, the epochs that it has read and the rows taken."""
+        left = {}
+        for rank, held in rows.items():
+            epochs_read, taken = self._progress.get(rank, {}).get(feed, (0, 0))
+            # A node may have left after its last step before it knew that it was the last.
+            if epochs_read < epochs and taken < held * epochs:
+                left[rank] = epochs_read, taken
+        return left
 
 
 def unread_text(event: RowsUnread) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
     import tensorflow as tf

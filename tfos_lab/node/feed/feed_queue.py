@@ -9,7 +9,7 @@ from dataclasses import replace
 from tfos_lab import messages as m
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segments import Segment
 

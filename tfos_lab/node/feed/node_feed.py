@@ -8,8 +8,7 @@ import numpy as np
 
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.messages import EpochPlan
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE, EpochPlan
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segment
 

@@ -43,8 +43,8 @@ def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
     return _batch([_dumps(row, what) for row in objects])
 
 
-def decode(batch: pa.RecordBatch) -> list[Any]:
-    """Return the objects of a record batch.
+def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this node") -> list[Any]:
+    """Return the objects of a record batch; ``what`` they are and ``where`` is said where one cannot be unpickled.
 
     Raises
     ------
@@ -57,8 +57,8 @@ def decode(batch: pa.RecordBatch) -> list[Any]:
         return list(map(pickle.loads, pickled))
     except Exception as error:
         raise FeedError(
-            reason=f"a row cannot be unpickled on this node ({type(error).__name__}: {first_line(error)}): make rows "
-            "of values whose types the node can import, or map them to plain Python values"
+            reason=f"{what} cannot be unpickled {where} ({type(error).__name__}: {first_line(error)}): make it "
+            "of values whose types can be imported there, or map it to plain Python values"
         ) from error
 
 

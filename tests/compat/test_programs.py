@@ -1,0 +1,123 @@
+"""Programs written for TensorFlowOnSpark, from its documentation, run unchanged: on local Spark and on a real cluster.
+
+The programs are in the folder ``programs``; what each proves is in its first line. Those that are suites share a
+process, because a process costs a JVM and an import of TensorFlow. The cluster's executors have no tfos_lab installed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.bare_python import make_bare_python
+from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
+
+HERE = Path(__file__).parent
+PROGRAMS = HERE / "programs"
+ROOT = HERE.parents[1]
+_CONF = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": QUICK_JVM,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.executor.extraJavaOptions": QUICK_JVM,
+    "spark.executor.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_OPTIONS = [word for name, value in _CONF.items() for word in ("--conf", f"{name}={value}")]
+_OPTIONS += ["--py-files", str(PROGRAMS / "line_trainer.py")]
+_TIMEOUT_S = 280
+
+
+class Runner:
+    """Runs commands with an environment in which only ``MASTER`` says where Spark is."""
+
+    def __init__(self, master, folder, *, python=None):
+        self._folder = folder
+        quoted = " ".join(f'"{word}"' if " " in word else word for word in _OPTIONS)
+        self._environ = spark_environment(folder / "local", python=python) | {
+            "MASTER": master,
+            "PYSPARK_SUBMIT_ARGS": f"{quoted} pyspark-shell",
+            "PYTHONPATH": str(ROOT),
+            "SPARK_WORKER_INSTANCES": "2",
+            "TFOS_LAB_RUNS": str(folder / "runs"),
+        }
+
+    def run(self, *command, **environ):
+        """Run a command; returns its output, which ends with what it wrote to stderr if it failed."""
+        words = [str(word) for word in command]
+        done = subprocess.run(
+            words,
+            env={**self._environ, **environ},
+            cwd=self._folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def run_suites(self, *commands):
+        code, output = self.run(sys.executable, HERE / "run_programs.py", *commands)
+        assert code == 0, output[-10_000:]
+        ended = [line for line in output.splitlines() if line.startswith("=== ")]
+        names = [Path(command.split()[0]).name for command in commands]
+        assert ended == [f"=== {name} ended with 0" for name in names], output[-20_000:]
+
+
+@pytest.fixture
+def on_local(spark_sessions, tmp_path):
+    spark_sessions.close()  # two cores are enough for one Spark
+    return Runner("local[*]", tmp_path)
+
+
+@pytest.fixture
+def on_standalone(spark_sessions, standalone, tmp_path):
+    spark_sessions.close()  # it holds the cluster's executors
+    # Executors have what nodes need, without tfos_lab: it comes with the job.
+    return Runner(standalone, tmp_path, python=make_bare_python(tmp_path / "bare"))
+
+
+SUITES = ["cluster_suite.py", "pipeline_suite.py", "parallel_suite.py"]
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(_TIMEOUT_S + 20)
+def test_suites_and_a_stream_pass_on_local_spark(on_local, tmp_path):
+    on_local.run_suites(*(str(PROGRAMS / name) for name in SUITES), f"{PROGRAMS / 'streaming.py'} --folder {tmp_path}")
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(_TIMEOUT_S + 20)
+def test_suites_and_a_stream_pass_on_a_cluster(on_standalone, tmp_path):
+    on_standalone.run_suites(
+        *(str(PROGRAMS / name) for name in SUITES), f"{PROGRAMS / 'streaming.py'} --folder {tmp_path}"
+    )
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(_TIMEOUT_S + 20)
+def test_keras_2_trains_and_infers_on_local_spark(on_local, tmp_path):
+    command = [sys.executable, "-m", "tfos_lab.compat", PROGRAMS / "train_with_keras.py"]
+    code, output = on_local.run(*command, "--export_dir", tmp_path / "model", TF_USE_LEGACY_KERAS="1")
+    assert code == 0, output[-10_000:]
+    assert "rows predicted: 1000" in output
+
+
+@pytest.mark.tensorflow
+@pytest.mark.timeout(_TIMEOUT_S + 20)
+def test_keras_3_trains_and_infers_under_spark_submit(on_standalone, tmp_path):
+    path = subprocess.run(
+        [sys.executable, "-m", "tfos_lab.compat", "--path"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    submit = [spark_home() / "bin" / "spark-submit", *_OPTIONS, path, PROGRAMS / "train_with_keras.py"]
+    python = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": ""}
+    code, output = on_standalone.run(*submit, "--export_dir", tmp_path / "model", **python)
+    assert code == 0, output[-10_000:]
+    assert "rows predicted: 1000" in output
