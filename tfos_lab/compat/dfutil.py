@@ -180,9 +180,7 @@ def infer_schema(example: tf.train.Example, binary_features: Collection[str] = [
     from pyspark.sql.types import StructField, StructType
 
     features = example.features.feature
-    return StructType(
-        [StructField(name, _type_of(features[name], name in binary_features)) for name in sorted(features)]
-    )
+    return StructType([StructField(name, _type_of(features[name], name in binary_features)) for name in sorted(features)])
 
 
 def _type_of(feature: tf.train.Feature, is_binary: bool) -> DataType:  # noqa: FBT001 - of two kinds of bytes

@@ -28,9 +28,7 @@ def list_of(dtype: str) -> str:
     for name, leaves in (("float_list", _FLOATS), ("int64_list", _INTEGERS), ("bytes_list", _BYTES)):
         if leaf in leaves:
             return name
-    raise ConfigError(
-        [f"Unsupported dtype: {dtype}; a tf.train.Example holds numbers, strings, binary and arrays of them"]
-    )
+    raise ConfigError([f"Unsupported dtype: {dtype}; a tf.train.Example holds numbers, strings, binary and arrays of them"])
 
 
 def to_examples(rows: Iterable[Row], dtypes: Sequence[tuple[str, str]]) -> list[tuple[bytearray, None]]:

@@ -98,10 +98,7 @@ def _name_problems(described: Description, inputs: Mapping[str, str], outputs: M
     missing = [name for name in outputs if _find(described.outputs, name) is None]
     if missing and not has:
         return [*problems, "output_mapping: the model does not declare its outputs: export it as a SavedModel"]
-    return [
-        *problems,
-        *(f"output_mapping: the model has no output '{name}'; it has {', '.join(has)}" for name in missing),
-    ]
+    return [*problems, *(f"output_mapping: the model has no output '{name}'; it has {', '.join(has)}" for name in missing)]
 
 
 def _find(tensors: Iterable[Tensor], name: str) -> Tensor | None:
