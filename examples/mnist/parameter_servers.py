@@ -1,7 +1,8 @@
 r"""Trains with parameter servers: asynchronously, by steps that the chief schedules on the workers.
 
-    spark-submit --master spark://host:7077 --conf spark.cores.max=5 examples/mnist/parameter_servers.py \
-        --data mnist/csv --format csv --cluster-size 4 --num-ps 1 --epochs 3 --model-dir models --export-dir models/export
+    spark-submit --master spark://host:7077 --conf spark.cores.max=4 examples/mnist/parameter_servers.py \
+        --data mnist/csv --format csv --cluster-size 4 --num-ps 1 --epochs 3 \
+        --model-dir models --export-dir models/export
 
 Of four nodes, one keeps the variables, one is the chief, which reads the rows, and two are workers. Workers do not wait
 for one another. Without ``--master``, or with ``--master local[*]``, the nodes are processes on this machine.

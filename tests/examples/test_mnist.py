@@ -91,6 +91,15 @@ def lines_of(folder):
     return [line for part in folder.glob("part-*") for line in part.read_text().splitlines()]
 
 
+def check_lines(predictions, folder, printed):
+    """Check that there is a line for each test image, and that they agree as often as was printed."""
+    lines = lines_of(predictions)
+    assert len(lines) == len(lines_of(folder / "mnist" / "csv" / "test"))
+    pairs = [re.fullmatch(r"Label: (\d), Prediction: (\d)", line).groups() for line in lines]
+    agreeing = sum(label == prediction for label, prediction in pairs)
+    assert agreeing / len(pairs) == pytest.approx(accuracy_in(printed), abs=1e-3)
+
+
 def test_images_are_written_as_lines_of_a_label_and_784_integers(data):
     assert len(list((data / "csv" / "train").glob("part-*"))) == 2
     numbers = [[int(number) for number in line.split(",")] for line in lines_of(data / "csv" / "train")]
@@ -112,17 +121,26 @@ def test_nodes_train_on_files_that_they_read_themselves(submit, data):
     assert accuracy_in(succeeded(submit("train_files.py", "--data", "mnist/csv", *TRAINING))) > ACCURACY
 
 
+def test_workers_train_asynchronously_with_a_parameter_server(submit, data):
+    options = ("--cluster-size", "4", "--num-ps", "1", "--epochs", "4", "--batch-size", "25")
+    printed = succeeded(submit("parameter_servers.py", "--data", "mnist/csv", *options, executors=2))
+    assert accuracy_in(printed) > ACCURACY
+
+
+def test_an_estimator_trains_and_its_model_scores_the_test_images(submit, data):
+    places = ("--model-dir", "pipeline", "--export-dir", "pipeline/export", "--output", "pipeline/predictions")
+    printed = succeeded(submit("pipeline.py", "--data", "mnist/csv", *TRAINING, *places))
+    assert accuracy_in(printed) > ACCURACY
+    assert (submit.folder / "pipeline" / "model.keras").is_file()
+    check_lines(submit.folder / "pipeline" / "predictions", submit.folder, printed)
+
+
 @pytest.mark.parametrize("program", ["inference.py", "cluster_inference.py"])
 def test_each_image_s_label_and_prediction_are_a_line(submit, export_dir, program):
     where = ("--data", "mnist/csv", "--export-dir", "models/export")
     printed = succeeded(submit(program, *where, "--output", program))
     assert accuracy_in(printed) > ACCURACY
-    lines = lines_of(submit.folder / program)
-    assert len(lines) == len(lines_of(submit.folder / "mnist" / "csv" / "test"))
-    pairs = [re.fullmatch(r"Label: (\d), Prediction: (\d)", line).groups() for line in lines]
-    assert sum(label == prediction for label, prediction in pairs) / len(pairs) == pytest.approx(
-        accuracy_in(printed), abs=1e-3
-    )
+    check_lines(submit.folder / program, submit.folder, printed)
 
 
 def test_a_program_that_fails_has_an_exit_code(submit):
