@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import tfos_lab
 from tfos_lab.errors import NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -80,6 +81,7 @@ def test_by_default_only_the_chief_s_files_are_copied(back_end, run, notebook):
     cluster = run(write_model, cluster_size=2)
     folders = [result["folder"] for result in cluster.wait(timeout_s=100).values()]
     cluster.stop()
+    assert any(note.startswith("worker:0 has written 1 file of 8 bytes by relative") for note in cluster.view().notes)
     kept = {} if back_end.launcher == "local" else {"work/model/weights": "chief:0"}
     assert copies(cluster.run_dir / "output") == kept
     assert [folder for folder in folders if Path(folder).exists()] == [str(notebook)] * (back_end.launcher == "local")
@@ -104,3 +106,17 @@ def test_a_function_can_go_to_the_folder_of_the_notebook(run, notebook):
         return Path("data", "x.csv").read_text(), str(Path.cwd())
 
     assert set(run(read, cluster_size=2).wait(timeout_s=100).values()) == {("1,2", str(notebook))}
+
+
+@pytest.mark.back_ends("local", "standalone")
+def test_parallel_runs_do_not_collide(back_end, spark, notebook):
+    def write(args, ctx):
+        Path("model").mkdir()
+        Path("model", "weights").write_text(str(args))
+        return str(Path.cwd())
+
+    folders = tfos_lab.parallel(write, [0, 1], spark=spark, local=back_end.local, show=False)
+    assert len({*folders, str(notebook)}) == 3
+    assert copies(notebook) == {"data/x.csv": "1,2"}
+    written = copies(notebook.parent)
+    assert sorted(text for name, text in written.items() if name.endswith("output/work/model/weights")) == ["0", "1"]

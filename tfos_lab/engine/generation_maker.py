@@ -100,6 +100,8 @@ class GenerationMaker:
         The file system of paths without a scheme; empty without a session.
     working_dir : str
         The folder where the cluster was asked for.
+    chief_stays_here : bool
+        Whether a chief on this machine works there, and not in a folder of its own.
     make_listener, make_launcher : callable
         Open the driver's socket, given ``hosts``, and make the launcher, given its plan; tests put fakes here.
     """
@@ -114,6 +116,7 @@ class GenerationMaker:
     hosts: tuple[str, str]
     default_fs: str
     working_dir: str = ""
+    chief_stays_here: bool = True
     make_listener: Callable[[str, str], Listener] = Listener
     make_launcher: Callable[[LaunchPlan], Launcher] = make_launcher
 
@@ -171,4 +174,5 @@ class GenerationMaker:
             free_slots=control.free_slots,
             spark=self.spark,
             call=self.call,
+            chief_stays_here=self.chief_stays_here,
         )

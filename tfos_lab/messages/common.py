@@ -44,7 +44,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     shared_dir
         A folder that all nodes must see, or "".
     is_notebook_folder
-        Whether ``cwd`` is the folder of the notebook; the chief stays in it.
+        Whether ``cwd`` is the folder of the notebook, and the chief stays in it.
     host
         The name by which the other nodes reach this one; "" for its address on the route to the driver.
     """

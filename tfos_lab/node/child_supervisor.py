@@ -77,6 +77,7 @@ class ChildSupervisor:
         self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
         self._child: ChildLink | None = None
         self._start: m.Start | None = None
+        self._folder = spec.cwd
         self._announced_pid = False
         self._waiting: list[m.ToAgent] = []
         self._stop_at: float | None = None
@@ -106,7 +107,7 @@ class ChildSupervisor:
         except OSError as error:
             self._end_without_fork_server(error)
             return
-        self._child, self._start = child, start
+        self._child, self._start, self._folder = child, start, folder
         self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.IMPORTING))
         self._loop.watch(child.fork_server, self._on_fork_server)
         self._loop.watch(child.control, self._on_control)
@@ -138,7 +139,7 @@ class ChildSupervisor:
         self._child.close()
         self._child = None
         self._starts_again = self._announced_pid = self.ended = self.exited = False
-        self.start(self._start)
+        self.start(self._start, self._folder)
 
     @property
     def is_over(self) -> bool:

@@ -294,13 +294,14 @@ def test_files_that_are_written_last_are_found_at_the_end(tmp_path, work):
     assert rig.settle() == (["work/late"], m.OutputSent(rank=3))
 
 
-def test_files_of_the_working_folder_are_not_sent_where_no_output_is_wanted(tmp_path, work):
+def test_files_of_the_working_folder_are_reported_where_no_output_is_wanted(tmp_path, work):
     rig = Rig(tmp_path, wanted=False)
     work(rig, "m.keras")
     rig.files.work()
     assert rig.files.settle()
+    assert rig.files.settle()
     rig.files.close()
-    assert rig.sent == []
+    assert rig.sent == [m.OutputSent(rank=3, left_out=1, left_out_bytes=7)]
     assert not rig.kept_folder.exists()
 
 

@@ -169,7 +169,9 @@ class OutputSender:
 
     def settle(self) -> bool:
         """After the function's end, send the rest, and return whether that is done; called often."""
-        if not self._is_ending:
+        if not self._is_wanted:
+            self._report_dropped()
+        elif not self._is_ending:
             self.look_for_work()
         if not self.has_more:
             return True
@@ -183,6 +185,14 @@ class OutputSender:
             return False
         self._end()
         return True
+
+    def _report_dropped(self) -> None:
+        """Report what the function has written to its working folder, and nobody wants."""
+        if not self._is_done:
+            self._is_done = True
+            sizes = [file.size for file in self.working_folder.files()[0].values()]
+            if sizes:
+                self._send(m.OutputSent(rank=self._rank, left_out=len(sizes), left_out_bytes=sum(sizes)))
 
     def _found(self) -> tuple[dict[str, FoundFile], int]:
         """Return the files that are to be sent, by name, and the number of links, which are not."""
