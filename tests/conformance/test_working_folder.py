@@ -120,3 +120,18 @@ def test_parallel_runs_do_not_collide(back_end, spark, notebook):
     assert copies(notebook) == {"data/x.csv": "1,2"}
     written = copies(notebook.parent)
     assert sorted(text for name, text in written.items() if name.endswith("output/work/model/weights")) == ["0", "1"]
+
+
+@pytest.mark.back_ends("local")
+def test_a_file_that_was_there_is_written_anew_by_each_node_for_itself(run, notebook):
+    (notebook / "m.keras").write_text("of the last run")
+
+    def write(args, ctx):
+        before = Path("m.keras").read_text()
+        Path("m.keras").write_text(ctx.node)
+        return before, Path("m.keras").read_text()
+
+    results = run(write, cluster_size=3).wait(timeout_s=100)
+    assert {node: after for node, (_, after) in results.items()} == {node: node for node in results}
+    assert results["worker:0"][0] in ("of the last run", "chief:0")  # the chief may have been first
+    assert copies(notebook)["m.keras"] == "chief:0"

@@ -1,6 +1,7 @@
 """The folder in which a node's function starts: its own, with links to what is in the folder it was launched from.
 
-Relative paths find what they would find there, and what the function creates, replaces or removes is this node's alone.
+Relative paths find what they would find there, and what the function creates, replaces or removes is this node's alone;
+`written_links` sees to files that it opens for writing.
 On this machine the chief stays in the folder of the notebook, where its user looks for what it saves.
 """
 
