@@ -267,16 +267,19 @@ def test_a_damaged_file_fails_its_feed_with_the_error_that_the_executor_raised(r
 # ---- folders that are not shared ----------------------------------------------------------------------------------
 
 
-def test_a_model_that_the_notebook_will_not_find_is_reported_before_it_is_saved(run, spark, tmp_path):
+def test_a_model_that_the_notebook_will_not_find_is_reported_before_it_is_saved(run, spark, tmp_path, monkeypatch):
     def save(args, ctx):
-        return [ctx.model_dir(path) for path in args]
+        spark_s = Path("stdout").resolve().parent  # the working folder shows what is in Spark's folder for the job
+        return [ctx.model_dir(path) for path in (*args, str(spark_s / "deep" / "model.keras"))]
 
+    monkeypatch.chdir(tmp_path)
     # /proc/self/cwd is another folder for each process, as a local path is for each host.
-    paths = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras"), "deep/model.keras"]
+    paths = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras"), "relative/model.keras"]
     cluster = run(save, paths)
     results = cluster.wait(timeout_s=60)
-    *full, relative = results["chief:0"]
+    *full, relative, spark_s = results["chief:0"]
     assert full == paths[:2]
+    assert relative == str(tmp_path / "relative" / "model.keras")
     unseen, vanishing = cluster.view().notes
     advice = (
         "use ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is "
@@ -284,7 +287,7 @@ def test_a_model_that_the_notebook_will_not_find_is_reported_before_it_is_saved(
     )
     host = socket.gethostname()
     assert unseen == f"chief:0 saves to {paths[0]} on {host}, where this machine does not see it: {advice}"
-    expected = f"chief:0 saves to {relative} on {host}, in Spark's folder for the job, which Spark removes: {advice}"
+    expected = f"chief:0 saves to {spark_s} on {host}, in Spark's folder for the job, which Spark removes: {advice}"
     assert vanishing == expected
     cluster.stop()
-    assert not list(tmp_path.glob(".tfos-*"))
+    assert not list(tmp_path.rglob(".tfos-*"))

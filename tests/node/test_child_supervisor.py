@@ -89,7 +89,7 @@ class Rig:
         self.supervisor = ChildSupervisor(launch_spec(**spec), None, self.loop, None, events)
 
     def start(self):
-        self.supervisor.start(start_for(print))
+        self.supervisor.start(start_for(print), "/")
 
     def child_sends(self, *messages):
         self.child.received = messages

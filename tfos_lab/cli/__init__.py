@@ -1,4 +1,4 @@
-"""The command line: ``tfos-lab doctor | demo | lab | bench | compat``.
+"""The command line: ``tfos-lab doctor | demo | lab | bench | compat | mnist``.
 
 Each command is a module of this package with a function ``run(arguments) -> exit code``.
 """
@@ -18,6 +18,7 @@ COMMANDS = {
     "lab": "start JupyterLab with the tutorials, or in a folder of your own",
     "bench": "run the benchmarks",
     "compat": "run a program of TensorFlowOnSpark unchanged",
+    "mnist": "write MNIST as the files from which the examples train",
 }
 
 USAGE = "\n".join(

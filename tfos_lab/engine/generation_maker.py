@@ -98,6 +98,10 @@ class GenerationMaker:
         The interface on which the driver listens, and the host name by which the nodes reach it.
     default_fs : str
         The file system of paths without a scheme; empty without a session.
+    working_dir : str
+        The folder where the cluster was asked for.
+    chief_stays_here : bool
+        Whether a chief on this machine works there, and not in a folder of its own.
     make_listener, make_launcher : callable
         Open the driver's socket, given ``hosts``, and make the launcher, given its plan; tests put fakes here.
     """
@@ -111,6 +115,8 @@ class GenerationMaker:
     called_s: float
     hosts: tuple[str, str]
     default_fs: str
+    working_dir: str = ""
+    chief_stays_here: bool = True
     make_listener: Callable[[str, str], Listener] = Listener
     make_launcher: Callable[[LaunchPlan], Launcher] = make_launcher
 
@@ -149,6 +155,7 @@ class GenerationMaker:
             called_s=self.called_s,
             restart=number,
             default_fs=self.default_fs,
+            working_dir=self.working_dir,
             on_start=services.record_start,
         )
 
@@ -167,4 +174,5 @@ class GenerationMaker:
             free_slots=control.free_slots,
             spark=self.spark,
             call=self.call,
+            chief_stays_here=self.chief_stays_here,
         )

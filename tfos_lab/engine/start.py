@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
@@ -102,6 +103,7 @@ def make_cluster(
         called_s=called_s,
         hosts=hosts,
         default_fs=default_fs(session) if session is not None else "",
+        working_dir=str(Path.cwd()),
     )
     runtime = ClusterRuntime(maker, RunDir.make(config.name, config.log_dir))
     if len(node_specs) < config.cluster_size:

@@ -26,6 +26,7 @@ class StartMaker:
         called_s: float,
         restart: int,
         default_fs: str,
+        working_dir: str,
         on_start: Callable[[], None],
     ) -> None:
         self._run_dir = run_dir
@@ -34,6 +35,7 @@ class StartMaker:
         self._node_specs = node_specs
         self._payload = payload
         self._default_fs = default_fs
+        self._working_dir = working_dir
         self._on_start = on_start
         self._called_s = called_s
         self._restart = restart
@@ -56,6 +58,7 @@ class StartMaker:
             log_dir=self._run_dir.log_dir,
             backup_dir=self._run_dir.backup if self._config.restarts else "",
             default_fs=self._default_fs,
+            working_dir=self._working_dir,
             grace_s=self._config.grace_s,
             restart=self._restart,
             age_s=max(0.0, time.time() - self._called_s),

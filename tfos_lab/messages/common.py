@@ -43,6 +43,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         Device indices for this node; None leaves the choice to the environment.
     shared_dir
         A folder that all nodes must see, or "".
+    is_notebook_folder
+        Whether ``cwd`` is the folder of the notebook, and the chief stays in it.
     host
         The name by which the other nodes reach this one; "" for its address on the route to the driver.
     """
@@ -61,6 +63,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     sys_path: list[str] = []
     driver_timeout_s: float = 60.0
     shared_dir: str = ""
+    is_notebook_folder: bool = False
     host: str = ""
 
 

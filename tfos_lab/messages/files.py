@@ -66,7 +66,8 @@ class OutputSent(Message, frozen=True):
     """The function has ended, and its output has been sent.
 
     ``left_out`` files of ``left_out_bytes`` were not sent, and remain in ``place`` on the node's host: they were too
-    large, or there was a ``problem``. ``links`` symbolic links were skipped.
+    large, or there was a ``problem``. ``links`` symbolic links were skipped. Those of a node whose output is not wanted
+    are what it has written to its working folder, and are removed with it.
     """
 
     rank: int

@@ -86,9 +86,9 @@ class Agent:
         self._feeds = FeedStore(spec.rank, self._driver.host, self._scratch.path, send, self._child.send)
         self._tunnel = AgentTunnel(spec.rank, send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
-        self._saved_paths = SavedPaths(spec, send)
         self._event_files = EventFileSender(spec.rank, send)
         self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
+        self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._leaving = False
         self._asked_to_leave = False
@@ -180,14 +180,14 @@ class Agent:
         if problem := self._shared.problem(nodes):
             self._child.end(m.Outcome(kind="raised", error="ConfigError", message=problem))
             return
-        start = self._output.prepare(start)
+        start, spec = self._output.prepare(start), self._spec
         if start.is_chief:
             self._event_files.set_folder(start.log_dir, start.age_s)
         if start.tensorboard:
-            spec = self._spec
             fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
             self._tunnel.start(fork_server, start.log_dir, spec.cwd)
-        self._child.start(start, self._port)
+        folder = self._output.working_folder.make(spec, is_chief=start.is_chief)
+        self._child.start(start, folder, self._port)
         self._port.close()  # the child holds it from now on
 
     def _free_slot(self) -> None:
@@ -250,6 +250,7 @@ class Agent:
         if self._output_until is None:
             self._output_until = now + LAST_OUTPUT_S
             self._child.kill_unreported()
+            self._output.look_for_work()
             return  # what the child has sent is read first: it may be that there is output
         if not self._output.has_more or now > max(self._output_until, self._output.last_taken_at + LAST_OUTPUT_S):
             self._leaving = True

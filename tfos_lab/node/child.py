@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +18,8 @@ from tfos_lab import messages as m
 from tfos_lab.core.processes import set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
+from tfos_lab.node.files.working_folder import FOLDER
+from tfos_lab.node.files.written_links import own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
 from tfos_lab.transport.frames import FrameSocket
 
@@ -57,6 +60,9 @@ def _set_environment(spec: ChildSpec) -> None:
     os.environ.update(spec.environ)
     with contextlib.suppress(OSError):
         os.chdir(spec.cwd)
+    working_folder = Path(spec.environ["TFOS_LAB_SCRATCH"]) / FOLDER
+    if str(working_folder) == spec.cwd:
+        own_what_is_written(working_folder)
     known = set(sys.path)
     sys.path[:] = [*(path for path in spec.sys_path if path not in known), *sys.path]
 

@@ -141,6 +141,8 @@ class ChildLink:
 def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[str, str]:
     environ = {**spec.environ, **start.env, **spec.extra_env}
     environ["TFOS_LAB_SCRATCH"] = str(scratch)
+    if "PWD" in environ:
+        environ["PWD"] = spec.cwd
     environ["PYTHONUNBUFFERED"] = "1"
     environ["no_grpc_proxy"] = _no_proxy_hosts(environ, start.cluster_spec)
     if spec.gpus is not None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tfos_lab import messages as m
 from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
@@ -75,6 +77,7 @@ class ChildSupervisor:
         self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
         self._child: ChildLink | None = None
         self._start: m.Start | None = None
+        self._folder = spec.cwd
         self._announced_pid = False
         self._waiting: list[m.ToAgent] = []
         self._stop_at: float | None = None
@@ -93,14 +96,18 @@ class ChildSupervisor:
         except OSError as error:
             self._end_without_fork_server(error)
 
-    def start(self, start: m.Start, port: socket.socket | None = None) -> None:
-        """Have the child forked, with the socket that holds its port; messages that have waited follow ``start``."""
+    def start(self, start: m.Start, folder: str, port: socket.socket | None = None) -> None:
+        """Have the child forked, to start in ``folder``, with the socket that holds its port.
+
+        Messages that have waited for it are sent after ``start``.
+        """
+        spec = msgspec.structs.replace(self._spec, cwd=folder)
         try:
-            child = ChildLink.spawn(self._spec, start, self._fork_server, self._scratch, port)
+            child = ChildLink.spawn(spec, start, self._fork_server, self._scratch, port)
         except OSError as error:
             self._end_without_fork_server(error)
             return
-        self._child, self._start = child, start
+        self._child, self._start, self._folder = child, start, folder
         self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.IMPORTING))
         self._loop.watch(child.fork_server, self._on_fork_server)
         self._loop.watch(child.control, self._on_control)
@@ -132,7 +139,7 @@ class ChildSupervisor:
         self._child.close()
         self._child = None
         self._starts_again = self._announced_pid = self.ended = self.exited = False
-        self.start(self._start)
+        self.start(self._start, self._folder)
 
     @property
     def is_over(self) -> bool:

@@ -125,7 +125,7 @@ def hold(rank: int, node: str, template: bytes, gpus: list[str] | None, resource
         gpus=gpus,
         environ={**executor_environ(), **resource_environ(resources)},
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
-        sys_path=list(sys.path),
+        sys_path=[str(Path(path).absolute()) for path in sys.path],
     )
     fork_server = ForkServerSpec.plain(spec.owner, spec.environ, executor.pid)
     slot, agent_socket = socket.socketpair()

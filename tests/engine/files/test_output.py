@@ -137,3 +137,14 @@ def test_a_lost_node_is_noted_and_its_files_stay_for_the_restart(stand):
     stand.conclude()
     assert stand.files() == {"kept", "new"}
     assert [path.name for path in stand.home.parent.iterdir()] == ["output"]
+
+
+def test_what_a_node_has_written_by_relative_paths_is_reported_if_it_is_not_copied(tmp_path):
+    stand = Stand(tmp_path)
+    for _ in range(2):
+        stand.receive(m.OutputSent(rank=1, left_out=2, left_out_bytes=500))
+    [note] = stand.receiver.notes
+    what = "worker:0 has written 2 files of 500 bytes by relative paths, removed with the node"
+    assert note == f"{what}: output='all' copies them here"
+    stand.receive(m.OutputSent(rank=0, left_out=1, left_out_bytes=5))
+    assert len(stand.receiver.notes) == 1

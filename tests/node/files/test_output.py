@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.node.conftest import start_for
+from tests.node.conftest import launch_spec, start_for
 from tfos_lab import messages as m
 from tfos_lab.node.files import output
+from tfos_lab.node.files.found import FoundFile
 from tfos_lab.node.files.output import OutputSender, plan_round
-from tfos_lab.node.files.sender import PIECE_COST, FoundFile
+from tfos_lab.node.files.sender import PIECE_COST
 
 
 def found(*files):
@@ -243,3 +244,74 @@ def test_a_kept_folder_never_replaces_another(tmp_path):
     rig.files.close()
     assert [path.name for path in rig.kept_folder.iterdir()] == ["other"]
     assert (rig.kept_folder.with_name(f"{rig.kept_folder.name}-1") / "m").exists()
+
+
+# ---- the working folder ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A function that makes the rig's working folder, with a link and the given files in it."""
+
+    def make(rig, *names):
+        (tmp_path / "notebook").mkdir()
+        (tmp_path / "notebook" / "shown.csv").touch()
+        folder = Path(rig.files.working_folder.make(launch_spec(cwd=str(tmp_path / "notebook")), is_chief=False))
+        for name in names:
+            (folder / name).write_text(name)
+            os.utime(folder / name, (0, 0))
+        return folder
+
+    return make
+
+
+def test_files_of_the_working_folder_are_sent_though_the_function_asks_for_nothing(tmp_path, work):
+    rig = Rig(tmp_path)
+    work(rig, "m.keras")
+    rig.files.work()
+    assert rig.sent[:2] == [
+        m.OutputOpened(rank=3, place=str(rig.kept_folder)),
+        m.OutputComes(rank=3, files=1, size_bytes=7),
+    ]
+    assert rig.answer() == ["work/m.keras"]
+    assert rig.settle() == ([], m.OutputSent(rank=3))
+
+
+def test_files_of_the_working_folder_are_sent_even_where_the_output_folder_is_shared(tmp_path, work):
+    rig = Rig(tmp_path, sees=True)
+    work(rig, "m.keras")
+    rig.files.open()
+    rig.write("other")
+    assert rig.settle() == (["work/m.keras"], m.OutputSent(rank=3))
+    assert rig.sent[-1] == m.OutputSent(rank=3)
+
+
+def test_files_that_are_written_last_are_found_at_the_end(tmp_path, work):
+    rig = Rig(tmp_path)
+    folder = work(rig)
+    rig.files.work()
+    (folder / "late").touch()
+    assert rig.settle() == (["work/late"], m.OutputSent(rank=3))
+
+
+def test_files_of_the_working_folder_are_reported_where_no_output_is_wanted(tmp_path, work):
+    rig = Rig(tmp_path, wanted=False)
+    work(rig, "m.keras")
+    rig.files.work()
+    assert rig.files.settle()
+    assert rig.files.settle()
+    rig.files.close()
+    assert rig.sent == [m.OutputSent(rank=3, left_out=1, left_out_bytes=7)]
+    assert not rig.kept_folder.exists()
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_files_of_the_working_folder_that_were_not_sent_are_kept(tmp_path, work, sees):
+    rig = Rig(tmp_path, sees=sees)
+    work(rig, "m.keras")
+    rig.files.look_for_work()
+    rig.files.close()
+    assert [path.relative_to(rig.kept_folder).as_posix() for path in rig.kept_folder.rglob("*")] == [
+        "work",
+        "work/m.keras",
+    ]

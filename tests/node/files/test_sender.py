@@ -9,7 +9,8 @@ import pytest
 
 from tfos_lab import messages as m
 from tfos_lab.node.files import sender
-from tfos_lab.node.files.sender import PIECE_BYTES, PIECE_COST, WINDOW_BYTES, FileSender, FoundFile
+from tfos_lab.node.files.found import FoundFile
+from tfos_lab.node.files.sender import PIECE_BYTES, PIECE_COST, WINDOW_BYTES, FileSender
 
 
 class Rig:

@@ -104,6 +104,8 @@ class OutputReceiver:
                 self._coming[rank].files.remove(names)
             case m.OutputSent(rank=rank) if rank in self._coming:
                 return self._finish(message, now_s)
+            case m.OutputSent(left_out=files, left_out_bytes=size_bytes) if files and not self._of_all:
+                self._note_dropped(node, files, size_bytes)
         return []
 
     def _open(self, rank: int, node: NodeView, place: str) -> None:
@@ -141,6 +143,13 @@ class OutputReceiver:
             self._final_notes.append(f"output of {name}: {links} not copied here")
         self._update_notes()
         return [Publish(transfer.progress(now_s))]
+
+    def _note_dropped(self, node: NodeView, files: int, size_bytes: int) -> None:
+        what = f"{node.node} has written {_files(files, size_bytes)} by relative paths"
+        note = f"{what}, removed with the node: output='all' copies them here"
+        if not node.is_chief and note not in self._final_notes:
+            self._final_notes.append(note)
+            self._update_notes()
 
     def _update_notes(self) -> None:
         coming = [

@@ -46,6 +46,8 @@ class LaunchPlan:
         The session to use, if there is one.
     call : tuple
         The user's function and its ``args``, for launchers that run it in this process.
+    chief_stays_here : bool
+        Whether a chief on this machine works in the folder of the notebook, and not in one of its own.
     """
 
     traits: LauncherTraits
@@ -61,6 +63,7 @@ class LaunchPlan:
     free_slots: Callable[[], None]
     spark: SparkSession | None
     call: tuple[Callable[..., Any], Any]
+    chief_stays_here: bool = True
 
 
 class Launcher(ABC):

@@ -49,6 +49,7 @@ def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus: list[str] | None, environ
         environ=environ,
         cwd=str(Path.cwd()),
         sys_path=[path or str(Path.cwd()) for path in sys.path],
+        is_notebook_folder=plan.chief_stays_here,
         shared_dir=plan.shared_dir if spans_hosts else "",
         # Nodes elsewhere may not reach the address that this machine has for itself.
         host=plan.driver.host if spans_hosts else "",

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
@@ -68,6 +69,8 @@ class NodeMaker:
             called_s=time.time(),
             hosts=self.hosts,
             default_fs=self.default_fs,
+            working_dir=str(Path.cwd()),
+            chief_stays_here=False,  # runs would collide there
         )
         return ClusterRuntime(maker, run_dir, published=False)
 

@@ -53,6 +53,9 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods):
         This node's folder in it, a new one after each restart: TensorBoard shows each as a run of its own.
     restart : int
         How often the nodes have been restarted after one was lost; 0 at first.
+    working_dir : str
+        The folder of the notebook or program, on its machine. The node itself starts in a folder of its own, which
+        shows what was there; ``os.chdir(ctx.working_dir)`` leaves it where the file system is shared.
     backup_dir : str
         Folder for what a restart resumes from, shared by all nodes; empty unless ``restarts`` is given.
     args : object

@@ -30,7 +30,11 @@ class FolderMethods:
     _has_opened_output: bool
 
     def absolute_path(self, path: str) -> str:
-        """Return ``path`` as Hadoop would understand it: relative to the user's home on the default file system."""
+        """Return ``path`` in full, with its scheme, as TensorFlowOnSpark does.
+
+        A path without a scheme is on Spark's default file system. A relative one is in the user's home there; if that
+        file system is a local one, it is in `working_dir`, the folder of the notebook.
+        """
         return hadoop_path(path, self.defaultFS, self.working_dir)
 
     @property
@@ -43,6 +47,10 @@ class FolderMethods:
         function fails, is stopped or is killed. Those on other hosts are sent while the function works, some seconds
         after they were last changed, and at its end; symbolic links are not sent, and a node sends
         ``output_limit_bytes`` at most.
+
+        What the function writes by relative paths, such as ``"m.keras"``, goes to the node's working folder, and by
+        the same rules to ``work`` in the notebook's folder. Only the chief on the notebook's own machine has no such
+        folder: it works in that of the notebook.
 
         After a restart, files of the nodes before are still in the notebook's folder, and new ones of the same names
         replace them. Write files that the function itself resumes from to ``backup_dir``.
@@ -103,8 +111,8 @@ class FolderMethods:
         Parameters
         ----------
         path : str
-            A file or folder. A relative one is below `working_dir` (on executors: Spark's folder for the job, which
-            Spark removes), or in the user's home if Spark's file system is a distributed one.
+            A file or folder. A relative one is below `working_dir`, the folder of the notebook, or in the user's home
+            if Spark's file system is a distributed one.
 
         Returns
         -------

@@ -1,8 +1,9 @@
-"""Sends the files of the function's output folder to the driver.
+"""Sends the files of the function's output folder and working folder to the driver.
 
 If the node sees the run folder, the function writes there and nothing is sent. Otherwise it writes to a folder of this
-host. Finished files are sent while the function works, so that little is lost with a host; the rest is sent when it has
-ended, however it ended. Files that cannot be sent are kept on this host.
+host. Files that it has written by relative paths are in its working folder, and are always sent. Finished files are
+sent while the function works, so that little is lost with a host; the rest is sent when it has ended, however it ended.
+Files that cannot be sent are kept on this host.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.core.paths import OWN_MARK
-from tfos_lab.node.files.sender import FileSender, FoundFile
+from tfos_lab.node.files.found import FoundFile, files_in
+from tfos_lab.node.files.sender import FileSender
+from tfos_lab.node.files.working_folder import WorkingFolder
 
 # While the function works, files that have not changed for this long are sent; the folder is searched as often.
 _SETTLED_S = 2.0
@@ -76,7 +77,7 @@ def plan_round(found: Mapping[str, FoundFile], kept: Mapping[str, FoundFile], li
 
 
 class OutputSender:
-    """One node's output folder.
+    """One node's output folder and working folder.
 
     Parameters
     ----------
@@ -86,17 +87,23 @@ class OutputSender:
         The agent's own folder, which is removed with it.
     send : callable
         Sends a message to the driver.
+
+    Attributes
+    ----------
+    working_folder : WorkingFolder
+        The folder in which the function starts.
     """
 
     def __init__(self, rank: int, node: str, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
         self._rank = rank
+        self.working_folder = WorkingFolder(scratch)
         self._folder = scratch / "output"
         self._kept_path = scratch.parent / "output" / f"{scratch.name}-{node.replace(':', '-')}"
         self._send = send
         self._sender = FileSender(rank, "output", send)
         self._limit_bytes = 0
-        self._is_shared = False
         self._is_wanted = False
+        self._is_shared = False
         self._is_open = False
         self._is_ending = False
         self._is_done = False
@@ -116,17 +123,28 @@ class OutputSender:
     def prepare(self, start: m.Start) -> m.Start:
         """Choose the folder, and return ``start`` with its path for the function."""
         self._limit_bytes = start.output_limit_bytes
-        self._is_shared = bool(start.output_dir) and _is_shared(start.output_probe)
-        self._is_wanted = bool(start.output_dir) and not self._is_shared
+        self._is_wanted = bool(start.output_dir)
+        self._is_shared = self._is_wanted and _is_shared(start.output_probe)
         if self._is_shared:
             self._folder = Path(start.output_dir)
         return msgspec.structs.replace(start, output_dir=str(self._folder))
 
     def open(self) -> None:
         """Start to watch the folder: the function has asked for it."""
-        if self._is_shared or self._is_wanted:
-            self._is_open = self._is_wanted
-            self._send(m.OutputOpened(rank=self._rank, place=str(self._kept_path) if self._is_wanted else ""))
+        if self._is_shared:
+            self._send(m.OutputOpened(rank=self._rank))
+        elif self._is_wanted:
+            self._start_sending()
+
+    def _start_sending(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._send(m.OutputOpened(rank=self._rank, place=str(self._kept_path)))
+
+    def look_for_work(self) -> None:
+        """Start to send once the function has written to its working folder, for which it need not ask."""
+        if self._is_wanted and not self._is_open and self.working_folder.files()[0]:
+            self._start_sending()
 
     def handle(self, message: m.ToAgent) -> None:
         """Handle the driver's message about the files."""
@@ -134,13 +152,15 @@ class OutputSender:
 
     def work(self) -> None:
         """Send what the function has finished; called often while it works."""
-        if not self.has_more or self._is_ending:
+        if not self._is_wanted or self._is_ending or self._is_done:
             return
         if not self._sender.is_idle:
             self._sender.send_due()
         elif time.monotonic() >= self._next_round_at:
             self._round_began_at = time.monotonic()
-            self._begin_round(settled_ns=time.time_ns() - int(_SETTLED_S * 1e9))
+            self.look_for_work()
+            if self._is_open:
+                self._begin_round(settled_ns=time.time_ns() - int(_SETTLED_S * 1e9))
         else:
             return
         if self._sender.is_idle:
@@ -149,6 +169,10 @@ class OutputSender:
 
     def settle(self) -> bool:
         """After the function's end, send the rest, and return whether that is done; called often."""
+        if not self._is_wanted:
+            self._report_dropped()
+        elif not self._is_ending:
+            self.look_for_work()
         if not self.has_more:
             return True
         self._sender.send_due()
@@ -162,8 +186,24 @@ class OutputSender:
         self._end()
         return True
 
+    def _report_dropped(self) -> None:
+        """Report what the function has written to its working folder, and nobody wants."""
+        if not self._is_done:
+            self._is_done = True
+            sizes = [file.size for file in self.working_folder.files()[0].values()]
+            if sizes:
+                self._send(m.OutputSent(rank=self._rank, left_out=len(sizes), left_out_bytes=sum(sizes)))
+
+    def _found(self) -> tuple[dict[str, FoundFile], int]:
+        """Return the files that are to be sent, by name, and the number of links, which are not."""
+        found, links = self.working_folder.files()
+        if self._is_shared:
+            return found, links
+        written, linked = files_in(self._folder)
+        return {**found, **written}, links + len(linked)
+
     def _begin_round(self, settled_ns: int | None = None) -> None:
-        found, _ = _files_in(self._folder)
+        found, _ = self._found()
         plan = plan_round(found, self._sender.kept, self._limit_bytes)
         self._left_out = plan.left_out
         wanted = [file for file in plan.wanted if settled_ns is None or file.changed_ns < settled_ns]
@@ -181,7 +221,7 @@ class OutputSender:
     def _end(self) -> None:
         """Report what was sent and what was not."""
         self._is_done = True
-        found, links = _files_in(self._folder)
+        found, links = self._found()
         left = [file.size for file in found.values() if self._sender.kept.get(file.name) != file]
         problems = [why for file, why in self._sender.refused.items() if file not in self._left_out]
         self._send(
@@ -196,12 +236,16 @@ class OutputSender:
         )
 
     def _keep(self) -> str:
-        """Move the folder to where it outlives the agent; return the new path."""
+        """Move the files to where they outlive the agent; return the new path."""
         for number in itertools.count():
             path = self._kept_path.with_name(f"{self._kept_path.name}-{number}") if number else self._kept_path
             try:
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._folder.rename(path)
+                if self._is_shared or not self._folder.exists():
+                    path.mkdir(mode=0o700)
+                else:
+                    self._folder.rename(path)
+                self.working_folder.move_to(path)
             except FileExistsError:
                 continue
             except OSError as error:
@@ -215,7 +259,7 @@ class OutputSender:
         """Keep the files that the driver does not have; the agent's own folder is removed."""
         if self.has_more:
             self._is_done = True
-            found, _ = _files_in(self._folder)
+            found, _ = self._found()
             if any(self._sender.kept.get(name) != file for name, file in found.items()):
                 self._keep()
 
@@ -225,21 +269,3 @@ def _is_shared(probe: str) -> bool:
     with contextlib.suppress(OSError):
         return bool(probe) and Path(probe).exists() and os.access(Path(probe).parent, os.W_OK)
     return False
-
-
-def _files_in(folder: Path) -> tuple[dict[str, FoundFile], int]:
-    """Return the regular files below a folder, and the number of symbolic links, which are not followed."""
-    found: dict[str, FoundFile] = {}
-    links = 0
-    for parent, folders, names in os.walk(folder):
-        links += sum(os.path.islink(os.path.join(parent, name)) for name in folders)  # noqa: PTH114, PTH118 - quicker
-        for name in names:
-            path = Path(parent) / name
-            with contextlib.suppress(OSError, UnicodeEncodeError):
-                stat = path.lstat()
-                relative = path.relative_to(folder).as_posix()
-                relative.encode()  # a name that is not valid text cannot be sent
-                links += path.is_symlink()
-                if S_ISREG(stat.st_mode) and OWN_MARK not in relative:
-                    found[relative] = FoundFile(relative, path, stat.st_size, stat.st_mtime_ns)
-    return found, links

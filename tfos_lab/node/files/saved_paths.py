@@ -16,19 +16,22 @@ class SavedPaths:
     ----------
     spec : LaunchSpec
         The node.
+    working_folder : pathlib.Path
+        The node's own: what is saved there is sent to the driver.
     send : callable
         Sends a message to the driver.
     """
 
-    def __init__(self, spec: m.LaunchSpec, send: Callable[[m.FromAgent], None]) -> None:
+    def __init__(self, spec: m.LaunchSpec, working_folder: Path, send: Callable[[m.FromAgent], None]) -> None:
         self._spec = spec
+        self._working_folder = working_folder
         self._send = send
         self._folders: dict[str, SharedFolder] = {}
 
     def report(self, path: str) -> None:
         """Report a path with a mark beside it, by which a driver on another host sees whether it is the same folder."""
         folder = str(Path(path).parent)
-        if not self._spec.executor or folder in self._folders:
+        if not self._spec.executor or folder in self._folders or Path(path).is_relative_to(self._working_folder):
             return
         shared = self._folders[folder] = SharedFolder(folder, self._spec.cluster_id, self._spec.node)
         shared.mark()

@@ -10,10 +10,10 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab import messages as m
+from tfos_lab.node.files.found import FoundFile
 
 PIECE_BYTES = 1 << 18
 WINDOW_BYTES = 1 << 22
@@ -22,16 +22,6 @@ PIECE_COST = 1 << 9
 # A driver that has not answered for this long has missed a message.
 STALLED_S = 10.0
 TRIES = 3
-
-
-@dataclass(frozen=True)
-class FoundFile:
-    """A file as it was found; ``name`` is its path below the folder, with slashes."""
-
-    name: str
-    path: Path
-    size: int
-    changed_ns: int
 
 
 class FileSender:

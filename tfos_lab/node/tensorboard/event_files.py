@@ -17,7 +17,8 @@ from stat import S_ISREG
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import is_local, split_scheme
-from tfos_lab.node.files.sender import FileSender, FoundFile
+from tfos_lab.node.files.found import FoundFile
+from tfos_lab.node.files.sender import FileSender
 
 # Less than the driver waits for a node that has ended.
 PATIENCE_S = 5.0

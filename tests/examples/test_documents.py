@@ -1,0 +1,28 @@
+"""What the examples say of themselves."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAMS = sorted(EXAMPLES.glob("*/*.py"))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+def test_each_program_says_how_it_is_run(program):
+    text = ast.get_docstring(ast.parse(program.read_text()))
+    assert re.search(rf"spark-submit --master \S+ .*examples/{program.parent.name}/{program.name} ", text)
+    given = set(re.findall(r"--[a-z-]+", text)) - {"--master", "--conf"}
+    known = set(re.findall(r'add_argument\(\s*"(--[a-z-]+)"', program.read_text()))
+    assert given <= known or program.name == "data_setup.py"
+
+
+def test_the_table_names_each_program_and_links_lead_somewhere():
+    text = (EXAMPLES / "README.md").read_text()
+    links = re.findall(r"\]\((\S+?)\)", text)
+    assert [link for link in links if not (EXAMPLES / link).exists()] == []
+    assert {program.name for program in PROGRAMS} <= set(re.findall(r"\w+\.py", text))
