@@ -271,6 +271,19 @@ def test_terminate_ends_the_action_with_a_sentence_and_the_cluster_well(run, spa
 
 
 @pytest.mark.back_ends("local-session")
+def test_a_function_that_returns_early_is_named_in_the_action(run, spark):
+    def leave_early(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        feed.batch_results(feed.next_batch(4))
+
+    cluster = run(leave_early, cluster_size=1)
+    told = "the node's function has returned before it gave all results: have it loop until should_stop"
+    with pytest.raises(Exception, match=told):
+        cluster.inference(parts(spark, (0, 40)), objects=True).collect()
+    cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("local-session")
 def test_rows_that_get_no_results_time_out(run, spark):
     def take_only(args, ctx):
         feed = ctx.data_feed(train_mode=False)
