@@ -109,6 +109,20 @@ def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     assert sorted(row for seen in results.values() for row in seen) == sorted([*range(20), *range(20)])
 
 
+@pytest.mark.back_ends("local-session")
+def test_no_batch_has_rows_to_train_on_and_rows_to_infer(run, spark):
+    def learn_and_answer(args, ctx):
+        feed, learnt = ctx.data_feed(train_mode=True), []
+        learnt += feed.next_batch(100)
+        while not feed.should_stop():
+            feed.batch_results([len(learnt)] * len(feed.next_batch(100)))
+
+    cluster = run(learn_and_answer, cluster_size=1)
+    cluster.train(parts(spark, (0, 5), (5, 10)), objects=True)
+    assert cluster.inference(parts(spark, (0, 5)), objects=True).collect() == [10] * 5
+    cluster.wait(timeout_s=100)
+
+
 @MAINLY
 def test_results_may_come_in_any_portions_and_of_other_types(run, spark):
     def chunked(args, ctx):
@@ -254,6 +268,19 @@ def test_terminate_ends_the_action_with_a_sentence_and_the_cluster_well(run, spa
         cluster.inference(parts(spark, (0, 40), (40, 80))).collect()
     assert cluster.view().state in ("running", "done")
     cluster.stop()
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_function_that_returns_early_is_named_in_the_action(run, spark):
+    def leave_early(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        feed.batch_results(feed.next_batch(4))
+
+    cluster = run(leave_early, cluster_size=1)
+    told = "the node's function has returned before it gave all results: have it loop until should_stop"
+    with pytest.raises(Exception, match=told):
+        cluster.inference(parts(spark, (0, 40)), objects=True).collect()
+    cluster.wait(timeout_s=100)
 
 
 @pytest.mark.back_ends("local-session")

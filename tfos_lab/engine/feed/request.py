@@ -181,12 +181,11 @@ def as_frame(cluster: AskedCluster, data: Any) -> DataFrame:
     if not hasattr(data, "mapInArrow"):
         session = _session(cluster, data)
         if is_in_memory(data):
-            frame = frame_of_arrays(session, data)
-        else:
-            # Spark computes the first row, and the nodes may hold all its slots.
-            cluster.wait_until_running()
-            cluster.generation.launcher.free_slots()
-            frame = frame_of_rdd(session, data)
+            return frame_of_arrays(session, data)
+        # Spark computes the first row, and the nodes may hold all its slots.
+        cluster.wait_until_running()
+        cluster.generation.launcher.free_slots()
+        frame = frame_of_rdd(session, data)
     spark_session.require_alive(frame.sparkSession)
     return frame
 
