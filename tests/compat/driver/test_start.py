@@ -30,4 +30,4 @@ def test_the_default_file_system_is_written_as_paths_continue_it(found, expected
     ],
 )
 def test_arguments_may_say_how_many_gpus_a_node_has(args, gpus):
-    assert start._gpus_wanted(args) == gpus
+    assert start.gpus_wanted(args) == gpus
