@@ -152,7 +152,7 @@ class ParallelRuns:
         return dataclasses.replace(
             node,
             state=node.state if going is not None else entry.state,
-            detail=entry.failure.summary if entry.failure is not None else "",
+            detail=entry.failure.summary if entry.failure is not None else node.detail,
             run=RunFacts(entry.args, going=going is not None, tries=entry.tries, seconds=shown),
         )
 
