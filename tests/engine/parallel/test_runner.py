@@ -114,7 +114,7 @@ def test_only_the_failed_run_is_tried_again(play):
     played.nodes(0, 2).end(0, "a")
     results = played.finish()
     assert list(results) == ["a", "b"]
-    assert [index for index, _ in played.tries] == [0, 1, 0]
+    assert sorted(index for index, _ in played.tries) == [0, 0, 1]
 
 
 def test_a_killed_process_counts_as_lost(play):
