@@ -177,7 +177,7 @@ class ParallelRuns:
     def failure(self) -> ParallelFailed:
         """Return the error that tells the failures."""
         results = self.results
-        return ParallelFailed(failures=results.failures, results=results)
+        return ParallelFailed(failed=results.failures.values(), results=results)
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
