@@ -114,7 +114,7 @@ def test_requests_that_cannot_be_answered_are_refused(run, frame):
     df = frame(3)
     with pytest.raises(ConfigError, match="column 'y' is not in the data"):
         cluster.inference(df, ["y"])
-    with pytest.raises(ConfigError, match="data=list: a Spark DataFrame or RDD is needed"):
+    with pytest.raises(ConfigError, match="data=list: a Spark DataFrame or RDD, a pandas DataFrame, or NumPy"):
         cluster.inference([1, 2])
     with pytest.raises(ConfigError, match=r"what this RDD holds \(.*type: `int`.*\); make a tuple of each value"):
         cluster.inference(df.sparkSession.sparkContext.parallelize([1, 2]))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import ClusterView, Event, NodeView
+from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
+    from tfos_lab.engine.feed.dstream import DStreamFeed
     from tfos_lab.engine.feed.stream import StreamFeed
 
 
@@ -260,7 +263,9 @@ class Cluster:
         *,
         spool_bytes: int | None = None,
         checkpoint: str | None = None,
-    ) -> StreamFeed | None:
+        objects: bool | None = None,
+        queue: str = INPUT_QUEUE,
+    ) -> StreamFeed | DStreamFeed | None:
         """Feed a DataFrame (or RDD) to the nodes that train; returns when all rows have been stored with them.
 
         In a cluster with parameter servers, it first waits until each node has asked for rows or has begun to serve:
@@ -269,9 +274,12 @@ class Cluster:
 
         Parameters
         ----------
-        data : pyspark.sql.DataFrame or pyspark.RDD
-            The rows. Each one reaches exactly one node, exactly once per epoch. All rows of a streaming DataFrame make
-            one epoch, which lasts until the stream or the cluster is stopped.
+        data : pyspark.sql.DataFrame, pyspark.RDD, DStream, pandas.DataFrame, or arrays
+            The rows. Each one reaches exactly one node, exactly once per epoch. All rows of a streaming DataFrame or a
+            DStream make one epoch, which lasts until the stream or the cluster is stopped. A NumPy array of shape
+            ``(rows, …)`` is the column ``x``, a tuple of arrays the columns ``x``, ``y`` and ``w``; a dict of arrays, a
+            structured array and a pandas DataFrame have names of their own. Spark lacks some dtypes: uint8 becomes
+            int16, uint16 int32, uint32 and uint64 int64, and float16 and bfloat16 float32.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
         columns : list of str, optional
@@ -283,6 +291,13 @@ class Cluster:
         spool_bytes : int, optional
             How much disk the rows may take on each node; most of what is free by default. Rows that are read once wait
             for room; rows that are read again, or shuffled, have to fit.
+        objects : bool, optional
+            Whether rows travel as Python objects, for ``ctx.data_feed``: the elements of an RDD exactly as they are, of
+            a DataFrame its `Row` objects. With False they travel as columns, as those of a DataFrame do by default. By
+            default, an RDD goes as objects where Spark can make no columns of its first row, and otherwise as the nodes
+            ask: this waits until one of them has called ``ctx.dataset`` (columns) or ``ctx.data_feed`` (objects).
+        queue : str
+            Which ``ctx.data_feed(queue=...)`` reads the rows; ``ctx.dataset`` reads those of ``"input"``.
         checkpoint : str, optional
             Folder in which Spark records how far it has read a stream. Another cluster that is given this folder
             continues from there, also after this kernel was killed; the micro-batch that was under way is then read
@@ -290,61 +305,83 @@ class Cluster:
 
         Returns
         -------
-        None or StreamFeed
-            For a stream, at once: a handle to stop it. `wait` waits for its end.
+        None, StreamFeed or DStreamFeed
+            For a stream, at once: a handle to stop it. `wait` waits for its end. Rows of a DStream come once its
+            ``StreamingContext`` is started.
 
         Raises
         ------
         ConfigError
             For columns that do not exist or cannot become tensors, and options that do not fit.
         FeedError
-            If the rows cannot be fed; the cause is named, and the nodes are stopped.
+            If the rows cannot be fed, as where one cannot be pickled; the cause is named, and the nodes are stopped.
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.engine.feed.request import FeedRequest, checked_frame
+        from tfos_lab.engine.feed.dstream import feed_dstream
+        from tfos_lab.engine.feed.request import is_dstream, make_request
         from tfos_lab.engine.feed.stream import feed_stream
 
         runtime, feeding = self._runtime, self._runtime.feeding
-        frame = checked_frame(
-            runtime,
-            data,
-            epochs=epochs,
-            columns=columns,
-            remainder=remainder,
-            timeout_s=timeout_s,
-            spool_bytes=spool_bytes,
-        )
-        source = feeding.next_source()
-        if frame.isStreaming:
+        options: dict[str, Any] = {
+            "epochs": epochs,
+            "columns": columns,
+            "remainder": remainder,
+            "timeout_s": timeout_s,
+            "spool_bytes": spool_bytes,
+            "objects": objects,
+            "queue": queue,
+        }
+        if is_dstream(data):
+            dstream: DStreamFeed = feed_dstream(runtime, feeding, data, **options)
+            return dstream
+        request = make_request(runtime, data, **options)
+        request = replace(request, source=feeding.next_source())
+        if getattr(request.frame, "isStreaming", False):
             folder = checkpoint or runtime.files.checkpoint(len(feeding.streams))
-            request = FeedRequest(frame, 1, remainder, timeout_s, stream=True, source=source)
-            stream: StreamFeed = feed_stream(runtime, feeding, request, checkpoint=folder)
+            stream: StreamFeed = feed_stream(runtime, feeding, replace(request, stream=True), checkpoint=folder)
             return stream
-        feeding.feed(FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, source=source))
+        feeding.feed(request)
         return None
 
-    def inference(self, data: Any, columns: list[str] | None = None, *, schema: Any = None) -> Any:
-        """Have the nodes compute results for the rows of a DataFrame.
+    def inference(
+        self,
+        data: Any,
+        columns: list[str] | None = None,
+        *,
+        schema: Any = None,
+        objects: bool | None = None,
+        queue: str = "input",
+        timeout_s: float = 600.0,
+    ) -> Any:
+        """Have the nodes compute results for rows.
 
-        The function loops over ``ctx.dataset(batch_size)`` and calls ``ctx.put_results`` once per batch. Several
-        inferences may follow one another; the loops end with `wait` or `shutdown`.
+        The function loops over ``ctx.dataset(batch_size)`` and calls ``ctx.put_results`` once per batch; or it takes
+        rows as Python objects from ``ctx.data_feed(train_mode=False)``, and gives one result for each to its
+        ``batch_results``. Several inferences may follow one another; the loops end with `wait` or `shutdown`.
 
         Parameters
         ----------
-        data : pyspark.sql.DataFrame or pyspark.RDD
-            The rows; also a streaming DataFrame.
+        data : DataFrame, RDD, or arrays
+            The rows; also a streaming DataFrame, and what `train` takes of pandas and NumPy.
         columns : list of str, optional
             Which columns the nodes see; all by default.
         schema : str or pyspark.sql.types.StructType, optional
             Names and types of the results, such as ``"prediction float"``. Without it, one row is sent to find out.
+        objects : bool, optional
+            Whether rows and results travel as Python objects, of any type, exactly as they are. By default an RDD's do
+            if the nodes read rows with ``ctx.data_feed``; this waits until one of them asks for rows.
+        queue : str
+            Which ``ctx.data_feed(queue=...)`` reads the rows; ``ctx.dataset`` reads those of ``"input"``.
+        timeout_s : float
+            What uses the results fails after rows have waited so many seconds without any result.
 
         Returns
         -------
         pyspark.sql.DataFrame or pyspark.RDD
             All columns of ``data`` and those of the results, in the order of the rows within each partition. It is
             lazy: rows travel when it is used, as often as it is used, and the cluster has to live until then. For an
-            RDD, an RDD of the results.
+            RDD, or with ``objects=True``, an RDD of the results: one for each row, in order within each partition.
 
         Raises
         ------
@@ -355,7 +392,7 @@ class Cluster:
         ClusterEnded, NodeFailed
             If the nodes do not run any more.
         """
-        return self._runtime.inference.of(data, columns, schema)
+        return self._runtime.inference.of(data, columns, schema, objects=objects, queue=queue, timeout_s=timeout_s)
 
 
 def runtime_of(cluster: Cluster) -> ClusterRuntime:

@@ -26,7 +26,7 @@ from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
-from tfos_lab.engine.state.readers import NOTHING_READ, unread_text
+from tfos_lab.engine.state.readers import unread_text
 from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
@@ -288,8 +288,8 @@ class ClusterRuntime:
             self._raise_failure()
         if self.state is RunState.STOPPED:
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
-        if self.generation.feed_state.nothing_read:
-            raise FeedError(reason=NOTHING_READ)
+        if reason := self.generation.feed_state.nothing_read:
+            raise FeedError(reason=reason)
         return self.results
 
     def wait_a_step(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from tfos_lab.messages import event_files, feed, files, inference, lifecycle, logs, tensorboard
-from tfos_lab.messages.common import DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
+from tfos_lab.messages.common import INPUT_QUEUE, DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
 from tfos_lab.messages.feed import (
     AttemptStored,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+# The queue of rows that is read where none is named.
+INPUT_QUEUE = "input"
+
 
 class Message(msgspec.Struct, tag=True, frozen=True):
     """Base of all messages; a message is sent with the name of its type."""

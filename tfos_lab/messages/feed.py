@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfos_lab.messages.common import Message, TlsIdentity
+from tfos_lab.messages.common import INPUT_QUEUE, Message, TlsIdentity
 
 
 class FeedOpen(Message, frozen=True):
@@ -14,6 +14,9 @@ class FeedOpen(Message, frozen=True):
 
     ``schema`` is the DataFrame's, as Spark writes it in JSON. A feed that is part of a ``stream`` is followed by the
     next one within the same epoch. The node's files of rows may take ``spool_bytes``; 0 leaves the limit to the node.
+
+    Rows that are ``objects`` come pickled, in one column, and ``advice`` says what to do where columns are needed. Each
+    ``queue`` of rows is read by itself.
     """
 
     feed: int
@@ -24,6 +27,9 @@ class FeedOpen(Message, frozen=True):
     tls: TlsIdentity | None = None
     stream: bool = False
     spool_bytes: int = 0
+    objects: bool = False
+    advice: str = ""
+    queue: str = INPUT_QUEUE
 
 
 class FeedReady(Message, frozen=True):
@@ -152,9 +158,13 @@ class SegmentRead(Message, frozen=True):
 
 
 class RowsWanted(Message, frozen=True):
-    """The node's function has asked for rows for the first time: this node reads."""
+    """The node's function has asked for rows for the first time, or for another kind of rows: this node reads.
+
+    ``objects`` says whether it wants Python objects or columns; None if it has asked for neither yet.
+    """
 
     rank: int
+    objects: bool | None = None
 
 
 class RowsTaken(Message, frozen=True):

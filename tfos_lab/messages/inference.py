@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfos_lab.messages.common import Message, TlsIdentity
+from tfos_lab.messages.common import INPUT_QUEUE, Message, TlsIdentity
 
 
 class InferenceOpen(Message, frozen=True):
@@ -11,6 +11,8 @@ class InferenceOpen(Message, frozen=True):
     schema: str
     token: str
     tls: TlsIdentity | None = None
+    objects: bool = False
+    queue: str = INPUT_QUEUE
 
 
 class InferenceReady(Message, frozen=True):
@@ -21,12 +23,17 @@ class InferenceReady(Message, frozen=True):
 
 
 class ExchangeRows(Message, frozen=True):
-    """The Arrow IPC file at ``path`` holds the next ``rows`` rows of an exchange; the child removes it."""
+    """The Arrow IPC file at ``path`` holds the next ``rows`` rows of an exchange; the child removes it.
+
+    ``objects`` and ``queue`` as in `InferenceOpen`; only columns have ``shapes``.
+    """
 
     exchange: int
     path: str
     rows: int
     shapes: dict[str, list[int]]
+    objects: bool = False
+    queue: str = INPUT_QUEUE
 
 
 class ExchangeTaken(Message, frozen=True):

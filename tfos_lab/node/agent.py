@@ -213,6 +213,8 @@ class Agent:
         self._driver.send(m.Ended(rank=self._rank, outcome=outcome))
         if outcome.kind == "raised" and not outcome.consequence:
             self._feeds.fail(f"{self._spec.node}: {outcome.error}: {outcome.message}")
+        elif outcome.kind == "returned":
+            self._feeds.child_returned()
 
     # ---- leaving ----------------------------------------------------------------------------------------------------
 

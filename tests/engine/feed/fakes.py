@@ -135,14 +135,14 @@ class FakeSparkJob:
 
     generation: FakeGeneration
 
-    def __init__(self, frame, plan, *, label, description):
-        self.frame, self.plan = frame, plan
+    def __init__(self, rows, plan, *, label, description):
+        self.frame, self.plan = getattr(rows, "frame", None) or rows.rdd, plan
         self.label, self.description = label, description
         self.error, self.produced = None, Produced(0, 0)
         self.is_cancelled = False
         self._acts, self._has_ended = True, False
         self._partitions, self._rows = 0, 0
-        frame.jobs.append(self)
+        self.frame.jobs.append(self)
 
     def has_ended(self, _timeout_s):
         if self._acts:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tfos_lab.engine.feed import spark_job
-from tfos_lab.engine.feed.spark_job import Produced, SparkJob, Tasks
+from tfos_lab.engine.feed.spark_job import FrameRows, Produced, SparkJob, Tasks
 from tfos_lab.node.feed.plan import FeedPlan
 
 PATIENCE_S = 20.0
@@ -46,7 +46,7 @@ def fake_spark(monkeypatch):
 
 
 def start():
-    return SparkJob(SimpleNamespace(sparkSession=None), PLAN, label="tfos-feed-1", description="rows")
+    return SparkJob(FrameRows(SimpleNamespace(sparkSession=None)), PLAN, label="tfos-feed-1", description="rows")
 
 
 def test_rows_and_partitions_are_summed_up(fake_spark):

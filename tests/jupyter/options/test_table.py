@@ -28,6 +28,7 @@ NAMES: dict[str, Any] = {
     "rows": RDD(),
     "session": SparkSession(),
     "pdf": pd.DataFrame({"a": [1]}),
+    "array": np.zeros(3),
     "LR": 0.1,
     "n": 3,
     "LOGS": Path("/tmp/logs"),
@@ -92,6 +93,11 @@ def test_values_are_expressions_of_the_notebook() -> None:
     assert options.data is train_df
     assert options.args == {"lr": 0.1, "units": [16, 32], "note": "a = b"}
     assert options.feed.epochs == 3
+
+
+def test_data_may_be_in_this_process() -> None:
+    for text in ("pdf", "array", "(array, array)", "{'x': array}"):
+        assert parse(f"data={text}").data is not None
 
 
 def test_an_rdd_and_a_session_can_be_named() -> None:
@@ -182,12 +188,15 @@ def test_the_engine_gets_the_given_options() -> None:
         ("master_node=boss", "master_node=boss: use one of chief, master, None"),
         ("remainder=LR", "remainder=LR: use one of exact, pad, drop"),
         ("data=train_dff", "data=train_dff: the notebook has no name 'train_dff'; did you mean train_df?"),
-        ("data=n", "data=n: a Spark DataFrame or RDD is needed, not the int 3"),
         (
-            "data=pdf",
+            "data=n",
+            "data=n: a Spark DataFrame or RDD, a pandas DataFrame or NumPy arrays are needed, not the int 3",
+        ),
+        (
+            "data=pdf['a']",
             (
-                "data=pdf: a Spark DataFrame or RDD is needed, not a pandas DataFrame; make one with "
-                "spark.createDataFrame(pdf)"
+                "data=pdf['a']: a Spark DataFrame or RDD, a pandas DataFrame or NumPy arrays are needed, not a pandas "
+                "Series; make a DataFrame with pdf['a'].to_frame()"
             ),
         ),
         ("args=1/0", "args=1/0: ZeroDivisionError: division by zero"),

@@ -400,7 +400,7 @@ def test_a_node_that_asks_for_rows_reports_it_once_even_before_there_are_any():
     sent = queue.SimpleQueue()
     reader = FeedReader(2, sent.put)
     thread, _ = in_thread(reader.specs)
-    assert sent.get(timeout=PATIENCE_S) == m.RowsWanted(rank=2)
+    assert sent.get(timeout=PATIENCE_S) == m.RowsWanted(rank=2, objects=False)
     reader.handle(m.FeedsEnded())
     thread.join(PATIENCE_S)
     with pytest.raises(FeedError, match="fed no rows"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -29,6 +30,25 @@ class Stream(Protocol):
         """Wait for its end."""
 
 
+class DeferredFeed(threading.Thread):
+    """A feed on a thread of its own; where it fails, it has failed the cluster."""
+
+    def __init__(self, work: Callable[[], None], on_over: Callable[[], None]) -> None:
+        super().__init__(name="tfos-feed-later", daemon=True)
+        self._work = work
+        self._on_over = on_over
+        self.is_over = False
+
+    def run(self) -> None:
+        """Feed."""
+        try:
+            with contextlib.suppress(Exception):  # the job has failed the cluster, or that has ended
+                self._work()
+        finally:
+            self.is_over = True
+            self._on_over()
+
+
 class Feeding:
     """The feeds of one cluster; safe to use from any thread.
 
@@ -48,6 +68,7 @@ class Feeding:
         self._tls: TlsIdentity | None = None
         self.lock = threading.Lock()
         self.streams: list[Stream] = []
+        self._deferred: list[DeferredFeed] = []
 
     def next_source(self) -> int:
         """Return the number of a new call of `Cluster.train`."""
@@ -57,6 +78,9 @@ class Feeding:
         """Feed rows to all training nodes; return when they have stored all of them."""
         from tfos_lab.engine.feed.job import GenerationLost
 
+        if (request.is_open_choice and self._runs_inline) or not all(each.is_over for each in self._deferred):
+            self._feed_later(request)
+            return
         is_kept = False
         while True:
             self._cluster.wait_until_running()
@@ -71,6 +95,19 @@ class Feeding:
                 return
             except GenerationLost:
                 self._cluster.wait_for_generation(generation.number + 1)
+
+    @property
+    def _runs_inline(self) -> bool:
+        return self._cluster.generation.launcher.traits.runs_inline
+
+    def _feed_later(self, request: FeedRequest) -> None:
+        """Feed when the function asks for rows: it runs on this very thread, once nothing more is fed."""
+        self._requests.append(request)
+        generation = self._cluster.generation
+        deferred = DeferredFeed(lambda: self.catch_up(generation), lambda: self.pass_on_end(generation))
+        self._deferred.append(deferred)
+        self.streams.append(deferred)
+        deferred.start()
 
     def catch_up(self, generation: FedGeneration) -> None:
         """Give the nodes of a generation all feeds that they have not been given yet.

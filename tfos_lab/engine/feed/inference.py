@@ -1,38 +1,34 @@
-"""Inference: has a cluster's nodes compute results for the rows of a DataFrame, and returns them as a DataFrame.
+"""Inference: has a cluster's nodes compute results for rows, and returns them, as a DataFrame or an RDD.
 
-The DataFrame of results is lazy. Rows travel when Spark computes it: each task sends its rows to a node, on its own
-host if there is one.
+What is returned is lazy. Rows travel when Spark computes it: each task sends its rows to a node, on its own host if
+there is one.
 """
 
 from __future__ import annotations
 
 import itertools
-import secrets
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tfos_lab.core.states import RunState
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
-from tfos_lab.engine.feed.request import as_frame
+from tfos_lab.engine.feed.answering import AnsweringNodes
+from tfos_lab.engine.feed.arrays import is_in_memory
+from tfos_lab.engine.feed.request import as_frame, check_objects, check_queue, is_rows, no_rows
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
-from tfos_lab.engine.state.readers import NOBODY_READS, never_asked
-from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout
+from tfos_lab.errors import ClusterEnded, ConfigError
 from tfos_lab.node.feed.inference_task import InferencePlan
+from tfos_lab.node.feed.object_rows import COLUMN, OBJECTS_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
+    from tfos_lab.engine.feed.fed_cluster import FedCluster
     from tfos_lab.engine.feed.feeding import Feeding
 
-_OPEN_TIMEOUT_S = 30.0
-# How long functions may work before they ask for rows, or begin to serve.
-_DECIDE_TIMEOUT_S = 600.0
-_STEP_S = 0.005
 # A model may take long to answer its first row; a function that never answers looks the same from here.
 _PROBE_NOTE_S = 20.0
 _PROBE_NOTE = (
@@ -42,93 +38,90 @@ _PROBE_NOTE = (
 
 
 class Inference:
-    """The inferences of one cluster, all of the same columns."""
+    """The inferences of one cluster; those of columns are all of the same ones."""
 
     def __init__(self, cluster: FedCluster, feeding: Feeding) -> None:
         self._cluster = cluster
-        self._feeding = feeding
+        self._nodes = AnsweringNodes(cluster, feeding)
         self._lock = threading.Lock()
-        self._token = secrets.token_hex(16)
         self._columns = ""
         self._results = b""
         self._numbers = itertools.count()
 
-    def of(self, data: Any, columns: list[str] | None, schema: Any) -> Any:
+    def of(
+        self,
+        data: Any,
+        columns: list[str] | None,
+        schema: Any,
+        *,
+        objects: bool | None = None,
+        queue: str,
+        timeout_s: float,
+    ) -> Any:
         """Return the results for ``data``; see `Cluster.inference`."""
-        if hasattr(data, "mapInArrow"):
-            return self._frame(data, columns, schema)[0]
-        frame, results = self._frame(as_frame(self._cluster, data), columns, schema)
+        _check(data, columns, schema, objects=objects, queue=queue, timeout_s=timeout_s)
+        if is_in_memory(data):
+            data = as_frame(self._cluster, data)
+        is_frame = hasattr(data, "mapInArrow")
+        if is_frame:
+            spark_session.require_alive(data.sparkSession)
+        self._require_nodes()
+        open_choice = not is_frame and objects is None and columns is None and schema is None
+        if objects or (open_choice and self._nodes.want_objects(timeout_s)):
+            return self._of_objects(data.rdd if is_frame else data, queue, timeout_s)
+        plan = InferencePlan(queue=queue, timeout_s=timeout_s)
+        if is_frame:
+            return self._frame(data, columns, schema, plan)[0]
+        frame, results = self._frame(as_frame(self._cluster, data), columns, schema, plan)
         return frame.select(*(f"`{name}`" for name in results)).rdd.map(lambda row: row[0] if len(row) == 1 else row)
 
-    def _frame(self, df: DataFrame, columns: list[str] | None, schema: Any) -> tuple[DataFrame, list[str]]:
+    def _require_nodes(self) -> None:
         cluster = self._cluster
         if cluster.generation.launcher.traits.runs_inline:
             raise ConfigError(
                 ["inference: inline answers on the very thread that computes the results; use local='processes'"]
             )
-        spark_session.require_alive(df.sparkSession)
-        asked = prepare(df, columns)
         cluster.wait_until_running()
         if cluster.ended:
             raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="answer rows")
+
+    def _of_objects(self, rdd: Any, queue: str, timeout_s: float) -> Any:
+        plan = InferencePlan(
+            schema=OBJECTS_SCHEMA, asked=[0], names=[COLUMN], objects=True, queue=queue, timeout_s=timeout_s
+        )
         with self._lock:
-            plan, wide = self._plan(df, columns, asked)
-            cluster.generation.launcher.free_slots()
+            plan = self._nodes.open(plan)
+            self._cluster.generation.launcher.free_slots()
+            plan = msgspec.structs.replace(plan, inference=next(self._numbers))
+        encoded = msgspec.msgpack.encode(plan)
+        return rdd.mapPartitions(make_task("tfos_lab.node.feed.inference_task", "object_task", encoded))
+
+    def _frame(
+        self, df: DataFrame, columns: list[str] | None, schema: Any, plan: InferencePlan
+    ) -> tuple[DataFrame, list[str]]:
+        spark_session.require_alive(df.sparkSession)
+        asked = prepare(df, columns)
+        with self._lock:
+            plan, wide = self._plan(df, columns, asked, plan)
+            self._cluster.generation.launcher.free_slots()
             wanted = self._wanted(wide, plan, schema)
             plan = msgspec.structs.replace(plan, inference=next(self._numbers))
         return _results(df, wide, plan, wanted), list(wanted.names)
 
-    # ---- the nodes --------------------------------------------------------------------------------------------------
-
-    def _plan(self, df: DataFrame, columns: list[str] | None, asked: DataFrame) -> tuple[InferencePlan, DataFrame]:
+    def _plan(
+        self, df: DataFrame, columns: list[str] | None, asked: DataFrame, plan: InferencePlan
+    ) -> tuple[InferencePlan, DataFrame]:
         """Open the nodes' endpoints; return the tasks' plan, and the DataFrame with all columns that they need."""
         described = ", ".join(f"{field.name}: {field.dataType.simpleString()}" for field in asked.schema)
         if self._columns and described != self._columns:
             first = f"the nodes of '{self._cluster.name}' answer for ({self._columns}), these rows are ({described})"
             raise ConfigError([f"columns: {first}; choose with columns=[...], or start another cluster for them"])
         self._columns = described
-        schema = asked.schema.json()
-        tls = self._feeding.tls_identity(self._cluster.generation)
         wide, positions = widen(df, columns)
-        plan = InferencePlan(
-            cluster=self._cluster.name,
-            token=self._token,
-            locations=self._open(schema, tls),
-            certificate=tls.certificate if tls else b"",
-            schema=schema,
-            asked=positions,
-            names=asked.columns,
-            kept=len(df.columns),
+        plan = msgspec.structs.replace(
+            plan, schema=asked.schema.json(), asked=positions, names=asked.columns, kept=len(df.columns)
         )
-        return plan, wide
-
-    def _open(self, schema: str, tls: Any) -> dict[int, list[str]]:
-        generation = self._cluster.generation
-        feed_state = generation.feed_state
-        self._wait_for_readers(generation)
-        generation.server.request(lambda _now_s: feed_state.open_inference(schema, self._token, tls))
-        deadline = time.monotonic() + _OPEN_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if len(feed_state.answering) == len(feed_state.ranks):
-                return dict(feed_state.answering)
-            if self._cluster.state is RunState.FAILED:
-                raise self._cluster.failure()
-            time.sleep(_STEP_S)
-        raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
-
-    def _wait_for_readers(self, generation: FedGeneration) -> None:
-        """Wait until it is known which nodes answer: with parameter servers, workers may serve the chief instead."""
-        deadline = time.monotonic() + _DECIDE_TIMEOUT_S
-        while undecided := generation.feed_state.undecided:
-            if self._cluster.state is RunState.FAILED:
-                raise self._cluster.failure()
-            if self._cluster.ended:
-                raise ClusterEnded(cluster=self._cluster.name, state=self._cluster.state, asked="answer rows")
-            if time.monotonic() > deadline:
-                raise FeedTimeout(reason=never_asked(undecided, _DECIDE_TIMEOUT_S))
-            time.sleep(_STEP_S)
-        if not generation.feed_state.ranks:
-            raise FeedError(reason=NOBODY_READS)
+        return self._nodes.open(plan), wide
 
     # ---- the type of results ----------------------------------------------------------------------------------------
 
@@ -164,6 +157,21 @@ class Inference:
                 ["schema: there is no row to find the type of results with; give schema='prediction float', say"]
             )
         return bytes(rows[0]["results"])
+
+
+def _check(
+    data: Any, columns: list[str] | None, schema: Any, *, objects: bool | None, queue: str, timeout_s: float
+) -> None:
+    """Refuse what cannot be answered."""
+    problems = [*check_objects(data, columns, objects), *check_queue(queue)]
+    if objects and schema is not None:
+        problems.append(f"schema={schema!r}: results of objects have any type; leave schema out, or objects=True")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        problems.append(f"timeout_s={timeout_s!r}: a number of seconds above 0 is needed")
+    if not is_rows(data):
+        problems.append(no_rows(data))
+    if problems:
+        raise ConfigError(problems)
 
 
 def _results(df: DataFrame, wide: DataFrame, plan: InferencePlan, wanted: Any) -> DataFrame:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.feed.spark_job import SparkJob
+from tfos_lab.engine.feed.spark_job import ObjectRows, SparkJob
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.engine.state.readers import NOBODY_READS, never_asked
@@ -54,7 +54,6 @@ class FeedJob:
         self._feed_state = generation.feed_state
         self._request = request
         self._timeout_s = request.timeout_s
-        self._schema = request.frame.schema.json()
         self._token = secrets.token_hex(16)
         self._tls = tls
 
@@ -87,17 +86,9 @@ class FeedJob:
         """Open every node's endpoint and wait for all of them."""
         feed_state, request = self._feed_state, self._request
         before = feed_state.current
-        message = m.FeedOpen(
-            feed=-1,
-            epochs=request.epochs,
-            remainder=request.remainder,
-            schema=self._schema,
-            token=self._token,
-            tls=self._tls,
-            stream=request.stream,
-            spool_bytes=request.spool_bytes,
-        )
         self._wait_for_readers()
+        self._rows = request.rows_as(objects=bool(feed_state.wants_objects))
+        message = self._message()
         self._generation.server.request(lambda _now_s: feed_state.open(message, request.source))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -109,13 +100,34 @@ class FeedJob:
             time.sleep(_OPEN_STEP_S)
         raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
 
+    def _message(self) -> m.FeedOpen:
+        request, rows = self._request, self._rows
+        return m.FeedOpen(
+            feed=-1,
+            epochs=request.epochs,
+            remainder=request.remainder,
+            schema=rows.schema,
+            token=self._token,
+            tls=self._tls,
+            stream=request.stream,
+            spool_bytes=request.spool_bytes,
+            objects=isinstance(rows, ObjectRows),
+            advice=rows.advice if isinstance(rows, ObjectRows) else "",
+            queue=request.queue,
+        )
+
     def _wait_for_readers(self) -> None:
-        """Wait until it is known which nodes read: with parameter servers, workers may serve the chief instead."""
+        """Wait until it is known which nodes read: with parameter servers, workers may serve the chief instead.
+
+        Where rows can go as columns or as objects, also wait until a node has asked for one or the other.
+        """
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._check_cluster()
             self._refuse_if_nobody_reads()
             undecided = self._feed_state.undecided
+            if self._request.is_open_choice and self._feed_state.wants_objects is None:
+                undecided = undecided or self._feed_state.names
             if not undecided:
                 break
             if time.monotonic() > deadline:
@@ -157,11 +169,11 @@ class FeedJob:
             feed=feed.number,
             token=self._token,
             locations=feed.locations,
-            schema=self._schema,
+            schema=self._rows.schema,
             certificate=self._tls.certificate if self._tls else b"",
         )
         label, description = f"tfos-feed-{self._cluster.id}", f"tfos_lab: rows for '{self._cluster.name}'"
-        return SparkJob(self._request.frame, plan, label=label, description=description)
+        return SparkJob(self._rows, plan, label=label, description=description)
 
     def _watch(self, job: SparkJob, feed: DriverFeed) -> bool:
         """Wait for the job; return whether a node wants no more rows before the job's end."""
@@ -187,9 +199,11 @@ class FeedJob:
 
     def _check_patience(self, idle_s: float) -> None:
         if idle_s > self._timeout_s:
+            queue = self._request.queue
+            its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
             raise FeedTimeout(
                 reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
-                "a row; see whether map_fun reads its rows, or raise feed_timeout (timeout_s of cluster.train)"
+                f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout_s of cluster.train)"
             )
 
     def _look_for_a_cause(self, error: Exception) -> None:

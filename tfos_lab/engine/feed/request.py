@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import FeedConfig
 from tfos_lab.core.options import problems_in
+from tfos_lab.data.frames import is_connect
 from tfos_lab.data.prepare import prepare
+from tfos_lab.engine.feed.arrays import frame_of_arrays, is_in_memory
 from tfos_lab.engine.feed.rdd import frame_of_rdd
+from tfos_lab.engine.feed.spark_job import FrameRows, ObjectRows, SparkRows
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
+from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from tfos_lab.engine.feed.fed_cluster import AskedCluster, SessionOwner
 
 
-_NO_ROWS = "data={}: a Spark DataFrame or RDD is needed (spark.createDataFrame)"
+_NO_ROWS = "data={}: a Spark DataFrame or RDD, a pandas DataFrame, or NumPy arrays (one, a dict, or a tuple) are needed"
+_ASKED_FOR = (
+    "these rows come as Python objects, of which no tensors are made: for ctx.dataset, feed a DataFrame, or leave out "
+    "objects=True"
+)
 _DSTREAM = (
-    "data=DStream: DStreams cannot be fed; read the stream as a streaming DataFrame, as in "
-    "spark.readStream.format('json').schema('x double').load(folder), and feed that"
+    "data=DStream: only cluster.train takes one; have the RDD of each micro-batch answered, as in "
+    "stream.transform(lambda rdd: cluster.inference(rdd, objects=True))"
 )
 
 
@@ -29,19 +38,34 @@ _DSTREAM = (
 class FeedRequest:
     """What the nodes are to be fed; kept, so that the nodes of the next generation can be fed it, too.
 
-    ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its micro-batches.
+    Rows can go as the columns of a ``frame``, as ``objects``, or as the nodes ask, where there are both. ``source``
+    counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its micro-batches.
     """
 
-    frame: DataFrame
+    frame: DataFrame | None
     epochs: int
     remainder: str
     timeout_s: float
     spool_bytes: int = 0
     stream: bool = False
     source: int = 0
+    objects: ObjectRows | None = None
+    queue: str = INPUT_QUEUE
+
+    @property
+    def is_open_choice(self) -> bool:
+        """Whether the nodes decide if rows go as columns or as objects."""
+        return self.frame is not None and self.objects is not None
+
+    def rows_as(self, *, objects: bool) -> SparkRows:
+        """Return the rows in the form asked for, if there is that choice."""
+        if self.objects is not None and (objects or self.frame is None):
+            return self.objects
+        assert self.frame is not None
+        return FrameRows(self.frame)
 
 
-def checked_frame(
+def make_request(
     cluster: AskedCluster,
     data: Any,
     *,
@@ -50,27 +74,99 @@ def checked_frame(
     remainder: str,
     timeout_s: float,
     spool_bytes: int | None,
-) -> DataFrame:
-    """Refuse what cannot be fed, before anything is started."""
+    objects: bool | None = None,
+    queue: str = INPUT_QUEUE,
+) -> FeedRequest:
+    """Refuse what cannot be fed, before anything is started.
+
+    Raises
+    ------
+    ConfigError
+        With every problem found.
+    ClusterEnded
+        If no rows can be fed any more.
+    NoSession
+        If there is no session, or a dead one.
+    """
     values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
-    problems = problems_in(FeedConfig, values)
-    if spool_bytes is not None and (
-        isinstance(spool_bytes, bool) or not isinstance(spool_bytes, int) or spool_bytes < 1
-    ):
-        problems.append(f"spool_bytes={spool_bytes!r}: a whole number of bytes is needed")
-    if getattr(data, "isStreaming", False) and epochs != 1:
-        problems.append(f"epochs={epochs}: a stream is read once; it has no end to begin again from")
-    if not is_rows(data):
-        problems.append(_no_rows(data))
+    check_feed(cluster, data, **values, spool_bytes=spool_bytes, objects=objects, queue=queue)
+    frame, rows = _forms(cluster, data, columns, objects=objects)
+    return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
+
+
+def check_feed(
+    cluster: AskedCluster, data: Any, *, epochs: Any, columns: Any, remainder: Any, timeout_s: Any, **others: Any
+) -> None:
+    """Refuse options that make no sense, and clusters that have ended; raises as `make_request` does."""
+    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
+    problems = [*problems_in(FeedConfig, values), *_problems(data, **values, **others)]
     if problems:
         raise ConfigError(problems)
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
-    return prepare(as_frame(cluster, data), columns)
 
 
-def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
-    """Return a DataFrame unchanged, and an RDD as a DataFrame.
+def _problems(
+    data: Any, *, epochs: Any, columns: Any, spool_bytes: Any, objects: Any, queue: Any, **_others: Any
+) -> Iterator[str]:
+    if spool_bytes is not None and (
+        isinstance(spool_bytes, bool) or not isinstance(spool_bytes, int) or spool_bytes < 1
+    ):
+        yield f"spool_bytes={spool_bytes!r}: a whole number of bytes is needed"
+    if (getattr(data, "isStreaming", False) or is_dstream(data)) and epochs != 1:
+        yield f"epochs={epochs}: a stream is read once; it has no end to begin again from"
+    yield from check_objects(data, columns, objects)
+    yield from check_queue(queue)
+    if not is_rows(data) and not is_dstream(data):
+        yield no_rows(data)
+
+
+def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
+    """Yield what is wrong with ``objects``, the form in which rows are to travel."""
+    is_stream = getattr(data, "isStreaming", False)
+    if objects not in (None, True, False):
+        yield f"objects={objects!r}: say True for rows as Python objects, False for columns, or leave it out"
+    if objects and columns is not None:
+        yield f"columns={columns!r}: rows that are objects have none; leave columns out, or objects=True"
+    if objects and (is_stream or _is_connect(data)):
+        kind = "a stream's rows" if is_stream else "rows through Spark Connect"
+        yield f"objects=True: {kind} come as columns; leave it out, and ctx.data_feed() gives them as tuples"
+
+
+def check_queue(queue: Any) -> Iterator[str]:
+    """Yield what is wrong with the name of a queue."""
+    if not isinstance(queue, str) or not queue:
+        yield f"queue={queue!r}: the name of a queue is needed, such as {INPUT_QUEUE!r}"
+
+
+def _forms(
+    cluster: AskedCluster, data: Any, columns: list[str] | None, *, objects: bool | None
+) -> tuple[DataFrame | None, ObjectRows | None]:
+    """Return the rows as columns, as objects, or as both, where the nodes decide."""
+    if is_in_memory(data):
+        data = as_frame(cluster, data)
+    is_frame = hasattr(data, "mapInArrow")
+    if objects:
+        if is_frame:
+            spark_session.require_alive(data.sparkSession)
+        return None, _as_objects(cluster, data.rdd if is_frame else data, _ASKED_FOR)
+    try:
+        frame = prepare(as_frame(cluster, data), columns)
+    except ConfigError as error:
+        if is_frame or columns is not None or objects is False:
+            raise
+        return None, _as_objects(cluster, data, str(error))
+    if is_frame or columns is not None or objects is False:
+        return frame, None
+    return frame, _as_objects(cluster, data, _ASKED_FOR)
+
+
+def _as_objects(cluster: SessionOwner, rdd: Any, advice: str) -> ObjectRows:
+    return ObjectRows(rdd, _session(cluster, rdd), f"{advice}; or read the rows as they are with ctx.data_feed()")
+
+
+def as_frame(cluster: AskedCluster, data: Any) -> DataFrame:
+    """Return a DataFrame unchanged; an RDD, pandas' DataFrames and NumPy's arrays as a DataFrame.
 
     Raises
     ------
@@ -80,25 +176,44 @@ def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
         If there is no session, or a dead one.
     """
     if not is_rows(data):
-        raise ConfigError([_no_rows(data)])
+        raise ConfigError([no_rows(data)])
     frame: DataFrame = data
     if not hasattr(data, "mapInArrow"):
-        session = cluster.spark or spark_session.active_session()
-        if session is None:
-            raise NoSession(reason="data is an RDD, but there is no SparkSession to read it with")
+        session = _session(cluster, data)
+        if is_in_memory(data):
+            return frame_of_arrays(session, data)
+        # Spark computes the first row, and the nodes may hold all its slots.
+        cluster.wait_until_running()
+        cluster.generation.launcher.free_slots()
         frame = frame_of_rdd(session, data)
     spark_session.require_alive(frame.sparkSession)
     return frame
 
 
+def _session(cluster: SessionOwner, data: Any) -> SparkSession:
+    """Return the session to read data with that have none."""
+    session = cluster.spark or spark_session.active_session()
+    if session is None:
+        raise NoSession(reason=f"data is of type {type(data).__name__}, but there is no SparkSession to read it with")
+    spark_session.require_alive(session)
+    return session
+
+
 def is_rows(data: Any) -> bool:
-    """Whether this is a DataFrame, classic or Connect, or an RDD."""
-    return hasattr(data, "mapInArrow") or (hasattr(data, "mapPartitions") and not _is_dstream(data))
+    """Whether this is a DataFrame, classic or Connect, an RDD, or arrays in this process's memory."""
+    is_rdd = hasattr(data, "mapPartitions") and not is_dstream(data)
+    return hasattr(data, "mapInArrow") or is_rdd or is_in_memory(data)
 
 
-def _is_dstream(data: Any) -> bool:
+def _is_connect(data: Any) -> bool:
+    return hasattr(data, "mapInArrow") and is_connect(data.sparkSession)
+
+
+def is_dstream(data: Any) -> bool:
+    """Whether this is a DStream."""
     return hasattr(data, "foreachRDD")
 
 
-def _no_rows(data: Any) -> str:
-    return _DSTREAM if _is_dstream(data) else _NO_ROWS.format(type(data).__name__)
+def no_rows(data: Any) -> str:
+    """Return why data of this type cannot be fed."""
+    return _DSTREAM if is_dstream(data) else _NO_ROWS.format(type(data).__name__)

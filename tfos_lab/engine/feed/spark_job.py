@@ -6,16 +6,17 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from tfos_lab.data.prepare import map_batches
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
+from tfos_lab.node.feed.object_rows import OBJECTS_SCHEMA
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from tfos_lab.node.feed.plan import FeedPlan
 
@@ -23,6 +24,64 @@ if TYPE_CHECKING:
 _SCHEMA = "partition long, attempt string, rows long"
 _ASK_INTERVAL_S = 0.5
 _CANCEL_TIMEOUT_S = 5.0
+
+
+class SparkRows(Protocol):
+    """Rows that Spark can send to the nodes."""
+
+    @property
+    def session(self) -> SparkSession:
+        """Whose job sends them."""
+        ...
+
+    @property
+    def schema(self) -> str:
+        """Of the columns in which they travel, as Spark writes it in JSON."""
+        ...
+
+    def send(self, plan: bytes) -> list[int]:
+        """Run the job; return the number of rows of each partition."""
+        ...
+
+
+@dataclass(frozen=True)
+class FrameRows:
+    """The rows of a DataFrame, as columns."""
+
+    frame: DataFrame
+
+    @property
+    def session(self) -> SparkSession:
+        """The DataFrame's own."""
+        return self.frame.sparkSession
+
+    @property
+    def schema(self) -> str:
+        """The DataFrame's own."""
+        return str(self.frame.schema.json())
+
+    def send(self, plan: bytes) -> list[int]:
+        """Run the job; return the number of rows of each partition."""
+        task = make_task("tfos_lab.node.feed.task", "feed_task", plan)
+        return [row["rows"] for row in map_batches(self.frame, task, _SCHEMA).collect()]
+
+
+@dataclass(frozen=True)
+class ObjectRows:
+    """The elements of an RDD, as they are; ``advice`` is for nodes that want columns."""
+
+    rdd: Any
+    session: SparkSession
+    advice: str
+
+    @property
+    def schema(self) -> str:
+        """That of pickled objects."""
+        return OBJECTS_SCHEMA
+
+    def send(self, plan: bytes) -> list[int]:
+        """Run the job; return the number of rows of each partition."""
+        return list(self.rdd.mapPartitions(make_task("tfos_lab.node.feed.task", "object_task", plan)).collect())
 
 
 @dataclass(frozen=True)
@@ -46,8 +105,8 @@ class SparkJob:
 
     Parameters
     ----------
-    frame : pyspark.sql.DataFrame
-        The rows.
+    rows : SparkRows
+        What is sent.
     plan : FeedPlan
         Where the tasks send them.
     label : str
@@ -63,8 +122,8 @@ class SparkJob:
         Known when the job has ended without an error.
     """
 
-    def __init__(self, frame: DataFrame, plan: FeedPlan, *, label: str, description: str) -> None:
-        self._frame = frame
+    def __init__(self, rows: SparkRows, plan: FeedPlan, *, label: str, description: str) -> None:
+        self._rows = rows
         self._plan = plan
         self._tag = f"{label}-{secrets.token_hex(3)}"
         self._description = description
@@ -84,20 +143,19 @@ class SparkJob:
         """Return how far Spark is; it is asked now and then only, as it may work long before the first row."""
         if time.monotonic() >= self._ask_s:
             self._ask_s = time.monotonic() + _ASK_INTERVAL_S
-            counts = spark_session.tasks_of(self._frame.sparkSession, self._tag)
+            counts = spark_session.tasks_of(self._rows.session, self._tag)
             self._tasks = self._tasks if counts is None else Tasks(*counts)
         return self._tasks
 
     def cancel(self) -> None:
         """Cancel the job, and wait a moment for its end."""
-        spark_session.cancel_tagged(self._frame.sparkSession, self._tag)
+        spark_session.cancel_tagged(self._rows.session, self._tag)
         self._thread.join(_CANCEL_TIMEOUT_S)
 
     def _run(self) -> None:
-        task = make_task("tfos_lab.node.feed.task", "feed_task", msgspec.msgpack.encode(self._plan))
         try:
-            with spark_session.tagged(self._frame.sparkSession, self._tag, self._description):
-                rows = map_batches(self._frame, task, _SCHEMA).collect()
-            self.produced = Produced(sum(row["rows"] for row in rows), len(rows))
+            with spark_session.tagged(self._rows.session, self._tag, self._description):
+                rows = self._rows.send(msgspec.msgpack.encode(self._plan))
+            self.produced = Produced(sum(rows), len(rows))
         except Exception as error:  # noqa: BLE001 - the thread that waits for this one raises it
             self.error = error

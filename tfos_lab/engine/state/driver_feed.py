@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tfos_lab.engine.state.events import FeedProgressed
 from tfos_lab.engine.state.instructions import Publish
+from tfos_lab.messages import INPUT_QUEUE
 
 
 @dataclass
@@ -19,6 +20,8 @@ class DriverFeed:
         The nodes that are fed, by rank.
     source : int
         Which call of `Cluster.train` it belongs to.
+    queue : str
+        Which ``ctx.data_feed`` reads it.
     locations : dict of int to list of str
         Flight locations of the nodes whose endpoints are open, by rank.
     committed : dict of int to str
@@ -47,6 +50,7 @@ class DriverFeed:
     epochs: int
     source: int = 0
     stream: bool = False
+    queue: str = INPUT_QUEUE
     locations: dict[int, list[str]] = field(default_factory=dict)
     committed: dict[int, str] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)

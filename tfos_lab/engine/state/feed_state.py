@@ -16,7 +16,7 @@ from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.epoch_planner import EpochPlanner
 from tfos_lab.engine.state.events import InferenceProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
-from tfos_lab.engine.state.readers import Readers
+from tfos_lab.engine.state.readers import NOTHING_READ, Readers, queue_unread
 from tfos_lab.node.feed.schedule import share_of
 
 
@@ -58,6 +58,7 @@ class FeedState:
         self._planner = EpochPlanner(self._readers, self._returned, lock_step=lock_step)
         self._feeds: list[DriverFeed] = []
         self._answered: dict[int, _Answered] = {}
+        self._served: set[tuple[str, bool]] = set()
         self._ended = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
@@ -71,16 +72,33 @@ class FeedState:
         return self._readers.ranks
 
     @property
+    def names(self) -> list[str]:
+        """The names of the nodes that are fed."""
+        return [self._names[rank] for rank in self.ranks]
+
+    @property
     def undecided(self) -> list[str]:
         """The nodes of which it is not known yet whether they read; until it is, no feed is opened."""
         return self._readers.undecided(self._returned)
 
     @property
-    def nothing_read(self) -> bool:
-        """Whether there are rows for the nodes, and no node has taken any, nor said that it wants none."""
-        if self._readers.has_read or self.stopped_by is not None or self.answering or self._resumes:
-            return False
-        return any(feed.total_rows or feed.is_cut for feed in self._feeds if not feed.stream)
+    def wants_objects(self) -> bool | None:
+        """Whether nodes want rows as Python objects, by what was asked for last; None until a node asks for rows."""
+        return bool(self._readers.objects) if self._readers.has_asked else None
+
+    @property
+    def nothing_read(self) -> str:
+        """A sentence if there are rows for the nodes, and no node has taken any, nor said that it wants none.
+
+        Also if so for the rows of one queue; else nothing.
+        """
+        if self.stopped_by is not None or self.answering or self._resumes:
+            return ""
+        fed = [feed for feed in self._feeds if not feed.stream and (feed.total_rows or feed.is_cut)]
+        if fed and not self._readers.has_read:
+            return NOTHING_READ if {feed.queue for feed in fed} == {m.INPUT_QUEUE} else queue_unread(fed[0].queue)
+        read = {feed.queue for feed in self._feeds if feed.stream or self._readers.has_read_of(feed.number)}
+        return next((queue_unread(feed.queue) for feed in fed if feed.queue not in read and not feed.is_cut), "")
 
     @property
     def returned(self) -> list[str]:
@@ -98,7 +116,7 @@ class FeedState:
         """Open a feed on every node that reads, and give it its number."""
         message = msgspec.structs.replace(message, feed=len(self._feeds))
         names = {rank: self._names[rank] for rank in self.ranks}
-        feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream)
+        feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream, message.queue)
         self._feeds.append(feed)
         return [SendTo(rank, message) for rank in feed.ranks]
 
@@ -130,10 +148,12 @@ class FeedState:
         feed.state = "aborted"
         return [SendTo(rank, m.FeedAborted(feed=number, reason=reason)) for rank in feed.ranks]
 
-    def open_inference(self, schema: str, token: str, tls: m.TlsIdentity | None) -> list[Instruction]:
-        """Have the nodes open their endpoints for inferences; `answering` then has their locations."""
-        message = m.InferenceOpen(schema=schema, token=token, tls=tls)
-        return [SendTo(rank, message) for rank in self.ranks if rank not in self.answering]
+    def open_inference(self, message: m.InferenceOpen) -> list[Instruction]:
+        """Have the nodes open their endpoints for inferences of this kind; `answering` then has their locations."""
+        kind = message.queue, message.objects
+        ranks = [rank for rank in self.ranks if rank not in self.answering or kind not in self._served]
+        self._served.add(kind)
+        return [SendTo(rank, message) for rank in ranks]
 
     def end(self) -> list[Instruction]:
         """Tell the nodes, once, that no further feed will come."""

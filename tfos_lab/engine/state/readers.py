@@ -22,6 +22,15 @@ NOTHING_READ = (
     "model.fit(ctx.dataset(...), epochs=ctx.epochs)), feed no data, or call ctx.stop_feed() where none is wanted"
 )
 
+
+def queue_unread(queue: str) -> str:
+    """Return the message for rows of a queue that no node has read."""
+    return (
+        f"no node has read any row of the queue '{queue}': read them with ctx.data_feed(queue='{queue}') until its "
+        "should_stop(), feed none there, or call ctx.stop_feed() where none is wanted"
+    )
+
+
 NOBODY_READS = (
     "all nodes that train only serve others, and none reads rows: in a cluster with parameter servers the chief reads, "
     "elsewhere nodes read that do not call ctx.start_server().join()"
@@ -32,8 +41,8 @@ def never_asked(nodes: list[str], waited_s: float) -> str:
     """Return the message for nodes that have neither asked for rows nor begun to serve."""
     return (
         f"{', '.join(nodes)} neither asked for rows nor began to serve within {waited_s:g} s: have each call "
-        "ctx.dataset, or serve the chief with ctx.strategy() (ctx.start_server().join() for a server of your own), or "
-        "raise feed_timeout (timeout_s of cluster.train)"
+        "ctx.dataset or ctx.data_feed, or serve the chief with ctx.strategy() (ctx.start_server().join() for a server "
+        "of your own), or raise feed_timeout (timeout_s of cluster.train)"
     )
 
 
@@ -46,12 +55,18 @@ class Readers:
         The nodes that are fed, by rank.
     all_read : bool
         Whether all of them read unless they serve: not with parameter servers.
+
+    Attributes
+    ----------
+    objects : bool or None
+        Which kind of rows was asked for last: Python objects or columns; None if neither has been yet.
     """
 
     def __init__(self, names: Mapping[int, str], *, all_read: bool) -> None:
         self._names = names
         self._all_read = all_read
         self._asking: set[int] = set()
+        self.objects: bool | None = None
         self._serving: set[int] = set()
         self._progress: dict[int, dict[int, tuple[int, int]]] = {}
         self._taken: dict[int, int] = {}
@@ -59,7 +74,10 @@ class Readers:
     def handle(self, message: m.FromAgent) -> None:
         """Handle an agent's message."""
         match message:
-            case m.RowsWanted(rank=rank) | m.DatasetOpened(rank=rank):
+            case m.RowsWanted(rank=rank, objects=objects):
+                self._asking.add(rank)
+                self.objects = self.objects if objects is None else objects
+            case m.DatasetOpened(rank=rank):
                 self._asking.add(rank)
             case m.Progressed(rank=rank, state=NodeState.SERVING) if rank in self._names:
                 self._serving.add(rank)
@@ -78,6 +96,15 @@ class Readers:
             return []
         decided = self._asking | self._serving | set(returned)
         return [name for rank, name in self._names.items() if rank not in decided]
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether any node has asked for rows."""
+        return bool(self._asking)
+
+    def has_read_of(self, feed: int) -> bool:
+        """Whether any node has taken any row of a feed."""
+        return any(progress.get(feed, (0, 0))[1] for progress in self._progress.values())
 
     @property
     def has_read(self) -> bool:

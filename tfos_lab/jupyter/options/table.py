@@ -37,7 +37,7 @@ class CellOptions:
     data: Any = option(
         None,
         OptionType.ROWS,
-        "Spark DataFrame or RDD whose rows to feed; `ctx.dataset(batch_size)` reads them",
+        "rows to feed, of Spark, pandas or NumPy; `ctx.dataset(batch_size)` or `ctx.data_feed()` reads them",
         optional=True,
         group=OptionGroup.ROWS,
     )

@@ -162,9 +162,12 @@ def _read_columns(text: str, names: Mapping[str, Any]) -> list[str] | None:
 
 def _read_rows(text: str, names: Mapping[str, Any]) -> Any:
     value = evaluate(text, names)
-    if value is None or _class_names(value, "pyspark") & {"DataFrame", "RDD"}:
+    from tfos_lab.engine.feed.arrays import is_in_memory
+
+    if value is None or _class_names(value, "pyspark") & {"DataFrame", "RDD", "DStream"} or is_in_memory(value):
         return value
-    raise UnreadableValue(f"a Spark DataFrame or RDD is needed, not {_describe(value)}{_rows_hint(value, text)}")
+    needed = "a Spark DataFrame or RDD, a pandas DataFrame or NumPy arrays are needed"
+    raise UnreadableValue(f"{needed}, not {_describe(value)}{_rows_hint(value, text)}")
 
 
 def _rows_hint(value: Any, text: str) -> str:
@@ -172,10 +175,10 @@ def _rows_hint(value: Any, text: str) -> str:
     module = type(value).__module__
     if module.startswith("pyspark.pandas"):
         return "; use its .to_spark()"
-    if module.partition(".")[0] in ("pandas", "pyarrow", "numpy"):
-        return f"; make one with spark.createDataFrame({text})"
-    if hasattr(value, "foreachRDD"):
-        return "; read the stream with spark.readStream instead"
+    if module.partition(".")[0] == "pyarrow":
+        return f"; make a DataFrame with spark.createDataFrame({text})"
+    if module.partition(".")[0] == "pandas":
+        return f"; make a DataFrame with {text}.to_frame()"
     return ""
 
 

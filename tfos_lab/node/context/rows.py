@@ -1,16 +1,18 @@
-"""The part of ``ctx`` that is about fed rows: datasets, and results of an inference."""
+"""The part of ``ctx`` that is about fed rows: datasets, rows as Python values, and results of an inference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
+from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from tfos_lab.node.feed.data_feed import DataFeed
     from tfos_lab.node.feed.reader import FeedReader
 
 
@@ -122,6 +124,48 @@ class RowMethods:
             prefetch=prefetch,
         )
         return make_dataset(self._feed, request)
+
+    def data_feed(
+        self,
+        train_mode: bool = True,  # noqa: FBT001, FBT002 - TensorFlowOnSpark's signature
+        input_mapping: Mapping[str, str] | None = None,
+        *,
+        queue: str = INPUT_QUEUE,
+    ) -> DataFeed:
+        """Return the rows that are fed to this node as Python values, whatever they are.
+
+        Parameters
+        ----------
+        train_mode : bool
+            Whether batches go on beyond the end of a partition; not for inference.
+        input_mapping : mapping of str to str, optional
+            Column to name of a tensor: `DataFeed.next_batch` then returns a dict of lists. The i-th value of a row goes
+            to the tensor of the i-th column, in the order of the columns' sorted names.
+        queue : str
+            Which rows: those that ``cluster.train(queue=...)`` or ``cluster.inference(queue=...)`` sent there.
+
+        Returns
+        -------
+        DataFeed
+            All epochs of all feeds, one after another. The elements of an RDD come as they are, rows of a DataFrame as
+            pyspark's `Row` (tuples where there is no pyspark).
+
+        Raises
+        ------
+        ConfigError
+            On a parameter server or an evaluator, which are fed no rows, and for a mapping that is none.
+
+        Examples
+        --------
+        >>> def train(args, ctx):
+        ...     feed = ctx.data_feed()
+        ...     while not feed.should_stop():
+        ...         lines = feed.next_batch(64)
+        """
+        self._require_rows("ctx.data_feed")
+        from tfos_lab.node.feed.data_feed import DataFeed
+
+        return DataFeed(self._feed.rows(queue), train_mode=train_mode, input_mapping=input_mapping)
 
     def _require_rows(self, asked: str) -> None:
         if not Role(self.job_name).is_fed:

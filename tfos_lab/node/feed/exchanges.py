@@ -20,26 +20,66 @@ from pyarrow import flight
 from tfos_lab import messages as m
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.errors import FeedError
+from tfos_lab.errors import FeedError, FeedTimeout
+from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node import failure_note
+from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
 
 # Sent to a task when the child has taken a file.
 TAKEN = b"taken"
 _WAIT_STEP_S = 1.0
 # How often the driver is sent the number of rows answered.
 _REPORT_S = 0.25
+_STOPPED = (
+    "the node's function wants no more rows: it has called terminate() or ctx.stop_feed() before all rows of this "
+    "inference had their results"
+)
+_RETURNED = (
+    "the node's function has returned before it gave all results: have it loop until should_stop() (or over its "
+    "dataset) to the end, and give one result per row"
+)
 
 
 class Exchange:
     """One task's rows and results, shared by its Flight thread and the agent's loop."""
 
-    def __init__(self, number: int, inference: int) -> None:
+    def __init__(self, number: int, ticket: ExchangeTicket) -> None:
         self.number = number
-        self.inference = inference
-        self.messages: queue.SimpleQueue[m.ExchangeResults | m.ExchangeTaken | None] = queue.SimpleQueue()
+        self.ticket = ticket
+        self.messages: queue.SimpleQueue[m.ExchangeResults | m.ExchangeTaken | FeedError | None]
+        self.messages = queue.SimpleQueue()
         self.rows_in = 0
+        self.answered = 0
         self.all_in = False
         self.error: BaseException | None = None
+        self.no_reader: FeedError | None = None
+        self.moved_s = time.monotonic()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all rows have come, and all have results."""
+        return self.all_in and self.answered == self.rows_in
+
+    def check(self) -> None:
+        """Raise if rows wait for results, and none will come, or none has for too long."""
+        if self.error is not None:
+            raise self.error
+        if self.rows_in == self.answered:
+            self.moved_s = time.monotonic()  # Spark is slow, not the node
+        elif self.no_reader is not None:
+            raise self.no_reader
+        elif time.monotonic() - self.moved_s > self.ticket.timeout_s:
+            raise FeedTimeout(reason=self._silence())
+
+    def _silence(self) -> str:
+        waiting = self.rows_in - self.answered
+        queue_name = "" if self.ticket.queue == INPUT_QUEUE else f" of queue '{self.ticket.queue}'"
+        by_objects = f"reads ctx.data_feed({queue_name and f'queue={self.ticket.queue!r}'}) and calls its batch_results"
+        how = by_objects if self.ticket.objects else "calls ctx.put_results for every batch of ctx.dataset"
+        return (
+            f"{waiting} rows{queue_name} wait for their results, and none has come for {self.ticket.timeout_s:g} s: "
+            f"see whether the node's function {how}, or raise timeout_s of cluster.inference"
+        )
 
 
 class Exchanges:
@@ -74,18 +114,19 @@ class Exchanges:
         self._open: dict[int, Exchange] = {}
         self._closed = False
         self._failure: FeedError | None = None
+        self._no_reader: FeedError | None = None
 
     # ---- Flight's threads -------------------------------------------------------------------------------------------
 
     def serve(
         self,
-        inference: int,
+        ticket: ExchangeTicket,
         specs: tuple[ColumnSpec, ...],
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
         """Receive a task's rows until it has no more, and send the results of all of them."""
-        exchange = Exchange(next(self._numbers), inference)
+        exchange = Exchange(next(self._numbers), ticket)
         self._post(lambda: self._begin(exchange))
         feeder = threading.Thread(
             target=self._receive_rows, args=(exchange, specs, reader), name="tfos-exchange", daemon=True
@@ -110,11 +151,8 @@ class Exchanges:
                     rows = chunk.data
                     write_rows(path, rows)
                 specs = measure(rows, specs)
-                shapes = {spec.name: [size or 0 for size in spec.shape] for spec in specs}
                 exchange.rows_in += rows.num_rows
-                self._post_to_child(
-                    m.ExchangeRows(exchange=exchange.number, path=str(path), rows=rows.num_rows, shapes=shapes)
-                )
+                self._post_to_child(_rows_message(exchange, path, rows.num_rows, specs))
         except BaseException as error:  # noqa: BLE001 - the thread that answers raises it
             exchange.error = error
             exchange.messages.put(None)
@@ -127,24 +165,16 @@ class Exchanges:
         self._post(lambda: self._send_to_child(message))
 
     def _answer(self, exchange: Exchange, writer: flight.MetadataRecordBatchWriter) -> None:
-        answered, schema = 0, None
+        schema = None
         reported, reported_s = 0, time.monotonic()
         self._report(exchange, 0)
-        while not (exchange.all_in and answered == exchange.rows_in):
-            try:
-                message = exchange.messages.get(timeout=_WAIT_STEP_S)
-            except queue.Empty:
-                if self._closed:
-                    raise FeedError(reason="the node has ended before it gave all results") from None
-                continue
-            if exchange.error is not None:
-                raise exchange.error
-            if message is None:
-                continue
+        while not exchange.is_done:
+            message = self._next_message(exchange)
             if isinstance(message, m.ExchangeTaken):
                 writer.write_metadata(TAKEN)
+            if not isinstance(message, m.ExchangeResults):
                 continue
-            answered += message.rows
+            exchange.answered += message.rows
             for batch in pa.ipc.open_stream(message.data):
                 if schema is None:
                     schema = batch.schema
@@ -152,13 +182,31 @@ class Exchanges:
                 _require_same(schema, batch.schema)
                 writer.write_batch(batch)
             if time.monotonic() - reported_s > _REPORT_S:
-                self._report(exchange, answered - reported)
-                reported, reported_s = answered, time.monotonic()
-        self._report(exchange, answered - reported, last=True)
+                self._report(exchange, exchange.answered - reported)
+                reported, reported_s = exchange.answered, time.monotonic()
+        self._report(exchange, exchange.answered - reported, last=True)
+
+    def _next_message(self, exchange: Exchange) -> m.ExchangeResults | m.ExchangeTaken | None:
+        """Wait a moment for the child's next message; raise what has ended the exchange."""
+        try:
+            message = exchange.messages.get(timeout=min(_WAIT_STEP_S, exchange.ticket.timeout_s))
+        except queue.Empty:
+            if self._closed:
+                raise FeedError(reason="the node has ended before it gave all results") from None
+            exchange.check()
+            return None
+        if isinstance(message, FeedError):
+            # It comes after all results that the node has given.
+            exchange.no_reader, message = message, None
+        else:
+            exchange.moved_s = time.monotonic()
+        exchange.check()
+        return message
 
     def _report(self, exchange: Exchange, rows: int, *, last: bool = False) -> None:
-        if exchange.inference >= 0:
-            message = m.RowsAnswered(rank=self._rank, inference=exchange.inference, rows=rows, last=last)
+        inference = exchange.ticket.inference
+        if inference >= 0:
+            message = m.RowsAnswered(rank=self._rank, inference=inference, rows=rows, last=last)
             self._post(lambda: self._send(message))
 
     # ---- the agent's loop -------------------------------------------------------------------------------------------
@@ -173,6 +221,8 @@ class Exchanges:
         self._open[exchange.number] = exchange
         if self._failure is not None:
             self._end(exchange, self._failure)
+        elif self._no_reader is not None:
+            exchange.messages.put(self._no_reader)
 
     def _end(self, exchange: Exchange, error: FeedError) -> None:
         exchange.error = exchange.error or error
@@ -189,9 +239,37 @@ class Exchanges:
             for exchange in self._open.values():
                 self._end(exchange, self._failure)
 
+    def stop(self) -> None:
+        """End every exchange, and those to come: the node's function takes no more of the rows that it has begun."""
+        if self._open:
+            self._leave(_STOPPED)
+
+    def child_returned(self) -> None:
+        """End every exchange, and those to come, after the results that have been given: the function has returned."""
+        self._leave(_RETURNED)
+
+    def _leave(self, reason: str) -> None:
+        if self._no_reader is None:
+            self._no_reader = FeedError(reason=reason)
+            for exchange in self._open.values():
+                exchange.messages.put(self._no_reader)
+
     def close(self) -> None:
         """End every exchange with an error."""
         self._closed = True
+
+
+def _rows_message(exchange: Exchange, path: Path, rows: int, specs: tuple[ColumnSpec, ...]) -> m.ExchangeRows:
+    ticket = exchange.ticket
+    shapes = {} if ticket.objects else {spec.name: [size or 0 for size in spec.shape] for spec in specs}
+    return m.ExchangeRows(
+        exchange=exchange.number,
+        path=str(path),
+        rows=rows,
+        shapes=shapes,
+        objects=ticket.objects,
+        queue=ticket.queue,
+    )
 
 
 def _require_same(first: pa.Schema, then: pa.Schema) -> None:

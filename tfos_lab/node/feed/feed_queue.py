@@ -7,12 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tfos_lab import messages as m
-from tfos_lab.data.schema import column_specs
+from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
+from tfos_lab.messages import INPUT_QUEUE
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segments import Segment
 
-_WAIT_STEP_S = 1.0
+WAIT_STEP_S = 1.0
+_SERVED_OBJECTS = (
+    "the rows to infer are Python objects, of which no tensors are made: read them with ctx.data_feed() and answer "
+    "with its batch_results, or give cluster.inference a DataFrame"
+)
 
 
 class FeedQueue:
@@ -24,8 +29,8 @@ class FeedQueue:
         Guards the feeds. Notified by `FeedReader` after each message.
     feeds : list of NodeFeed
         In the order in which the driver opened them.
-    serving : NodeFeed or None
-        The endless feed of rows to be inferred, if the driver has opened it.
+    serving : dict of str to NodeFeed
+        By queue, the endless feed of rows to be inferred, once the driver has opened it.
     ended : bool
         Whether no further feed will be opened.
     """
@@ -33,7 +38,7 @@ class FeedQueue:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.feeds: list[NodeFeed] = []
-        self.serving: NodeFeed | None = None
+        self.serving: dict[str, NodeFeed] = {}
         self.ended = False
 
     # ---- messages ---------------------------------------------------------------------------------------------------
@@ -43,8 +48,7 @@ class FeedQueue:
         match message:
             case m.FeedOpen():
                 specs = column_specs(message.schema)
-                feed = NodeFeed(message.feed, message.epochs, message.remainder, specs, stream=message.stream)
-                self.feeds.append(feed)
+                self.feeds.append(_opened(message, specs))
             case m.SegmentReady():
                 self._add_segment(self.feeds[message.feed], message)
             case m.FeedComplete(feed=number, rows=rows, leftovers=leftovers):
@@ -53,10 +57,10 @@ class FeedQueue:
                 _add_plan(self.feeds[message.feed], message)
             case m.FeedAborted(feed=number, reason=reason):
                 self.feeds[number].aborted = reason
-            case m.InferenceOpen(schema=schema):
-                self.serving = self.serving or NodeFeed(-1, 1, "pad", column_specs(schema), serving=True)
-            case m.ExchangeRows(shapes=shapes) if self.serving is not None:
-                _resolve(self.serving, shapes)
+            case m.InferenceOpen(queue=queue):
+                self.serving.setdefault(queue, _served(message))
+            case m.ExchangeRows(shapes=shapes) if INPUT_QUEUE in self.serving:
+                _resolve(self.serving[INPUT_QUEUE], shapes)
             case m.FeedsEnded():
                 self.ended = True
 
@@ -77,8 +81,8 @@ class FeedQueue:
             for wait_s in (timeout_s, 0.0):
                 if (feed := self._first_unread()) is not None:
                     return feed
-                if self.serving is not None:
-                    return self.serving
+                if INPUT_QUEUE in self.serving:
+                    return self.serving[INPUT_QUEUE]
                 if self.ended:
                     return self._last_feed()
                 self.changed.wait(wait_s)
@@ -86,7 +90,7 @@ class FeedQueue:
 
     def wait_for_next(self) -> NodeFeed:
         """Return the feed that the next epoch reads; wait until there is one."""
-        while (feed := self.find_next(_WAIT_STEP_S)) is None:
+        while (feed := self.find_next(WAIT_STEP_S)) is None:
             pass
         return feed
 
@@ -104,21 +108,45 @@ class FeedQueue:
             feed = self._first_unread()
             return self.ended if feed is None else not feed.stream
 
-    def _first_unread(self) -> NodeFeed | None:
-        return next((feed for feed in self.feeds if feed.epochs_read < feed.epochs and feed.aborted is None), None)
+    def _first_unread(self, queue: str = INPUT_QUEUE) -> NodeFeed | None:
+        return next((feed for feed in self._of(queue) if feed.epochs_read < feed.epochs and not feed.aborted), None)
 
-    def _last_feed(self) -> NodeFeed:
-        if not self.feeds:
+    def _last_feed(self, queue: str = INPUT_QUEUE) -> NodeFeed:
+        feeds = self._of(queue)
+        if not feeds:
             raise FeedError(reason="this cluster is fed no rows: give the cell data=..., or call cluster.train(df)")
-        if self.feeds[-1].aborted is not None:
-            raise FeedError(reason=self.feeds[-1].aborted)
-        return self.feeds[-1]
+        if feeds[-1].aborted is not None:
+            raise FeedError(reason=feeds[-1].aborted)
+        return feeds[-1]
+
+    def _of(self, queue: str) -> list[NodeFeed]:
+        return [feed for feed in self.feeds if feed.queue == queue]
+
+    # ---- rows of any queue, as Python values ------------------------------------------------------------------------
+
+    def find_rows(self, queue: str, timeout_s: float) -> NodeFeed | None:
+        """Return the feed of a queue that is to be read next, or None if there is none within this time."""
+        with self.changed:
+            self.changed.wait_for(lambda: self._rows_to_read(queue) is not None or self.ended, timeout_s)
+            return self._rows_to_read(queue)
+
+    def _rows_to_read(self, queue: str) -> NodeFeed | None:
+        return self._first_unread(queue) or self.serving.get(queue)
+
+    def is_over(self, queue: str) -> bool:
+        """Whether no further rows of a queue will come; a FeedError if its last feed has failed."""
+        with self.changed:
+            if not self.ended or self._rows_to_read(queue) is not None:
+                return False
+            if self._of(queue):
+                self._last_feed(queue)
+            return True
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
     def wait_for(self, feed: NodeFeed, predicate: Callable[[], bool]) -> None:
         """Wait until the predicate holds; a FeedError if the feed has failed."""
-        while not self.holds(feed, predicate, _WAIT_STEP_S):
+        while not self.holds(feed, predicate, WAIT_STEP_S):
             pass
 
     def holds(self, feed: NodeFeed, predicate: Callable[[], bool], timeout_s: float) -> bool:
@@ -128,6 +156,35 @@ class FeedQueue:
             if holds and not predicate():
                 raise FeedError(reason=str(feed.aborted))
             return holds
+
+
+def _opened(message: m.FeedOpen, specs: tuple[ColumnSpec, ...]) -> NodeFeed:
+    return NodeFeed(
+        message.feed,
+        message.epochs,
+        message.remainder,
+        specs,
+        stream=message.stream,
+        objects=message.objects,
+        advice=message.advice,
+        schema=message.schema,
+        queue=message.queue,
+    )
+
+
+def _served(message: m.InferenceOpen) -> NodeFeed:
+    specs = column_specs(message.schema)
+    return NodeFeed(
+        -1,
+        1,
+        "pad",
+        specs,
+        serving=True,
+        objects=message.objects,
+        advice=_SERVED_OBJECTS,
+        schema=message.schema,
+        queue=message.queue,
+    )
 
 
 def _resolve(feed: NodeFeed, shapes: dict[str, list[int]]) -> None:

@@ -18,18 +18,13 @@ from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
 from tfos_lab.errors.channel import to_text
 from tfos_lab.messages import TlsIdentity
+from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node.feed.plan import PRESENT
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.spool import Spool, not_written
 
 # The answer to a task that asks for space.
 _GRANTED = b"granted"
-
-
-# Called with the number of the inference, the columns, and the two ends of the exchange.
-OnExchange = Callable[
-    [int, tuple[ColumnSpec, ...], flight.MetadataRecordBatchReader, flight.MetadataRecordBatchWriter], None
-]
 
 
 class PutTicket(msgspec.Struct, frozen=True):
@@ -64,11 +59,21 @@ class ExchangeTicket(msgspec.Struct, frozen=True):
     """Describes the rows of an inference task; ``schema`` is that of their DataFrame, as Spark writes it in JSON.
 
     ``inference`` counts the calls of `Cluster.inference`; -1 for the row that is sent to find the type of results.
+    ``objects`` and ``queue`` as in `InferenceOpen`. Rows without results fail after ``timeout_s`` in which none comes.
     """
 
     token: str
     schema: str
     inference: int = -1
+    objects: bool = False
+    queue: str = INPUT_QUEUE
+    timeout_s: float = 600.0
+
+
+# Called with the ticket, the columns, and the two ends of the exchange.
+OnExchange = Callable[
+    [ExchangeTicket, tuple[ColumnSpec, ...], flight.MetadataRecordBatchReader, flight.MetadataRecordBatchWriter], None
+]
 
 
 class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
@@ -89,7 +94,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
     on_commit : callable
         Called with the `CommitTicket`; on a Flight thread.
     on_exchange : callable
-        Called with ``(inference, specs, reader, writer)``; on a Flight thread, until all rows are answered.
+        Called with ``(ticket, specs, reader, writer)``; on a Flight thread, until all rows are answered.
     """
 
     def __init__(
@@ -155,7 +160,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         ticket = msgspec.msgpack.decode(descriptor.command, type=ExchangeTicket)
         self._check(ticket.token)
         try:
-            self._on_exchange(ticket.inference, column_specs(ticket.schema), reader, writer)
+            self._on_exchange(ticket, column_specs(ticket.schema), reader, writer)
         except Exception as error:
             raise _explained(error, self._spool.folder) from error
 

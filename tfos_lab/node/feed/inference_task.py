@@ -6,8 +6,9 @@ import queue
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -15,9 +16,11 @@ from pyarrow import flight
 
 from tfos_lab.errors import FeedError, NodeUnreachable
 from tfos_lab.errors.channel import own_error_in
+from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
+from tfos_lab.node.feed.object_rows import decode, encoded
 from tfos_lab.node.feed.plan import connect
 from tfos_lab.node.feed.spool import not_written
 
@@ -33,30 +36,45 @@ class InferencePlan(msgspec.Struct, frozen=True):
     ``asked`` are the positions of the columns that go to the nodes, and ``names`` their names; the first ``kept``
     columns are returned beside the results. ``results`` is the Arrow schema of the results, or empty while that is
     being found out. ``inference`` counts the calls of `Cluster.inference`; -1 for the row that finds it out.
+    ``objects``, ``queue`` and ``timeout_s`` as in `ExchangeTicket`.
     """
 
-    cluster: str
-    token: str
-    locations: dict[int, list[str]]
-    certificate: bytes
-    schema: str
-    asked: list[int]
-    names: list[str]
-    kept: int
+    schema: str = ""
+    asked: list[int] = []
+    names: list[str] = []
+    kept: int = 0
     results: bytes = b""
+    objects: bool = False
+    queue: str = INPUT_QUEUE
+    timeout_s: float = 600.0
     inference: int = -1
+    cluster: str = ""
+    token: str = ""
+    locations: dict[int, list[str]] = {}
+    certificate: bytes = b""
 
 
 def inference_task(batches: Iterator[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
     """The body of an inference task; yields record batches of the kept columns and the results."""
-    from pyspark import TaskContext
-
     plan = msgspec.msgpack.decode(encoded_plan, type=InferencePlan)
-    context = TaskContext.get()
     wanted = pa.ipc.read_schema(pa.py_buffer(plan.results))
-    for rows, results in _TaskExchange(plan, context.partitionId() if context else 0).run(batches):
+    for rows, results in _TaskExchange(plan, _partition()).run(batches):
         columns = [*rows.columns[: plan.kept], *_as_wanted(results, wanted)]
         yield pa.RecordBatch.from_arrays(columns, names=[f"c{i}" for i in range(len(columns))])
+
+
+def object_task(rows: Iterable[Any], encoded_plan: bytes) -> Iterator[Any]:
+    """The body of a task that has Python objects answered; yields the results, in the order of the rows."""
+    plan = msgspec.msgpack.decode(encoded_plan, type=InferencePlan)
+    for _, results in _TaskExchange(plan, _partition()).run(encoded(rows)):
+        yield from decode(results, what="a result", where="in Spark's Python worker")
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.partitionId() if context else 0
 
 
 def probe_task(batches: Iterator[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
@@ -79,9 +97,11 @@ class _TaskExchange:
         self._held: deque[pa.RecordBatch] = deque()
         self._results: list[pa.RecordBatch] = []
         self._count = 0
+        self._rows_error: Exception | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Yield each batch of rows with its results, in order; send further rows meanwhile."""
+        batches = self._watched(batches)
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return
@@ -98,15 +118,25 @@ class _TaskExchange:
             yield from self._ready(wait=True)
             thread.join()
         except Exception as error:
+            if error is self._rows_error:
+                raise
             raise self._explained(error) from error
         finally:
             client.close()
+
+    def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass rows on, and remember the error with which computing them has failed: it is not the nodes'."""
+        try:
+            yield from batches
+        except Exception as error:
+            self._rows_error = error
+            raise
 
     def _begin(
         self, first: pa.RecordBatch
     ) -> tuple[flight.FlightClient, flight.FlightStreamWriter, flight.FlightStreamReader]:
         plan = self._plan
-        ticket = ExchangeTicket(plan.token, plan.schema, plan.inference)
+        ticket = ExchangeTicket(plan.token, plan.schema, plan.inference, plan.objects, plan.queue, plan.timeout_s)
         try:
             connection = connect(self._nearest(), plan.certificate)
             client, self._spool = connection.client, connection.spool
@@ -195,7 +225,7 @@ class _TaskExchange:
         if words := self._failure_note():
             return FeedError(reason=failure_note.sentence(words))
         return FeedError(
-            reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(df) are computed "
+            reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(...) are computed "
             f"when they are used (collect, write), and the cluster has to live until then; if it has failed, "
             f"cluster.wait() says why ({type(error).__name__})"
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.messages import EpochPlan
+from tfos_lab.messages import INPUT_QUEUE, EpochPlan
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segment
 
@@ -41,6 +41,12 @@ class NodeFeed:
         Whether the driver knows that this feed of a stream has been read.
     serving : bool
         Whether these are rows to be inferred.
+    objects : bool
+        Whether rows are pickled objects; ``advice`` then says what to do where columns are needed.
+    schema : str
+        Of the columns, as Spark writes it in JSON.
+    queue : str
+        The queue of rows to which they belong.
     """
 
     number: int
@@ -60,6 +66,10 @@ class NodeFeed:
     stream: bool = False
     read_reported: bool = False
     serving: bool = False
+    objects: bool = False
+    advice: str = ""
+    schema: str = ""
+    queue: str = INPUT_QUEUE
 
     @property
     def complete(self) -> bool:

@@ -13,11 +13,15 @@ from tfos_lab import messages as m
 from tfos_lab.data.rows import fill_to
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
+from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node.feed.answers import Answers
 from tfos_lab.node.feed.epoch import IDLE_S, Epoch, Piece
+from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.feed_queue import FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.row_answers import RowAnswers
+from tfos_lab.node.feed.row_reader import RowReader
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segments
 
@@ -31,18 +35,32 @@ class FeedReader:
         self._queue = FeedQueue()
         self._progress = ReadProgress(rank, self._queue.feeds, send)
         self._segments = Segments()
-        self.answers = Answers(rank, send, self._queue.changed)
+        self._pools: dict[str, ExchangePool] = {}
+        self.answers = Answers(self._pool(INPUT_QUEUE))
+        self._row_answers: dict[str, RowAnswers] = {}
         self._datasets = 0
         self._promised_steps: dict[int, int] = {}
         self._has_asked = False
+        self._kind: bool | None = None
+        self._row_readers: dict[str, RowReader] = {}
 
     def handle(self, message: m.ToAgent) -> None:
         """Apply a message about rows, of the driver or of the agent."""
         with self._queue.changed:
             self._queue.handle(message)
-            if isinstance(message, m.ExchangeRows | m.ExchangeEnded | m.ExchangeDropped):
-                self.answers.handle(message)
+            match message:
+                case m.InferenceOpen(queue=queue) | m.ExchangeRows(queue=queue):
+                    self._pool(queue).handle(message)
+                case m.ExchangeEnded() | m.ExchangeDropped():
+                    for pool in self._pools.values():
+                        pool.handle(message)
             self._queue.changed.notify_all()
+
+    def _pool(self, queue: str) -> ExchangePool:
+        """Return the rows to infer of a queue; call it with the condition held."""
+        if queue not in self._pools:
+            self._pools[queue] = ExchangePool(self._rank, self._send, self._queue.changed)
+        return self._pools[queue]
 
     # ---- what a dataset asks before it reads ------------------------------------------------------------------------
 
@@ -73,8 +91,17 @@ class FeedReader:
         return Reading(dataset_id, batch_size, remainder, shuffle, seed)
 
     def specs(self) -> tuple[ColumnSpec, ...]:
-        """Return what the columns become, with their shapes; waits for the first rows."""
+        """Return what the columns become, with their shapes; waits for the first rows.
+
+        Raises
+        ------
+        FeedError
+            If the rows are Python objects, with what to do instead.
+        """
+        self._ask(objects=False)
         feed = self._next_feed()
+        if feed.objects:
+            raise FeedError(reason=feed.advice)
         self._queue.wait_for(feed, lambda: feed.resolved or feed.complete or (feed.serving and self._queue.ended))
         return feed.specs
 
@@ -96,11 +123,15 @@ class FeedReader:
         return schedule
 
     def _next_feed(self) -> NodeFeed:
-        # The driver may open no feed before it knows, of each node, whether it reads.
-        if not self._has_asked:
-            self._has_asked = True
-            self._send(m.RowsWanted(rank=self._rank))
+        self._ask(objects=None)
         return self._queue.wait_for_next()
+
+    def _ask(self, *, objects: bool | None) -> None:
+        """Say which kind of rows the function wants: objects, columns, or any."""
+        # The driver may open no feed before it knows, of each node, whether it reads, and what.
+        if not self._has_asked or objects not in (None, self._kind):
+            self._has_asked, self._kind = True, objects if objects is not None else self._kind
+            self._send(m.RowsWanted(rank=self._rank, objects=objects))
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -173,10 +204,23 @@ class FeedReader:
             feed.rows_taken += piece.rows
         self._progress.count(piece.rows, report=is_read)
 
+    # ---- rows as Python values --------------------------------------------------------------------------------------
+
+    def rows(self, queue: str) -> RowReader:
+        """Return the rows of a queue as Python values; those who ask for the same queue share them."""
+        self._ask(objects=True)
+        if queue not in self._row_readers:
+            with self._queue.changed:
+                answers = self._row_answers[queue] = RowAnswers(self._pool(queue))
+            self._row_readers[queue] = RowReader(queue, self._queue, self._progress, answers, self.stop)
+        return self._row_readers[queue]
+
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Report how many rows have been taken, if there have been any feeds."""
+        """Send the results that are held back, and how many rows have been taken, if there have been any feeds."""
+        for answers in self._row_answers.values():
+            answers.flush()
         if self._queue.feeds or self._queue.serving:
             self._progress.flush()
 

@@ -47,11 +47,11 @@ class Segments:
         FileNotFoundError
             If the segment is gone.
         """
-        batches = _open(segment.path)
+        batches = open_segment(segment.path)
         if segment.leftover and segment.path not in self._leftovers:
             # Copied now: a file that has been read may be removed.
             self._leftovers[segment.path] = _leftovers(segment, batches, specs)
-        for batch in _own(segment, batches):
+        for batch in own_rows(segment, batches):
             yield to_numpy(batch, specs)
 
     def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]) -> Batch:
@@ -68,14 +68,14 @@ class Segments:
             begin += segment.leftover
             if start < stop:
                 if segment.path not in self._leftovers:
-                    self._leftovers[segment.path] = _leftovers(segment, _open(segment.path), specs)
+                    self._leftovers[segment.path] = _leftovers(segment, open_segment(segment.path), specs)
                 parts.append(slice_rows(self._leftovers[segment.path], start, stop))
         return {name: values.copy() for name, values in join_rows(parts).items()} if parts else {}
 
 
 def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Batch]:
     """Yield all record batches of a file that is read once, as `Segments.read` does."""
-    for batch in _open(path):
+    for batch in open_segment(path):
         yield to_numpy(batch, specs)
 
 
@@ -91,7 +91,7 @@ def read_shuffled(
     Rows are gathered from the mapped files, so memory holds one batch at a time. ``part`` is this node's part of the
     leftover rows.
     """
-    batches = [batch for segment in segments for batch in _own(segment, _open(segment.path))]
+    batches = [batch for segment in segments for batch in own_rows(segment, open_segment(segment.path))]
     batches += _part_of_leftovers(segments, part)
     if not batches:
         return
@@ -101,7 +101,7 @@ def read_shuffled(
         yield rows.take(order[start : start + batch_size])
 
 
-def _own(segment: Segment, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def own_rows(segment: Segment, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the record batches without the leftover rows."""
     missing = segment.rows
     for batch in batches:
@@ -111,7 +111,7 @@ def _own(segment: Segment, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.Rec
         missing -= batch.num_rows
 
 
-def _shared(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def shared_rows(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return the record batches of the leftover rows."""
     shared, skip = [], segment.rows
     for batch in batches:
@@ -122,7 +122,7 @@ def _shared(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.Reco
 
 
 def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Batch:
-    columns = join_rows([to_numpy(batch, specs) for batch in _shared(segment, batches)])
+    columns = join_rows([to_numpy(batch, specs) for batch in shared_rows(segment, batches)])
     assert count_rows(columns) == segment.leftover
     return {name: values.copy() for name, values in columns.items()}
 
@@ -130,7 +130,7 @@ def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Seque
 def _part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> list[pa.RecordBatch]:
     parts, begin = [], 0
     for segment in sorted(segments, key=lambda segment: segment.partition):
-        for batch in _shared(segment, _open(segment.path)) if segment.leftover else ():
+        for batch in shared_rows(segment, open_segment(segment.path)) if segment.leftover else ():
             start, stop = max(part[0] - begin, 0), min(part[1] - begin, batch.num_rows)
             if start < stop:
                 parts.append(batch.slice(start, stop - start))
@@ -138,7 +138,8 @@ def _part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> li
     return parts
 
 
-def _open(path: str) -> list[pa.RecordBatch]:
+def open_segment(path: str) -> list[pa.RecordBatch]:
+    """Return the record batches of a file, mapped anew."""
     # TensorFlow uses this memory without a copy. Where an op overwrites its input, the page is copied first.
     with Path(path).open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
@@ -22,6 +22,7 @@ from tfos_lab.data.schema import column_specs
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.node_writer import NodeWriter
+from tfos_lab.node.feed.object_rows import encoded
 from tfos_lab.node.feed.plan import FeedPlan, connect
 
 # Rows are held back until each node gets this many at once: sending a small piece costs more than its rows.
@@ -30,6 +31,17 @@ _HELD_BACK = 64
 
 def feed_task(batches: Iterable[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
     """The body of a feed task; yields one row: partition, attempt and number of rows."""
+    partition, attempt, rows = _send(batches, encoded_plan)
+    yield pa.RecordBatch.from_pydict({"partition": [partition], "attempt": [attempt], "rows": [rows]})
+
+
+def object_task(rows: Iterable[Any], encoded_plan: bytes) -> Iterator[int]:
+    """The body of a task that feeds an RDD's partition, as it is; yields the number of its rows."""
+    yield _send(encoded(rows), encoded_plan)[2]
+
+
+def _send(batches: Iterable[pa.RecordBatch], encoded_plan: bytes) -> tuple[int, str, int]:
+    """Send a partition; return its number, the attempt, and the number of rows."""
     from pyspark import TaskContext
 
     plan = msgspec.msgpack.decode(encoded_plan, type=FeedPlan)
@@ -41,7 +53,7 @@ def feed_task(batches: Iterable[pa.RecordBatch], encoded_plan: bytes) -> Iterato
         for batch in batches:
             sender.send(batch)
         sender.commit()
-    yield pa.RecordBatch.from_pydict({"partition": [partition], "attempt": [attempt], "rows": [sender.total_rows]})
+    return partition, attempt, sender.total_rows
 
 
 class PartitionSender:

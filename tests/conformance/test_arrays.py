@@ -1,0 +1,58 @@
+"""Data of this process: pandas' DataFrames and NumPy's arrays are fed, and answered, as Spark's DataFrames are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tfos_lab.errors import ConfigError, NoSession
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+
+def collect(args, ctx):
+    """Return the dtypes and shapes of a batch, and the rows of every feed."""
+    seen, kinds = [], {}
+    for _ in range(2):
+        for batch in ctx.dataset(4):
+            here = batch.pop("sample_weight").numpy() != 0
+            kinds |= {name: (str(column.dtype.name), tuple(column.shape[1:])) for name, column in batch.items()}
+            seen += [int(y) for y in batch["y"].numpy()[here]]
+            assert (batch["x"].numpy()[here].sum(axis=(1, 2)) == 4 * batch["y"].numpy()[here]).all()
+    return kinds, seen
+
+
+@pytest.mark.back_ends("inline-session", "local-session", "standalone", "connect")
+def test_arrays_and_pandas_reach_the_nodes_with_their_shapes(run, frame):
+    y = np.arange(10, dtype=np.int32)
+    x = np.broadcast_to(y.astype(np.uint8)[:, None, None], (10, 2, 2))
+    cluster = run(collect)
+    cluster.train((x, y))
+    cluster.train(pd.DataFrame({"x": list(x), "y": y}))
+    results = cluster.wait(timeout_s=100)
+    assert sorted(y for _, seen in results.values() for y in seen) == sorted([*range(10), *range(10)])
+    assert all(kinds == {"x": ("int16", (2, 2)), "y": ("int32", ())} for kinds, _ in results.values())
+
+
+@pytest.mark.back_ends("local-session", "connect")
+def test_an_inference_of_arrays_is_a_dataframe(run, frame):
+    def total(args, ctx):
+        for batch in ctx.dataset(4):
+            ctx.put_results({"total": batch["x"].numpy().sum(axis=1)})
+
+    cluster = run(total)
+    answers = cluster.inference({"x": np.arange(20, dtype=np.float32).reshape(10, 2)})
+    assert answers.dtypes == [("x", "array<float>"), ("total", "float")]
+    assert [row.total for row in answers.collect()] == [4.0 * i + 1 for i in range(10)]
+    with pytest.raises(ConfigError, match=r"columns differ in their number of rows \('x' has 2, 'y' has 1\)"):
+        cluster.inference({"x": np.zeros(2), "y": np.zeros(1)})
+
+
+@pytest.mark.back_ends("local")
+def test_without_a_session_arrays_are_refused(run):
+    def wait(args, ctx):
+        ctx.wait_for_training(60)
+
+    with pytest.raises(NoSession, match="data is of type ndarray, but there is no SparkSession to read it"):
+        run(wait).train(np.zeros(3))

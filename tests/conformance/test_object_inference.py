@@ -1,0 +1,368 @@
+"""Inference over Python objects: one result for each element of an RDD, of any type, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tfos_lab.errors import ConfigError, FeedTimeout, NodeFailed
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+# Through Spark Connect there are no RDDs; inline answers on the thread that computes the results.
+EVERYWHERE = pytest.mark.back_ends("local-session", "standalone", "local-cluster")
+MAINLY = pytest.mark.back_ends("local-session", "standalone")
+PARTITIONS = ((0, 45), (), (45, 46), (46, 10_046))
+
+
+def echo(args, ctx):
+    """Answer with what came, in batches of 8; returns the sizes of all batches, by their partition."""
+    feed = ctx.data_feed(train_mode=False)
+    sizes = []
+    while not feed.should_stop():
+        batch = feed.next_batch(8)
+        sizes.append(len(batch))
+        feed.batch_results([(row, type(row).__name__) for row in batch])
+    return sizes
+
+
+def parts(spark, *bounds):
+    """Return an RDD of numbers, with partitions of the given ranges."""
+    return spark.sparkContext.parallelize([range(*bound) for bound in bounds], len(bounds)).flatMap(lambda part: part)
+
+
+@pytest.fixture
+def answered(back_end, run, spark, once):
+    """Several inferences of one cluster that takes every slot, over the same data feed."""
+
+    def infer():
+        cluster = run(echo, cluster_size=back_end.ranks)
+        lazy = cluster.inference(parts(spark, *((bound or (0, 0)) for bound in PARTITIONS)))
+        rows = lazy.map(lambda result: result[0]).collect()
+        again = lazy.map(lambda result: result[0]).sum()
+        values = [
+            *("text", "", b"\0", None, True, 3, 2.5, 10**30, 1 + 2j, (1, (None, "a")), [1, [2]], {"k": [1.0]}, {1, 2}),
+            *(np.float32(1.5), np.int64(7), np.arange(3, dtype=np.uint8), np.zeros((2, 2), np.float16), np.str_("x")),
+        ]
+        kinds = cluster.inference(spark.sparkContext.parallelize(values, 3), objects=True).collect()
+        lengths = lazy.mapPartitions(lambda part: [sum(1 for _ in part)]).collect()
+        results = dict(cluster.wait(timeout_s=100))
+        with pytest.raises(Exception, match=r"the cluster has to live until then; if it has failed, cluster.wait\(\)"):
+            lazy.count()
+        told = [(feed.kind, feed.number, sum(feed.rows.values())) for feed in cluster.view().feeds]
+        return {"rows": rows, "again": again, "values": values, "kinds": kinds, "lengths": lengths} | {
+            "results": results,
+            "told": told,
+        }
+
+    return once("answered objects", infer)
+
+
+@EVERYWHERE
+def test_each_element_has_one_result_in_order_within_its_partition(answered):
+    assert answered.rows == list(range(10_046))
+    assert answered.again == sum(range(10_046))
+    assert answered.lengths == [45, 0, 1, 10_000]
+    assert answered.told == [("inference", 0, 3 * 10_046), ("inference", 1, len(answered.values))]
+
+
+@EVERYWHERE
+def test_types_are_exact_in_both_directions(answered):
+    for sent, (came, name) in zip(answered.values, answered.kinds, strict=True):
+        assert (type(came), name) == (type(sent), type(sent).__name__)
+        assert getattr(came, "dtype", None) == getattr(sent, "dtype", None)
+        assert np.array_equal(came, sent) if isinstance(sent, np.ndarray) else came == sent
+
+
+@EVERYWHERE
+def test_a_batch_ends_with_its_partition_and_only_there(answered):
+    sizes = [size for sizes in answered.results.values() for size in sizes]
+    # 45 and 1 rows are no multiples of 8; 10,000 are. The values were in three partitions of six.
+    assert sorted(size for size in sizes if size != 8) == sorted([*3 * [45 % 8, 1], 6, 6, 6])
+
+
+@MAINLY
+def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
+    def learn_or_answer(args, ctx):
+        feed, seen = ctx.data_feed(train_mode=False), []
+        while not feed.should_stop():
+            batch = feed.next_batch(4)
+            if isinstance(batch[0], str):
+                feed.batch_results([f"{row}!" for row in batch])
+            else:
+                seen += batch
+        return seen
+
+    cluster = run(learn_or_answer)
+    numbers, texts = spark.sparkContext.parallelize(range(20), 4), spark.sparkContext.parallelize(list("abcdefg"), 3)
+    answers = cluster.inference(texts)
+    assert answers.collect() == [f"{text}!" for text in "abcdefg"]
+    cluster.train(numbers, objects=True)
+    assert answers.union(answers).count() == 14
+    cluster.train(numbers, objects=True)
+    results = cluster.wait(timeout_s=100)
+    assert sorted(row for seen in results.values() for row in seen) == sorted([*range(20), *range(20)])
+
+
+@pytest.mark.back_ends("local-session")
+def test_no_batch_has_rows_to_train_on_and_rows_to_infer(run, spark):
+    def learn_and_answer(args, ctx):
+        feed, learnt = ctx.data_feed(train_mode=True), []
+        learnt += feed.next_batch(100)
+        while not feed.should_stop():
+            feed.batch_results([len(learnt)] * len(feed.next_batch(100)))
+
+    cluster = run(learn_and_answer, cluster_size=1)
+    cluster.train(parts(spark, (0, 5), (5, 10)), objects=True)
+    assert cluster.inference(parts(spark, (0, 5)), objects=True).collect() == [10] * 5
+    cluster.wait(timeout_s=100)
+
+
+@MAINLY
+def test_results_may_come_in_any_portions_and_of_other_types(run, spark):
+    def chunked(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        while not feed.should_stop():
+            batch = feed.next_batch(7)
+            answers = [np.float32(row) if row % 2 else str(row) for row in batch]
+            for start in range(0, len(answers), 3):
+                feed.batch_results(answers[start : start + 3])
+
+    cluster = run(chunked)
+    answers = cluster.inference(parts(spark, (0, 100), (100, 173)), objects=True)
+    assert answers.collect() == [np.float32(row) if row % 2 else str(row) for row in range(173)]
+    cluster.wait(timeout_s=100)
+
+
+@MAINLY
+def test_an_inference_of_an_inference_is_computed_in_one_pass(run, spark):
+    def increase(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        while not feed.should_stop():
+            feed.batch_results([row + 1 for row in feed.next_batch(100)])
+
+    cluster = run(increase)
+    once = cluster.inference(parts(spark, (0, 9_000), (9_000, 9_010)))
+    assert cluster.inference(once).collect() == [row + 2 for row in range(9_010)]
+    assert once.take(3) == [1, 2, 3]
+
+
+@MAINLY
+def test_queues_have_their_own_rows(run, spark):
+    def two(args, ctx):
+        def answer(queue):
+            feed = ctx.data_feed(train_mode=False, queue=queue)
+            while not feed.should_stop():
+                feed.batch_results([(queue, row) for row in feed.next_batch(4)])
+
+        threads = [threading.Thread(target=answer, args=(queue,)) for queue in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    cluster = run(two)
+    rows = parts(spark, (0, 10), (10, 20))
+    first, second = (cluster.inference(rows, queue=queue) for queue in ("a", "b"))
+    assert first.zip(second).collect() == [(("a", row), ("b", row)) for row in range(20)]
+    cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("local-session", "connect")
+def test_columns_can_be_answered_by_a_data_feed(run, frame):
+    def total(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        while not feed.should_stop():
+            feed.batch_results([row[0] + len(row[1]) for row in feed.next_batch(4)])
+
+    cluster = run(total)
+    df = frame(9, 3).selectExpr("x", "cast(x as string) as text")
+    assert [(row.x, row.prediction) for row in cluster.inference(df).collect()] == [
+        (x, x + len(str(x))) for x in range(12)
+    ]
+
+
+# ---- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+def few(args, ctx):
+    feed = ctx.data_feed(train_mode=False)
+    while not feed.should_stop():
+        feed.batch_results(feed.next_batch(4)[:args])
+
+
+@pytest.mark.back_ends("local-session")
+@pytest.mark.parametrize("given", [0, 3])
+def test_fewer_results_than_rows_are_one_sentence(run, spark, given):
+    cluster = run(few, given, cluster_size=1)
+    told = f"batch_results got {given} results for a batch of 4 rows: give one result per row, before the next batch"
+    with pytest.raises(Exception, match=told):
+        cluster.inference(parts(spark, (0, 10))).collect()
+    with pytest.raises(NodeFailed, match=told):
+        cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("local-session")
+def test_more_results_than_rows_are_one_sentence(run, spark):
+    def many(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        feed.batch_results([*feed.next_batch(4), 1])
+
+    cluster = run(many, cluster_size=1)
+    told = r"batch_results got more results \(5\) than there are rows of an inference that wait for one \(4\)"
+    with pytest.raises(Exception, match=told):
+        cluster.inference(parts(spark, (0, 10))).collect()
+    with pytest.raises(NodeFailed, match=told):
+        cluster.wait(timeout_s=100)
+
+
+@MAINLY
+def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spark):
+    def fail_late(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        for _ in range(3):
+            feed.batch_results(feed.next_batch(4))
+        raise ValueError("enough")
+
+    cluster = run(fail_late)
+    lazy = cluster.inference(parts(spark, (0, 40), (40, 80)))
+    told = r"FeedError: the cluster has failed: (chief|worker):0: ValueError: enough \(cluster\.wait\(\) raises it with"
+    with pytest.raises(Exception, match=told):
+        lazy.collect()
+    with pytest.raises(NodeFailed, match="enough"):
+        cluster.wait(timeout_s=100)
+    with pytest.raises(Exception, match=told):
+        lazy.count()
+    with pytest.raises(NodeFailed, match="enough"):
+        cluster.inference(parts(spark, (0, 1)), objects=True)
+
+
+@MAINLY
+def test_a_node_that_dies_is_the_cause(run, spark):
+    def die(args, ctx):
+        ctx.data_feed(train_mode=False).next_batch(4)
+        os.kill(os.getpid(), 9)
+
+    cluster = run(die)
+    with pytest.raises(Exception, match=r"the cluster has failed: (chief|worker):0.*SIGKILL"):
+        cluster.inference(parts(spark, (0, 40))).collect()
+    with pytest.raises(NodeFailed, match="SIGKILL"):
+        cluster.wait(timeout_s=100)
+
+
+@MAINLY
+def test_terminate_ends_the_action_with_a_sentence_and_the_cluster_well(run, spark):
+    def leave(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        feed.batch_results(feed.next_batch(4))
+        feed.terminate()
+        return feed.should_stop(), feed.next_batch(4)
+
+    cluster = run(leave)
+    with pytest.raises(Exception, match=r"wants no more rows: it has called terminate\(\)|has returned before it gave"):
+        cluster.inference(parts(spark, (0, 40), (40, 80))).collect()
+    assert cluster.view().state in ("running", "done")
+    cluster.stop()
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_function_that_returns_early_is_named_in_the_action(run, spark):
+    def leave_early(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        feed.batch_results(feed.next_batch(4))
+
+    cluster = run(leave_early, cluster_size=1)
+    told = "the node's function has returned before it gave all results: have it loop until should_stop"
+    with pytest.raises(Exception, match=told):
+        cluster.inference(parts(spark, (0, 40)), objects=True).collect()
+    cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("local-session")
+def test_rows_that_get_no_results_time_out(run, spark):
+    def take_only(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        while not feed.should_stop():
+            feed.next_batch(4)
+
+    cluster = run(take_only)
+    told = r"10 rows of queue 'lost' wait for their results, and none has come for 0.5 s: see whether .*queue='lost'"
+    with pytest.raises(Exception, match=told):
+        cluster.inference(parts(spark, (0, 10)), objects=True, queue="lost", timeout_s=0.5).collect()
+    with pytest.raises(Exception, match=r"10 rows wait for their results, and none has come for 0.5 s"):
+        cluster.inference(parts(spark, (0, 10)), timeout_s=0.5).collect()
+    cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("local-session")
+def test_values_that_cannot_be_pickled_or_computed_are_named(run, spark):
+    def locked(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        while not feed.should_stop():
+            batch = feed.next_batch(4)
+            feed.batch_results([threading.Lock() if row == 5 else row for row in batch])
+
+    cluster = run(locked, cluster_size=1)
+    rows = parts(spark, (0, 3))
+    with pytest.raises(Exception, match=r"a row of type _thread\.lock cannot be pickled"):
+        cluster.inference(rows.map(lambda row: threading.Lock())).collect()
+    with pytest.raises(Exception, match="ZeroDivisionError") as error:
+        cluster.inference(rows.map(lambda row: 1 // row)).collect()
+    assert "no node of cluster" not in str(error.value)
+    assert cluster.inference(rows).collect() == [0, 1, 2]
+    with pytest.raises(Exception, match=r"a result of type _thread\.lock cannot be pickled"):
+        cluster.inference(parts(spark, (5, 6))).collect()
+    with pytest.raises(NodeFailed, match="a result of type"):
+        cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("local-session")
+def test_requests_that_make_no_sense_are_refused(run, spark):
+    cluster = run(echo)
+    rows = parts(spark, (0, 3))
+    for options, words in (
+        ({"objects": True, "columns": ["x"]}, r"columns=\['x'\]: rows that are objects have none"),
+        ({"objects": True, "schema": "x long"}, "schema='x long': results of objects have any type"),
+        ({"objects": "yes"}, "objects='yes': say True"),
+        ({"queue": ""}, "queue='': the name of a queue is needed"),
+        ({"timeout_s": 0}, "timeout_s=0: a number of seconds above 0 is needed"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            cluster.inference(rows, **options)
+    assert cluster.inference(rows).map(lambda result: result[0]).collect() == [0, 1, 2]
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_function_that_never_asks_for_rows_is_named(run, spark):
+    def work(args, ctx):
+        time.sleep(60)
+
+    cluster = run(work)
+    with pytest.raises(FeedTimeout, match=r"neither asked for rows nor began to serve within 0\.3 s"):
+        cluster.inference(parts(spark, (0, 3)), timeout_s=0.3)
+
+
+@pytest.mark.back_ends("inline-session")
+def test_inline_cannot_answer(run, frame, spark):
+    with pytest.raises(ConfigError, match="inline answers on the very thread"):
+        run(echo).inference(parts(spark, (0, 3)))
+
+
+@pytest.mark.back_ends("local-session")
+def test_objects_are_no_tensors(run, spark):
+    def read(args, ctx):
+        for batch in ctx.dataset(4):
+            ctx.put_results(batch["x"])
+
+    cluster = run(read)
+    with contextlib.suppress(NodeFailed):  # it may be known by then
+        cluster.inference(parts(spark, (0, 3)), objects=True)
+    with pytest.raises(
+        NodeFailed, match=r"Python objects, of which no tensors are made: read them with ctx\.data_feed"
+    ):
+        cluster.wait(timeout_s=100)

@@ -1,0 +1,122 @@
+"""Rows that are Python objects: each is pickled by itself, into one binary column of Arrow record batches.
+
+They are pickled and unpickled in Spark's Python workers and in the nodes' processes only. Everything between these
+(tasks, spool, exchanges) passes on bytes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from tfos_lab.errors import FeedError
+from tfos_lab.errors.text import first_line
+
+# Spark's schema of the one column, as `FeedOpen` and `InferenceOpen` have it.
+OBJECTS_SCHEMA = '{"type":"struct","fields":[{"name":"object","type":"binary","nullable":false,"metadata":{}}]}'
+COLUMN = "object"
+_SCHEMA = pa.schema([pa.field(COLUMN, pa.binary(), nullable=False)])
+_PROTOCOL = 5
+# Limits of one record batch. Small rows are cheaper the more of them go at once; large ones must not fill the memory.
+ROWS_AT_ONCE = 4096
+BYTES_AT_ONCE = 4 << 20
+# Arrow's offsets are int32.
+_MOST_BYTES = (1 << 31) - 1
+
+
+def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
+    """Return a record batch of pickled objects; ``what`` they are is said where one cannot be pickled.
+
+    Raises
+    ------
+    FeedError
+        For an object that cannot be pickled, with its type and the reason.
+
+    Examples
+    --------
+    >>> decode(encode(["a", None, (1, [2.0])]))
+    ['a', None, (1, [2.0])]
+    """
+    return _batch([_dumps(row, what) for row in objects])
+
+
+def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this node") -> list[Any]:
+    """Return the objects of a record batch; ``what`` they are and ``where`` is said where one cannot be unpickled.
+
+    Raises
+    ------
+    FeedError
+        For an object that cannot be unpickled here, with the reason.
+    """
+    # Much faster than `to_pylist`, which makes a scalar of Arrow's of each value first.
+    pickled = batch.column(0).to_numpy(zero_copy_only=False).tolist()
+    try:
+        return list(map(pickle.loads, pickled))
+    except Exception as error:
+        raise FeedError(
+            reason=f"{what} cannot be unpickled {where} ({type(error).__name__}: {first_line(error)}): make it "
+            "of values whose types can be imported there, or map it to plain Python values"
+        ) from error
+
+
+def encoded(
+    rows: Iterable[Any], *, most_rows: int = ROWS_AT_ONCE, most_bytes: int = BYTES_AT_ONCE
+) -> Iterator[pa.RecordBatch]:
+    """Yield objects as record batches of up to ``most_rows`` rows, which end with the row that fills ``most_bytes``.
+
+    Raises
+    ------
+    FeedError
+        For an object that cannot be pickled, with its type and the reason.
+    """
+    pickled: list[bytes] = []
+    size = 0
+    for row in rows:
+        data = _dumps(row)
+        if size + len(data) > _MOST_BYTES and pickled:
+            yield _batch(pickled)
+            pickled, size = [], 0
+        pickled.append(data)
+        size += len(data)
+        if size >= most_bytes or len(pickled) >= most_rows:
+            yield _batch(pickled)
+            pickled, size = [], 0
+    if pickled:
+        yield _batch(pickled)
+
+
+def _batch(pickled: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(pickled, pa.binary())], schema=_SCHEMA)
+
+
+def _dumps(row: Any, what: str = "a row") -> bytes:
+    try:
+        data = pickle.dumps(row, _PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - `pickle` raises whatever an object's own methods raise
+        data = _dumps_by_value(row, error, what)
+    if len(data) > _MOST_BYTES:
+        raise _refusal(what, row, f"it takes {len(data)} bytes, and 2 GiB is the most", "send smaller rows")
+    return data
+
+
+def _dumps_by_value(row: Any, error: Exception, what: str) -> bytes:
+    """Pickle an object of a class that its module does not have, as of a notebook: with the class."""
+    # Imported here: few rows need it.
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(row, _PROTOCOL)
+    except Exception:  # noqa: BLE001 - as above
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        advice = "map it to values that can be pickled, such as a tuple of what you need"
+        raise _refusal(what, row, reason, advice) from error
+    return data
+
+
+def _refusal(what: str, row: Any, reason: str, advice: str) -> FeedError:
+    kind = type(row)
+    package = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return FeedError(reason=f"{what} of type {package}{kind.__qualname__} cannot be pickled ({reason}): {advice}")

@@ -1,0 +1,253 @@
+"""Inference by ``ctx.data_feed``: hands out rows as Python values, and returns one result for each, in order.
+
+Results are matched to rows by order, in whatever portions they come. They are held back for a moment, so that many go
+at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.data.batches import to_arrow
+from tfos_lab.errors import FeedError
+from tfos_lab.node.feed import object_rows, typed_rows
+from tfos_lab.node.feed.data_feed import Chunk
+from tfos_lab.node.feed.exchange_pool import ExchangePool
+from tfos_lab.node.feed.results import result_columns
+from tfos_lab.node.feed.segments import open_segment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A batch that has begun waits so long for the rest of its task's rows while other tasks have some: these may be what
+# the rest is computed from.
+_PATIENCE_S = 0.5
+# Results are held back no longer than this, nor more of them.
+_SEND_S = 0.25
+_MOST_HELD = 4096
+_END_OF_BATCH = Chunk([], ends_partition=True, ends_batch=True)
+
+
+@dataclass
+class _Given:
+    """Rows of one exchange that were given in one batch; ``missing`` of them have no result."""
+
+    batch: int
+    exchange: int
+    objects: bool
+    missing: int
+
+
+class RowAnswers:
+    """The rows of a pool as Python values, and their results: the `ServedRows` of a queue.
+
+    Parameters
+    ----------
+    pool : ExchangePool
+        Where the rows wait.
+    """
+
+    def __init__(self, pool: ExchangePool) -> None:
+        self._pool = pool
+        self._changed = pool.changed
+        self._batch = 0
+        self._has_begun = False
+        self._current: int | None = None
+        self._taken: deque[list[Any]] = deque()
+        self._given: deque[_Given] = deque()
+        self._counts: dict[int, list[int]] = {}
+        self._answering_in_part: tuple[int, str] | None = None
+        self._sending = threading.Lock()
+        self._held: list[tuple[int, pa.RecordBatch]] = []
+        self._sent_s = 0.0
+
+    # ---- rows -------------------------------------------------------------------------------------------------------
+
+    def take(self, timeout_s: float) -> Chunk | None:
+        """Return the next rows, or None if there are none within this time; a batch has rows of one task only."""
+        with self._changed:
+            number = self._choose()
+        if number is None:
+            self.flush()  # the function waits, and so may somebody for its results
+            with self._changed:
+                self._changed.wait_for(lambda: self._choose() is not None, min(timeout_s, _PATIENCE_S))
+                number = self._choose()
+                if number is None:
+                    return self._leave_current()
+        return self._read(number)
+
+    def _choose(self) -> int | None:
+        """Return the exchange to serve next, if any: the one whose rows the batch has, once it has begun."""
+        exchanges = self._pool.exchanges
+        if self._has_begun and self._current is not None:
+            current = exchanges.get(self._current)
+            return self._current if current is None or current.files or current.ended else None
+        for number, exchange in list(exchanges.items()):
+            if exchange.files:
+                return number
+            if exchange.ended:
+                del exchanges[number]
+        return None
+
+    def _leave_current(self) -> Chunk | None:
+        """End the batch if other tasks have rows, rather than let them wait for this one's."""
+        if not self._has_begun or not any(exchange.files for exchange in self._pool.exchanges.values()):
+            return None
+        self._current = None
+        return Chunk([], ends_batch=True)
+
+    def _read(self, number: int) -> Chunk:
+        with self._changed:
+            exchange = self._pool.exchanges.get(number)
+            self._current = None
+            if exchange is None:
+                return _END_OF_BATCH
+            self._pool.move_to_end(number)
+        decode = object_rows.decode if exchange.objects else typed_rows.decoder(self._pool.schema)
+        parts = self._pool.read_file(number, exchange, lambda path: map(decode, open_segment(path)))
+        rows = [row for part in parts for row in part]
+        with self._changed:
+            if rows:
+                self._taken.append([number, exchange.objects, len(rows)])
+            if exchange.ended and not exchange.files:
+                self._pool.exchanges.pop(number, None)
+                return Chunk(rows, ends_partition=True, ends_batch=True)
+            self._current = number
+        return Chunk(rows)
+
+    def count(self, rows: int) -> None:
+        """Record that the function has been given the next rows."""
+        with self._changed:
+            self._has_begun = True
+            self._counts.setdefault(self._batch, [0, 0])[0] += rows
+            while rows:
+                number, objects, left = first = self._taken[0]
+                part = min(rows, left)
+                self._given.append(_Given(self._batch, number, objects, part))
+                rows -= part
+                first[2] -= part
+                if not first[2]:
+                    self._taken.popleft()
+
+    def is_over(self) -> bool:
+        """Whether no row is left."""
+        with self._changed:
+            return not self._pool.exchanges
+
+    def stop(self) -> None:
+        """Take no more rows; those that have been taken get no results any more."""
+        self.flush()
+        self._pool.drop_all()
+        with self._changed:
+            self._taken.clear()
+            self._given.clear()
+
+    # ---- results ----------------------------------------------------------------------------------------------------
+
+    def check_answered(self) -> None:
+        """Begin another batch.
+
+        Raises
+        ------
+        FeedError
+            If this thread has answered the oldest batch in part.
+        """
+        with self._changed:
+            self._has_begun = False
+            self._batch += 1
+            in_part = self._answering_in_part
+        if in_part is not None and in_part[0] == threading.get_ident():
+            raise FeedError(reason=in_part[1])
+
+    def put(self, results: list[Any]) -> None:
+        """Add one result for each of the oldest rows that have none.
+
+        Raises
+        ------
+        FeedError
+            If there are fewer such rows than results; if a result cannot be pickled.
+        """
+        with self._changed:
+            parts = list(self._match(len(results)))
+        start = 0
+        for number, objects, count in parts:
+            part = results[start : start + count]
+            self._hold(number, _encoded_objects(part) if objects else to_arrow(result_columns(part)))
+            start += count
+        with self._changed:
+            is_all = not self._given and not self._taken
+        held = sum(batch.num_rows for _, batch in self._held)
+        if is_all or held >= _MOST_HELD or time.monotonic() - self._sent_s > _SEND_S:
+            self.flush()
+
+    def _match(self, count: int) -> Iterator[tuple[int, bool, int]]:
+        """Yield exchanges, and how many of the next results belong to each."""
+        waiting = sum(given.missing for given in self._given)
+        if count and not waiting:
+            raise FeedError(reason="batch_results: there are no rows of an inference that wait for results")
+        if count > waiting:
+            raise FeedError(
+                reason=f"batch_results got more results ({count}) than there are rows of an inference that wait for "
+                f"one ({waiting}): give one result per row, after next_batch has returned it"
+            )
+        missing, last = count, -1
+        while missing:
+            given = self._given[0]
+            part = min(missing, given.missing)
+            missing -= part
+            given.missing -= part
+            last = given.batch
+            self._counts[last][1] += part
+            if not given.missing:
+                self._given.popleft()
+            yield given.exchange, given.objects, part
+        self._note_part(last, is_empty=not count)
+
+    def _note_part(self, last: int, *, is_empty: bool) -> None:
+        """Note whether a batch is answered in part, and forget those that are answered in full."""
+        oldest = self._given[0].batch if self._given else None
+        self._answering_in_part = None
+        if oldest is not None and (oldest == last or is_empty):
+            rows, answered = self._counts[oldest]
+            text = (
+                f"batch_results got {answered} results for a batch of {rows} rows: give one result per row, before the "
+                "next batch is asked for"
+            )
+            self._answering_in_part = threading.get_ident(), text
+        for batch in [batch for batch in self._counts if oldest is None or batch < oldest]:
+            del self._counts[batch]
+
+    def _hold(self, number: int, batch: pa.RecordBatch) -> None:
+        with self._sending:
+            self._held.append((number, batch))
+
+    def flush(self) -> None:
+        """Return the results that are held back."""
+        with self._sending:
+            held, self._held = self._held, []
+            self._sent_s = time.monotonic()
+            for number, batches in _runs_of(held):
+                self._pool.send_results(number, batches)
+
+
+def _encoded_objects(results: Sequence[Any]) -> pa.RecordBatch:
+    return object_rows.encode(results, what="a result")
+
+
+def _runs_of(held: list[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+    """Yield neighbours of the same exchange and the same columns together."""
+    run: list[pa.RecordBatch] = []
+    of = -1
+    for number, batch in held:
+        if run and (number != of or batch.schema != run[0].schema):
+            yield of, run
+            run = []
+        of = number
+        run.append(batch)
+    if run:
+        yield of, run

@@ -1,0 +1,194 @@
+"""Reads a node's rows as Python values, for ``ctx.data_feed``: epoch by epoch, feed by feed.
+
+Unlike a dataset's, its nodes agree on no steps: each node reads its own rows to their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tfos_lab.node.feed import object_rows, typed_rows
+from tfos_lab.node.feed.data_feed import Buffer, Chunk
+from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
+from tfos_lab.node.feed.node_feed import NodeFeed
+from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.row_segments import RowSegments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ServedRows(Protocol):
+    """The rows of inferences, which a `RowReader` reads when it has no rows to train on."""
+
+    def take(self, timeout_s: float) -> Chunk | None:
+        """Return the next rows, or None if there are none within this time."""
+        ...
+
+    def put(self, results: list[Any]) -> None:
+        """Return one result for each of the oldest rows that have none."""
+        ...
+
+    def count(self, rows: int) -> None:
+        """Record that the function has taken the next rows."""
+        ...
+
+    def check_answered(self) -> None:
+        """Begin a batch; raise a `FeedError` if the one before has been answered in part."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether no row is left."""
+        ...
+
+    def stop(self) -> None:
+        """Take no more rows."""
+        ...
+
+
+class RowReader:
+    """The rows of one queue: a `RowSource`.
+
+    Parameters
+    ----------
+    name : str
+        The queue.
+    queue : FeedQueue
+        The node's feeds.
+    progress : ReadProgress
+        Is told what has been taken.
+    served : ServedRows
+        Rows to be inferred.
+    stop : callable
+        Tells the driver that no more rows are wanted.
+    """
+
+    def __init__(
+        self, name: str, queue: FeedQueue, progress: ReadProgress, served: ServedRows, stop: Callable[[], None]
+    ) -> None:
+        self._name = name
+        self._queue = queue
+        self._progress = progress
+        self._served = served
+        self._stop = stop
+        self._segments = RowSegments()
+        self._epoch: _Epoch | None = None
+        self._has_trained = False
+        self.buffer = Buffer()
+
+    def take(self) -> Chunk | None:
+        """Return the next rows; wait for them, across epochs and feeds. None once no more will come."""
+        while True:
+            if self._epoch is not None:
+                if (chunk := self._take_of(self._epoch)) is not None:
+                    return chunk
+                continue
+            feed = self._next_feed()
+            if feed is None:
+                return None
+            if not feed.serving:
+                self._epoch = _Epoch(feed, self._segments, self._progress.report_segment_read)
+                self._has_trained = True
+            elif self._has_trained:
+                self._has_trained = False
+                return Chunk([], ends_batch=True)  # no batch has rows of both kinds
+            elif (chunk := self._served.take(WAIT_STEP_S)) is not None:
+                return chunk
+            elif self._queue.ended and self._served.is_over():
+                return None
+
+    def count(self, rows: int) -> None:
+        """Record that the function has taken the next rows."""
+        if self._epoch is None:
+            self._served.count(rows)
+        else:
+            with self._queue.changed:
+                self._epoch.feed.rows_taken += rows
+        self._progress.count(rows)
+
+    def put(self, results: list[Any]) -> None:
+        """Return results of an inference."""
+        self._served.put(results)
+
+    def check_answered(self) -> None:
+        """Raise if a batch of an inference has been answered in part."""
+        self._served.check_answered()
+
+    def stop(self) -> None:
+        """Tell the driver that this node wants no more rows."""
+        self._progress.flush()
+        self._served.stop()
+        self._stop()
+
+    def _next_feed(self) -> NodeFeed | None:
+        if (feed := self._queue.find_rows(self._name, 0.0)) is not None:
+            return feed
+        # The driver may wait for this before it feeds more.
+        self._progress.flush()
+        self._progress.report_stream_read()
+        while (feed := self._queue.find_rows(self._name, WAIT_STEP_S)) is None:
+            if self._queue.is_over(self._name):
+                return None
+        return feed
+
+    def _take_of(self, epoch: _Epoch) -> Chunk | None:
+        """Return the next rows of an epoch, or None at its end."""
+        feed = epoch.feed
+        if not epoch.has_ended:
+            if not self._queue.holds(feed, epoch.can_go_on, 0.0):
+                self._progress.flush()
+                self._queue.wait_for(feed, epoch.can_go_on)
+            return epoch.take()
+        self._epoch = None
+        with self._queue.changed:
+            feed.epochs_read += 1
+        if feed.epochs_read >= feed.epochs:
+            self._segments.forget(feed.segments)
+        self._progress.flush()
+        return Chunk([], ends_batch=True) if feed.stream else None
+
+
+class _Epoch:
+    """One pass over the rows of a feed, a record batch at a time.
+
+    Parameters
+    ----------
+    feed, segments : NodeFeed, RowSegments
+        What is read.
+    on_segment_read : callable
+        Called with the path of a file that is not read again, once all its rows have been taken.
+    """
+
+    def __init__(self, feed: NodeFeed, segments: RowSegments, on_segment_read: Callable[[str], None]) -> None:
+        self.feed = feed
+        self.has_ended = False
+        self._segments = segments
+        self._on_segment_read = on_segment_read
+        self._decode = object_rows.decode if feed.objects else typed_rows.decoder(feed.schema)
+        self._next = 0
+        self._batches: Iterator[pa.RecordBatch] | None = None
+
+    def can_go_on(self) -> bool:
+        """Whether `take` has something to read."""
+        return self._batches is not None or self.feed.has_come(self._next)
+
+    def take(self) -> Chunk:
+        """Return the rows of the next record batch; none at the end of a segment."""
+        segments, feed = self.feed.segments, self.feed
+        if self._batches is None:
+            is_segment = self._next < len(segments)
+            self._batches = (
+                self._segments.read(segments[self._next])
+                if is_segment
+                else self._segments.read_leftovers(segments, feed.leftovers)
+            )
+        batch = next(self._batches, None)
+        if batch is not None:
+            return Chunk(self._decode(batch))
+        self._batches = None
+        if self._next < len(segments) and feed.epochs_read >= feed.epochs - 1:
+            self._on_segment_read(segments[self._next].path)
+        self.has_ended = self._next >= len(segments)
+        self._next += 1
+        return Chunk([], ends_partition=True)
