@@ -141,14 +141,17 @@ def test_a_cluster_has_its_roles_and_ends_with_those_that_train(run, spark, tmp_
 
 
 def write_events(args, ctx):
-    if ctx.is_chief:
-        ctx.callbacks()
-    time.sleep(args)
+    import tensorflow as tf
+
+    with tf.summary.create_file_writer(args).as_default():
+        tf.summary.scalar("x", 1.0, step=0)
+    time.sleep(600)
 
 
 def test_tensorboards_address_is_logged_and_answers(run, caplog, tmp_path):
     caplog.set_level(logging.INFO)
-    cluster = run(write_events, 60.0, 1, tensorboard=True, log_dir=str(tmp_path / "logs"))
+    logs = str(tmp_path / "logs")
+    cluster = run(write_events, logs, 1, tensorboard=True, log_dir=logs)
     url = cluster.tensorboard_url()
     assert f"TensorBoard running at:       {url}" in caplog.text
     assert [node["tb_port"] for node in cluster.cluster_info] == [int(url.split(":")[2].split("/")[0])]
@@ -219,9 +222,11 @@ def read_nothing(args, ctx):
 def test_a_queue_that_nobody_reads_fails_the_feed(run, spark):
     cluster = run(read_nothing, input_mode=SPARK, queues=["input", "images"])
     rows = spark.sparkContext.parallelize(range(10), 2)
-    with pytest.raises(FeedTimeout, match="worker:0, worker:1 took no row for 1 s, and there are more"):
-        cluster.train(rows, 1, feed_timeout=1, qname="images")
-    with pytest.raises(NodeFailed, match="took no row for 1 s"):
+    # On a busy machine, it may be that Spark's job moves nothing for that long, either.
+    sentence = r"(worker:0, worker:1 took no row|nothing has moved) for 3 s"
+    with pytest.raises(FeedTimeout, match=sentence):
+        cluster.train(rows, 1, feed_timeout=3, qname="images")
+    with pytest.raises(NodeFailed, match=sentence):
         cluster.shutdown()
 
 
