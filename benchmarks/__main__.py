@@ -25,6 +25,7 @@ SUITES = (
     "feed",
     "overlap",
     "inference",
+    "objects",
     "tfrecords",
     "peers",
 )

@@ -188,6 +188,8 @@ class RowAnswers:
     def _match(self, count: int) -> Iterator[tuple[int, bool, int]]:
         """Yield exchanges, and how many of the next results belong to each."""
         waiting = sum(given.missing for given in self._given)
+        if count and not waiting:
+            raise FeedError(reason="batch_results: there are no rows of an inference that wait for results")
         if count > waiting:
             raise FeedError(
                 reason=f"batch_results got more results ({count}) than there are rows of an inference that wait for "

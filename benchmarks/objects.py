@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import tfos_lab
 from benchmarks.measure import Row, median, not_measured
 from benchmarks.peers.digits import MANY, write_digits
+from benchmarks.peers.environment import PeersMissing, find_python
 from benchmarks.peers.peer import PeerFailed
-from benchmarks.peers.rig import Rig, take_turns
+from benchmarks.peers.rig import Rig, side_by_side, take_turns
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -25,7 +26,18 @@ _TIMES = 5
 _ROUNDS = 2
 
 
-def measure(rig: Rig) -> Iterator[Row]:
+def measure() -> Iterator[Row]:
+    """Compare the feeds, and an inference; a single row says why if the peers cannot be installed."""
+    try:
+        python = find_python()
+    except PeersMissing as why:
+        yield not_measured("objects, beside TensorFlowOnSpark", why)
+        return
+    with side_by_side(python, executors=_NODES) as rig:
+        yield from _measure(rig)
+
+
+def _measure(rig: Rig) -> Iterator[Row]:
     """Feed cached rows with both, and have texts answered."""
     digits, texts = write_digits(rig, _LISTS), _write_texts(rig, _TEXTS)
     lists = rig.spark.read.parquet(digits).rdd.map(lambda row: list(row[0])).repartition(_NODES).cache()
