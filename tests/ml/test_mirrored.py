@@ -42,7 +42,7 @@ def train(rows, units=1):
 
 
 def look():
-    """Tell where it runs."""
+    """Tell where it runs; nodes import it with this module, and therefore `tfos_lab.ml`."""
     import os
 
     return os.environ.get("TF_CONFIG"), os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
@@ -102,7 +102,6 @@ def test_gpus_that_spark_does_not_assign_are_refused(spark):
 
 def test_encryption_that_tensorflow_does_not_have_is_refused(spark):
     runner = MirroredStrategyRunner(num_slots=1, use_gpu=False, use_custom_strategy=True)
-    spark.conf.set("tensorflow.spark.distributor.ignoreSsl", "maybe")
     settings = {"spark.ssl.enabled": "true"}
 
     class Session:
@@ -113,14 +112,14 @@ def test_encryption_that_tensorflow_does_not_have_is_refused(spark):
             def get(key, default=None):
                 return settings.get(key, default)
 
-    runner._spark = Session
+    runner._training.spark = Session
     with pytest.raises(ConfigError, match="gradients and variables to one another unencrypted"):
-        runner._check_encryption()
+        runner._training._check_encryption()
     settings["tensorflow.spark.distributor.ignoreSsl"] = "maybe"
     with pytest.raises(ConfigError, match="true or false is needed"):
-        runner._check_encryption()
+        runner._training._check_encryption()
     settings["tensorflow.spark.distributor.ignoreSsl"] = "TRUE"
-    runner._check_encryption()
+    runner._training._check_encryption()
 
 
 @pytest.mark.spark

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
-_PACKAGES = ("compat", "core", "data", "errors", "messages", "node", "payload", "scoring", "transport", "values")
+_PACKAGES = ("compat", "core", "data", "errors", "messages", "ml", "node", "payload", "scoring", "transport", "values")
 # What only the driver needs of these packages.
 _AT_HOME = "driver"
 
