@@ -192,7 +192,9 @@ class ClusterConfig:
         details=(
             "All nodes start again when one was killed, lost contact, or went with its executor, and are fed the same "
             "rows again. Keras' ``fit`` continues after the last whole epoch with ``ctx.callbacks()``; other functions "
-            "find a folder for their own backups in ``ctx.backup_dir``."
+            "find a folder for their own backups in ``ctx.backup_dir``. A worker that serves the chief of a cluster "
+            "with parameter servers starts again alone when its process has ended, and training goes on meanwhile; "
+            "this counts as one restart, too."
         ),
         check=whole(too_small="cannot be negative"),
         group=OptionGroup.FAILURE,

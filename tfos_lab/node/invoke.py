@@ -16,6 +16,8 @@ from tfos_lab.values import encode_value
 _PEER_ERRORS = (
     "UnavailableError",
     "PSUnavailableError",
+    "ClosureInputError",
+    "ClosureAbortedError",
     "AbortedError",
     "CancelledError",
     "DeadlineExceededError",
