@@ -20,6 +20,7 @@ ENTRIES = {
     "tfos_lab.data.tfrecords.options",
     "tfos_lab.data.tfrecords.reading",
     "tfos_lab.data.tfrecords.writing",
+    "tfos_lab.ml",
     "tfos_lab.node.feed.inference_task",
     "tfos_lab.node.feed.rdd_rows",
     "tfos_lab.node.feed.task",
