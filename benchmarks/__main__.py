@@ -19,6 +19,7 @@ SUITES = (
     "startup",
     "standalone",
     "failing",
+    "parallel",
     "memory",
     "training",
     "log_stream",

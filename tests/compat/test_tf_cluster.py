@@ -222,9 +222,11 @@ def read_nothing(args, ctx):
 def test_a_queue_that_nobody_reads_fails_the_feed(run, spark):
     cluster = run(read_nothing, input_mode=SPARK, queues=["input", "images"])
     rows = spark.sparkContext.parallelize(range(10), 2)
-    with pytest.raises(FeedTimeout, match="worker:0, worker:1 took no row for 1 s, and there are more"):
-        cluster.train(rows, 1, feed_timeout=1, qname="images")
-    with pytest.raises(NodeFailed, match="took no row for 1 s"):
+    # On a busy machine, it may be that Spark's job moves nothing for that long, either.
+    sentence = r"(worker:0, worker:1 took no row|nothing has moved) for 3 s"
+    with pytest.raises(FeedTimeout, match=sentence):
+        cluster.train(rows, 1, feed_timeout=3, qname="images")
+    with pytest.raises(NodeFailed, match=sentence):
         cluster.shutdown()
 
 

@@ -14,13 +14,13 @@ from pyspark import cloudpickle
 from tests.support.bare_python import make_bare_python
 from tfos_lab.core.code_archive import code_archive, make_finder
 
-# What Spark's tasks and the fork servers start with; the rest is imported from there.
+# What Spark's tasks, the fork servers and users' programs start with; the rest is imported from there.
 ENTRIES = {
     "tfos_lab.compat.alias",
     "tfos_lab.data.tfrecords.options",
     "tfos_lab.data.tfrecords.reading",
     "tfos_lab.data.tfrecords.writing",
-    "tfos_lab.ml",
+    "tfos_lab.ml.mirrored",
     "tfos_lab.node.feed.inference_task",
     "tfos_lab.node.feed.rdd_rows",
     "tfos_lab.node.feed.task",

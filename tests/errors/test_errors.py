@@ -72,7 +72,7 @@ EXAMPLES = [
         "run 3 (lr=0.1), after 2 tries: lost: killed\n--- last lines of run 3 ---\nthe last line",
     ),
     (
-        errors.ParallelFailed(failures={1: errors.RunFailed(run=1, kind="exited", message="3")}, results=[None, None]),
+        errors.ParallelFailed(failed=[errors.RunFailed(run=1, kind="exited", message="3")], results=[None, None]),
         RuntimeError,
         "1 of 2 runs failed (1 exited); .results has the values of the others\n  run 1: exited: 3",
     ),

@@ -19,7 +19,7 @@ def test_a_failed_run_says_which_it_was_and_what_happened():
 
 
 def test_failed_runs_are_told_apart():
-    error = ParallelFailed(failures={3: RAISED, 5: LOST}, results=[None] * 6)
+    error = ParallelFailed(failed=[RAISED, LOST], results=[None] * 6)
     assert str(error).splitlines()[:3] == [
         "2 of 6 runs failed (1 raised, 1 lost); .results has the values of the others",
         "  run 3 (lr=0.1): ValueError: no",
@@ -31,10 +31,8 @@ def test_failed_runs_are_told_apart():
 
 
 def test_many_failures_of_one_sort_show_one_traceback():
-    failures = {
-        run: RunFailed(run=run, kind="raised", error="E", message="m", traceback=f"of {run}") for run in range(30)
-    }
-    text = str(ParallelFailed(failures=failures, results=[None] * 30))
+    failed = [RunFailed(run=run, kind="raised", error="E", message="m", traceback=f"of {run}") for run in range(30)]
+    text = str(ParallelFailed(failed=failed, results=[None] * 30))
     assert "… and 18 more in .failures" in text
     assert text.count("--- traceback of") == 1
     assert "--- traceback of run 0 ---\nof 0" in text

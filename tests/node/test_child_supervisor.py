@@ -247,6 +247,14 @@ def test_an_end_before_the_other_child_is_there_is_the_end(lost, end):
     assert len(lost.progress) == 2
 
 
+def test_an_agent_that_has_to_leave_reports_no_end_before_the_other_child_is_there(lost):
+    lost.supervisor.start_again()
+    lost.supervisor.kill_unreported()
+    lost.tick_after(0.1)
+    assert lost.supervisor.is_over
+    assert lost.outcomes == [KILLED]
+
+
 def test_a_child_that_has_reported_its_end_and_still_runs_is_killed_first(rig):
     rig.start()
     rig.child_sends(m.Progressed(rank=0, state="serving"), m.Ended(rank=0, outcome=m.Outcome(kind="raised")))

@@ -5,7 +5,7 @@
     ├── PayloadError           (TypeError)        the function, or a value that it uses, cannot be sent to the nodes
     ├── NoSession              (RuntimeError)     there is no SparkSession, or it is dead
     ├── NotEnoughSlots         (RuntimeError)     Spark has fewer free task slots than nodes were asked for
-    │   └── NotAllAtOnce                          instances were to run all at once, and there are too few slots
+    │   └── NotAllAtOnce       (RuntimeError)     instances were to run all at once, and there are too few slots
     ├── NotEnoughRoom          (RuntimeError)     this machine cannot hold so many nodes
     ├── ExecutorMismatch       (RuntimeError)     executors lack a package or run another Python
     ├── ReservationTimeout     (TimeoutError)     fewer nodes than asked for reserved in time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfos_lab.errors.base import TfosError
@@ -106,17 +106,22 @@ class ParallelFailed(TfosError, RuntimeError):
 
     Attributes
     ----------
-    failures : dict of int to RunFailed
-        What failed, by its place in ``args_list``.
+    failed : list of dict
+        The fields of each run's `RunFailed`; `failures` has the errors themselves.
     results : ParallelResults
         All that the call has to give: values of the runs that returned, and the failures in the places of the others.
     """
 
-    failures: dict[int, RunFailed]
+    failed: list[dict[str, Any]]
     results: Sequence[Any]
 
-    def __init__(self, *, failures: Mapping[int, RunFailed], results: Sequence[Any]) -> None:
-        super().__init__(failures=dict(failures), results=results)
+    def __init__(self, *, failed: Iterable[RunFailed | Mapping[str, Any]], results: Sequence[Any]) -> None:
+        super().__init__(failed=[_fields_of(failure) for failure in failed], results=results)
+
+    @property
+    def failures(self) -> dict[int, RunFailed]:
+        """What failed, by its place in ``args_list``."""
+        return {fields["run"]: RunFailed(**fields) for fields in self.failed}
 
     def __str__(self) -> str:
         failures = list(self.failures.values())
@@ -127,6 +132,13 @@ class ParallelFailed(TfosError, RuntimeError):
         if len(failures) > _MAX_NAMED:
             lines.append(f"  … and {len(failures) - _MAX_NAMED} more in .failures")
         return "\n".join([*lines, *_tracebacks(failures)])
+
+
+def _fields_of(failure: RunFailed | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a failure as plain data, which it is already where the error has crossed from another process."""
+    if isinstance(failure, Mapping):
+        return dict(failure)
+    return {name: getattr(failure, name) for name in RunFailed.__annotations__}
 
 
 def _tracebacks(failures: Sequence[RunFailed]) -> list[str]:

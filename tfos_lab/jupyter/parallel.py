@@ -111,5 +111,5 @@ def run_all(
         with open_display(runs) as display:
             results = runner.run(display.poll)
     if results.failures and raise_failures:
-        raise ParallelFailed(failures=results.failures, results=results)
+        raise ParallelFailed(failed=results.failures.values(), results=results)
     return results

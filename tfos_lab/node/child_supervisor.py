@@ -230,7 +230,7 @@ class ChildSupervisor:
 
     def kill_unreported(self) -> None:
         """Kill the child without a report: to the driver, this node is lost."""
-        self.ended = True
+        self.ended, self._starts_again = True, False
         self.stop(0.0)
 
     def finish(self, finish: m.Finish) -> None:

@@ -109,5 +109,14 @@ def test_inline_rows_that_can_be_both_are_fed_once_the_function_asks_and_later_o
     assert len(generation.sent_to(1, m.FeedsEnded)) == 1
 
 
+def test_inline_rows_that_nobody_asked_for_are_told_at_the_end(cluster, feeding):
+    cluster.generation.launcher.traits.runs_inline = True
+    feeding.feed(FakeFrame().request(objects=ObjectRows(FakeFrame(), None, "")))
+    for rank in (1, 2):
+        cluster.generation.returns(rank)
+    with pytest.raises(FeedError, match="no node has read any row"):
+        feeding.settle()
+
+
 def test_nodes_on_this_machine_need_no_certificate(cluster, feeding):
     assert feeding.tls_identity(cluster.generation) is None

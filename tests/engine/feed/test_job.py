@@ -258,6 +258,12 @@ def test_nodes_that_never_ask_are_named(cluster):
         FeedJob(cluster, cluster.generation, request, None).run()
 
 
+def test_nodes_that_return_without_asking_have_read_nothing(cluster):
+    cluster.generation.returns(1)
+    with pytest.raises(FeedError, match="no node has read any row of what this cluster was fed"):
+        as_nodes_ask(cluster)
+
+
 def test_rows_of_one_kind_wait_for_nobody(cluster):
     request = FakeFrame().request(frame=None, objects=ObjectRows(Rdd(), None, "advice"), queue="side")
     FeedJob(cluster, cluster.generation, request, None).run()

@@ -98,8 +98,8 @@ def test_runs_begin_as_slots_become_free(play):
 def test_a_failure_ends_no_other_run(play):
     played = play(2)
     played.nodes(0).fail(0, "KeyError", "'x'")
-    until(lambda: played.state_of(0) == "failed")
-    assert played.runs.view().nodes[0].detail == "KeyError: 'x'"
+    until(lambda: played.runs.view().nodes[0].detail == "KeyError: 'x'")
+    assert played.state_of(0) == "failed"
     played.nodes(1).end(0, 7)
     results = played.finish()
     assert results[1] == 7
@@ -114,7 +114,7 @@ def test_only_the_failed_run_is_tried_again(play):
     played.nodes(0, 2).end(0, "a")
     results = played.finish()
     assert list(results) == ["a", "b"]
-    assert [index for index, _ in played.tries] == [0, 1, 0]
+    assert sorted(index for index, _ in played.tries) == [0, 0, 1]
 
 
 def test_a_killed_process_counts_as_lost(play):

@@ -405,6 +405,12 @@ def test_without_a_parameter_server_or_the_chief_all_start_again(rank):
     assert play.restarts.used == 1
 
 
+def test_a_worker_whose_agent_is_gone_takes_its_address_with_it_so_all_start_again():
+    play = serving()
+    play.asked = play.cluster_state.lose(2, "its executor is gone", play.now_s)
+    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("restarting", [])
+
+
 def test_a_worker_that_trains_by_itself_holds_state_so_all_start_again():
     play = Play(cluster_size=3, num_ps=1, restarts=1).all_run().end(2, KILLED)
     assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("restarting", [])

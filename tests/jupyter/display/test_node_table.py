@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tests.jupyter.views import view_of
-from tfos_lab.engine.state.events import FeedView
+from tfos_lab.engine.state.events import FeedView, RunFacts
 from tfos_lab.jupyter.display.node_table import node_columns, progress, progress_column
 
 
@@ -39,3 +39,19 @@ def test_progress_is_in_rows_where_no_steps_are_known() -> None:
     assert progress(node, [whole, dataclasses.replace(feed, number=1)]) is None
     assert progress(node, [dataclasses.replace(whole, kind="stream")]) is None, "a stream has no end"
     assert progress_column(view) == "rows"
+
+
+def test_independent_runs_have_columns_of_their_own() -> None:
+    view = view_of("running", "done", "running", "waiting")
+    facts = (
+        RunFacts("lr=0.1", tries=2, seconds=0.123),
+        RunFacts("lr=0.2", going=True, tries=1, seconds=7.0),
+        RunFacts(),
+    )
+    nodes = [dataclasses.replace(node, run=run) for node, run in zip(view.nodes, facts, strict=True)]
+    runs = dataclasses.replace(view, nodes=tuple(nodes), of_runs=True)
+    columns = {column.title: [column.text(node) for node in runs.nodes] for column in node_columns(runs)}
+    assert list(columns)[:5] == ["Run", "Args", "State", "Tries", "Seconds"]
+    assert columns["Args"] == ["lr=0.1", "lr=0.2", ""]
+    assert columns["Tries"] == ["2", "", ""]
+    assert columns["Seconds"] == ["0.12 s", "7 s", ""]

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from tests.jupyter.views import view_of
+from tfos_lab.engine.state.events import RunFacts
 from tfos_lab.jupyter.display import summary
 
 
@@ -47,3 +48,12 @@ def test_the_furthest_node_represents_the_cluster() -> None:
     assert summary.furthest(dataclasses.replace(view, nodes=nodes)) == "12/40 · loss 0.43 · accuracy 0.9"
     fed = dataclasses.replace(view.nodes[0], rows=1200)
     assert summary.furthest(dataclasses.replace(view, nodes=(fed, view.nodes[1]))) == "1,200 rows"
+
+
+def test_independent_runs_are_counted_by_what_has_become_of_them() -> None:
+    view = view_of("running", "done", "done", "failed", "lost", "running", "waiting", "stopped")
+    nodes = [dataclasses.replace(node, run=RunFacts(going=node.state == "running")) for node in view.nodes]
+    runs = dataclasses.replace(view, nodes=tuple(nodes), of_runs=True)
+    assert summary.headline(runs) == "2 of 7 done, 2 failed, 1 running, 1 stopped"
+    assert summary.runs_line(runs) == "5 of 7 ended · 1 waits for a slot"
+    assert summary.part_ended(runs) == 5 / 7

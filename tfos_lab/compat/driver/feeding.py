@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.state.instructions import Failure
-from tfos_lab.errors import FeedTimeout
+from tfos_lab.errors import ClusterEnded, FeedTimeout
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
@@ -31,12 +31,15 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
     """
     is_stream = hasattr(data, "foreachRDD")
     runtime = runtime_of(cluster)
-    if runtime.state is RunState.FAILED:
-        raise runtime.failure()
-    if runtime.state is RunState.DONE and runtime.generation.feed_state.stopped_by is not None:
+    try:
+        cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)
+    except ClusterEnded:
+        if runtime.state is RunState.FAILED:
+            raise runtime.failure() from None
+        if runtime.generation.feed_state.stopped_by is None:
+            raise
         logger.info("terminate() was called, and the nodes have finished: no rows are fed")
         return
-    cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)
     if not is_stream:
         _wait_until_taken(cluster, feed_timeout_s)
 

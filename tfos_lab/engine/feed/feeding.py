@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
+
+from tfos_lab.errors import FeedError
 
 if TYPE_CHECKING:
     from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.state.driver_feed import DriverFeed
     from tfos_lab.messages import TlsIdentity
+
+logger = logging.getLogger(__name__)
 
 # A stream ends at once, unless Spark is in trouble.
 _SETTLE_S = 10.0
@@ -38,12 +43,16 @@ class DeferredFeed(threading.Thread):
         self._work = work
         self._on_over = on_over
         self.is_over = False
+        self.error: FeedError | None = None
 
     def run(self) -> None:
         """Feed."""
         try:
-            with contextlib.suppress(Exception):  # the job has failed the cluster, or that has ended
-                self._work()
+            self._work()
+        except FeedError as error:
+            self.error = error
+        except Exception:
+            logger.debug("a feed has ended", exc_info=True)  # it has failed the cluster, or that has ended
         finally:
             self.is_over = True
             self._on_over()
@@ -143,9 +152,18 @@ class Feeding:
                 generation.server.request(lambda _now_s: generation.feed_state.end())
 
     def settle(self) -> None:
-        """Wait until the streams have ended; they end with the cluster."""
+        """Wait until the streams have ended; they end with the cluster.
+
+        Raises
+        ------
+        FeedError
+            Why rows could not be fed, where that has not been raised before.
+        """
         for stream in self.streams:
             stream.join(_SETTLE_S)
+        for deferred in self._deferred:
+            if deferred.error is not None:
+                raise deferred.error
 
     def tls_identity(self, generation: FedGeneration) -> TlsIdentity | None:
         """Return the certificate and key of the nodes' endpoints; made on first use.

@@ -11,7 +11,7 @@ from tfos_lab.core.states import RunState
 from tfos_lab.engine.feed.spark_job import ObjectRows, SparkJob
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.instructions import Failure
-from tfos_lab.engine.state.readers import NOBODY_READS, never_asked
+from tfos_lab.engine.state.readers import NOBODY_READS, NOTHING_READ, never_asked
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, RecordError
 from tfos_lab.node.feed.plan import FeedPlan
 
@@ -124,10 +124,12 @@ class FeedJob:
         deadline = time.monotonic() + self._timeout_s
         while True:
             self._check_cluster()
-            self._refuse_if_nobody_reads()
             undecided = self._feed_state.undecided
             if self._request.is_open_choice and self._feed_state.wants_objects is None:
+                if self._feed_state.returned:
+                    raise FeedError(reason=NOTHING_READ)
                 undecided = undecided or self._feed_state.names
+            self._refuse_if_nobody_reads()
             if not undecided:
                 break
             if time.monotonic() > deadline:

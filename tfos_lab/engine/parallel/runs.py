@@ -152,7 +152,7 @@ class ParallelRuns:
         return dataclasses.replace(
             node,
             state=node.state if going is not None else entry.state,
-            detail=entry.failure.summary if entry.failure is not None else "",
+            detail=entry.failure.summary if entry.failure is not None else node.detail,
             run=RunFacts(entry.args, going=going is not None, tries=entry.tries, seconds=shown),
         )
 
@@ -177,7 +177,7 @@ class ParallelRuns:
     def failure(self) -> ParallelFailed:
         """Return the error that tells the failures."""
         results = self.results
-        return ParallelFailed(failures=results.failures, results=results)
+        return ParallelFailed(failed=results.failures.values(), results=results)
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""

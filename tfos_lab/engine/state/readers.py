@@ -14,12 +14,13 @@ from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import RowsUnread
 
 _ADVICE = (
-    "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or call "
-    "ctx.stop_feed() where no more rows are wanted"
+    "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or ctx.data_feed() "
+    "until its should_stop(), or call ctx.stop_feed() where no more rows are wanted"
 )
 NOTHING_READ = (
     "no node has read any row of what this cluster was fed: loop over ctx.dataset(batch_size) in the function (Keras: "
-    "model.fit(ctx.dataset(...), epochs=ctx.epochs)), feed no data, or call ctx.stop_feed() where none is wanted"
+    "model.fit(ctx.dataset(...), epochs=ctx.epochs)), or over ctx.data_feed(), feed no data, or call ctx.stop_feed() "
+    "where none is wanted"
 )
 
 
