@@ -49,19 +49,23 @@ class Runner:
         }
 
     def run(self, *command, **environ):
-        """Run a command; returns its output, which ends with what it wrote to stderr if it failed."""
-        words = [str(word) for word in command]
-        done = subprocess.run(
-            words,
-            env={**self._environ, **environ},
-            cwd=self._folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
-        return done.returncode, done.stdout
+        """Run a command; returns its exit code and its output, which is also in the file ``output``."""
+        path = self._folder / "output"
+        with path.open("wb") as output:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                env={**self._environ, **environ},
+                cwd=self._folder,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        with process:
+            try:
+                code = process.wait(_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                pytest.fail(f"after {_TIMEOUT_S} s: {path.read_text()[-10_000:]}", pytrace=False)
+        return code, path.read_text()
 
     def run_suites(self, *commands):
         code, output = self.run(sys.executable, HERE / "run_programs.py", *commands)

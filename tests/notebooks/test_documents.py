@@ -51,6 +51,7 @@ def test_the_python_in_a_page_runs(page, execute, tmp_path):
 EXPECTED = {
     "README.md": (re.escape("{'chief:0': 40, 'worker:0': 40}"), r"worker:0: \["),
     "guide.md": (r"^20$", r"^0$", r"^1000$"),
+    "from-tensorflowonspark.md": (r"^332833500$",),
 }
 
 

@@ -54,6 +54,9 @@ layers = [keras.Input((2,), name="x"), keras.layers.Dense(1, kernel_initializer=
 import os
 os.makedirs(folder + "/keras")
 keras.Sequential(layers).save(folder + "/keras/sequential.keras")
+from tfos_lab.compat.compat import export_saved_model
+old = keras.Sequential([keras.layers.Dense(1, input_shape=(2,), kernel_initializer="ones", name="line")])
+export_saved_model(old, folder + "/old", True)
 answer = None
 """
 
@@ -121,6 +124,14 @@ def test_a_keras_file_is_scored_by_the_names_of_its_layers(frame, models, name):
     assert scored.dtypes == [("sum", "array<double>")]
     assert [row["sum"] for row in scored.collect()] == [[i + 1.0] for i in range(ROWS)]
     assert score(frame, models / name, {"pair": "x"}, {"output_0": "sum"}).count() == ROWS
+
+
+def test_what_keras_3_exports_is_known_by_keras_2_s_names_too(frame, models):
+    scored = score(frame, models / "old", {"pair": "line_input"}, {"line": "sum"})
+    assert [row["sum"] for row in scored.collect()] == [[i + 1.0] for i in range(ROWS)]
+    assert score(frame, models / "old", {"pair": "input_1"}, {"output_0": "sum"}).count() == ROWS
+    with pytest.raises(ConfigError, match="no input 'x'; it has keras_tensor"):
+        score(frame, models / "old", {"pair": "x"}, {"line": "sum"})
 
 
 def test_no_rows_give_no_rows(frame, models):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.model_files import package_of
+from tfos_lab.scoring.keras_names import write_names
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -23,7 +24,8 @@ def export_saved_model(model: Any, export_dir: str, is_chief: bool = False) -> N
     Parameters
     ----------
     model : keras.Model, tf_keras.Model or tf.Module
-        Keras 3's are exported for serving (``model.export``), Keras 2's saved with all they have.
+        Keras 3's are exported for serving (``model.export``), Keras 2's saved with all they have. `pipeline.TFModel`
+        knows the names of inputs and outputs of both.
     export_dir : str
         The folder; also with a scheme, as from ``ctx.absolute_path``.
     is_chief : bool
@@ -35,6 +37,7 @@ def export_saved_model(model: Any, export_dir: str, is_chief: bool = False) -> N
         model.save(target, save_format="tf")
     elif package == "keras":
         model.export(target)
+        write_names(model, target)
     else:
         import tensorflow as tf
 

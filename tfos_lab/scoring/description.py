@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tfos_lab.scoring.keras_names import input_names, output_names
+
 # What Keras writes a model to; anything else is a SavedModel's folder.
 KERAS_SUFFIXES = (".keras", ".h5")
 
@@ -56,14 +58,14 @@ class Tensor:
         TensorFlow's name for its dtype.
     shape : tuple of (int or None), or None
         That of a row. None in it is a length that the model leaves open; None for all of it, the number of dimensions.
-    alias : str
-        Another name that it is known by.
+    aliases : tuple of str
+        Other names that it is known by.
     """
 
     name: str
     dtype: str
     shape: tuple[int | None, ...] | None
-    alias: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def size(self) -> int | None:
@@ -89,39 +91,37 @@ class Description:
         """Encode the description as JSON."""
         sides = {"inputs": self.inputs, "outputs": self.outputs}
         return json.dumps(
-            {side: [[t.name, t.dtype, t.shape, t.alias] for t in tensors] for side, tensors in sides.items()}
+            {side: [[t.name, t.dtype, t.shape, t.aliases] for t in tensors] for side, tensors in sides.items()}
         )
 
 
-def _decoded(name: str, dtype: str, shape: list[int | None] | None, alias: str) -> Tensor:
-    return Tensor(name, dtype, None if shape is None else tuple(shape), alias)
+def _decoded(name: str, dtype: str, shape: list[int | None] | None, aliases: list[str]) -> Tensor:
+    return Tensor(name, dtype, None if shape is None else tuple(shape), tuple(aliases))
 
 
 def describe(model: Any) -> Description:
     """Describe a live Keras model, or the signature of a SavedModel."""
     if hasattr(model, "structured_outputs"):
-        given = model.structured_input_signature[1]
-        return Description(
-            tuple(_tensor(name, spec.dtype.name, spec.shape) for name, spec in given.items()),
-            tuple(_tensor(name, spec.dtype.name, spec.shape) for name, spec in model.structured_outputs.items()),
+        others = getattr(model, "other_names", {})
+        sides = model.structured_input_signature[1], model.structured_outputs
+        inputs, outputs = (
+            tuple(_tensor(name, spec.dtype.name, spec.shape, others.get(name, ())) for name, spec in side.items())
+            for side in sides
         )
+        return Description(inputs, outputs)
     try:
-        inputs, outputs = list(model.inputs or ()), named_outputs(model, _outputs(model))
+        given, found = list(model.inputs or ()), named_outputs(model, _outputs(model))
     except (AttributeError, ValueError):  # a model that has not been built
         return Description((), ())
+    others = input_names(model)
+    layers = output_names(model)
+    names = [x.name.partition(":")[0] for x in given]
+    numbered = zip(range(len(found)), layers if len(layers) == len(found) else found, strict=True)
+    aliases = [(f"output_{i}", layer) for i, layer in numbered]
     return Description(
-        tuple(_tensor(x.name.partition(":")[0], x.dtype, x.shape) for x in inputs),
-        tuple(
-            _tensor(name, y.dtype, y.shape, _alias(model, i, outputs)) for i, (name, y) in enumerate(outputs.items())
-        ),
+        tuple(_tensor(name, x.dtype, x.shape, others.get(name, ())) for name, x in zip(names, given, strict=True)),
+        tuple(_tensor(name, y.dtype, y.shape, alias) for (name, y), alias in zip(found.items(), aliases, strict=True)),
     )
-
-
-def _alias(model: Any, position: int, outputs: Mapping[str, Any]) -> str:
-    """Return an output's other name: its number, or the layer that computes it where its name is its number."""
-    numbered = f"output_{position}"
-    layers = getattr(model, "layers", None)
-    return numbered if numbered not in outputs else layers[-1].name if layers and len(outputs) == 1 else ""
 
 
 def _outputs(model: Any) -> Any:
@@ -133,11 +133,12 @@ def _outputs(model: Any) -> Any:
     return model.outputs or ()
 
 
-def _tensor(name: str, dtype: Any, shape: Iterable[int | None], alias: str = "") -> Tensor:
+def _tensor(name: str, dtype: Any, shape: Iterable[int | None], names: Iterable[str]) -> Tensor:
     text = dtype if isinstance(dtype, str) else str(getattr(dtype, "name", dtype))
+    aliases = tuple(other for other in dict.fromkeys(names) if other != name)
     if getattr(shape, "rank", 0) is None:
-        return Tensor(name, text, None, alias)
-    return Tensor(name, text, tuple(None if size is None else int(size) for size in tuple(shape)[1:]), alias)
+        return Tensor(name, text, None, aliases)
+    return Tensor(name, text, tuple(None if size is None else int(size) for size in tuple(shape)[1:]), aliases)
 
 
 def named_outputs(model: Any, outputs: Any) -> dict[str, Any]:

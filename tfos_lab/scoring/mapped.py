@@ -6,7 +6,7 @@ binary, or arrays of them. `predict` is the function for new programs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -66,12 +66,13 @@ def score_mapped(
     rows = prepare(df, sorted(inputs))
     described = describe_remotely(df, source, {})
     specs = column_specs(rows.schema.jsonValue())
-    wanted = _outputs(described, inputs, outputs)
-    problems = [problem for spec in specs for problem in _input_problems(spec, described, inputs[spec.name])]
+    taken, wanted = _paired(described, inputs, outputs)
+    problems = [problem for spec in specs for problem in _input_problems(spec, taken[spec.name])]
     problems += [problem for tensor, _ in wanted for problem in _output_problems(tensor)]
     if problems:
         raise ConfigError(problems)
-    find, work, fields, fed = make_finder(), _WORK, asdict(source), dict(inputs)
+    find, work, fields = make_finder(), _WORK, asdict(source)
+    fed = {column: tensor.name for column, tensor in taken.items()}
     returned = [(tensor.name, column, _LEAVES[tensor.dtype]) for tensor, column in wanted]
 
     def task(batches: Any) -> Any:
@@ -80,40 +81,44 @@ def score_mapped(
     return map_batches(rows, task, _schema(wanted))
 
 
-def _outputs(described: Description, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> list[tuple[Tensor, str]]:
-    """Return the outputs wanted and their columns; a ConfigError for names of inputs and outputs that do not exist."""
-    by_name = {tensor.alias: tensor for tensor in described.outputs} | {t.name: t for t in described.outputs}
-    known = ", ".join(tensor.name for tensor in described.outputs) or "none that it declares"
-    problems = _unknown_inputs([tensor.name for tensor in described.inputs], list(inputs.values()))
-    problems += [
-        f"output_mapping: the model has no output '{name}'; it has {known}" for name in outputs if name not in by_name
-    ]
+def _paired(
+    described: Description, inputs: Mapping[str, str], outputs: Mapping[str, str]
+) -> tuple[dict[str, Tensor], list[tuple[Tensor, str]]]:
+    """Return each column's input, and each output with its column; a ConfigError names what the model does not have."""
+    # A model that does not declare its inputs takes any names.
+    declared = described.inputs or [Tensor(name, "", None) for name in inputs.values()]
+    takes, has = _by_name(declared), _by_name(described.outputs)
+    problems = _unknown("input_mapping: the model has no input", inputs.values(), takes, declared)
+    problems += _unknown("output_mapping: the model has no output", outputs, has, described.outputs)
+    taken = {column: takes[name] for column, name in inputs.items() if name in takes}
+    given = [tensor.name for tensor in taken.values()]
+    for name in (tensor.name for tensor in declared):
+        if name not in given:
+            problems.append(f"input_mapping: the model's input '{name}' has no column")
+        elif given.count(name) > 1:
+            problems.append(f"input_mapping: two columns are for the input '{name}'")
     if problems:
         raise ConfigError(problems)
-    return [(by_name[name], column) for name, column in sorted(outputs.items())]
+    return taken, [(has[name], column) for name, column in sorted(outputs.items())]
 
 
-def _unknown_inputs(takes: Sequence[str], given: Sequence[str]) -> list[str]:
-    twice = sorted({name for name in given if given.count(name) > 1})
-    problems = [f"input_mapping: two columns are for the input '{name}'" for name in twice]
-    # A model that does not declare its inputs takes any names.
-    unknown = [name for name in dict.fromkeys(given) if takes and name not in takes]
-    problems += [f"input_mapping: the model has no input '{name}'; it has {', '.join(takes)}" for name in unknown]
-    return problems + [
-        f"input_mapping: the model's input '{name}' has no column" for name in takes if name not in given
-    ]
+def _by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+    aliases = {alias: tensor for tensor in tensors for alias in tensor.aliases}
+    return aliases | {tensor.name: tensor for tensor in tensors}
 
 
-def _input_problems(spec: ColumnSpec, described: Description, name: str) -> list[str]:
-    tensor = next((tensor for tensor in described.inputs if tensor.name == name), None)
-    if tensor is None:
-        return []
-    text = f"the model's input '{name}'"
-    if (spec.dtype == "object") != (tensor.dtype == "string"):
-        return [f"input_mapping: column '{spec.name}' is {spec.tf_dtype}, but {text} is {tensor.dtype}"]
+def _unknown(problem: str, names: Iterable[str], known: Mapping[str, Tensor], tensors: Iterable[Tensor]) -> list[str]:
+    shown = ", ".join(tensor.name for tensor in tensors) or "none that it declares"
+    return [f"{problem} '{name}'; it has {shown}" for name in dict.fromkeys(names) if name not in known]
+
+
+def _input_problems(spec: ColumnSpec, tensor: Tensor) -> list[str]:
+    name = f"the model's input '{tensor.name}'"
+    if tensor.dtype and (spec.dtype == "object") != (tensor.dtype == "string"):
+        return [f"input_mapping: column '{spec.name}' is {spec.tf_dtype}, but {name} is {tensor.dtype}"]
     if not spec.shape and tensor.size not in (1, None):
         shape = f"rows of shape {tensor.shape}"
-        return [f"input_mapping: column '{spec.name}' has one value per row, but {text} takes {shape}"]
+        return [f"input_mapping: column '{spec.name}' has one value per row, but {name} takes {shape}"]
     return []
 
 

@@ -19,6 +19,7 @@ from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.errors import ConfigError
 from tfos_lab.errors.channel import crossing
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource, describe, named_outputs
+from tfos_lab.scoring.keras_names import read_names
 from tfos_lab.scoring.model_files import Stamp, local_path, stamp_of
 
 Array = np.ndarray[Any, Any]
@@ -139,6 +140,7 @@ def _load_saved(path: str, source: ModelSource) -> Any:
     signature = model.signatures[_signature_name(list(model.signatures), source)]
     # The signature alone does not keep the model's variables in memory.
     signature.model = model
+    signature.other_names = read_names(path)
     return signature
 
 

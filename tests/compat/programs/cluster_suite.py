@@ -69,8 +69,8 @@ class ClusterTest(unittest.TestCase):
 
         rows = [([1, 2, 3], 7), ("text", None), None, {"a": [1.5]}, b"bytes", [], (1, ("x", [2, [3]])), True, 2**70, ""]
         cluster = self.run_cluster(describe, {})
-        # None ends a feed of the original, so it is no row of its own there.
-        rows = [row for row in rows if row is not None]
+        if "tfos_lab" not in sys.modules:  # None ends a feed of the original
+            rows.remove(None)
         found = cluster.inference(self.sc.parallelize(rows, 2)).collect()
         cluster.shutdown()
         self.assertEqual(found, [(type(row).__name__, row) for row in rows])
