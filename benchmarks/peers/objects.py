@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tfos_lab
 from benchmarks.measure import Row, median, not_measured
-from benchmarks.peers.digits import write_digits
+from benchmarks.peers.digits import MANY, write_digits
 from benchmarks.peers.peer import PeerFailed
 from benchmarks.peers.rig import Rig, take_turns
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _NODES = 2
 _BATCH = 128
-_LISTS = 20_000
-_TEXTS = 200_000
+_LISTS = MANY
+_TEXTS = 100_000
 _TIMES = 5
 _ROUNDS = 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -106,6 +107,20 @@ def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     cluster.train(numbers, objects=True)
     results = cluster.wait(timeout_s=100)
     assert sorted(row for seen in results.values() for row in seen) == sorted([*range(20), *range(20)])
+
+
+@pytest.mark.back_ends("local-session")
+def test_no_batch_has_rows_to_train_on_and_rows_to_infer(run, spark):
+    def learn_and_answer(args, ctx):
+        feed, learnt = ctx.data_feed(train_mode=True), []
+        learnt += feed.next_batch(100)
+        while not feed.should_stop():
+            feed.batch_results([len(learnt)] * len(feed.next_batch(100)))
+
+    cluster = run(learn_and_answer, cluster_size=1)
+    cluster.train(parts(spark, (0, 5), (5, 10)), objects=True)
+    assert cluster.inference(parts(spark, (0, 5)), objects=True).collect() == [10] * 5
+    cluster.wait(timeout_s=100)
 
 
 @MAINLY
@@ -256,6 +271,19 @@ def test_terminate_ends_the_action_with_a_sentence_and_the_cluster_well(run, spa
 
 
 @pytest.mark.back_ends("local-session")
+def test_a_function_that_returns_early_is_named_in_the_action(run, spark):
+    def leave_early(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        feed.batch_results(feed.next_batch(4))
+
+    cluster = run(leave_early, cluster_size=1)
+    told = "the node's function has returned before it gave all results: have it loop until should_stop"
+    with pytest.raises(Exception, match=told):
+        cluster.inference(parts(spark, (0, 40)), objects=True).collect()
+    cluster.wait(timeout_s=100)
+
+
+@pytest.mark.back_ends("local-session")
 def test_rows_that_get_no_results_time_out(run, spark):
     def take_only(args, ctx):
         feed = ctx.data_feed(train_mode=False)
@@ -332,7 +360,8 @@ def test_objects_are_no_tensors(run, spark):
             ctx.put_results(batch["x"])
 
     cluster = run(read)
-    cluster.inference(parts(spark, (0, 3)), objects=True)
+    with contextlib.suppress(NodeFailed):  # it may be known by then
+        cluster.inference(parts(spark, (0, 3)), objects=True)
     with pytest.raises(
         NodeFailed, match=r"Python objects, of which no tensors are made: read them with ctx\.data_feed"
     ):

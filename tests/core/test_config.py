@@ -192,6 +192,7 @@ def test_a_keyword_that_is_no_option_is_refused():
         ({"epochs": 0}, "epochs=0: at least one is needed"),
         ({"epochs": 1.5}, "epochs=1.5: a whole number is needed"),
         ({"remainder": "wrap"}, "remainder='wrap': use one of exact, pad, drop"),
+        ({"objects": 1}, "objects=1: say True for rows as Python objects, False for columns, or leave it out"),
         ({"timeout_s": 0}, "timeout_s=0: a number of seconds, more than 0, is needed"),
     ],
 )

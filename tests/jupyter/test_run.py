@@ -76,8 +76,8 @@ def test_data_is_fed_before_the_results_are_waited_for(run: Any, scripted: Any, 
     cluster = ScriptedCluster(results={"chief:0": 1})
     scripted(cluster)
     magics.user_ns["df"] = DataFrame()
-    run("%%tfos data=df epochs=3 columns=a,b remainder=drop feed_timeout=5\n1")
-    options = {"epochs": 3, "columns": ["a", "b"], "remainder": "drop", "timeout_s": 5.0}
+    run("%%tfos data=df epochs=3 columns=a,b remainder=drop feed_timeout=5 objects=false\n1")
+    options = {"epochs": 3, "columns": ["a", "b"], "remainder": "drop", "timeout_s": 5.0, "objects": False}
     assert cluster.calls == ["wait_until_running", ("train", magics.user_ns["df"], options), "wait"]
 
 

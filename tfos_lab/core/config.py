@@ -75,6 +75,11 @@ def _check_idle_time(name: str, value: object) -> Iterable[str]:
         yield f"{name}={value!r}: a number of seconds, more than 0, is needed"
 
 
+def _check_objects(name: str, value: object) -> Iterable[str]:
+    if not isinstance(value, bool):
+        yield f"{name}={value!r}: say True for rows as Python objects, False for columns, or leave it out"
+
+
 # ---- the options ----------------------------------------------------------------------------------------------------
 
 
@@ -320,6 +325,15 @@ class FeedConfig:
         "seconds in which no row may move before the feed fails",
         name="feed_timeout",
         check=_check_idle_time,
+        group=OptionGroup.ROWS,
+    )
+    objects: bool | None = option(
+        None,
+        OptionType.FLAG,
+        "whether rows go as Python objects, for `ctx.data_feed()`, not as columns",
+        default_text="for RDDs as the nodes ask",
+        optional=True,
+        check=_check_objects,
         group=OptionGroup.ROWS,
     )
 

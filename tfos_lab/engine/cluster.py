@@ -374,7 +374,7 @@ class Cluster:
         queue : str
             Which ``ctx.data_feed(queue=...)`` reads the rows; ``ctx.dataset`` reads those of ``"input"``.
         timeout_s : float
-            Results fail to come if rows have waited so many seconds without any.
+            What uses the results fails after rows have waited so many seconds without any result.
 
         Returns
         -------

@@ -120,6 +120,15 @@ class AskedCluster(SessionOwner, Protocol):
         """Whether it has ended, well or badly."""
         ...
 
+    @property
+    def generation(self) -> FedGeneration:
+        """Its nodes as they are now."""
+        ...
+
+    def wait_until_running(self) -> None:
+        """Wait until all nodes run; raise if they fail."""
+        ...
+
 
 class JobCluster(Protocol):
     """A cluster, as a feed to the nodes of one generation sees it."""
@@ -150,15 +159,6 @@ class JobCluster(Protocol):
 
 class FedCluster(JobCluster, AskedCluster, Protocol):
     """A cluster, as all its feeds see it: its nodes may be started again."""
-
-    @property
-    def generation(self) -> FedGeneration:
-        """Its nodes as they are now."""
-        ...
-
-    def wait_until_running(self) -> None:
-        """Wait until all nodes run; raise if they fail."""
-        ...
 
     def wait_for_generation(self, number: int) -> None:
         """Wait until this generation has begun, or the cluster has ended."""

@@ -140,7 +140,7 @@ def check_queue(queue: Any) -> Iterator[str]:
 
 
 def _forms(
-    cluster: SessionOwner, data: Any, columns: list[str] | None, *, objects: bool | None
+    cluster: AskedCluster, data: Any, columns: list[str] | None, *, objects: bool | None
 ) -> tuple[DataFrame | None, ObjectRows | None]:
     """Return the rows as columns, as objects, or as both, where the nodes decide."""
     if is_in_memory(data):
@@ -165,7 +165,7 @@ def _as_objects(cluster: SessionOwner, rdd: Any, advice: str) -> ObjectRows:
     return ObjectRows(rdd, _session(cluster, rdd), f"{advice}; or read the rows as they are with ctx.data_feed()")
 
 
-def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
+def as_frame(cluster: AskedCluster, data: Any) -> DataFrame:
     """Return a DataFrame unchanged; an RDD, pandas' DataFrames and NumPy's arrays as a DataFrame.
 
     Raises
@@ -180,7 +180,12 @@ def as_frame(cluster: SessionOwner, data: Any) -> DataFrame:
     frame: DataFrame = data
     if not hasattr(data, "mapInArrow"):
         session = _session(cluster, data)
-        frame = frame_of_arrays(session, data) if is_in_memory(data) else frame_of_rdd(session, data)
+        if is_in_memory(data):
+            return frame_of_arrays(session, data)
+        # Spark computes the first row, and the nodes may hold all its slots.
+        cluster.wait_until_running()
+        cluster.generation.launcher.free_slots()
+        frame = frame_of_rdd(session, data)
     spark_session.require_alive(frame.sparkSession)
     return frame
 

@@ -53,6 +53,7 @@ class FeedStore:
         self._spool = Spool(scratch / "spool")
         self._endpoints = Endpoints(host, scratch / "feed", self._make_endpoint)
         self._exchanges: Exchanges | None = None
+        self._has_returned = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._posted: deque[Callable[[], None]] = deque()
         self._stored: dict[_Attempt, Path] = {}
@@ -112,6 +113,8 @@ class FeedStore:
 
         if self._exchanges is None:
             self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send, self._rank)
+            if self._has_returned:
+                self._exchanges.child_returned()
         return FlightEndpoint(
             location,
             tls,
@@ -199,6 +202,7 @@ class FeedStore:
 
     def child_returned(self) -> None:
         """Tell tasks that wait for results that the node's function has returned."""
+        self._has_returned = True
         if self._exchanges is not None:
             self._exchanges.child_returned()
 
