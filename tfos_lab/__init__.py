@@ -39,7 +39,7 @@ _HOMES = {
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
 }
-_PACKAGES = ("data", "errors")
+_PACKAGES = ("data", "errors", "ml")
 
 __all__ = [
     "Cluster",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.measure import Row, not_measured
-from benchmarks.peers import feed, startup, tfrecords
+from benchmarks.peers import feed, objects, startup, tfrecords
 from benchmarks.peers.environment import PeersMissing, find_python
 from benchmarks.peers.rig import side_by_side
 
@@ -24,6 +24,7 @@ def measure() -> Iterator[Row]:
         return
     with side_by_side(python, executors=2) as rig:
         yield from feed.measure(rig)
+        yield from objects.measure(rig)
         yield from tfrecords.measure(rig)
     with side_by_side(python, executors=4) as rig:
         yield from startup.measure(rig)

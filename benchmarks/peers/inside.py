@@ -93,6 +93,72 @@ def read_dataset(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlo
     Path(args["marks"], str(ctx.executor_id)).write_text(f"{rows} {end}")
 
 
+def feed_objects(path: str, partitions: int, *, as_texts: bool) -> dict[str, float]:
+    """Feed lists of integers, or texts, that Spark has cached; seconds until the last batch has been taken."""
+    from tensorflowonspark import TFCluster
+
+    rows = _texts(path, partitions) if as_texts else _images(path, partitions)
+    with tempfile.TemporaryDirectory() as marks, tempfile.TemporaryDirectory() as ready:
+        context = _session().sparkContext
+        spark_mode = TFCluster.InputMode.SPARK
+        cluster = TFCluster.run(
+            context, take_all, {"marks": marks, "ready": ready}, partitions, 0, input_mode=spark_mode
+        )
+        while sum(1 for _ in Path(ready).iterdir()) < partitions:
+            time.sleep(0.01)
+        started = time.time()
+        cluster.train(rows, 1)
+        cluster.shutdown()
+        seen = _read_marks(marks)
+    return {"rows": sum(count for count, _ in seen), "seconds": max(end for _, end in seen) - started}
+
+
+def take_all(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnSpark's TFNodeContext
+    """Take batches from the feed, until there are no more."""
+    import time
+    from pathlib import Path
+
+    Path(args["ready"], str(ctx.executor_id)).touch()
+    rows, end = 0, 0.0
+    tf_feed = ctx.get_data_feed()
+    while not tf_feed.should_stop():
+        batch = tf_feed.next_batch(_BATCH)
+        if batch:
+            rows, end = rows + len(batch), time.time()
+    Path(args["marks"], str(ctx.executor_id)).write_text(f"{rows} {end}")
+
+
+def infer_objects(path: str, partitions: int) -> dict[str, float]:
+    """Have texts answered with their lengths; seconds until Spark has all results."""
+    from tensorflowonspark import TFCluster
+
+    rows = _texts(path, partitions)
+    with tempfile.TemporaryDirectory() as ready:
+        context = _session().sparkContext
+        spark_mode = TFCluster.InputMode.SPARK
+        cluster = TFCluster.run(context, answer_all, {"ready": ready}, partitions, 0, input_mode=spark_mode)
+        while sum(1 for _ in Path(ready).iterdir()) < partitions:
+            time.sleep(0.01)
+        started = time.time()
+        total = cluster.inference(rows).sum()
+        seconds = time.time() - started
+        cluster.shutdown()
+    assert total > 0
+    return {"rows": rows.count(), "seconds": seconds}
+
+
+def answer_all(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnSpark's TFNodeContext
+    """Answer each text with its length."""
+    from pathlib import Path
+
+    Path(args["ready"], str(ctx.executor_id)).touch()
+    tf_feed = ctx.get_data_feed(train_mode=False)
+    while not tf_feed.should_stop():
+        batch = tf_feed.next_batch(_BATCH)
+        if batch:
+            tf_feed.batch_results([len(text) for text in batch])
+
+
 def start(nodes: int) -> dict[str, float]:
     """Run a cluster of an empty map_fun; seconds until its first line runs everywhere, and until all is over."""
     from tensorflowonspark import TFCluster
@@ -183,6 +249,20 @@ def _lists(path: str, partitions: int):  # noqa: ANN202 - an RDD of (list of int
 
 
 @cache
+def _images(path: str, partitions: int):  # noqa: ANN202 - an RDD of lists of int
+    rows = _lists(path, partitions).map(lambda row: row[0]).cache()
+    rows.count()
+    return rows
+
+
+@cache
+def _texts(path: str, partitions: int):  # noqa: ANN202 - an RDD of str
+    rows = _session().sparkContext.textFile(path, partitions).coalesce(partitions).cache()
+    rows.count()
+    return rows
+
+
+@cache
 def _examples(path: str, partitions: int):  # noqa: ANN202 - an RDD of (bytearray, None)
     from tensorflowonspark import dfutil
 
@@ -200,7 +280,8 @@ def _read_marks(folder: str) -> list[tuple[int, float]]:
 
 # ---- requests and answers -------------------------------------------------------------------------------------------
 
-_REQUESTS = {ask.__name__: ask for ask in (feed, start, make_examples, take_examples, start_mirrored)}
+_ASKS = (feed, feed_objects, infer_objects, start, make_examples, take_examples, start_mirrored)
+_REQUESTS = {ask.__name__: ask for ask in _ASKS}
 
 
 def _answer(requests: Iterable[str]) -> Iterable[str]:

@@ -22,7 +22,7 @@ class FakeContext:
     def stop_feed(self):
         self.stopped = True
 
-    def take_port(self):
+    def _take_port(self):
         return self._port
 
 

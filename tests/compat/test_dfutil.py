@@ -87,7 +87,7 @@ def test_a_loaded_dataframe_is_known_until_it_is_gone(spark, frame, folder):
 
 def test_a_folder_that_exists_is_left_as_it_is(spark, frame, folder):
     dfutil.saveAsTFRecords(frame, folder)
-    with pytest.raises(ConfigError, match="output_dir='.*/records' exists already: name another folder, or remove it"):
+    with pytest.raises(ConfigError, match=r"output_dir='.*/records' exists already: name another folder, or remove it"):
         dfutil.saveAsTFRecords(frame, folder)
     assert dfutil.loadTFRecords(spark.sparkContext, folder, ["f"]).count() == 3
 

@@ -14,7 +14,9 @@ from tfos_lab.errors import ConfigError
 VALUES = {"string": "foo", "integer": 1, "float": 3.14, "array": [1, 2, 3], "map": {"a": 1}}
 
 
-@pytest.mark.parametrize("given", [VALUES, argparse.Namespace(**VALUES), Namespace(VALUES)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "given", [VALUES, argparse.Namespace(**VALUES), Namespace(VALUES)], ids=lambda x: type(x).__name__
+)
 def test_arguments_are_attributes(given):
     args = Namespace(given)
     assert (args.string, args.integer, args.float, args.array, args.map) == tuple(VALUES.values())

@@ -106,7 +106,7 @@ def test_parameters_join_the_arguments_and_win():
     stage = Stage(args).setBatchSize(10).setSteps(100)
     assert stage.merge_args_params() == pipeline.Namespace({"a": 1, "b": 2, "batch_size": 10, "steps": 100})
     assert args == pipeline.Namespace({"a": 1, "b": 2, "steps": 3})
-    with pytest.raises(ConfigError, match="^steps is not set, and has no default: call its setter first$"):
+    with pytest.raises(ConfigError, match=r"^steps is not set, and has no default: call its setter first$"):
         Stage(args).setBatchSize(10).merge_args_params()
 
 

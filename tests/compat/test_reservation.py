@@ -169,7 +169,9 @@ def test_the_environment_gives_the_secret_to_other_hosts(start, monkeypatch):
 
 def test_a_client_without_the_secret_says_where_to_get_it(start):
     _, address = start(1)
-    message_socket.forget_secret(address[1])
+    message_socket.forget_secret(address[1], b"another's")
+    Client(address).close()
+    message_socket._secret_file(address[1]).unlink()
     with pytest.raises(PermissionError, match="TFOS_SERVER_SECRET"):
         Client(address)
 

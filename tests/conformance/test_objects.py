@@ -83,6 +83,22 @@ def parallelize(spark):
 
 
 @pytest.fixture
+def fifties(parallelize, back_end):
+    """Eight partitions of 50 rows; the last four never come, where the function runs beside Spark's tasks."""
+
+    def slow(index, rows):
+        import time
+
+        if index > 3:
+            time.sleep(600)
+        return rows
+
+    if back_end.is_inline:
+        return parallelize(*[["x"] * 50] * 4)
+    return parallelize(*[["x"] * 50] * 8).mapPartitionsWithIndex(slow)
+
+
+@pytest.fixture
 def fed(back_end, run, parallelize, frame, once):
     """A cluster that is fed rows of every kind in uneven partitions, twice over, then numbers, then nothing."""
 
@@ -239,7 +255,7 @@ def test_rows_of_a_queue_that_nobody_reads_are_told(run, parallelize, frame):
 
 
 @WITH_RDDS
-def test_terminate_ends_the_feed_on_all_nodes_and_skips_the_rest_of_spark_s_work(run, parallelize, frame):
+def test_terminate_ends_the_feed_on_all_nodes_and_skips_the_rest_of_spark_s_work(run, fifties, frame):
     def read(args, ctx):
         feed = ctx.data_feed()
         if ctx.is_chief:
@@ -252,37 +268,22 @@ def test_terminate_ends_the_feed_on_all_nodes_and_skips_the_rest_of_spark_s_work
             rows += len(feed.next_batch(1000))
         return rows
 
-    def slow(index, rows):
-        import time
-
-        if index > 3:
-            time.sleep(600)
-        return rows
-
     cluster = run(read, cluster_size=2)
-    cluster.train(parallelize(*[["x"] * 50] * 8).mapPartitionsWithIndex(slow))
+    cluster.train(fifties)
     results = dict(cluster.wait(timeout_s=PATIENCE_S))
     assert results.pop("chief:0") == 1
     assert all(0 < rows <= 100 for rows in results.values())
 
 
 @WITH_RDDS
-def test_an_error_of_the_function_in_mid_feed_is_that_of_train_or_wait(run, parallelize, frame, back_end):
+def test_an_error_of_the_function_in_mid_feed_is_that_of_train_or_wait(run, fifties, frame, back_end):
     def read(args, ctx):
         raise ValueError(f"no good: {ctx.data_feed().next_batch(1)}")
 
-    def slow(index, rows):
-        import time
-
-        if index > 3:
-            time.sleep(600)
-        return rows
-
     cluster = run(read, cluster_size=2)
     error = ValueError if back_end.is_inline else NodeFailed
-    rdd = parallelize(*[["x"] * 50] * (4 if back_end.is_inline else 8)).mapPartitionsWithIndex(slow)
     with pytest.raises(error, match=r"no good: \['x'\]"):  # noqa: PT012 - either of them tells it
-        cluster.train(rdd)
+        cluster.train(fifties)
         cluster.wait(timeout_s=PATIENCE_S)
 
 

@@ -16,6 +16,14 @@ EXAMPLES = [
         "cluster_size=0: at least one node is needed; num_ps=-1: cannot be negative",
     ),
     (
+        errors.ShutdownTimeout(waited_s=60, still_running=["worker:0", "worker:1"]),
+        TimeoutError,
+        (
+            "after 60 s still running, and therefore stopped: worker:0, worker:1. "
+            "Allow more time with shutdown(timeout=...), or -1 for no limit."
+        ),
+    ),
+    (
         errors.NoSession(reason="the SparkSession was stopped"),
         RuntimeError,
         (

@@ -16,8 +16,8 @@ from tfos_lab.compat import TFManager, TFSparkNode, reservation
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
+    import tfos_lab
     from tfos_lab.core.config import ClusterOptions
-    from tfos_lab.engine.cluster import Cluster
 
 __all__ = ["InputMode", "TFCluster", "TFManager", "TFSparkNode", "reservation", "run"]
 
@@ -75,7 +75,7 @@ class TFCluster:
     input_mode: int
     queues: Sequence[str]
     server: reservation.Server
-    _cluster: Cluster
+    _cluster: tfos_lab.Cluster
     _tensorboard_url: str | None = None
     _error: Exception | None = None
 
@@ -107,12 +107,12 @@ class TFCluster:
 
         feed(self._cluster, dataRDD, num_epochs or _DEFAULT_EPOCHS, feed_timeout_s=feed_timeout, queue=qname)
 
-    def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> RDD[Any]:  # noqa: N803
+    def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:  # noqa: N803
         """Return an RDD of what the nodes answer with ``DataFeed.batch_results``, one result for each row.
 
         Parameters
         ----------
-        dataRDD : pyspark.RDD or pyspark.sql.DataFrame
+        dataRDD : pyspark.RDD, pyspark.sql.DataFrame or pyspark.streaming.DStream
             The rows.
         feed_timeout : float
             A task fails after so many seconds without an answer.
@@ -121,7 +121,7 @@ class TFCluster:
 
         Returns
         -------
-        pyspark.RDD
+        pyspark.RDD or pyspark.streaming.DStream
             Results, in the order of the rows within each partition. It is lazy: use it before `shutdown`.
 
         Raises
@@ -131,8 +131,9 @@ class TFCluster:
         """
         logger.info("Feeding inference data")
         self._check_feed("inference", qname)
-        results: RDD[Any] = self._cluster.inference(dataRDD, objects=True, queue=qname, timeout_s=feed_timeout)
-        return results
+        if hasattr(dataRDD, "foreachRDD"):
+            return dataRDD.transform(lambda rdd: self.inference(rdd, feed_timeout, qname))
+        return self._cluster.inference(dataRDD, objects=True, queue=qname, timeout_s=feed_timeout)
 
     def _check_feed(self, method: str, qname: str) -> None:
         _require(
@@ -180,12 +181,10 @@ class TFCluster:
             raise self._error
 
     def _end(self, ssc: Any, grace_s: float, timeout_s: float) -> None:
-        from tfos_lab.compat.driver.ending import Deadline, end_cluster, end_streaming
+        from tfos_lab.compat.driver.ending import Deadline, Streams, end_cluster
 
-        deadline = Deadline(timeout_s)
-        if ssc is not None:
-            end_streaming(self._cluster, ssc, lambda: self.server.done, deadline)
-        end_cluster(self._cluster, deadline, grace_s=grace_s)
+        streams = None if ssc is None else Streams(ssc, lambda: self.server.done)
+        end_cluster(self._cluster, Deadline(timeout_s), grace_s=grace_s, streams=streams)
 
     def _show(self) -> None:
         """Log the nodes and the address of TensorBoard, as TFoS does."""

@@ -7,7 +7,8 @@ import logging
 from tfos_lab.compat.installation import install
 
 # TensorFlowOnSpark does this when it is imported, and its programs count on it: their own `logging.info` lines appear.
-logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s (%(threadName)s-%(process)d) %(message)s")
+_FORMAT = "%(asctime)s %(levelname)s (%(threadName)s-%(process)d) %(message)s"
+logging.basicConfig(format=_FORMAT, level=logging.INFO)
 
 # The release whose interface this is.
 __version__ = "2.2.5"

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from pyarrow import fs
 
 from tfos_lab.compat.examples import from_examples, list_of, to_examples
+from tfos_lab.core.code_archive import make_finder
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.tfrecords.tables import read_tfrecords, write_tfrecords
@@ -60,7 +61,7 @@ def saveAsTFRecords(df: DataFrame, output_dir: str) -> None:
     write_tfrecords(df, output_dir)
 
 
-def loadTFRecords(sc: SparkContext, input_dir: str, binary_features: Collection[str] = []) -> DataFrame:  # noqa: B006 - as in TFoS
+def loadTFRecords(sc: SparkContext, input_dir: str, binary_features: Collection[str] = []) -> DataFrame:  # noqa: ARG001 - as in TFoS
     """Load TFRecord files as a DataFrame, with a column for each feature, ordered by name.
 
     A feature of one value in each record becomes a bigint, double or string; others become arrays. A feature that a
@@ -111,9 +112,13 @@ class _ToTFExample:
         return to_examples(rows, self._dtypes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from tfos_lab.engine.spark.archived import make_task
+        find, dtypes = make_finder(), self._dtypes
 
-        return functools.partial, (make_task("tfos_lab.compat.examples", "to_examples", self._dtypes),)
+        # A local function is pickled by value. It must not refer to any name of this module.
+        def task(rows: Iterable[Row]) -> Any:
+            return find("tfos_lab.compat.examples", "to_examples")(rows, dtypes)
+
+        return functools.partial, (task,)
 
 
 def toTFExample(dtypes: Sequence[tuple[str, str]]) -> Callable[[Iterable[Row]], Iterable[tuple[bytearray, None]]]:
@@ -143,7 +148,7 @@ def toTFExample(dtypes: Sequence[tuple[str, str]]) -> Callable[[Iterable[Row]], 
     return _ToTFExample(dtypes)
 
 
-def fromTFExample(iter: Iterable[Sequence[Any]], binary_features: Collection[str] = []) -> list[Row]:  # noqa: A002, B006 - as in TFoS
+def fromTFExample(iter: Iterable[Sequence[Any]], binary_features: Collection[str] = []) -> list[Row]:  # noqa: A002 - as in TFoS
     """Make rows of serialized `tf.train.Example`s; for ``rdd.mapPartitions``.
 
     Parameters
@@ -161,7 +166,7 @@ def fromTFExample(iter: Iterable[Sequence[Any]], binary_features: Collection[str
     return from_examples(iter, binary_features)
 
 
-def infer_schema(example: tf.train.Example, binary_features: Collection[str] = []) -> StructType:  # noqa: B006 - as in TFoS
+def infer_schema(example: tf.train.Example, binary_features: Collection[str] = []) -> StructType:
     """Return the schema of the row that `fromTFExample` makes of an example.
 
     Parameters
@@ -180,16 +185,21 @@ def infer_schema(example: tf.train.Example, binary_features: Collection[str] = [
     from pyspark.sql.types import StructField, StructType
 
     features = example.features.feature
-    return StructType([StructField(name, _type_of(features[name], name in binary_features)) for name in sorted(features)])
+    return StructType(
+        [StructField(name, _type_of(features[name], name in binary_features)) for name in sorted(features)]
+    )
 
 
-def _type_of(feature: tf.train.Feature, is_binary: bool) -> DataType:  # noqa: FBT001 - of two kinds of bytes
+def _type_of(feature: tf.train.Feature, is_binary: bool) -> DataType:
     from pyspark.sql.types import ArrayType, BinaryType, DoubleType, LongType, StringType
 
-    held = feature.WhichOneof("kind")
-    values = getattr(feature, held).value if held else ()
-    if is_binary and held in ("bytes_list", None):
-        plain: DataType = BinaryType()
+    held = feature.WhichOneof("kind") or "bytes_list"
+    values = getattr(feature, held).value
+    plain: DataType
+    if held == "bytes_list" and is_binary:
+        plain = BinaryType()
+    elif held == "bytes_list" or not values:
+        plain = StringType()
     else:
-        plain = {"int64_list": LongType, "float_list": DoubleType}.get(held if values else None, StringType)()
+        plain = LongType() if held == "int64_list" else DoubleType()
     return ArrayType(plain) if len(values) > 1 else plain

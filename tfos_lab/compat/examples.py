@@ -28,7 +28,8 @@ def list_of(dtype: str) -> str:
     for name, leaves in (("float_list", _FLOATS), ("int64_list", _INTEGERS), ("bytes_list", _BYTES)):
         if leaf in leaves:
             return name
-    raise ConfigError([f"Unsupported dtype: {dtype}; a tf.train.Example holds numbers, strings, binary and arrays of them"])
+    advice = "a tf.train.Example holds numbers, strings, binary and arrays of them"
+    raise ConfigError([f"Unsupported dtype: {dtype}: {advice}"])
 
 
 def to_examples(rows: Iterable[Row], dtypes: Sequence[tuple[str, str]]) -> list[tuple[bytearray, None]]:
@@ -75,7 +76,7 @@ def from_examples(pairs: Iterable[Sequence[Any]], binary_features: Collection[st
     return rows
 
 
-def _value(feature: tf.train.Feature, is_binary: bool) -> Any:  # noqa: FBT001 - of two kinds of bytes
+def _value(feature: tf.train.Feature, is_binary: bool) -> Any:
     """Return a feature's one value, a list of several, or None for an empty one."""
     held = feature.WhichOneof("kind")
     values = list(getattr(feature, held).value) if held else []

@@ -30,7 +30,7 @@ class NodeSettings:
 
 def run_main(map_fun: Callable[[Any, Any], object], settings: NodeSettings, args: Any, native: NodeContext) -> None:
     """Call ``map_fun(args, ctx)`` on a node. What it returns is dropped: it need not be sendable."""
-    port = native.take_port()
+    port = native._take_port()  # noqa: SLF001 - nothing but TFoS's context has a use for it
     if port is not None and settings.release_port:
         port.close()
         port = None

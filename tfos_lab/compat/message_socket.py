@@ -11,6 +11,7 @@ the same user on the same host find it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hmac
 import os
@@ -131,6 +132,7 @@ def make_secret(port: int) -> bytes:
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secret)
+    atexit.register(forget_secret, port, secret)
     return secret
 
 
@@ -154,10 +156,12 @@ def find_secret(address: tuple[str, int]) -> bytes:
         ) from None
 
 
-def forget_secret(port: int) -> None:
-    """Remove the file of a server that has ended."""
+def forget_secret(port: int, secret: bytes) -> None:
+    """Remove the file of a server that has ended, unless the port and the file are another's by now."""
     with contextlib.suppress(OSError):
-        _secret_file(port).unlink(missing_ok=True)
+        path = _secret_file(port)
+        if path.read_bytes() == secret:
+            path.unlink()
 
 
 def _secret_file(port: int) -> Path:

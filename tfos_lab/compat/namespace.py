@@ -65,4 +65,5 @@ class Namespace:
             return bool(self.argv == other)
         return vars(self) == vars(other) if hasattr(other, "__dict__") else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment] - attributes may change
+    # Attributes may change.
+    __hash__ = None  # type: ignore[assignment]

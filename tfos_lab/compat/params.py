@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tfos_lab.compat.namespace import Namespace
 from tfos_lab.compat.spark_ml import Param, Params, TypeConverters
@@ -33,20 +33,21 @@ def _setter(name: str, title: str) -> Callable[[Stage, Any], Stage]:
     def set_value(self: Stage, value: Any) -> Stage:
         return self._set(**{name: value})
 
-    return _documented(set_value, f"set{title}", f"Set ``{name}``, and return this stage.")
+    _name(set_value, f"set{title}", f"Set ``{name}``, and return this stage.")
+    return set_value
 
 
 def _getter(name: str, title: str) -> Callable[[Params], Any]:
     def get_value(self: Params) -> Any:
         return self.getOrDefault(name)
 
-    return _documented(get_value, f"get{title}", f"Return ``{name}``, or its default.")
+    _name(get_value, f"get{title}", f"Return ``{name}``, or its default.")
+    return get_value
 
 
-def _documented(function: Any, name: str, doc: str) -> Any:
+def _name(function: Callable[..., Any], name: str, doc: str) -> None:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
-    return function
 
 
 class HasBatchSize(Params):
@@ -95,7 +96,7 @@ class HasInputMode(Params):
     input_mode = _param("input_mode", "How nodes get their rows (1: from Spark)", TypeConverters.toInt)
     getInputMode = _getter("input_mode", "InputMode")
 
-    def setInputMode(self: Stage, value: int) -> Stage:
+    def setInputMode(self, value: int) -> Self:
         """Set ``input_mode``, and return this stage; a ConfigError for ``InputMode.TENSORFLOW``."""
         if value == 0:
             raise ConfigError(["input_mode=InputMode.TENSORFLOW: a pipeline feeds a DataFrame; use InputMode.SPARK"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.compat import TFCluster, util
@@ -119,6 +119,7 @@ class TFEstimator(
     >>> model = estimator.setClusterSize(2).setExportDir("/models/digits").fit(train_df)  # doctest: +SKIP
     """
 
+    args: Namespace
     train_fn: Callable[..., Any] | None = None
     export_fn: Callable[..., Any] | None = None
 
@@ -154,14 +155,20 @@ class TFEstimator(
         args = self.merge_args_params()
         logger.info("training with %s", args)
         if not args.input_mapping:
-            raise ConfigError([_UNMAPPED.format(name="input_mapping", setter="setInputMapping({'column': 'tensor'})")])
+            raise ConfigError([_NO_INPUTS])
         if is_connect(dataset.sparkSession):
             raise ConfigError(["TFEstimator.fit needs a classic SparkSession: with Spark Connect, use tfos_lab.run"])
         _train(self.train_fn, self.args.argv or args, args, _selected(dataset, sorted(args.input_mapping)))
         return self._copyValues(TFModel(self.args))
 
 
-_UNMAPPED = "{name} is not set, so nothing says which column is which tensor: call {setter}"
+_NO_INPUTS = (
+    "input_mapping is not set, so nothing says which column is which tensor: call setInputMapping({'column': 'tensor'})"
+)
+_NO_OUTPUTS = (
+    "output_mapping is not set, so nothing says which output is which column: call "
+    "setOutputMapping({'output': 'column'})"
+)
 
 
 def _train(train_fn: Any, tf_args: Any, args: Namespace, rows: DataFrame) -> None:
@@ -176,7 +183,12 @@ def _train(train_fn: Any, tf_args: Any, args: Namespace, rows: DataFrame) -> Non
         master_node=args.master_node,
         driver_ps_nodes=args.driver_ps_nodes,
     )
-    cluster.train(rows.rdd, args.epochs)
+    try:
+        cluster.train(rows.rdd, args.epochs)
+    except BaseException:
+        # Its nodes must not take the end of their rows for the end of the training, and export half a model.
+        cluster._cluster.stop(grace_s=0.0)  # noqa: SLF001 - TFoS has no way to end a cluster at once
+        raise
     cluster.shutdown(grace_secs=args.grace_secs)
 
 
@@ -260,9 +272,9 @@ def _unusable(args: Namespace) -> list[str]:
     if not args.export_dir and not args.model_dir:
         problems.append("neither export_dir nor model_dir is set: name the model's folder with setExportDir(path)")
     if not args.input_mapping:
-        problems.append(_UNMAPPED.format(name="input_mapping", setter="setInputMapping({'column': 'tensor'})"))
+        problems.append(_NO_INPUTS)
     if not args.output_mapping:
-        problems.append(_UNMAPPED.format(name="output_mapping", setter="setOutputMapping({'tensor': 'column'})"))
+        problems.append(_NO_OUTPUTS)
     columns = list(args.output_mapping.values())
     twice = sorted({column for column in columns if columns.count(column) > 1})
     problems += [f"output_mapping: two outputs are for the column '{column}'" for column in twice]

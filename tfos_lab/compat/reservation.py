@@ -197,7 +197,7 @@ class Server(MessageSocket):
                 sock, _ = listener.accept()
                 name = f"tfos-reservation-{sock.fileno()}"
                 threading.Thread(target=self._serve, args=(sock, secret), name=name, daemon=True).start()
-        forget_secret(port)
+        forget_secret(port, secret)
 
     def _serve(self, sock: socket.socket, secret: bytes) -> None:
         """Answer one client until it leaves."""

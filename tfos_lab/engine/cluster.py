@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
+    from tfos_lab.engine.feed.dstream import DStreamFeed
     from tfos_lab.engine.feed.stream import StreamFeed
 
 
@@ -264,7 +265,7 @@ class Cluster:
         checkpoint: str | None = None,
         objects: bool | None = None,
         queue: str = INPUT_QUEUE,
-    ) -> StreamFeed | None:
+    ) -> StreamFeed | DStreamFeed | None:
         """Feed a DataFrame (or RDD) to the nodes that train; returns when all rows have been stored with them.
 
         In a cluster with parameter servers, it first waits until each node has asked for rows or has begun to serve:
@@ -273,9 +274,12 @@ class Cluster:
 
         Parameters
         ----------
-        data : pyspark.sql.DataFrame or pyspark.RDD
-            The rows. Each one reaches exactly one node, exactly once per epoch. All rows of a streaming DataFrame make
-            one epoch, which lasts until the stream or the cluster is stopped.
+        data : pyspark.sql.DataFrame, pyspark.RDD, DStream, pandas.DataFrame, or arrays
+            The rows. Each one reaches exactly one node, exactly once per epoch. All rows of a streaming DataFrame or a
+            DStream make one epoch, which lasts until the stream or the cluster is stopped. A NumPy array of shape
+            ``(rows, …)`` is the column ``x``, a tuple of arrays the columns ``x``, ``y`` and ``w``; a dict of arrays, a
+            structured array and a pandas DataFrame have names of their own. Spark lacks some dtypes: uint8 becomes
+            int16, uint16 int32, uint32 and uint64 int64, and float16 and bfloat16 float32.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
         columns : list of str, optional
@@ -301,8 +305,9 @@ class Cluster:
 
         Returns
         -------
-        None or StreamFeed
-            For a stream, at once: a handle to stop it. `wait` waits for its end.
+        None, StreamFeed or DStreamFeed
+            For a stream, at once: a handle to stop it. `wait` waits for its end. Rows of a DStream come once its
+            ``StreamingContext`` is started.
 
         Raises
         ------
@@ -313,21 +318,24 @@ class Cluster:
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.engine.feed.request import make_request
+        from tfos_lab.engine.feed.dstream import feed_dstream
+        from tfos_lab.engine.feed.request import is_dstream, make_request
         from tfos_lab.engine.feed.stream import feed_stream
 
         runtime, feeding = self._runtime, self._runtime.feeding
-        request = make_request(
-            runtime,
-            data,
-            epochs=epochs,
-            columns=columns,
-            remainder=remainder,
-            timeout_s=timeout_s,
-            spool_bytes=spool_bytes,
-            objects=objects,
-            queue=queue,
-        )
+        options: dict[str, Any] = {
+            "epochs": epochs,
+            "columns": columns,
+            "remainder": remainder,
+            "timeout_s": timeout_s,
+            "spool_bytes": spool_bytes,
+            "objects": objects,
+            "queue": queue,
+        }
+        if is_dstream(data):
+            dstream: DStreamFeed = feed_dstream(runtime, feeding, data, **options)
+            return dstream
+        request = make_request(runtime, data, **options)
         request = replace(request, source=feeding.next_source())
         if getattr(request.frame, "isStreaming", False):
             folder = checkpoint or runtime.files.checkpoint(len(feeding.streams))

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tfos_lab.node.forkserver.client import ForkServerConnection
 
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
+from tfos_lab.node.resources import resource_environ
 
 REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
 # Prefixes of variables that Spark sets for its Python worker only.
@@ -71,10 +72,10 @@ def node_task(
         pass  # Spark discards a Python worker whose input is left unread, and starting another costs seconds
     context = TaskContext.get()
     assert context is not None
-    resources = context.resources()
-    gpus = list(resources["gpu"].addresses) if gpus_wanted != 0 and "gpu" in resources else None
+    resources = {name: list(resource.addresses) for name, resource in context.resources().items()}
+    gpus = resources["gpu"] if gpus_wanted != 0 and "gpu" in resources else None
     rank, node = nodes[context.partitionId()]
-    ended = hold(rank, node, template, gpus)
+    ended = hold(rank, node, template, gpus, resources)
     yield pa.RecordBatch.from_pydict({"rank": [rank], "ended": [ended]})
 
 
@@ -87,7 +88,7 @@ def inspect_task(batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[
     yield pa.RecordBatch.from_pylist([inspect_and_warm(owner, extra_env)])
 
 
-def hold(rank: int, node: str, template: bytes, gpus: list[str] | None) -> str:
+def hold(rank: int, node: str, template: bytes, gpus: list[str] | None, resources: Mapping[str, list[str]]) -> str:
     """Start a node's agent, and wait until it ends or the driver frees the slot.
 
     Parameters
@@ -97,7 +98,9 @@ def hold(rank: int, node: str, template: bytes, gpus: list[str] | None) -> str:
     template : bytes
         Encoded `LaunchSpec`, to be completed with facts about this host.
     gpus : list of str or None
-        GPU addresses that Spark gave to this task.
+        The GPUs that the node is to use, of those that Spark gave to this task; None for all that it sees.
+    resources : mapping of str to list of str
+        All addresses that Spark gave to this task, by resource.
 
     Returns
     -------
@@ -120,7 +123,7 @@ def hold(rank: int, node: str, template: bytes, gpus: list[str] | None) -> str:
         watched_pid=executor.pid,
         executor=executor.id,
         gpus=gpus,
-        environ=executor_environ(),
+        environ={**executor_environ(), **resource_environ(resources)},
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
         sys_path=[str(Path(path).absolute()) for path in sys.path],
     )

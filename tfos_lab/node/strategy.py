@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.core.roles import Role, count_training, tf_cluster_spec
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.invoke import NodeServed
+from tfos_lab.node.server import start_server
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -53,10 +53,8 @@ def _parameter_server(
     spec = tf.train.ClusterSpec(tf_cluster_spec(cluster_spec))
     if job_name != Role.CHIEF:
         os.environ["GRPC_FAIL_FAST"] = "use_caller"
-        server = tf.distribute.Server(spec, job_name=job_name, task_index=task_index, protocol="grpc")
-        serve()
-        del server
-        raise NodeServed
+        server = start_server(cluster_spec, job_name, task_index, serve)
+        server.join()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type=Role.CHIEF.value, task_id=0, rpc_layer="grpc"
     )

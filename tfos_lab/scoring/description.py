@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-
 # What Keras writes a model to; anything else is a SavedModel's folder.
 KERAS_SUFFIXES = (".keras", ".h5")
 
@@ -89,7 +88,9 @@ class Description:
     def to_json(self) -> str:
         """Encode the description as JSON."""
         sides = {"inputs": self.inputs, "outputs": self.outputs}
-        return json.dumps({side: [[t.name, t.dtype, t.shape, t.alias] for t in tensors] for side, tensors in sides.items()})
+        return json.dumps(
+            {side: [[t.name, t.dtype, t.shape, t.alias] for t in tensors] for side, tensors in sides.items()}
+        )
 
 
 def _decoded(name: str, dtype: str, shape: list[int | None] | None, alias: str) -> Tensor:
@@ -110,7 +111,9 @@ def describe(model: Any) -> Description:
         return Description((), ())
     return Description(
         tuple(_tensor(x.name.partition(":")[0], x.dtype, x.shape) for x in inputs),
-        tuple(_tensor(name, y.dtype, y.shape, _alias(model, i, outputs)) for i, (name, y) in enumerate(outputs.items())),
+        tuple(
+            _tensor(name, y.dtype, y.shape, _alias(model, i, outputs)) for i, (name, y) in enumerate(outputs.items())
+        ),
     )
 
 

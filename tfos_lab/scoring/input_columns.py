@@ -197,7 +197,7 @@ def _combined(df: DataFrame, names: Sequence[str], tensor: Tensor) -> Input:
     if problems:
         raise ConfigError(problems)
     parts = [_input(df, name, fields[name], one).column for name in names]
-    shape = tensor.shape if tensor.size is not None else (len(names),)
+    shape = tensor.shape if tensor.shape and tensor.size is not None else (len(names),)
     return Input(tensor.name, F.array(*parts), tuple(known or 0 for known in shape))
 
 

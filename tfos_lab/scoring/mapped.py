@@ -1,12 +1,12 @@
 """Scores by explicit names, as TensorFlowOnSpark's TFModel does: which column is which input, which output is a column.
 
-The result has the outputs alone, as the types that Python's own values have in Spark: double, bigint, boolean and binary,
-or arrays of them. `predict` is the function for new programs.
+The result has the outputs alone, as the types that Python's own values have in Spark: double, bigint, boolean and
+binary, or arrays of them. `predict` is the function for new programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -66,13 +66,11 @@ def score_mapped(
     rows = prepare(df, sorted(inputs))
     described = describe_remotely(df, source, {})
     specs = column_specs(rows.schema.jsonValue())
-    problems = _name_problems(described, inputs, outputs)
+    wanted = _outputs(described, inputs, outputs)
+    problems = [problem for spec in specs for problem in _input_problems(spec, described, inputs[spec.name])]
+    problems += [problem for tensor, _ in wanted for problem in _output_problems(tensor)]
     if problems:
         raise ConfigError(problems)
-    problems = _type_problems(described, specs, inputs, outputs)
-    if problems:
-        raise ConfigError(problems)
-    wanted = [(_find(described.outputs, name), column) for name, column in sorted(outputs.items())]
     find, work, fields, fed = make_finder(), _WORK, asdict(source), dict(inputs)
     returned = [(tensor.name, column, _LEAVES[tensor.dtype]) for tensor, column in wanted]
 
@@ -82,54 +80,49 @@ def score_mapped(
     return map_batches(rows, task, _schema(wanted))
 
 
-def _name_problems(described: Description, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> list[str]:
-    given, takes = list(inputs.values()), [tensor.name for tensor in described.inputs]
-    has = [tensor.name for tensor in described.outputs]
+def _outputs(described: Description, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> list[tuple[Tensor, str]]:
+    """Return the outputs wanted and their columns; a ConfigError for names of inputs and outputs that do not exist."""
+    by_name = {tensor.alias: tensor for tensor in described.outputs} | {t.name: t for t in described.outputs}
+    known = ", ".join(tensor.name for tensor in described.outputs) or "none that it declares"
+    problems = _unknown_inputs([tensor.name for tensor in described.inputs], list(inputs.values()))
+    problems += [
+        f"output_mapping: the model has no output '{name}'; it has {known}" for name in outputs if name not in by_name
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return [(by_name[name], column) for name, column in sorted(outputs.items())]
+
+
+def _unknown_inputs(takes: Sequence[str], given: Sequence[str]) -> list[str]:
     twice = sorted({name for name in given if given.count(name) > 1})
     problems = [f"input_mapping: two columns are for the input '{name}'" for name in twice]
-    if takes:
-        known = ", ".join(takes)
-        problems += [
-            f"input_mapping: the model has no input '{name}'; it has {known}"
-            for name in dict.fromkeys(given)
-            if name not in takes
-        ]
-        problems += [f"input_mapping: the model's input '{name}' has no column" for name in takes if name not in given]
-    missing = [name for name in outputs if _find(described.outputs, name) is None]
-    if missing and not has:
-        return [*problems, "output_mapping: the model does not declare its outputs: export it as a SavedModel"]
-    return [*problems, *(f"output_mapping: the model has no output '{name}'; it has {', '.join(has)}" for name in missing)]
+    # A model that does not declare its inputs takes any names.
+    unknown = [name for name in dict.fromkeys(given) if takes and name not in takes]
+    problems += [f"input_mapping: the model has no input '{name}'; it has {', '.join(takes)}" for name in unknown]
+    return problems + [
+        f"input_mapping: the model's input '{name}' has no column" for name in takes if name not in given
+    ]
 
 
-def _find(tensors: Iterable[Tensor], name: str) -> Tensor | None:
-    by_name = {tensor.alias: tensor for tensor in tensors} | {tensor.name: tensor for tensor in tensors}
-    return by_name.get(name)
-
-
-def _type_problems(
-    described: Description, specs: Sequence[ColumnSpec], inputs: Mapping[str, str], outputs: Mapping[str, str]
-) -> list[str]:
-    by_name = {tensor.name: tensor for tensor in described.inputs}
-    pairs = [(spec, by_name[inputs[spec.name]]) for spec in specs if inputs[spec.name] in by_name]
-    problems = [problem for spec, tensor in pairs for problem in _input_problems(spec, tensor)]
-    for tensor in (_find(described.outputs, name) for name in sorted(outputs)):
-        if tensor is not None and tensor.dtype not in _LEAVES:
-            problems.append(f"output_mapping: output '{tensor.name}' is {tensor.dtype}, which no column holds")
-        elif tensor is not None and tensor.shape is None:
-            problems.append(
-                f"output_mapping: output '{tensor.name}' has an unknown number of dimensions: give it a shape in the "
-                "model, as by tf.ensure_shape"
-            )
-    return problems
-
-
-def _input_problems(spec: ColumnSpec, tensor: Tensor) -> list[str]:
-    name = f"the model's input '{tensor.name}'"
+def _input_problems(spec: ColumnSpec, described: Description, name: str) -> list[str]:
+    tensor = next((tensor for tensor in described.inputs if tensor.name == name), None)
+    if tensor is None:
+        return []
+    text = f"the model's input '{name}'"
     if (spec.dtype == "object") != (tensor.dtype == "string"):
-        return [f"input_mapping: column '{spec.name}' is {spec.tf_dtype}, but {name} is {tensor.dtype}"]
+        return [f"input_mapping: column '{spec.name}' is {spec.tf_dtype}, but {text} is {tensor.dtype}"]
     if not spec.shape and tensor.size not in (1, None):
         shape = f"rows of shape {tensor.shape}"
-        return [f"input_mapping: column '{spec.name}' has one value per row, but {name} takes {shape}"]
+        return [f"input_mapping: column '{spec.name}' has one value per row, but {text} takes {shape}"]
+    return []
+
+
+def _output_problems(tensor: Tensor) -> list[str]:
+    if tensor.dtype not in _LEAVES:
+        return [f"output_mapping: output '{tensor.name}' is {tensor.dtype}, which no column holds"]
+    if tensor.shape is None:
+        advice = "give it a shape in the model, as by tf.ensure_shape"
+        return [f"output_mapping: output '{tensor.name}' has an unknown number of dimensions: {advice}"]
     return []
 
 

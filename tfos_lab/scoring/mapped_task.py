@@ -88,16 +88,16 @@ def _fitted(array: Array, tensor: Tensor | None, column: str) -> Array:
     size = prod(length for length in wanted if length is not None)
     open_lengths = wanted.count(None)
     if prod(shape) == size or (open_lengths == 1 and size and prod(shape) % size == 0):
-        return array.reshape(len(array), *(-1 if length is None and open_lengths == 1 else length or 1 for length in wanted))
+        return array.reshape(
+            len(array), *(-1 if length is None and open_lengths == 1 else length or 1 for length in wanted)
+        )
     raise ConfigError(
         [f"column '{column}' has rows of shape {shape}, but the model's input '{tensor.name}' takes {wanted}"]
     )
 
 
 def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
-    return len(shape) == len(wanted) and all(
-        length in (None, size) for size, length in zip(shape, wanted, strict=True)
-    )
+    return len(shape) == len(wanted) and all(length in (None, size) for size, length in zip(shape, wanted, strict=True))
 
 
 def _column(found: Outputs, name: str, leaf: str, rows: int) -> Array:

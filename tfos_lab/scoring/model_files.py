@@ -78,9 +78,8 @@ def _inside(source: ModelSource, path: Path) -> str:
     if len(keras) == 1:
         return str(keras[0])
     names = ", ".join(sorted(file.name for file in path.iterdir())[:10]) or "nothing"
-    raise ConfigError(
-        [
-            f"{source.option}='{source.path}' holds no model: a SavedModel has a file saved_model.pb, and Keras writes "
-            f"one .keras file, but here is {names}; export the model, as by model.export(path)"
-        ]
+    problem = (
+        f"{source.option}='{source.path}' holds no model: a SavedModel has a file saved_model.pb, and Keras writes one "
+        f".keras file, but here is {names}; export the model, as by model.export(path)"
     )
+    raise ConfigError([problem])

@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from pyspark.streaming import StreamingContext
 
 from tfos_lab.engine.feed.rdd import frame_of_rdd
-from tfos_lab.engine.feed.request import as_frame, is_rows
+from tfos_lab.engine.feed.request import as_frame, is_dstream, is_rows
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.node.feed.rdd_rows import Column, converted
@@ -143,10 +143,11 @@ def test_a_first_row_that_cannot_be_computed_is_reported_with_its_own_error(spar
     assert "the RDD's first row cannot be computed: Spark's job failed: ZeroDivisionError: division by zero" in sentence
 
 
-def test_a_dstream_is_refused_with_what_replaces_it(spark):
+def test_a_dstream_has_no_rows_to_infer_but_its_rdds_have(spark):
     stream = StreamingContext(spark.sparkContext, 1).queueStream([spark.sparkContext.parallelize([1])])
     assert not is_rows(stream)
-    with pytest.raises(ConfigError, match=r"data=DStream: DStreams cannot be fed; read .* spark\.readStream"):
+    assert is_dstream(stream)
+    with pytest.raises(ConfigError, match=r"data=DStream: only cluster\.train takes one; .* stream\.transform\("):
         as_frame(None, stream)
 
 

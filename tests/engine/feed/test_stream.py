@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.feed.fakes import FAILED, NODE_RUNNING, RESTARTING, FakeFrame, FakeGeneration
 from tfos_lab import messages as m
+from tfos_lab.engine.feed import micro_batches
 from tfos_lab.engine.feed import stream as stream_module
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.feed.stream import StreamFeed
@@ -63,7 +64,8 @@ class Rig:
 
 @pytest.fixture
 def rig(cluster, monkeypatch):
-    monkeypatch.setattr(stream_module, "_STEP_S", 0.001)
+    for module in (stream_module, micro_batches):
+        monkeypatch.setattr(module, "STEP_S", 0.001)
     rig = Rig(cluster)
     rig.stream.start("checkpoint")
     yield rig

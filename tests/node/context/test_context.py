@@ -81,9 +81,21 @@ def test_tab_shows_the_public_names_only():
     assert shown == {
         *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "dataset", "defaultFS", "epochs"),
         *("event_dir", "executor_id", "gpus", "is_chief", "job_name", "log_dir", "model_dir", "node", "num_workers"),
-        *("output_dir", "put_results", "report", "restart", "save_model", "stop_feed", "strategy", "task_index"),
+        *("output_dir", "put_results", "report", "restart", "save_model", "start_server"),
+        *("stop_feed", "strategy", "task_index"),
         *("training_done", "wait_for_training", "worker_num", "working_dir"),
     }
+
+
+def test_the_held_port_is_handed_over_once():
+    rig = Rig()
+    assert rig.ctx._take_port() is None
+    with socket.socket() as port:
+        start = m.Start(cluster_id="c", rank=4, cluster_spec=SPEC, job_name="worker", task_index=1, is_chief=False,
+                        payload=b"", env={}, log_dir="/logs")  # fmt: skip
+        ctx = NodeContext(start, rig.feed, rig.sent.append, rig.finish, port)
+        assert ctx._take_port() is port
+        assert ctx._take_port() is None
 
 
 def test_chief_and_workers_train_and_the_others_do_not():

@@ -9,6 +9,7 @@ import pytest
 
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.answers import Answers
+from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.results import as_array
 
 
@@ -27,7 +28,7 @@ from tfos_lab.node.feed.results import as_array
 )
 def test_values_whose_types_would_be_lost_are_refused_with_what_keeps_them(values, kinds, shown):
     with pytest.raises(FeedError) as error:
-        Answers(0, lambda message: None, threading.Condition()).put({"both": values})
+        Answers(ExchangePool(0, lambda message: None, threading.Condition())).put({"both": values})
     assert str(error.value).startswith(
         f"put_results: 'both' mixes {kinds} ({shown}), and a column of Spark holds values of one type; give each type "
         "a column of its own, as in ctx.put_results({"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import Role
-from tfos_lab.core.states import NodeState
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.cluster import runtime_of
-from tfos_lab.errors import ShutdownTimeout
+from tfos_lab.errors import ShutdownTimeout, TfosError
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
 
+logger = logging.getLogger(__name__)
+
 _STEP_S = 0.05
+_STREAM_STEP_S = 0.5
 # A node that is told to end gets this long before it is killed.
 _GRACE_S = 5.0
 
@@ -38,7 +43,23 @@ class Deadline:
         return self._at_s is not None and time.monotonic() > self._at_s
 
 
-def end_cluster(cluster: Cluster, deadline: Deadline, *, grace_s: float) -> None:
+@dataclass(frozen=True)
+class Streams:
+    """Streams that feed a cluster.
+
+    Attributes
+    ----------
+    context : pyspark.streaming.StreamingContext
+        The streaming context.
+    is_done : callable
+        Whether somebody has asked for the end. It also comes when a node wants no more rows, or the cluster has ended.
+    """
+
+    context: Any
+    is_done: Callable[[], bool]
+
+
+def end_cluster(cluster: Cluster, deadline: Deadline, *, grace_s: float, streams: Streams | None = None) -> None:
     """Wait until all nodes that train have returned, then end the others; the cluster is stopped in any case.
 
     Parameters
@@ -49,6 +70,8 @@ def end_cluster(cluster: Cluster, deadline: Deadline, *, grace_s: float) -> None
         When to give up.
     grace_s : float
         How long an evaluator may go on after the last node that trains.
+    streams : Streams, optional
+        Are ended first.
 
     Raises
     ------
@@ -58,9 +81,17 @@ def end_cluster(cluster: Cluster, deadline: Deadline, *, grace_s: float) -> None
         If nodes still run at the deadline.
     """
     try:
+        if streams is not None:
+            _end_streams(cluster, streams, deadline)
         _wait_for_training(cluster, deadline)
         _end_evaluator(cluster, grace_s)
         cluster.wait()
+    except TfosError:
+        raise
+    except Exception as error:  # a stream's, whose rows a node's failure has kept from being fed
+        if runtime_of(cluster).state is RunState.FAILED:
+            raise runtime_of(cluster).failure() from error
+        raise
     finally:
         cluster.stop()
 
@@ -93,21 +124,12 @@ def _running(cluster: Cluster, *, trains: bool) -> list[str]:
     return [] if state.ended else [node for node, role in roles.items() if role.trains is trains and not role.serves]
 
 
-def end_streaming(cluster: Cluster, ssc: Any, is_done: Callable[[], bool], deadline: Deadline) -> None:
-    """Wait until a StreamingContext has ended; end it, but not Spark, once no more rows are wanted.
-
-    Parameters
-    ----------
-    cluster : Cluster
-        The cluster that it feeds; also if that has ended, nobody takes rows any more.
-    ssc : pyspark.streaming.StreamingContext
-        The streaming context.
-    is_done : callable
-        Whether a node, or somebody else, has asked for the end.
-    deadline : Deadline
-        When to end it in any case.
-    """
-    while not ssc.awaitTerminationOrTimeout(1):
-        if is_done() or cluster.ended or deadline.is_over:
-            ssc.stop(stopSparkContext=False, stopGraceFully=not deadline.is_over)
+def _end_streams(cluster: Cluster, streams: Streams, deadline: Deadline) -> None:
+    """Wait until streams have ended; end them, but not Spark, once no more rows are wanted."""
+    context, runtime = streams.context, runtime_of(cluster)
+    while not context.awaitTerminationOrTimeout(_STREAM_STEP_S):
+        is_unwanted = streams.is_done() or runtime.generation.feed_state.stopped_by is not None
+        if is_unwanted or cluster.ended or deadline.is_over:
+            logger.info("no more rows are wanted: stopping the StreamingContext")
+            context.stop(stopSparkContext=False, stopGraceFully=not deadline.is_over)
             return

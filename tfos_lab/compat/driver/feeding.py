@@ -30,7 +30,10 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
         If a node fails, or if no node takes a row for too long: then all nodes are stopped.
     """
     is_stream = hasattr(data, "foreachRDD")
-    if runtime_of(cluster).state is RunState.DONE and runtime_of(cluster).generation.feed_state.stopped_by is not None:
+    runtime = runtime_of(cluster)
+    if runtime.state is RunState.FAILED:
+        raise runtime.failure()
+    if runtime.state is RunState.DONE and runtime.generation.feed_state.stopped_by is not None:
         logger.info("terminate() was called, and the nodes have finished: no rows are fed")
         return
     cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)

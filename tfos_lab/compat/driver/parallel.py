@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.compat.driver.start import default_fs_of, gpus_wanted, session_of
-from tfos_lab.compat.TFParallel import InstanceSettings, run_instance
+from tfos_lab.compat.instance_function import InstanceSettings, run_instance
 from tfos_lab.core.options import is_int
 from tfos_lab.engine.parallel.start import ParallelPlan
 from tfos_lab.errors import ConfigError

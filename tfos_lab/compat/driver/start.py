@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.compat import reservation
 from tfos_lab.compat.driver.cluster_info import cluster_info, cluster_template
 from tfos_lab.compat.main_function import NodeSettings, run_main
-from tfos_lab.core.config import ClusterOptions
+from tfos_lab.core.config import ClusterOptions, make_config
 from tfos_lab.core.roles import Role
 from tfos_lab.data.frames import default_fs
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.start import run
-from tfos_lab.errors import ConfigError, NoSession
+from tfos_lab.engine.start import make_cluster
+from tfos_lab.errors import ConfigError, NodeFailed, NoSession
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -66,14 +67,22 @@ def start_cluster(
     release_port: bool,
     options: ClusterOptions,
 ) -> dict[str, Any]:
-    """Start the nodes, wait until all of them run, and return the attributes of a `TFCluster`."""
+    """Start the nodes, wait until all of them run, and return the attributes of a `TFCluster`.
+
+    A function that fails at once has run, too: its error is raised by `TFCluster.train` and `TFCluster.shutdown`.
+    """
     session = session_of(sc)
     settings = NodeSettings(default_fs_of(session), os.getcwd(), tuple(queues), release_port)  # noqa: PTH109 - a string
     main = functools.partial(run_main, map_fun, settings)
     if (gpus := gpus_wanted(tf_args)) is not None:
         options["gpus"] = gpus
-    cluster = run(main, tf_args, spark=session, **options)
+    cluster = make_cluster(main, tf_args, spark=session, config=make_config(**options))
     try:
+        runtime_of(cluster).launch()
+        with contextlib.suppress(NodeFailed):
+            cluster.wait_until_running()
+        if not all(node.address for node in cluster.nodes):
+            cluster.wait()  # raises why a node has failed before it could run
         return _attributes(session.sparkContext, cluster, settings)
     except BaseException:
         cluster.stop(grace_s=0.0)

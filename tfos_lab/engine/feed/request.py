@@ -29,8 +29,8 @@ _ASKED_FOR = (
     "objects=True"
 )
 _DSTREAM = (
-    "data=DStream: DStreams cannot be fed; read the stream as a streaming DataFrame, as in "
-    "spark.readStream.format('json').schema('x double').load(folder), and feed that"
+    "data=DStream: only cluster.train takes one; have the RDD of each micro-batch answered, as in "
+    "stream.transform(lambda rdd: cluster.inference(rdd, objects=True))"
 )
 
 
@@ -89,16 +89,21 @@ def make_request(
         If there is no session, or a dead one.
     """
     values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
-    problems = [
-        *problems_in(FeedConfig, values),
-        *_problems(data, **values, spool_bytes=spool_bytes, objects=objects, queue=queue),
-    ]
+    check_feed(cluster, data, **values, spool_bytes=spool_bytes, objects=objects, queue=queue)
+    frame, rows = _forms(cluster, data, columns, objects=objects)
+    return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
+
+
+def check_feed(
+    cluster: AskedCluster, data: Any, *, epochs: Any, columns: Any, remainder: Any, timeout_s: Any, **others: Any
+) -> None:
+    """Refuse options that make no sense, and clusters that have ended; raises as `make_request` does."""
+    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
+    problems = [*problems_in(FeedConfig, values), *_problems(data, **values, **others)]
     if problems:
         raise ConfigError(problems)
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
-    frame, rows = _forms(cluster, data, columns, objects=objects)
-    return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
 
 
 def _problems(
@@ -108,12 +113,11 @@ def _problems(
         isinstance(spool_bytes, bool) or not isinstance(spool_bytes, int) or spool_bytes < 1
     ):
         yield f"spool_bytes={spool_bytes!r}: a whole number of bytes is needed"
-    is_stream = getattr(data, "isStreaming", False)
-    if is_stream and epochs != 1:
+    if (getattr(data, "isStreaming", False) or is_dstream(data)) and epochs != 1:
         yield f"epochs={epochs}: a stream is read once; it has no end to begin again from"
     yield from check_objects(data, columns, objects)
     yield from check_queue(queue)
-    if not is_rows(data):
+    if not is_rows(data) and not is_dstream(data):
         yield no_rows(data)
 
 
@@ -192,7 +196,7 @@ def _session(cluster: SessionOwner, data: Any) -> SparkSession:
 
 def is_rows(data: Any) -> bool:
     """Whether this is a DataFrame, classic or Connect, an RDD, or arrays in this process's memory."""
-    is_rdd = hasattr(data, "mapPartitions") and not _is_dstream(data)
+    is_rdd = hasattr(data, "mapPartitions") and not is_dstream(data)
     return hasattr(data, "mapInArrow") or is_rdd or is_in_memory(data)
 
 
@@ -200,10 +204,11 @@ def _is_connect(data: Any) -> bool:
     return hasattr(data, "mapInArrow") and is_connect(data.sparkSession)
 
 
-def _is_dstream(data: Any) -> bool:
+def is_dstream(data: Any) -> bool:
+    """Whether this is a DStream."""
     return hasattr(data, "foreachRDD")
 
 
 def no_rows(data: Any) -> str:
     """Return why data of this type cannot be fed."""
-    return _DSTREAM if _is_dstream(data) else _NO_ROWS.format(type(data).__name__)
+    return _DSTREAM if is_dstream(data) else _NO_ROWS.format(type(data).__name__)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.states import RunState
 from tfos_lab.data.frames import is_connect
-from tfos_lab.engine.feed.job import GenerationLost
+from tfos_lab.engine.feed.micro_batches import STEP_S, MicroBatches
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
@@ -23,17 +23,14 @@ from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
+    from tfos_lab.engine.feed.fed_cluster import FedCluster
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.feed.request import FeedRequest
-    from tfos_lab.engine.state.driver_feed import DriverFeed
 
 logger = logging.getLogger(__name__)
 
-_STEP_S = 0.05
 
-
-class StreamFeed:
+class StreamFeed(MicroBatches):
     """A stream that is being fed; what `Cluster.train` returns for a streaming DataFrame.
 
     Attributes
@@ -43,17 +40,11 @@ class StreamFeed:
     """
 
     def __init__(self, cluster: FedCluster, feeding: Feeding, request: FeedRequest) -> None:
-        self._cluster = cluster
-        self._feeding = feeding
+        super().__init__(cluster, feeding)
         assert request.frame is not None
         self._request, self._frame = request, request.frame
-        self._ending = threading.Event()
-        self._idle = threading.Condition()
-        self._busy = False
         self._done_batch = -1
-        self._has_fed = False
         self.query: Any = None
-        self._over = threading.Event()
 
     def __repr__(self) -> str:
         state = "active" if self.is_active else "ended"
@@ -70,24 +61,13 @@ class StreamFeed:
         """Whether rows may still come."""
         return self.query is None or bool(self.query.isActive)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the nodes have been given all rows."""
-        return self._over.is_set()
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for the stream's end."""
-        self._over.wait(timeout_s)
-
     def stop(self, timeout_s: float = 60.0) -> None:
         """Feed no more rows, after the micro-batch under way has been read. May be called twice."""
-        self._ending.set()
         deadline = time.monotonic() + timeout_s
-        with self._idle:
-            self._idle.wait_for(lambda: not self._busy, timeout_s)
+        self._wait_until_idle(timeout_s)
         try:
             while self.is_active and self._committed() < self._done_batch and time.monotonic() < deadline:
-                time.sleep(_STEP_S)
+                time.sleep(STEP_S)
         finally:
             self.query.stop()
 
@@ -103,10 +83,7 @@ class StreamFeed:
 
     def _feed(self, rows: DataFrame, batch: int) -> None:
         """Feed one micro-batch and wait until the nodes have read it."""
-        with self._idle:
-            if self._ending.is_set():
-                raise ClusterEnded(cluster=self._cluster.name, state="ending", asked="feed rows of a stream")
-            self._busy = True
+        self._begin()
         try:
             if batch > self._done_batch:
                 self._feed_rows(replace(self._request, frame=rows))
@@ -115,37 +92,7 @@ class StreamFeed:
             self._ending.set()  # the query ends with this error, which is no failure of the stream
             raise
         finally:
-            with self._idle:
-                self._busy = False
-                self._idle.notify_all()
-
-    def _feed_rows(self, request: FeedRequest) -> None:
-        while True:
-            self._cluster.wait_until_running()
-            generation = self._cluster.generation
-            try:
-                with self._feeding.lock:
-                    feed = self._feeding.run_job(generation, request)
-                    self._has_fed = True
-                self._wait_until_read(generation, feed)
-                return
-            except GenerationLost:
-                self._cluster.wait_for_generation(generation.number + 1)
-
-    def _wait_until_read(self, generation: FedGeneration, feed: DriverFeed) -> None:
-        while feed.total_rows and len(feed.read_by) < len(feed.ranks):
-            if generation.state is RunState.RESTARTING:
-                raise GenerationLost
-            if self._is_unwanted(generation):
-                raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
-            time.sleep(_STEP_S)
-
-    def _is_unwanted(self, generation: FedGeneration) -> bool:
-        """Whether the nodes want no more rows, or none is left to read them."""
-        with generation.server.lock:
-            nodes = [generation.cluster_state.views[rank].state for rank in generation.feed_state.ranks]
-            stopped = generation.feed_state.stopped_by is not None
-        return stopped or self._cluster.ended or any(state.ended for state in nodes)
+            self._end()
 
     # ---- the watcher ------------------------------------------------------------------------------------------------
 
@@ -157,7 +104,7 @@ class StreamFeed:
                 if generation.state is not RunState.RESTARTING and self._is_unwanted(generation):
                     self._ending.set()
                     self.query.stop()
-                time.sleep(_STEP_S * 2)
+                time.sleep(STEP_S * 2)
             self._feed_columns()
         finally:
             self._over.set()

@@ -33,7 +33,7 @@ def queue_unread(queue: str) -> str:
 
 NOBODY_READS = (
     "all nodes that train only serve others, and none reads rows: in a cluster with parameter servers the chief reads, "
-    "elsewhere nodes read that do not call ctx.serve()"
+    "elsewhere nodes read that do not call ctx.start_server().join()"
 )
 
 
@@ -41,8 +41,8 @@ def never_asked(nodes: list[str], waited_s: float) -> str:
     """Return the message for nodes that have neither asked for rows nor begun to serve."""
     return (
         f"{', '.join(nodes)} neither asked for rows nor began to serve within {waited_s:g} s: have each call "
-        "ctx.dataset or ctx.data_feed, or serve the chief with ctx.strategy() (ctx.serve() for a server of your own), "
-        "or raise feed_timeout (timeout_s of cluster.train)"
+        "ctx.dataset or ctx.data_feed, or serve the chief with ctx.strategy() (ctx.start_server().join() for a server "
+        "of your own), or raise feed_timeout (timeout_s of cluster.train)"
     )
 
 

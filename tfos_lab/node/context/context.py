@@ -77,6 +77,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods):
         self._port = port
         self._output_dir = start.output_dir
         self._has_opened_output = False
+        self._server: tf.distribute.Server | None = None
         self.job_name = start.job_name
         self.task_index = start.task_index
         self.node = f"{start.job_name}:{start.task_index}"
@@ -124,12 +125,53 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods):
 
         return strategy_for(self.cluster_spec, self.job_name, self.task_index, self._serve)
 
+    def start_server(self, *, protocol: str = "grpc", config: Any = None) -> tf.distribute.Server:
+        """Start this node's TensorFlow server, at its own address in `cluster_spec`.
+
+        For loops of your own, and for those of TensorFlow 1: it is the class that was called ``tf.train.Server``.
+        With ``ctx.strategy()`` it is not needed.
+
+        Parameters
+        ----------
+        protocol : str
+            What the servers speak with one another.
+        config : tf.compat.v1.ConfigProto, optional
+            Defaults for all sessions on this server.
+
+        Returns
+        -------
+        tf.distribute.Server
+            It runs, for as long as the node does. Sessions connect to its ``target``. Its ``join()`` reports that this
+            node only serves others and, as in TensorFlow, does not return: when all nodes that train have returned,
+            the function ends there. A worker that was lost within ``join()`` is started again alone; see ``restarts``.
+
+        Raises
+        ------
+        ConfigError
+            On an evaluator, which is no part of TensorFlow's cluster, or if the node has a server already.
+
+        Examples
+        --------
+        >>> def train(args, ctx):
+        ...     server = ctx.start_server()
+        ...     if ctx.job_name == "ps":
+        ...         server.join()
+        ...     with tf.compat.v1.train.MonitoredTrainingSession(server.target, is_chief=ctx.is_chief) as session:
+        ...         ...
+        """
+        from tfos_lab.node.server import start_server
+
+        serve, spec = self._serve, self.cluster_spec
+        # The context holds it: a server ends with the last reference to it.
+        self._server = start_server(spec, self.job_name, self.task_index, serve, protocol=protocol, config=config)
+        return self._server
+
     def _serve(self) -> None:
         """Report that this node only serves others, and wait until they are done."""
         self._send(m.Progressed(rank=self.worker_num, state=NodeState.SERVING, pid=os.getpid()))
         self._finish.wait()
 
-    def take_port(self) -> socket.socket | None:
+    def _take_port(self) -> socket.socket | None:
         """Return the bound socket that holds this node's port in `cluster_spec`, for the caller to close.
 
         TensorFlow's servers bind the port beside it, so that only other servers need it closed before they start. None

@@ -73,6 +73,11 @@ class RowMethods:
             Batches of tensors ``(rows, …)``, and of weights, float32 ``(rows,)`` (in dicts: the key ``sample_weight``).
             TensorFlow's tuning of pipelines is off: with ``tf.data.AUTOTUNE``, your own steps get one call per core.
 
+            In a graph of TensorFlow 1, and after ``tf.compat.v1.disable_eager_execution()``, a loop over it yields the
+            same batches as NumPy arrays, for ``feed_dict``. In a graph that is finalized, as in a
+            ``MonitoredTrainingSession``, it is an iterable of such batches only. Call it before the session begins
+            where TensorFlow is to read it, with ``tf.compat.v1.data.make_initializable_iterator``.
+
         Raises
         ------
         FeedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.feed.epoch import Piece
 from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
+from tfos_lab.node.feed.numpy_batches import NumpyBatches, can_add_ops, with_numpy_batches
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -55,17 +57,32 @@ class DatasetRequest:
             raise ConfigError(problems)
 
 
-def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset:
-    """Return the dataset; see `NodeContext.dataset`."""
+def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset | NumpyBatches:
+    """Return the dataset, or NumPy batches where none can be made; see `NodeContext.dataset`."""
+    layout = _Layout(feed.specs(), request)
+    remainder = request.remainder or feed.remainder
+    reading = feed.open(request.batch_size, remainder, shuffle=request.shuffle, seed=request.seed)
+    batches = NumpyBatches(functools.partial(_numpy_epoch, feed, reading, layout))
+    if not can_add_ops():
+        return batches
+    return with_numpy_batches(_tensor_dataset(feed, reading, layout, request), batches)
+
+
+def _numpy_epoch(feed: FeedReader, reading: Reading, layout: _Layout) -> Iterator[Any]:
+    """Yield the batches of one epoch as they are."""
+    for piece in feed.epoch(reading):
+        if piece is not None:
+            yield from map(layout.arrange, _single_batches(piece, reading.batch_size))
+
+
+def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request: DatasetRequest) -> tf.data.Dataset:
+    """Return the dataset, marked as this node's part of the rows."""
     import tensorflow as tf
 
     from tfos_lab.node.keras.workers import Presharded, mark_as_presharded, patch_keras
 
     patch_keras()  # the function may have imported Keras itself
-
-    layout = _Layout(feed.specs(), request)
-    remainder = request.remainder or feed.remainder
-    reading = feed.open(request.batch_size, remainder, shuffle=request.shuffle, seed=request.seed)
+    remainder = reading.remainder
     schedule = feed.known_schedule(reading, _PLAN_PATIENCE_S)
     static = remainder != "exact" or (schedule is not None and schedule.is_even)
     if feed.is_stream and not static:

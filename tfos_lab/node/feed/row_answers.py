@@ -190,8 +190,8 @@ class RowAnswers:
         waiting = sum(given.missing for given in self._given)
         if count > waiting:
             raise FeedError(
-                reason=f"batch_results got {count} results, but {waiting} rows of an inference wait for one: give one "
-                "result per row, after next_batch has returned the rows"
+                reason=f"batch_results got more results ({count}) than there are rows of an inference that wait for "
+                f"one ({waiting}): give one result per row, after next_batch has returned it"
             )
         missing, last = count, -1
         while missing:

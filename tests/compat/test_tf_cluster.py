@@ -1,0 +1,288 @@
+"""`TFCluster`: what a program sees of its cluster, when its calls return, and what they raise."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import logging
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.clusters import runtime_of
+from tfos_lab.compat import TFCluster
+from tfos_lab.errors import ConfigError, FeedTimeout, NodeFailed, NoSession, ShutdownTimeout
+
+SPARK, TENSORFLOW = TFCluster.InputMode.SPARK, TFCluster.InputMode.TENSORFLOW
+
+
+@pytest.fixture(autouse=True)
+def _runs_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture
+def run(spark):
+    """``TFCluster.run`` of two nodes; clusters that still run at the end of the test are stopped."""
+    clusters = []
+
+    def start(map_fun, args=None, num_executors=2, num_ps=0, **options):
+        clusters.append(TFCluster.run(spark.sparkContext, map_fun, args, num_executors, num_ps, **options))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        cluster._cluster.stop(grace_s=0.0)
+        cluster.server.stop()
+
+
+on_both = pytest.mark.parametrize("spark_mode", ["local", "standalone"])
+
+# ---- what is refused before anything starts -------------------------------------------------------------------------
+
+
+def start_none(num_executors=2, num_ps=0, **options):
+    TFCluster.run(None, print, None, num_executors, num_ps, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"num_executors": 2, "num_ps": 3}, "num_ps=3, .* need 3 nodes, but num_executors=2, which counts all nodes"),
+        ({"num_executors": 2, "num_ps": 2}, "leave no node to train of num_executors=2: at least one worker or master"),
+        ({"num_executors": 2, "num_ps": 1, "eval_node": True}, "leave no node to train"),
+    ],
+)
+def test_roles_that_do_not_add_up_are_refused(options, sentence):
+    with pytest.raises(AssertionError, match=sentence):
+        start_none(**options)
+
+
+@pytest.mark.parametrize("option", ["driver_ps_nodes", "eval_node"])
+def test_nodes_that_take_no_rows_are_refused_when_spark_feeds(option):
+    with pytest.raises(Exception, match=f"{option}=True is only supported in InputMode.TENSORFLOW"):
+        start_none(3, 1, input_mode=SPARK, **{option: True})
+
+
+def test_a_spark_context_is_needed():
+    with pytest.raises(ConfigError, match="sc=NoneType: a SparkContext is needed"):
+        start_none()
+
+
+def test_a_stopped_spark_context_is_refused():
+    from pyspark import SparkContext
+
+    context = SparkContext.__new__(SparkContext)
+    context._jsc = None
+    with pytest.raises(NoSession, match="the SparkContext was stopped"):
+        TFCluster.run(context, print, None, 1, 0)
+
+
+def test_signatures_are_tensorflow_on_sparks():
+    def names(function):
+        return [
+            name if value.default is value.empty else f"{name}={value.default!r}"
+            for name, value in inspect.signature(function).parameters.items()
+        ]
+
+    assert names(TFCluster.run) == [
+        *("sc", "map_fun", "tf_args", "num_executors", "num_ps", "tensorboard=False", "input_mode=0", "log_dir=None"),
+        *("driver_ps_nodes=False", "master_node=None", "reservation_timeout=600"),
+        *("queues=['input', 'output', 'error']", "eval_node=False", "release_port=True"),
+    ]
+    cluster = TFCluster.TFCluster
+    assert names(cluster.train) == ["self", "dataRDD", "num_epochs=0", "feed_timeout=600", "qname='input'"]
+    assert names(cluster.inference) == ["self", "dataRDD", "feed_timeout=600", "qname='input'"]
+    assert names(cluster.shutdown) == ["self", "ssc=None", "grace_secs=0", "timeout=259200"]
+
+
+# ---- roles, and what is known of a cluster --------------------------------------------------------------------------
+
+
+def look(args, ctx):
+    """Write what this node knows; only those that train return."""
+    import os
+
+    host, port = ctx.cluster_spec[ctx.job_name][ctx.task_index].split(":")
+    with socket.socket() as sock:
+        sock.bind((host, int(port)))  # it was released
+    seen = [ctx.executor_id, ctx.num_workers, ctx.absolute_path("x"), json.loads(os.environ["TF_CONFIG"])["task"]]
+    Path(args.folder, f"{ctx.job_name}-{ctx.task_index}").write_text(json.dumps(seen))
+    while ctx.job_name in ("ps", "evaluator"):
+        time.sleep(1)
+
+
+@on_both
+def test_a_cluster_has_its_roles_and_ends_with_those_that_train(run, spark, tmp_path):
+    args = argparse.Namespace(folder=str(tmp_path), num_gpus=0)
+    cluster = run(look, args, 4, 1, master_node="chief", eval_node=True)
+    jobs = [(node["executor_id"], node["job_name"], node["task_index"]) for node in cluster.cluster_info]
+    assert jobs == [(0, "ps", 0), (1, "chief", 0), (2, "evaluator", 0), (3, "worker", 0)]
+    keys = {"executor_id", "host", "job_name", "task_index", "port", "tb_pid", "tb_port", "addr", "authkey"}
+    assert all(set(node) == keys and node["port"] > 0 and node["host"] for node in cluster.cluster_info)
+    assert cluster.cluster_meta["cluster_template"] == {"ps": [0], "chief": [1], "evaluator": [2], "worker": [3]}
+    assert (cluster.num_executors, cluster.input_mode, cluster.tensorboard_url()) == (4, TENSORFLOW, None)
+    assert cluster.sc is spark.sparkContext
+    assert cluster.meta is cluster.cluster_meta
+    assert cluster.server.reservations.get() == cluster.cluster_info
+    cluster.shutdown()
+    cluster.shutdown()
+    assert cluster.server.done
+    for rank, job, _ in jobs:
+        task = {"type": job, "index": 0}
+        expected = [rank, 2, f"file://{Path.cwd()}/x", task]
+        assert json.loads((tmp_path / f"{job}-0").read_text()) == expected
+    assert cluster.nodeRDD.collect() == [0, 1, 2, 3]
+
+
+def write_events(args, ctx):
+    if ctx.is_chief:
+        ctx.callbacks()
+    time.sleep(args)
+
+
+def test_tensorboards_address_is_logged_and_answers(run, caplog, tmp_path):
+    caplog.set_level(logging.INFO)
+    cluster = run(write_events, 60.0, 1, tensorboard=True, log_dir=str(tmp_path / "logs"))
+    url = cluster.tensorboard_url()
+    assert f"TensorBoard running at:       {url}" in caplog.text
+    assert [node["tb_port"] for node in cluster.cluster_info] == [int(url.split(":")[2].split("/")[0])]
+    assert status_of(url) == 200
+
+
+def status_of(url):
+    """Return the status of an answer; one that asks to try again is not waited for longer than a minute."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            if time.monotonic() > deadline:
+                return error.code
+            time.sleep(0.1)
+
+
+# ---- feeding --------------------------------------------------------------------------------------------------------
+
+
+def record(args, ctx):
+    """Append each row of a batch to this node's file, when the next one is asked for."""
+    feed = ctx.get_data_feed()
+    with open(f"{args}/rows-{ctx.executor_id}", "a") as file:  # noqa: PTH123 - one line at a time
+        while not feed.should_stop():
+            for row in feed.next_batch(7):
+                print(row, file=file, flush=True)
+
+
+def rows_in(folder):
+    return sorted(int(line) for path in folder.glob("rows-*") for line in path.read_text().split())
+
+
+@on_both
+def test_train_returns_when_the_rows_were_taken(run, spark, tmp_path):
+    cluster = run(record, str(tmp_path), input_mode=SPARK)
+    rdd = spark.sparkContext.parallelize(range(50), 4)
+    cluster.train(rdd)
+    feed_state = runtime_of(cluster._cluster).generation.feed_state
+    assert feed_state.with_rows == []
+    cluster.train(rdd, num_epochs=1)
+    cluster.shutdown()
+    assert rows_in(tmp_path) == sorted([*range(50)] * 11)  # 10 epochs by default, and one
+
+
+def test_a_feed_needs_the_input_mode_a_known_queue_and_epochs(run):
+    cluster = run(lambda args, ctx: None)
+    with pytest.raises(AssertionError, match=r"TFCluster.train\(\) requires InputMode.SPARK"):
+        cluster.train(None)
+    with pytest.raises(AssertionError, match=r"TFCluster.inference\(\) requires InputMode.SPARK"):
+        cluster.inference(None)
+    cluster.input_mode = SPARK
+    with pytest.raises(AssertionError, match="Unknown queue: 'images'"):
+        cluster.train(None, qname="images")
+    with pytest.raises(AssertionError, match="num_epochs=-1 cannot be negative"):
+        cluster.train(None, num_epochs=-1)
+    cluster.shutdown()
+
+
+def read_nothing(args, ctx):
+    feed = ctx.get_data_feed()
+    feed.next_batch(1)
+    time.sleep(600)
+
+
+def test_a_queue_that_nobody_reads_fails_the_feed(run, spark):
+    cluster = run(read_nothing, input_mode=SPARK, queues=["input", "images"])
+    rows = spark.sparkContext.parallelize(range(10), 2)
+    with pytest.raises(FeedTimeout, match="worker:0, worker:1 took no row for 1 s, and there are more"):
+        cluster.train(rows, 1, feed_timeout=1, qname="images")
+    with pytest.raises(NodeFailed, match="took no row for 1 s"):
+        cluster.shutdown()
+
+
+def take_one(args, ctx):
+    feed = ctx.get_data_feed()
+    feed.next_batch(1)
+    feed.terminate()
+
+
+def test_rows_after_terminate_are_skipped(run, spark):
+    cluster = run(take_one, input_mode=SPARK)
+    rows = spark.sparkContext.parallelize(range(10), 2)
+    for _ in range(3):
+        cluster.train(rows, 1)
+    cluster._cluster.wait()
+    cluster.train(rows, 1)
+    cluster.shutdown()
+
+
+# ---- failures -------------------------------------------------------------------------------------------------------
+
+
+def fail(args, ctx):
+    raise ValueError("FAKE: as soon as it is called")
+
+
+def test_a_function_that_fails_at_once_fails_train_and_each_shutdown(run, spark):
+    cluster = run(fail, input_mode=SPARK)
+    with pytest.raises(NodeFailed, match="FAKE"):
+        cluster.train(spark.sparkContext.parallelize(range(10), 2), 1)
+    for _ in range(2):
+        with pytest.raises(NodeFailed, match="FAKE"):
+            cluster.shutdown()
+    assert spark.sparkContext.parallelize(range(3), 1).count() == 3
+
+
+@on_both
+def test_nodes_that_hang_are_stopped_after_the_timeout(run, spark):
+    cluster = run(lambda args, ctx: time.sleep(600))
+    for _ in range(2):
+        with pytest.raises(ShutdownTimeout, match="after 1 s still running, and therefore stopped: worker:0, worker:1"):
+            cluster.shutdown(timeout=1)
+    assert cluster._cluster.ended
+    assert spark.sparkContext.parallelize(range(3), 1).count() == 3
+
+
+def evaluate(args, ctx):
+    if ctx.job_name == "evaluator":
+        time.sleep(0.5)
+        Path(args, "evaluated").touch()
+
+
+def test_an_evaluator_may_finish_within_the_grace_time(run, tmp_path):
+    run(evaluate, str(tmp_path), eval_node=True).shutdown(grace_secs=60)
+    assert (tmp_path / "evaluated").exists()
+
+
+def put_error(args, ctx):
+    ctx.mgr.get_queue("error").put("FAKE: of a thread")
+
+
+def test_what_a_thread_reports_as_an_error_is_raised(run):
+    with pytest.raises(NodeFailed, match="FAKE: of a thread"):
+        run(put_error).shutdown()

@@ -1,0 +1,171 @@
+"""Programs with parameter servers: Keras 3, tf_keras and TensorFlow 1, fed by Spark or not, on several back ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tfos_lab.data.datasets.mnist import mnist
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return mnist(download=False)
+
+
+# Functions are made where they are asked for: nodes elsewhere cannot import this module.
+
+
+def classifying(server):
+    """Return a program of TensorFlow 1: workers that train the same variables, each at its own speed."""
+
+    def classify(args, ctx):
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        v1.disable_eager_execution()
+        if server == "native":
+            started = v1.train.Server(v1.train.ClusterSpec(ctx.cluster_spec), ctx.job_name, ctx.task_index)
+        else:
+            started = ctx.start_server()
+        if ctx.job_name == "ps":
+            started.join()
+        with v1.device(v1.train.replica_device_setter(cluster=v1.train.ClusterSpec(ctx.cluster_spec))):
+            step = v1.train.get_or_create_global_step()
+            x, y = v1.placeholder(tf.float32, [None, 28 * 28]), v1.placeholder(tf.int64, [None])
+            hidden, readout = (
+                v1.get_variable(name, shape, initializer=v1.glorot_uniform_initializer(seed=1))
+                for name, shape in (("hidden", [28 * 28, 256]), ("readout", [256, 10]))
+            )
+            logits = tf.matmul(tf.nn.relu(tf.matmul(x, hidden)), readout)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+            train = v1.train.AdamOptimizer(0.002).minimize(loss, global_step=step)
+            accuracy = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1), y), tf.float32))
+        accuracies = []
+        with v1.train.MonitoredTrainingSession(started.target, is_chief=ctx.is_chief) as session:
+            dataset = ctx.dataset(32, "image", "label", shuffle=True, seed=1)
+            for _ in range(ctx.epochs):
+                for images, labels, _weights in dataset:
+                    session.run(train, {x: images, y: labels})
+                accuracies.append(float(session.run(accuracy, dict(zip((x, y), args, strict=True)))))
+            return max(accuracies), int(session.run(step))
+
+    return classify
+
+
+@pytest.mark.back_ends("local-session", "standalone")
+def test_two_workers_and_one_ps_learn_the_digits_asynchronously(run, spark, back_end, digits):
+    server, options = ("native", {}) if back_end.name == "local-session" else ("ours", {"driver_ps": True})
+    test_set = digits.x_test.reshape(-1, 28 * 28) / np.float32(255), digits.y_test
+    cluster = run(classifying(server), test_set, cluster_size=3, num_ps=1, master_node=None, **options)
+    cluster.train(digits.train_df(spark), epochs=6)
+    results = cluster.wait(timeout_s=200)
+    accuracies, steps = zip(results["worker:0"], results["worker:1"], strict=True)
+    assert max(accuracies) >= 0.95
+    # Workers that update the count at the same time may count one step for two.
+    assert max(steps) > 0.9 * 6 * len(digits.x_train) / 32
+    assert results["ps:0"] is None
+
+
+def coordinating():
+    """Return a program in which the chief schedules the steps of a Keras 3 model."""
+
+    def coordinate(args, ctx):
+        import keras
+        import tensorflow as tf
+
+        strategy = ctx.strategy()
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        x, y, x_test, y_test = args
+        with strategy.scope():
+            keras.utils.set_random_seed(1)
+            model = keras.Sequential(
+                [keras.Input((28 * 28,)), keras.layers.Dense(256, activation="relu"), keras.layers.Dense(10)]
+            )
+            optimizer = keras.optimizers.Adam(0.002)
+            optimizer.build(model.trainable_variables)
+
+        def rows():
+            return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).repeat().batch(32)
+
+        def replica_step(images, labels):
+            with tf.GradientTape() as tape:
+                logits = model(images, training=True)
+                loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+        @tf.function
+        def step(iterator):
+            strategy.run(replica_step, args=next(iterator))
+
+        iterator = iter(coordinator.create_per_worker_dataset(rows))
+        accuracies = []
+        for _ in range(6):
+            for _ in range(len(x) // 32):
+                coordinator.schedule(step, args=(iterator,))
+            coordinator.join()
+            predicted = tf.argmax(model(x_test), axis=1)
+            accuracies.append(float(tf.reduce_mean(tf.cast(predicted == y_test, tf.float32))))
+        return max(accuracies)
+
+    return coordinate
+
+
+@pytest.mark.back_ends("local")
+def test_a_chief_with_two_workers_and_one_ps_learns_the_digits(run, digits):
+    x_train, x_test = (images.reshape(-1, 28 * 28) / np.float32(255) for images in (digits.x_train, digits.x_test))
+    args = (x_train, digits.y_train, x_test, digits.y_test)
+    assert run(coordinating(), args, cluster_size=4, num_ps=1).wait(timeout_s=200)["chief:0"] >= 0.95
+
+
+def of_2019():
+    """Return a wide & deep program with feature columns, under Keras 2, with an evaluator beside it."""
+
+    def train(folder, ctx):
+        import numpy as np
+        import tensorflow as tf
+
+        strategy = ctx.strategy()
+        columns = tf.feature_column
+        age = columns.numeric_column("age")
+        town = columns.categorical_column_with_vocabulary_list("town", ["Rome", "Oslo"])
+        crossed = columns.crossed_column([columns.bucketized_column(age, [30.0]), "town"], hash_bucket_size=8)
+        with strategy.scope():
+            deep = tf.keras.Sequential(
+                [
+                    tf.keras.layers.DenseFeatures([age, columns.embedding_column(town, 2)]),
+                    tf.keras.layers.Dense(4, activation="relu"),
+                    tf.keras.layers.Dense(1),
+                ]
+            )
+            wide = tf.keras.Sequential(
+                [tf.keras.layers.DenseFeatures([columns.indicator_column(crossed)]), tf.keras.layers.Dense(1)]
+            )
+            model = tf.keras.experimental.WideDeepModel(wide, deep, activation="sigmoid")
+            model.compile("adam", "binary_crossentropy", metrics=["accuracy"])
+        ages = np.arange(64, dtype=np.float32)
+        rows = {"age": ages[:, None], "town": np.array(["Rome", "Oslo"] * 32)[:, None]}
+        dataset = tf.data.Dataset.from_tensor_slices((rows, (ages > 30).astype(np.float32)[:, None])).batch(16)
+        if ctx.job_name == "evaluator":
+            evaluator = tf.keras.experimental.SidecarEvaluator(model, dataset, folder, max_evaluations=1)
+            evaluator.start()
+            return sorted(model.get_metrics_result())
+        saving = tf.keras.callbacks.ModelCheckpoint(f"{folder}/ckpt-{{epoch}}", save_weights_only=True)
+        history = model.fit(dataset.repeat(), epochs=2, steps_per_epoch=4, verbose=0, callbacks=[saving])
+        return history.epoch, type(model).__module__
+
+    return train
+
+
+@pytest.mark.back_ends("local")
+def test_a_wide_and_deep_program_of_2019_trains_and_is_evaluated_beside(run, tmp_path):
+    options = {"cluster_size": 4, "num_ps": 1, "eval_node": True, "env": {"TF_USE_LEGACY_KERAS": "1"}}
+    cluster = run(of_2019(), str(tmp_path / "model"), **options)
+    results = cluster.wait(timeout_s=200)
+    epochs, module = results["chief:0"]
+    assert epochs == [0, 1]
+    assert module.startswith("tf_keras.")
+    assert results["evaluator:0"] == ["accuracy", "loss"]

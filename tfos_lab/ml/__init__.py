@@ -1,0 +1,24 @@
+"""Training on Spark without a cluster of one's own: `MirroredStrategyRunner`. Names are loaded when they are used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfos_lab.ml.mirrored import MirroredStrategyRunner
+
+# Public name → the module it lives in.
+_HOMES = {"MirroredStrategyRunner": "tfos_lab.ml.mirrored"}
+
+__all__ = ["MirroredStrategyRunner"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tfos_lab.ml' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

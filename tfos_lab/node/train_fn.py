@@ -1,0 +1,91 @@
+"""Runs a training function under `MultiWorkerMirroredStrategy` on a node: the node's part of `tfos_lab.ml`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.errors import ConfigError
+from tfos_lab.node.resources import task_resources
+
+if TYPE_CHECKING:
+    from tfos_lab.node.context.context import NodeContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFnSettings:
+    """How a node runs the function.
+
+    Attributes
+    ----------
+    num_slots, num_tasks : int, int
+        How many GPUs, or workers without any, train; and how many nodes there are for them.
+    gpu_resource : str
+        Spark's name of the GPUs that each task has got; "" to leave CUDA_VISIBLE_DEVICES as it is.
+    makes_strategy : bool
+        Whether the function runs in the scope of a strategy that is made for it.
+    sets_tf_config : bool
+        Whether the node is a worker of a cluster, also of one worker.
+    """
+
+    num_slots: int
+    num_tasks: int
+    gpu_resource: str = ""
+    makes_strategy: bool = True
+    sets_tf_config: bool = True
+
+
+def run_train_fn(
+    train_fn: Callable[..., Any], settings: TrainFnSettings, kwargs: Mapping[str, Any], ctx: NodeContext
+) -> Any:
+    """Call the function on a node; returns what it returns on the first one, and None elsewhere."""
+    if settings.gpu_resource:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(_own_gpus(settings, ctx.task_index))
+    if settings.sets_tf_config:
+        task = {"type": ctx.job_name, "index": ctx.task_index}
+        os.environ["TF_CONFIG"] = json.dumps({"cluster": ctx.cluster_spec, "task": task})
+    value = _call(train_fn, settings, kwargs)
+    return value if ctx.task_index == 0 else None
+
+
+def _call(train_fn: Callable[..., Any], settings: TrainFnSettings, kwargs: Mapping[str, Any]) -> Any:
+    if not settings.makes_strategy:
+        return train_fn(**kwargs)
+    import tensorflow as tf
+
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        return train_fn(**kwargs)
+
+
+def _own_gpus(settings: TrainFnSettings, index: int) -> list[str]:
+    """Return the GPUs to train with: of those that Spark gave to this task, as many as fall to it of all."""
+    name = settings.gpu_resource
+    wanted = settings.num_slots // settings.num_tasks + (index < settings.num_slots % settings.num_tasks)
+    addresses = task_resources().get(name, [])
+    if len(addresses) < wanted:
+        raise ConfigError([f"Spark gave {len(addresses)} of the resource '{name}' to this task, which needs {wanted}"])
+    return checked_gpus(name, addresses)[:wanted]
+
+
+def checked_gpus(name: str, addresses: list[str]) -> list[str]:
+    """Return a resource's addresses if they can stand in CUDA_VISIBLE_DEVICES.
+
+    Raises
+    ------
+    ConfigError
+        If they are not numbers, as a discovery script reports them.
+    """
+    if all(address.isdecimal() and str(int(address)) == address for address in addresses):
+        return addresses
+    raise ConfigError(
+        [
+            (
+                f"the GPU addresses {addresses} of the resource '{name}' are not all in the format that "
+                "CUDA_VISIBLE_DEVICES takes: the discovery script has to report indices without padding, such as "
+                f'{{"name": "{name}", "addresses": ["0", "1"]}}'
+            )
+        ]
+    )
