@@ -59,6 +59,24 @@ EXAMPLES = [
         ),
     ),
     (
+        errors.NotAllAtOnce(wanted=4, free=2, total=3),
+        RuntimeError,
+        (
+            "4 instances are to run at once (use_barrier=True), but there are 2 free task slots of 3. Ask for 2, add "
+            "executors or cores, or give use_barrier=False, so that instances wait for free slots."
+        ),
+    ),
+    (
+        errors.RunFailed(run=3, argument="lr=0.1", kind="lost", message="killed", tries=2, log_tail="the last line\n"),
+        RuntimeError,
+        "run 3 (lr=0.1), after 2 tries: lost: killed\n--- last lines of run 3 ---\nthe last line",
+    ),
+    (
+        errors.ParallelFailed(failures={1: errors.RunFailed(run=1, kind="exited", message="3")}, results=[None, None]),
+        RuntimeError,
+        "1 of 2 runs failed (1 exited); .results has the values of the others\n  run 1: exited: 3",
+    ),
+    (
         errors.NotEnoughRoom(wanted=4000, fits=120, limit="a node takes 110 MB, and 13.2 GB are free"),
         RuntimeError,
         (

@@ -1,0 +1,194 @@
+"""Independent runs, whose nodes are played by the test."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.support.fake_nodes import FakeNodes, in_background, make_runtime, until
+from tfos_lab import messages as m
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.launchers import LAUNCHERS
+from tfos_lab.engine.launchers.capacity import Room
+from tfos_lab.engine.parallel.runner import Runner
+from tfos_lab.engine.parallel.runs import ParallelRuns
+from tfos_lab.engine.parallel.slots import MachineSlots
+from tfos_lab.engine.parallel.state import ParallelState
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.state.events import LogText, MetricsReported
+from tfos_lab.errors import ExecutorMismatch, NotEnoughSlots, ParallelInterrupted
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+class Played:
+    """Runs whose nodes a test plays: ``tries`` are the nodes of each try, in the order in which they began."""
+
+    def __init__(self, folder, count, *, retries=0, slots=2, timeout_s=None, launcher="local", launch_errors=None):
+        self.folder = folder
+        self.tries = []
+        self.launch_errors = launch_errors or {}
+        state = ParallelState([str(index) for index in range(count)], retries)
+        config = ClusterConfig(name="played", grace_s=0.5)
+        (folder / "played").mkdir()
+        self.runs = ParallelRuns(
+            config,
+            LAUNCHERS[launcher],
+            state,
+            MachineSlots(slots, None, room=Room(cores=8)),
+            RunDir(folder / "played"),
+        )
+        self.runner = Runner(self.runs, self, timeout_s=timeout_s)
+        self.results = self.error = None
+
+    def make(self, index, run_dir, extra_env):
+        nodes = FakeNodes()
+        nodes.launch_errors = self.launch_errors.pop(index, [])
+        runtime = make_runtime(self.folder, nodes, cluster_size=1, name=f"run{index}")
+        self.tries.append((index, nodes))
+        return runtime
+
+    def nodes(self, index, number=1):
+        """Return the nodes of a run's try, once it runs."""
+        found = until(lambda: [nodes for one, nodes in self.tries if one == index][number - 1 :])[0]
+        until(lambda: self.state_of(index) == "running" or found.launch_errors)
+        return found
+
+    def state_of(self, index):
+        return self.runs.view().nodes[index].state
+
+    def begin(self):
+        self._thread = in_background(self._run)
+        return self
+
+    def _run(self):
+        try:
+            self.results = self.runner.run()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    def finish(self):
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        if self.error is not None:
+            raise self.error
+        return self.results
+
+
+@pytest.fixture
+def play(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
+    return lambda count, **options: Played(tmp_path, count, **options).begin()
+
+
+def test_runs_begin_as_slots_become_free(play):
+    played = play(3)
+    played.nodes(0), played.nodes(1)
+    assert played.state_of(2) == "waiting"
+    assert played.runs.view().state == "running"
+    played.nodes(1).end(0, "b")
+    played.nodes(2).end(0, "c")
+    played.nodes(0).end(0, "a")
+    assert list(played.finish()) == ["a", "b", "c"]
+    view = played.runs.view()
+    assert (view.state, view.reason, view.ended_s is not None) == ("done", "", True)
+
+
+def test_a_failure_ends_no_other_run(play):
+    played = play(2)
+    played.nodes(0).fail(0, "KeyError", "'x'")
+    until(lambda: played.state_of(0) == "failed")
+    assert played.runs.view().nodes[0].detail == "KeyError: 'x'"
+    played.nodes(1).end(0, 7)
+    results = played.finish()
+    assert results[1] == 7
+    assert (results.failures[0].kind, results.failures[0].error, results.failures[0].run) == ("raised", "KeyError", 0)
+    assert played.runs.view().reason == "1 of 2 runs failed"
+
+
+def test_only_the_failed_run_is_tried_again(play):
+    played = play(2, retries=1)
+    played.nodes(0).kill(0)
+    played.nodes(1).end(0, "b")
+    played.nodes(0, 2).end(0, "a")
+    results = played.finish()
+    assert list(results) == ["a", "b"]
+    assert [index for index, _ in played.tries] == [0, 1, 0]
+
+
+def test_a_killed_process_counts_as_lost(play):
+    played = play(1)
+    played.nodes(0).kill(0)
+    assert played.finish().failures[0].kind == "lost"
+
+
+def test_a_run_that_found_no_slot_is_begun_again_and_not_counted(play):
+    played = play(1, launch_errors={0: [NotEnoughSlots(wanted=1, free=0, total=4)]})
+    played.nodes(0, 2).end(0, "a")
+    results = played.finish()
+    assert list(results) == ["a"]
+    assert list(results.table()["tries"]) == [1]
+
+
+def test_what_would_meet_every_run_is_raised_before_the_others_begin(play):
+    error = ExecutorMismatch(problems={"host": "lacks tensorflow"})
+    played = play(3, launcher="spark", launch_errors={0: [error]})
+    with pytest.raises(ExecutorMismatch):
+        played.finish()
+    assert len(played.tries) == 1
+    assert played.runs.view().state == "stopped"
+
+
+def test_on_other_hosts_the_first_run_goes_ahead(play):
+    played = play(2, launcher="spark")
+    played.nodes(0), played.nodes(1)
+    assert [index for index, _ in played.tries] == [0, 1]
+    played.nodes(0).end(0)
+    played.nodes(1).end(0)
+    played.finish()
+
+
+def test_without_spark_the_runs_that_wait_are_lost(play, monkeypatch):
+    played = play(2, slots=1)
+    nodes = played.nodes(0)
+    monkeypatch.setattr(played.runs.slots, "free", lambda *_: 1 / 0)
+    until(lambda: played.state_of(1) == "lost")
+    nodes.end(0, "a")
+    results = played.finish()
+    assert results[0] == "a"
+    assert results.failures[1].message == "Spark does not answer any more: ZeroDivisionError: division by zero"
+
+
+def test_what_runs_report_comes_under_their_names(play):
+    played = play(2)
+    nodes, seen = played.nodes(1), []
+    with played.runs.bus.subscribe() as events:
+        nodes.send(m.Logs(rank=0, sequence=0, records=[m.LogRecord(1.0, "stdout", b"hello\n")]))
+        nodes.send(m.Reported(rank=0, step=3, total_steps=9, metrics={"loss": 0.5}, time_s=1.0))
+        until(lambda: seen.extend(events.take()) or any(isinstance(event, MetricsReported) for event in seen))
+    assert [event.node for event in seen if isinstance(event, LogText | MetricsReported)] == ["run 1", "run 1"]
+    assert played.runs.view().nodes[1].step == 3
+    nodes.end(0)
+    played.nodes(0).end(0)
+    played.finish()
+    assert played.runs.reports_after(0)[0][0].metrics == {"loss": 0.5}
+
+
+def test_a_stop_from_elsewhere_ends_all(play):
+    played = play(3)
+    played.nodes(0).end(0, "a")
+    played.nodes(1), played.nodes(2)
+    threading.Thread(target=played.runs.stop, name="test-stop").start()
+    with pytest.raises(ParallelInterrupted) as caught:
+        played.finish()
+    assert caught.value.results.states == ["done", "stopped", "stopped"]
+    assert played.runs.view().state == "stopped"
+
+
+def test_a_try_that_takes_too_long_has_failed(play):
+    played = play(1, timeout_s=0.2)
+    played.nodes(0)
+    failure = played.finish().failures[0]
+    assert failure.kind == "timed out"
+    assert failure.message == "it was stopped, as it had not returned after timeout_s=0.2"

@@ -1,0 +1,141 @@
+"""`MirroredStrategyRunner`: what the function runs in, what it returns, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfos_lab.errors import ConfigError, NodeFailed
+from tfos_lab.ml import MirroredStrategyRunner
+
+DISCOVERY = '#!/bin/sh\necho \'{"name": "accelerator", "addresses": ["2", "5"]}\'\n'
+
+
+@pytest.fixture(autouse=True)
+def _runs_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+
+
+def train(rows, units=1):
+    """Train as one process would; tell of the strategy that it finds."""
+    import os
+
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    strategy = tf.distribute.get_strategy()
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
+    model.compile("sgd", "mse")
+    data = tf.data.Dataset.from_tensor_slices((np.ones((rows, 2), "f"), np.ones((rows, units), "f"))).batch(8)
+    history = model.fit(data, epochs=2, verbose=0).history
+    return {
+        "strategy": type(strategy).__name__,
+        "replicas": strategy.num_replicas_in_sync,
+        "config": os.environ.get("TF_CONFIG"),
+        "gpus": os.environ["CUDA_VISIBLE_DEVICES"],
+        "loss": history["loss"],
+    }
+
+
+def look():
+    """Tell where it runs."""
+    import os
+
+    return os.environ.get("TF_CONFIG"), os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
+
+
+@pytest.mark.tensorflow
+def test_the_function_trains_in_the_scope_of_a_strategy(spark):
+    found = MirroredStrategyRunner(num_slots=2, use_gpu=False).run(train, rows=32, units=3)
+    assert (found["strategy"], found["replicas"], found["gpus"]) == ("CollectiveAllReduceStrategy", 2, "")
+    config = json.loads(found["config"])
+    assert len(config["cluster"]["worker"]) == 2
+    assert config["task"] == {"type": "worker", "index": 0}
+    assert found["loss"][1] < found["loss"][0]
+
+
+@pytest.mark.tensorflow
+def test_local_mode_trains_on_this_machine(spark):
+    found = MirroredStrategyRunner(num_slots=1, local_mode=True, use_gpu=False).run(train, rows=16)
+    assert (found["strategy"], found["replicas"], found["config"]) == ("CollectiveAllReduceStrategy", 1, None)
+
+
+@pytest.mark.tensorflow
+def test_a_custom_strategy_is_the_functions_own(spark):
+    def own():
+        import tensorflow as tf
+
+        before = tf.distribute.has_strategy()
+        return before, tf.distribute.MultiWorkerMirroredStrategy().num_replicas_in_sync
+
+    runner = MirroredStrategyRunner(num_slots=2, use_gpu=False, use_custom_strategy=True)
+    assert list(runner.run(own)) == [False, 2]
+
+
+def test_an_exception_comes_with_its_traceback(spark):
+    def fail():
+        raise ValueError("no such luck")
+
+    runner = MirroredStrategyRunner(num_slots=1, use_gpu=False, use_custom_strategy=True)
+    with pytest.raises(NodeFailed, match=r"(?s)ValueError: no such luck.*raise ValueError"):
+        runner.run(fail)
+
+
+@pytest.mark.parametrize("slots", [0, -1, 1.5, "2", None])
+def test_at_least_one_slot_is_needed(slots):
+    with pytest.raises(ValueError, match="num_slots="):
+        MirroredStrategyRunner(num_slots=slots)
+
+
+def test_gpus_that_spark_does_not_assign_are_refused(spark):
+    with pytest.raises(ConfigError, match=r"'spark.task.resource.fpga.amount' was not found"):
+        MirroredStrategyRunner(num_slots=2, gpu_resource_name="fpga")
+    with pytest.raises(ValueError, match="assigned no resource 'gpu' to the driver"):
+        MirroredStrategyRunner(num_slots=1, local_mode=True).run(look)
+    with pytest.raises(ValueError, match="use num_slots=1"):
+        MirroredStrategyRunner(num_slots=2, local_mode=True, use_gpu=False).run(look)
+
+
+def test_encryption_that_tensorflow_does_not_have_is_refused(spark):
+    runner = MirroredStrategyRunner(num_slots=1, use_gpu=False, use_custom_strategy=True)
+    spark.conf.set("tensorflow.spark.distributor.ignoreSsl", "maybe")
+    settings = {"spark.ssl.enabled": "true"}
+
+    class Session:
+        """The session, with encryption."""
+
+        class conf:  # noqa: N801 - as a session has it
+            @staticmethod
+            def get(key, default=None):
+                return settings.get(key, default)
+
+    runner._spark = Session
+    with pytest.raises(ConfigError, match="gradients and variables to one another unencrypted"):
+        runner._check_encryption()
+    settings["tensorflow.spark.distributor.ignoreSsl"] = "maybe"
+    with pytest.raises(ConfigError, match="true or false is needed"):
+        runner._check_encryption()
+    settings["tensorflow.spark.distributor.ignoreSsl"] = "TRUE"
+    runner._check_encryption()
+
+
+@pytest.mark.spark
+def test_gpus_are_those_that_spark_assigns_under_their_name(new_spark, tmp_path):
+    script = tmp_path / "discover.sh"
+    script.write_text(DISCOVERY)
+    script.chmod(0o755)
+    conf = {}
+    for owner in ("worker", "executor"):
+        conf[f"spark.{owner}.resource.accelerator.amount"] = "2"
+        conf[f"spark.{owner}.resource.accelerator.discoveryScript"] = str(script)
+    conf["spark.task.resource.accelerator.amount"] = "2"
+    new_spark("local-cluster[2,2,1024]", conf=conf, python=Path(sys.executable))
+    runner = MirroredStrategyRunner(num_slots=3, gpu_resource_name="accelerator", use_custom_strategy=True)
+    assert runner.get_num_tasks() == 2
+    config, gpus, _ = runner.run(look)
+    assert gpus == "2,5"
+    assert len(json.loads(config)["cluster"]["worker"]) == 2
