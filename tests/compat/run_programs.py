@@ -17,7 +17,7 @@ def run(command: str) -> int:
     try:
         return main(shlex.split(command))
     except SystemExit as leave:
-        return leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        return int(leave.code) if isinstance(leave.code, int) else int(leave.code is not None)
 
 
 if __name__ == "__main__":

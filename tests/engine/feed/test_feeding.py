@@ -9,6 +9,7 @@ import pytest
 from tests.engine.feed.fakes import FAILED, RESTARTING, FakeFrame, FakeGeneration
 from tfos_lab import messages as m
 from tfos_lab.engine.feed.feeding import Feeding
+from tfos_lab.engine.feed.spark_job import ObjectRows
 from tfos_lab.errors import FeedError, NodeFailed
 
 
@@ -92,6 +93,20 @@ def test_the_end_waits_for_streams(cluster, feeding):
     stream.is_over = True
     feeding.pass_on_end(cluster.generation)
     assert len(cluster.generation.sent_to(1, m.FeedsEnded)) == 1
+
+
+def test_inline_rows_that_can_be_both_are_fed_once_the_function_asks_and_later_ones_follow(cluster, feeding):
+    generation = cluster.generation
+    generation.launcher.traits.runs_inline = True
+    rows = ObjectRows(FakeFrame(), None, "")
+    feeding.feed(FakeFrame().request(epochs=1, objects=rows))
+    feeding.feed(FakeFrame().request(epochs=2))
+    feeding.end()
+    assert feeds_of(generation) == []
+    generation.receive(m.RowsWanted(rank=1, objects=True))
+    feeding.settle()
+    assert [(opened.epochs, opened.objects) for opened in generation.sent_to(1, m.FeedOpen)] == [(1, True), (2, False)]
+    assert len(generation.sent_to(1, m.FeedsEnded)) == 1
 
 
 def test_nodes_on_this_machine_need_no_certificate(cluster, feeding):

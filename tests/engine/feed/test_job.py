@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from tests.engine.feed.fakes import (
@@ -18,8 +20,10 @@ from tests.engine.feed.fakes import (
 from tfos_lab import messages as m
 from tfos_lab.engine.feed import job as job_module
 from tfos_lab.engine.feed.job import FeedJob, GenerationLost
+from tfos_lab.engine.feed.spark_job import ObjectRows
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, NodeFailed
+from tfos_lab.node.feed.object_rows import OBJECTS_SCHEMA
 
 
 def run(cluster, act=None, **fields):
@@ -207,3 +211,55 @@ def test_nodes_that_all_serve_are_fed_nothing(cluster):
         cluster.generation.receive(m.Progressed(rank=rank, state="serving"))
     with pytest.raises(FeedError, match="all nodes that train only serve others, and none reads rows"):
         run(cluster)
+
+
+# ---- columns or objects -------------------------------------------------------------------------------------------
+
+
+class Rdd:
+    """Stands in for an RDD whose job stores five rows and ends well."""
+
+    def __init__(self):
+        self.act = lambda job: job.store({1: 3, 2: 2}).succeed()
+        self.jobs = []
+
+
+def as_nodes_ask(cluster):
+    """Feed rows that can go as columns and as objects; return what the nodes were told of them."""
+    frame, rdd = FakeFrame(), Rdd()
+    FeedJob(cluster, cluster.generation, frame.request(objects=ObjectRows(rdd, None, "advice")), None).run()
+    assert len(frame.jobs) + len(rdd.jobs) == 1
+    opened = cluster.generation.sent_to(1, m.FeedOpen)[-1]
+    assert opened.objects == bool(rdd.jobs)
+    return opened.objects, opened.schema, opened.advice
+
+
+def test_rows_that_can_be_both_go_as_the_nodes_asked_last(cluster):
+    cluster.generation.receive(m.RowsWanted(rank=1, objects=True))
+    assert as_nodes_ask(cluster) == (True, OBJECTS_SCHEMA, "advice")
+    cluster.generation.receive(m.RowsWanted(rank=2, objects=False))
+    assert as_nodes_ask(cluster) == (False, "schema", "")
+
+
+def test_rows_that_can_be_both_go_as_columns_where_nodes_ask_for_any(cluster):
+    cluster.generation.receive(m.RowsWanted(rank=1))
+    assert as_nodes_ask(cluster)[0] is False
+
+
+def test_rows_that_can_be_both_wait_until_a_node_asks(cluster):
+    asking = threading.Timer(0.1, cluster.generation.receive, [m.RowsWanted(rank=1, objects=True)])
+    asking.start()
+    assert as_nodes_ask(cluster)[0] is True
+
+
+def test_nodes_that_never_ask_are_named(cluster):
+    request = FakeFrame().request(objects=ObjectRows(Rdd(), None, ""), timeout_s=0.05)
+    with pytest.raises(FeedTimeout, match=r"chief:0, worker:0 neither asked for rows .* ctx\.data_feed"):
+        FeedJob(cluster, cluster.generation, request, None).run()
+
+
+def test_rows_of_one_kind_wait_for_nobody(cluster):
+    request = FakeFrame().request(frame=None, objects=ObjectRows(Rdd(), None, "advice"), queue="side")
+    FeedJob(cluster, cluster.generation, request, None).run()
+    (opened,) = cluster.generation.sent_to(1, m.FeedOpen)
+    assert (opened.objects, opened.queue) == (True, "side")

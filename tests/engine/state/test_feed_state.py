@@ -144,6 +144,27 @@ def test_nothing_was_read_where_nobody_took_a_row_of_those_there_are():
     assert not rig.feed_state.nothing_read
 
 
+def test_a_queue_of_which_nobody_took_a_row_is_named():
+    rig = Rig().complete(1, 1)
+    for number, queue in ((1, "side"), (2, "input"), (3, "none")):
+        rig.feed_state.open(feed_open(queue=queue))
+        rows = {1: 2, 2: 2} if queue != "none" else {}
+        rig.store(0, "a", rows, feed=number).job_done(sum(rows.values()), 1, feed=number)
+    assert rig.feed_state.nothing_read.startswith("no node has read any row of the queue 'input'")
+    rig.feed_state.handle(m.RowsTaken(rank=2, rows=1, epoch=0, feeds={0: (0, 1)}), NOW_S)
+    assert rig.feed_state.nothing_read.startswith("no node has read any row of the queue 'side'")
+    rig.feed_state.handle(m.RowsTaken(rank=1, rows=1, epoch=0, feeds={1: (0, 1)}), NOW_S)
+    assert not rig.feed_state.nothing_read
+
+
+def test_the_kind_of_rows_is_what_was_asked_for_last():
+    rig, wanted = Rig(), []
+    for objects in (None, True, None, False):
+        wanted.append(rig.feed_state.wants_objects)
+        rig.feed_state.handle(m.RowsWanted(rank=1, objects=objects), NOW_S)
+    assert [*wanted, rig.feed_state.wants_objects] == [None, False, True, True, False]
+
+
 def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
     rig = Rig(lock_step=False)
     rig.feed_state.handle(m.RowsWanted(rank=1), NOW_S)
