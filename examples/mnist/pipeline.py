@@ -110,6 +110,8 @@ def main():
         .setExportDir(args.export_dir)
         .setGraceSecs(30)
     )
+    if args.model_dir:
+        estimator.setModelDir(args.model_dir)
     model = estimator.fit(rows)
 
     model.setInputMapping({"image": "image"}).setOutputMapping({"output_0": "scores"})

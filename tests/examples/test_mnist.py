@@ -71,7 +71,7 @@ def data(submit):
     """The folder with the images, written as CSV by a job on the cluster."""
     printed = succeeded(
         submit(
-            "data_setup.py", "--format", "csv", "--output", "mnist/csv", "--rows", str(ROWS), "--num-partitions", "4"
+            "data_setup.py", "--format", "csv", "--output", "mnist/csv", "--rows", str(ROWS), "--num-partitions", "2"
         )
     )
     assert printed.startswith("<1,")

@@ -20,7 +20,7 @@ from tfos_lab.engine.launchers.capacity import require_room
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.errors import NoSession
+from tfos_lab.errors import NodeFailed, NoSession
 from tfos_lab.payload.packing import pack
 
 if TYPE_CHECKING:
@@ -73,6 +73,9 @@ def run(
     try:
         runtime_of(cluster).launch()
         cluster.wait_until_running()
+    except NodeFailed:
+        cluster.stop()  # what the function has written before is still on its way
+        raise
     except BaseException:
         cluster.stop(grace_s=0.0)
         raise

@@ -60,7 +60,7 @@ def _set_environment(spec: ChildSpec) -> None:
     os.environ.update(spec.environ)
     with contextlib.suppress(OSError):
         os.chdir(spec.cwd)
-    working_folder = Path(spec.environ["TFOS_LAB_SCRATCH"]) / FOLDER
+    working_folder = Path(spec.environ.get("TFOS_LAB_SCRATCH", "")) / FOLDER
     if str(working_folder) == spec.cwd:
         own_what_is_written(working_folder)
     known = set(sys.path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
+from itertools import islice
 from pathlib import Path
 
 from tfos_lab import messages as m
@@ -45,9 +46,9 @@ class WorkingFolder:
             return spec.cwd
         try:
             self.path.mkdir(mode=0o700)
+            self._show(spec.cwd)
         except OSError:
             return spec.cwd  # a full disk is reported when the function writes
-        self._show(spec.cwd)
         return str(self.path)
 
     def _show(self, folder: str) -> None:
@@ -57,8 +58,8 @@ class WorkingFolder:
         while shown:
             entries, target = shown.popleft()
             for entry in entries:
-                inner = _entries_to_show(entry)
-                if inner is None or len(inner) > left:
+                inner = _entries_to_show(entry, left)
+                if inner is None:
                     self._link(entry.path, target / entry.name)
                     continue
                 left -= len(inner)
@@ -83,17 +84,18 @@ class WorkingFolder:
             file.path.rename(target)
 
 
-def _entries_to_show(entry: os.DirEntry[str]) -> list[os.DirEntry[str]] | None:
+def _entries_to_show(entry: os.DirEntry[str], most: int) -> list[os.DirEntry[str]] | None:
     """Return what is in an ordinary folder; None for anything that is to be one link."""
     if entry.name.startswith((".", "__")) or not entry.is_dir(follow_symlinks=False):
         return None
-    return _entries(entry.path)
+    entries = _entries(entry.path, most + 1)
+    return None if entries is None or len(entries) > most else entries
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]] | None:
-    """Return what is in a folder, in order; None if it cannot be read."""
+def _entries(folder: str, most: int | None = None) -> list[os.DirEntry[str]] | None:
+    """Return what is in a folder, in order, and no more than ``most``; None if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            return sorted(islice(entries, most), key=lambda entry: entry.name)
     except OSError:
         return None
