@@ -31,7 +31,7 @@ _CONF = {
 }
 _OPTIONS = [word for name, value in _CONF.items() for word in ("--conf", f"{name}={value}")]
 _OPTIONS += ["--py-files", str(PROGRAMS / "line_trainer.py")]
-_TIMEOUT_S = 280
+_TIMEOUT_S = 420
 
 
 class Runner:
