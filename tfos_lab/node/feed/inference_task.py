@@ -106,9 +106,9 @@ class _TaskExchange:
         if first is None:
             return
         client, writer, reader = self._begin(first)
+        thread = threading.Thread(target=self._receive, args=(reader,), name="tfos-answers", daemon=True)
+        thread.start()
         try:
-            thread = threading.Thread(target=self._receive, args=(reader,), name="tfos-answers", daemon=True)
-            thread.start()
             self._send(writer, first)
             for batch in batches:
                 if batch.num_rows:
@@ -116,12 +116,15 @@ class _TaskExchange:
                 yield from self._ready(wait=False)
             writer.done_writing()
             yield from self._ready(wait=True)
-            thread.join()
         except Exception as error:
             if error is self._rows_error:
                 raise
             raise self._explained(error) from error
         finally:
+            if not self._over:
+                # As after `rdd.take(3)`: nobody wants the rest, and both ends would wait for each other.
+                reader.cancel()
+            thread.join()
             client.close()
 
     def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
