@@ -12,6 +12,7 @@ from tfos_lab import messages as m
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import object_rows
 from tfos_lab.node.feed.data_feed import DataFeed
+from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.reader import FeedReader
 
 PATIENCE_S = 20.0
@@ -214,3 +215,15 @@ def test_results_without_an_inference_are_refused(node):
     node.open_feed().segment([1])
     with pytest.raises(FeedError, match="no rows of an inference"):
         node.feed().batch_results([1])
+
+
+def test_rows_to_train_on_do_not_join_a_batch_of_rows_to_infer(node, tmp_path):
+    node.reader.handle(m.InferenceOpen(schema=object_rows.OBJECTS_SCHEMA, token="", objects=True))
+    path = tmp_path / "exchange.arrow"
+    write_rows(path, object_rows.encode(["c", "d"]))
+    node.reader.handle(m.ExchangeRows(exchange=0, path=str(path), rows=2, shapes={}, objects=True))
+    feed = node.feed(train_mode=False)
+    assert not feed.should_stop()
+    node.open_feed().segment([7, 8]).complete(2)
+    assert [feed.next_batch(4), feed.next_batch(4)] == [["c", "d"], [7, 8]]
+    assert not node.sent_of(m.ExchangeResults)

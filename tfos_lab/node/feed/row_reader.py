@@ -74,7 +74,7 @@ class RowReader:
         self._stop = stop
         self._segments = RowSegments()
         self._epoch: _Epoch | None = None
-        self._has_trained = False
+        self._serves = False
         self.buffer = Buffer()
 
     def take(self) -> Chunk | None:
@@ -87,12 +87,11 @@ class RowReader:
             feed = self._next_feed()
             if feed is None:
                 return None
+            if feed.serving != self._serves:
+                self._serves = feed.serving
+                return Chunk([], ends_batch=True)  # no batch has rows of both kinds
             if not feed.serving:
                 self._epoch = _Epoch(feed, self._segments, self._progress.report_segment_read)
-                self._has_trained = True
-            elif self._has_trained:
-                self._has_trained = False
-                return Chunk([], ends_batch=True)  # no batch has rows of both kinds
             elif (chunk := self._served.take(WAIT_STEP_S)) is not None:
                 return chunk
             elif self._queue.ended and self._served.is_over():
