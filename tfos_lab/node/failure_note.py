@@ -1,4 +1,4 @@
-"""Notes about why a node's cluster has failed, for Spark tasks that come after the node has ended.
+"""Notes about why a node gives no more results, for Spark tasks that come after the node has ended.
 
 Spark computes an inference when its results are used, and retries a failed task. The last try, whose error is the one
 that users see, finds no node any more: it reads the note, a file on the node's host beside the folder that the node
@@ -14,7 +14,7 @@ SUFFIX = ".failed"
 
 
 def leave(scratch: Path, reason: str) -> None:
-    """Write a note beside the node's folder; the first one counts."""
+    """Write a note, one sentence, beside the node's folder; the first one counts."""
     with contextlib.suppress(OSError), _note_path(scratch).open("x", encoding="utf-8") as file:
         file.write(reason)
 
@@ -27,7 +27,7 @@ def recall(scratch: Path) -> str | None:
 
 
 def sentence(reason: str) -> str:
-    """Return the message for a task that waits for answers."""
+    """Return the sentence for tasks that wait for results of a cluster that has failed."""
     return f"the cluster has failed: {reason} (cluster.wait() raises it with its traceback)"
 
 

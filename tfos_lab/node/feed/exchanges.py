@@ -251,6 +251,9 @@ class Exchanges:
     def _leave(self, reason: str) -> None:
         if self._no_reader is None:
             self._no_reader = FeedError(reason=reason)
+            if self._open:
+                # Spark tries their tasks again, when this node has ended.
+                failure_note.leave(self._spool.parent, reason)
             for exchange in self._open.values():
                 exchange.messages.put(self._no_reader)
 

@@ -226,7 +226,7 @@ class _TaskExchange:
         if own is not None and not isinstance(own, NodeUnreachable):
             return own
         if words := self._failure_note():
-            return FeedError(reason=failure_note.sentence(words))
+            return FeedError(reason=words)
         return FeedError(
             reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(...) are computed "
             f"when they are used (collect, write), and the cluster has to live until then; if it has failed, "
@@ -234,7 +234,7 @@ class _TaskExchange:
         )
 
     def _failure_note(self) -> str | None:
-        """Return the failure that a node on this host has left a note of."""
+        """Return the note that a node on this host has left."""
         sockets = (Path(locations[0].removeprefix(_UNIX)) for locations in self._plan.locations.values())
         return next((text for socket in sockets if (text := failure_note.recall(socket.parent))), None)
 

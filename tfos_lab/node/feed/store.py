@@ -198,7 +198,7 @@ class FeedStore:
         if reason and self._exchanges is not None:
             text = reason.strip().partition("\n")[0][:_MAX_TEXT]
             self._exchanges.fail(text)
-            failure_note.leave(self._scratch, text)
+            failure_note.leave(self._scratch, failure_note.sentence(text))
 
     def child_returned(self) -> None:
         """Tell tasks that wait for results that the node's function has returned."""
