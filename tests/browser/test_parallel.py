@@ -30,7 +30,7 @@ def train(args, ctx):
         ctx.report(step=step, total_steps=10, loss=1 / (step * args["lr"] * 100))
         time.sleep(0.05)
     print("trained with", args)
-    while args["units"] == 64 and not Path("go on").exists():
+    while args["units"] == 64 and not Path(ctx.working_dir, "go on").exists():
         time.sleep(0.05)
     return args["units"]
 
