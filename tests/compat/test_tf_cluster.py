@@ -260,6 +260,7 @@ def test_a_function_that_fails_at_once_fails_train_and_each_shutdown(run, spark)
     for _ in range(2):
         with pytest.raises(NodeFailed, match="FAKE"):
             cluster.shutdown()
+    assert "FAKE" in TFCluster.tf_status["error"]
     assert spark.sparkContext.parallelize(range(3), 1).count() == 3
 
 

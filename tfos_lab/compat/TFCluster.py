@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     import tfos_lab
     from tfos_lab.core.config import ClusterOptions
 
-__all__ = ["InputMode", "TFCluster", "TFManager", "TFSparkNode", "reservation", "run"]
+__all__ = ["InputMode", "TFCluster", "TFManager", "TFSparkNode", "reservation", "run", "tf_status"]
 
 logger = logging.getLogger(__name__)
 
 _LINE = "=" * 88
 _DEFAULT_EPOCHS = 10
+
+# Has the key "error" once the newest cluster has failed; for programs that look here after `TFCluster.shutdown`.
+tf_status: dict[str, str] = {}
 
 
 class InputMode:
@@ -173,6 +176,7 @@ class TFCluster:
                 self._end(ssc, grace_secs, timeout)
             except Exception as error:
                 self._error = error
+                tf_status["error"] = str(error)
                 raise
             finally:
                 self.server.stop()
@@ -275,6 +279,7 @@ def run(
     logger.info("Reserving TFSparkNodes %s", "w/ TensorBoard" if tensorboard else "")
     from tfos_lab.compat.driver.start import start_cluster
 
+    tf_status.clear()
     started = start_cluster(sc, map_fun, tf_args, queues=queues, release_port=release_port, options=options)
     cluster = TFCluster()
     cluster.input_mode = input_mode
