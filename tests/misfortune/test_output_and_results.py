@@ -130,12 +130,12 @@ def test_random_bytes_arrive_whole_and_do_no_harm(run):
 
 
 def test_a_slow_subscriber_loses_events_and_learns_how_many_while_files_are_whole(run):
-    cluster = run(lambda args, ctx: [print("line", number, flush=True) for number in range(5000)] and None)
-    with runtime_of(cluster).bus.subscribe(capacity=5) as slow:
+    cluster = run(lambda args, ctx: [print("line", number, flush=True) for number in range(20_000)] and None)
+    with runtime_of(cluster).bus.subscribe(capacity=2) as slow:
         cluster.wait(timeout_s=60)
-        assert len(slow.take()) <= 5
+        assert len(slow.take()) <= 2
         assert slow.take_dropped() > 0
-    expected = "".join(f"line {number}\n" for number in range(5000))
+    expected = "".join(f"line {number}\n" for number in range(20_000))
     assert cluster.logs("chief:0") == cluster.logs("worker:0") == expected
 
 
