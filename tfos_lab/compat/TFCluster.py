@@ -134,7 +134,7 @@ class TFCluster:
         """
         logger.info("Feeding inference data")
         self._check_feed("inference", qname)
-        if hasattr(dataRDD, "foreachRDD"):
+        if hasattr(type(dataRDD), "foreachRDD"):
             return dataRDD.transform(lambda rdd: self.inference(rdd, feed_timeout, qname))
         return self._cluster.inference(dataRDD, objects=True, queue=qname, timeout_s=feed_timeout)
 

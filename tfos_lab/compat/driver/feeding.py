@@ -29,7 +29,7 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
     NodeFailed, FeedError
         If a node fails, or if no node takes a row for too long: then all nodes are stopped.
     """
-    is_stream = hasattr(data, "foreachRDD")
+    is_stream = hasattr(type(data), "foreachRDD")
     runtime = runtime_of(cluster)
     try:
         cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)

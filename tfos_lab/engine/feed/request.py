@@ -211,7 +211,8 @@ def _is_connect(data: Any) -> bool:
 
 def is_dstream(data: Any) -> bool:
     """Whether this is a DStream."""
-    return hasattr(data, "foreachRDD")
+    # Of the type: a DataFrame of Spark Connect takes any other name for a column.
+    return hasattr(type(data), "foreachRDD")
 
 
 def no_rows(data: Any) -> str:
