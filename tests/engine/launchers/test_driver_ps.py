@@ -35,7 +35,7 @@ def where(args, ctx):
 
     if ctx.job_name == "ps":
         ctx.wait_for_training()
-    return str(Path.cwd()), ctx.cluster_spec["ps"], ctx.gpus, os.environ.get("CUDA_VISIBLE_DEVICES")
+    return (str(Path.cwd()), ctx.working_dir), ctx.cluster_spec["ps"], ctx.gpus, os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def test_parameter_servers_take_no_slot_and_are_reached_by_the_driver_s_host(run, spark):
@@ -47,9 +47,9 @@ def test_parameter_servers_take_no_slot_and_are_reached_by_the_driver_s_host(run
     assert all(node.executor.isdigit() for node in cluster.nodes[2:])
     host = spark.conf.get("spark.driver.host")
     assert {address.rpartition(":")[0] for _, spec, _, _ in results.values() for address in spec} == {host}
-    cwd, _, gpus, visible = results["ps:0"]
-    assert (cwd, gpus, visible) == (str(Path.cwd()), [], "-1")
-    assert results["worker:0"][0] != cwd
+    (cwd, working_dir), _, gpus, visible = results["ps:0"]
+    assert (working_dir, gpus, visible) == (str(Path.cwd()), [], "-1")
+    assert len({folders[0] for folders, *_ in results.values()} | {cwd}) == len(results)
     assert cluster.view().launcher == "spark"
 
 
