@@ -227,3 +227,15 @@ def test_rows_to_train_on_do_not_join_a_batch_of_rows_to_infer(node, tmp_path):
     node.open_feed().segment([7, 8]).complete(2)
     assert [feed.next_batch(4), feed.next_batch(4)] == [["c", "d"], [7, 8]]
     assert not node.sent_of(m.ExchangeResults)
+
+
+def test_a_feed_that_comes_together_with_the_end_is_read(node, monkeypatch):
+    node.reader.handle(m.InferenceOpen(schema=object_rows.OBJECTS_SCHEMA, token="", objects=True))
+    source = node.reader.rows("input")
+
+    def come_meanwhile(timeout_s):
+        monkeypatch.undo()
+        node.open_feed().segment([7, 8]).complete(2).end()
+
+    monkeypatch.setattr(source._served, "take", come_meanwhile)
+    assert batches(DataFeed(source, train_mode=False), 4) == [[7, 8]]

@@ -94,8 +94,15 @@ class RowReader:
                 self._epoch = _Epoch(feed, self._segments, self._progress.report_segment_read)
             elif (chunk := self._served.take(WAIT_STEP_S)) is not None:
                 return chunk
-            elif self._queue.ended and self._served.is_over():
+            elif self._nothing_follows():
                 return None
+
+    def _nothing_follows(self) -> bool:
+        """Whether there are no more rows to infer, and none to train on came while those were waited for."""
+        if not self._queue.ended or not self._served.is_over():
+            return False
+        feed = self._queue.find_rows(self._name, 0.0)
+        return feed is None or feed.serving
 
     def count(self, rows: int) -> None:
         """Record that the function has taken the next rows."""
