@@ -32,8 +32,6 @@ class ChildLink:
         self.pipes = pipes
         self.pid = 0
         self.stopping = False
-        # Until the fork server has let go of the descriptors: the function may need the port to be its own.
-        self._held: list[m.ToAgent] | None = []
         self._pending_signal: signal.Signals | None = None
         self._ended_at: float | None = None
 
@@ -78,9 +76,6 @@ class ChildLink:
 
     def send(self, message: m.ToAgent) -> None:
         """Send a message without blocking; the child may be busy, stopped, or not forked yet."""
-        if self._held is not None:
-            self._held.append(message)
-            return
         with contextlib.suppress(ConnectionClosed, OSError):  # it has ended
             self.control.post(m.encode(message))
 
@@ -112,9 +107,6 @@ class ChildLink:
             match reply:
                 case SpawnedReply(pid=pid):
                     self.pid = pid
-                    held, self._held = self._held or [], None
-                    for message in held:
-                        self.send(message)
                     if self._pending_signal is not None:
                         self.signal(self._pending_signal)
                 case FailedReply(reason=reason):

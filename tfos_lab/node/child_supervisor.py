@@ -185,7 +185,6 @@ class ChildSupervisor:
         child = self._child
         assert child is not None
         outcome = child.receive_outcome()
-        self._watch_unsent(child)
         if child.pid and not self._announced_pid:
             self._announced_pid = True
             self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.STARTING, pid=child.pid))
