@@ -46,7 +46,7 @@ class ChildLink:
     ) -> ChildLink:
         """Ask the fork server for a child that runs ``start``; it is forked as soon as the fork server is warm.
 
-        The child gets a copy of ``port``, the socket that holds its port.
+        The child gets ``port``, the socket that holds its port; it is closed here before the function can start.
         """
         control, child_control = frame_pair()
         pipes = [Pipe("stdout"), Pipe("stderr")]
@@ -71,6 +71,8 @@ class ChildLink:
             for pipe in pipes:
                 pipe.close_write_end()
         link = cls(connection, control, pipes)
+        if port is not None:
+            port.close()
         link.send(start)
         return link
 

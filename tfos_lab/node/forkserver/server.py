@@ -139,20 +139,25 @@ class ForkServer:
         # Hold signals back until the child has its own handlers: those of the fork server would swallow them.
         fork_server = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        # The child begins when this process has closed its copies: it may need the port among them to be its own.
+        held = os.pipe()
         try:
             pid = os.fork()
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            _close_all(fds)
+            _close_all([*fds, *held])
             self._send(client, FailedReply(reason=f"no process could be forked: {error.strerror}"))
             return
         if pid == 0:
+            os.close(held[1])
+            os.read(held[0], 1)
+            os.close(held[0])
             raise Forked(request, fds, fork_server)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Parent and child both set the process group, so that a signal to the group never comes too early.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
-        _close_all(fds)
+        _close_all([*fds, *held])
         client.pid = pid
         self._send(client, SpawnedReply(pid=pid))
 
