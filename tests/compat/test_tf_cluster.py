@@ -112,9 +112,14 @@ def look(args, ctx):
     with socket.socket() as sock:
         sock.bind((host, int(port)))  # it was released
     seen = [ctx.executor_id, ctx.num_workers, ctx.absolute_path("x"), json.loads(os.environ["TF_CONFIG"])["task"]]
-    Path(args.folder, f"{ctx.job_name}-{ctx.task_index}").write_text(json.dumps(seen))
+    written = Path(args.folder, f"{ctx.job_name}-{ctx.task_index}.partial")
+    written.write_text(json.dumps(seen))
+    written.rename(written.with_suffix(""))
     while ctx.job_name in ("ps", "evaluator"):
         time.sleep(1)
+    for helper in ("ps-0", "evaluator-0"):  # they end with those that train
+        while not Path(args.folder, helper).exists():
+            time.sleep(0.05)
 
 
 @on_both

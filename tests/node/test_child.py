@@ -142,6 +142,8 @@ def test_a_signal_that_ended_the_child_is_reported(start_child):
     child = start_child(lambda: os.kill(os.getpid(), signal.SIGSEGV))
     child.wait_for(m.Progressed)
     assert child.wait_for_exit() == m.Outcome(kind="exited", exit_code=-signal.SIGSEGV)
+    assert b"Segmentation fault" in child.output["stderr"]  # and the stack of each thread
+    assert b"test_child.py" in child.output["stderr"]
 
 
 def test_a_child_can_be_interrupted_and_terminated_like_any_program(start_child):

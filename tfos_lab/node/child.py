@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import io
 import os
 import socket
@@ -81,6 +82,7 @@ def _redirect_output(stdout: int, stderr: int) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    faulthandler.enable(file=2)  # a crash in C++ code leaves the Python stacks in the node's log
     keyboard.disable()
 
 
