@@ -122,7 +122,7 @@ def test_nodes_train_on_files_that_they_read_themselves(submit, data):
 
 
 def test_workers_train_asynchronously_with_a_parameter_server(submit, data):
-    options = ("--cluster-size", "4", "--num-ps", "1", "--epochs", "4", "--batch-size", "25")
+    options = ("--cluster-size", "4", "--num-ps", "1", "--epochs", "8", "--batch-size", "25")
     printed = succeeded(submit("parameter_servers.py", "--data", "mnist/csv", *options, executors=2))
     assert accuracy_in(printed) > ACCURACY
 
