@@ -113,7 +113,8 @@ def gone(pid):
 # ---- a normal run --------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_reserves_with_a_port_that_it_keeps_bound(driver, start_agent):
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
+def test_an_agent_reserves_with_a_port_that_it_keeps_bound_at_all_addresses(driver, start_agent, address):
     start_agent(executor="7", gpus=["3"])
     reserved = driver.wait_for(m.Reserve)
     assert (reserved.rank, reserved.executor, reserved.gpus, reserved.pid) == (0, "7", ["3"], os.getpid())
@@ -121,7 +122,7 @@ def test_an_agent_reserves_with_a_port_that_it_keeps_bound(driver, start_agent):
     host, port = reserved.address.rsplit(":", 1)
     assert host == "127.0.0.1"
     with socket.socket() as thief, pytest.raises(OSError, match="in use"):
-        thief.bind((host, int(port)))
+        thief.bind((address, int(port)))  # TensorFlow's server binds 0.0.0.0
 
 
 def test_the_node_itself_may_bind_the_port_that_its_agent_has_bound(driver, start_agent):

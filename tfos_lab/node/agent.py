@@ -272,12 +272,11 @@ class Agent:
 
 
 def _reserve_port(host: str) -> socket.socket:
-    """Return a bound socket that holds a free port; TensorFlow may bind it too, since both set SO_REUSEADDR."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    """Return a bound socket that holds a free port; TensorFlow may bind it too, since both set SO_REUSEADDR.
+
+    It holds the port at all addresses of this machine, since that is where TensorFlow's server binds it.
+    """
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    with contextlib.suppress(OSError):
-        sock.bind((host, 0))
-        return sock
     sock.bind(("", 0))
     return sock
