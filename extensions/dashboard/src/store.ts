@@ -116,7 +116,8 @@ export class Store {
 
   /** A node's number, which stays when rows change their order. */
   placeOf(node: string): number {
-    return this.view.rows.find((row) => row.node === node)?.place ?? 0;
+    const index = this.view.rows.findIndex((row) => row.node === node);
+    return this.view.rows[index]?.place ?? Math.max(0, index);
   }
 
   /** The number of a node's colour. */
