@@ -70,7 +70,9 @@ class Runner:
         self._threads: set[threading.Thread] = set()
         self._fatal: TfosError | None = None
         self._has_stopped = False
+        # The executors are fit, or there are none; a function has run and ended.
         self._proven = not runs.launcher.spans_hosts
+        self._one_has_run = False
         self._not_before_s = 0.0
 
     def run(self, on_step: Callable[[], None] = lambda: None) -> ParallelResults:
@@ -228,13 +230,13 @@ class Runner:
         self._runs.tell(at_once=False)
 
     def _change(self, index: int, ending: Ending, now_s: float) -> None:
+        if isinstance(ending, Returned | Failed | CutShort):
+            self._proven = self._one_has_run = True
         match ending:
             case Returned(value=value):
-                self._proven = True
                 self._state.returned(index, value, now_s)
                 self._refute(self._policy.returned(self._state.entries[index], value))
             case Failed(failure=failure):
-                self._proven = True
                 self._state.failed(index, self._complete(index, failure, now_s), now_s)
             case NoSlot():
                 self._not_before_s = time.monotonic() + _NO_SLOT_S
@@ -242,9 +244,8 @@ class Runner:
             case Stopped():
                 self._state.stopped(index, now_s)
             case CutShort():
-                self._proven = True
                 self._state.cut(index, now_s)
-            case Fatal(error=error) if not self._proven:
+            case Fatal(error=error) if not (self._proven and self._one_has_run):
                 self._state.stopped(index, now_s)
                 self._refute(error)
             case Fatal(error=error):
