@@ -111,12 +111,15 @@ def _problems(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any]
         problems.append(f"numPS={values['numPS']}: model= is trained by Keras' fit, without ps; give a train_fn")
     if values["evalNode"]:
         problems.append("evalNode=True: model= has nothing to run on an evaluator; give a train_fn")
-    if package_of(estimator.model) is None and not callable(estimator.model):
-        kind = type(estimator.model).__name__
-        problems.append(f"model={kind}: a compiled Keras model is needed, or a function that makes one")
-    elif package_of(estimator.model) is not None and not keras_training.is_compiled(estimator.model):
-        problems.append("model= is not compiled; call model.compile(optimizer=..., loss=...) first")
-    return problems
+    return [*problems, *_model_problems(estimator.model)]
+
+
+def _model_problems(model: Any) -> list[str]:
+    if package_of(model) is not None and not keras_training.is_compiled(model):
+        return ["model= is not compiled; call model.compile(optimizer=..., loss=...) first"]
+    if package_of(model) is None and not callable(model) and not isinstance(model, keras_training.ModelFile):
+        return [f"model={type(model).__name__}: a compiled Keras model is needed, or a function that makes one"]
+    return []
 
 
 def _call(estimator: TrainingStage, values: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
