@@ -16,6 +16,11 @@ EXAMPLES = [
         "cluster_size=0: at least one node is needed; num_ps=-1: cannot be negative",
     ),
     (
+        errors.ParamError(["batchSize='ten': a whole number is needed"]),
+        TypeError,
+        "batchSize='ten': a whole number is needed",
+    ),
+    (
         errors.ShutdownTimeout(waited_s=60, still_running=["worker:0", "worker:1"]),
         TimeoutError,
         (

@@ -1,4 +1,4 @@
-"""The classes of Spark ML that those of `pipeline` extend.
+"""The classes of Spark ML that those of `pipeline`, and of `tfos_lab.ml`, extend.
 
 Spark is imported when a module asks for one of them. So do `params` and `pipeline`, and nothing else of this package.
 """
@@ -11,10 +11,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.ml.base import Estimator, Model
     from pyspark.ml.param import Param, Params, TypeConverters
+    from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
-__all__ = ["Estimator", "Model", "Param", "Params", "TypeConverters"]
+__all__ = [
+    "Estimator",
+    "MLReadable",
+    "MLReader",
+    "MLWritable",
+    "MLWriter",
+    "Model",
+    "Param",
+    "Params",
+    "TypeConverters",
+]
 
-_HOMES = {"Estimator": "pyspark.ml.base", "Model": "pyspark.ml.base"}
+_HOMES = {
+    "Estimator": "pyspark.ml.base",
+    "Model": "pyspark.ml.base",
+    **dict.fromkeys(("MLReadable", "MLReader", "MLWritable", "MLWriter"), "pyspark.ml.util"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
     TfosError
     ├── ConfigError            (ValueError)       options that cannot work, all of them at once
+    │   └── ParamError         (TypeError)        a value that a param of a Spark ML stage cannot have
     ├── PayloadError           (TypeError)        the function, or a value that it uses, cannot be sent to the nodes
     ├── NoSession              (RuntimeError)     there is no SparkSession, or it is dead
     ├── NotEnoughSlots         (RuntimeError)     Spark has fewer free task slots than nodes were asked for
@@ -46,8 +47,8 @@ from tfos_lab.errors.cluster import (
 )
 from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard, ParallelInterrupted
-from tfos_lab.errors.options import ConfigError, PayloadError
 from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed, SearchFailed
+from tfos_lab.errors.options import ConfigError, ParamError, PayloadError
 from tfos_lab.errors.resources import ExecutorMismatch, NoSession, NotEnoughRoom, NotEnoughSlots
 from tfos_lab.errors.results import ResultNotSendable, ResultTooLarge, ResultUnreadable
 
@@ -69,6 +70,7 @@ __all__ = [
     "NotEnoughSlots",
     "ParallelFailed",
     "ParallelInterrupted",
+    "ParamError",
     "PayloadError",
     "RecordError",
     "ReservationTimeout",

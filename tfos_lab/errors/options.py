@@ -17,6 +17,10 @@ class ConfigError(TfosError, ValueError):
         return "; ".join(self.problems)
 
 
+class ParamError(ConfigError, TypeError):
+    """A value that a param of a Spark ML stage cannot have; a TypeError too, which is what Spark's own stages raise."""
+
+
 class PayloadError(TfosError, TypeError):
     """A function, or a value that it uses, cannot be sent to the nodes."""
 

@@ -68,13 +68,38 @@ def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str
     session = find_session(shell, options)
     cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
     shell.user_ns[options.cluster.name] = cluster
+    return run_cluster(cluster, map_fun, options)
+
+
+def run_cluster(
+    cluster: Cluster, map_fun: Callable[..., Any], options: CellOptions, *, quiet: Display | None = None
+) -> Mapping[str, object] | None:
+    """Launch a cluster that was made, show it, feed it, and wait for its end.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Not launched yet.
+    map_fun : callable
+        Its function.
+    options : CellOptions
+        What it was made from, and what to feed it.
+    quiet : Display, optional
+        Is polled while the cluster runs, instead of the display that would show it.
+
+    Returns
+    -------
+    Results or None
+        As `run_cell`, with the same errors.
+    """
+    __tracebackhide__ = True
     launch = _Task(f"tfos-launch-cell-{cluster.id}", runtime_of(cluster).launch)
     try:
         launch.start()
         launch.join(UNSEEN_S)
         launch.raise_error()
-        display = open_display(runtime_of(cluster), blocking=not options.background)
-        if options.cluster.tensorboard:
+        display = quiet or open_display(runtime_of(cluster), blocking=not options.background)
+        if options.cluster.tensorboard and quiet is None:
             show_tensorboard(runtime_of(cluster))
         if options.background:
             launch.finish(display)
@@ -120,7 +145,7 @@ def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
 
 
 def _wait(
-    cluster: Cluster, options: CellOptions, display: Display, map_fun: FunctionType, launch: _Task
+    cluster: Cluster, options: CellOptions, display: Display, map_fun: Callable[..., Any], launch: _Task
 ) -> Mapping[str, object] | None:
     __tracebackhide__ = True
     feeder = _Task(f"tfos-cell-{cluster.id}", lambda: feed(cluster, options))
@@ -146,7 +171,7 @@ def _wait(
     return results if any(value is not None for value in results.values()) else None
 
 
-def _wait_for_results(cluster: Cluster, display: Display, map_fun: FunctionType) -> Mapping[str, object]:
+def _wait_for_results(cluster: Cluster, display: Display, map_fun: Callable[..., Any]) -> Mapping[str, object]:
     __tracebackhide__ = True
     if LAUNCHERS[cluster.view().launcher].runs_inline:
         return _run_here(cluster, map_fun)
@@ -156,7 +181,7 @@ def _wait_for_results(cluster: Cluster, display: Display, map_fun: FunctionType)
             return cluster.wait(timeout_s=STEP_S)
 
 
-def _run_here(cluster: Cluster, map_fun: FunctionType) -> Mapping[str, object]:
+def _run_here(cluster: Cluster, map_fun: Callable[..., Any]) -> Mapping[str, object]:
     """Run the function on this thread; its errors have no frames between the cell's line and its own."""
     __tracebackhide__ = True
     try:
@@ -167,7 +192,7 @@ def _run_here(cluster: Cluster, map_fun: FunctionType) -> Mapping[str, object]:
         while not cluster.ended and time.monotonic() < deadline:
             time.sleep(STEP_S)
         frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code is not map_fun.__code__:
+        while frames is not None and frames.tb_frame.f_code is not getattr(map_fun, "__code__", None):
             frames = frames.tb_next
         raise error.with_traceback(frames or error.__traceback__) from error.__cause__
 

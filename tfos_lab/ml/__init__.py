@@ -1,4 +1,4 @@
-"""Training on Spark without a cluster of one's own: `MirroredStrategyRunner`. Names are loaded when they are used."""
+"""Citizens of Spark ML: `TFEstimator`, `TFModel`, `MirroredStrategyRunner`. Names are loaded when they are used."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfos_lab.ml.estimator import TFEstimator
     from tfos_lab.ml.mirrored import MirroredStrategyRunner
+    from tfos_lab.ml.model import TFModel
 
 # Public name → the module it lives in.
-_HOMES = {"MirroredStrategyRunner": "tfos_lab.ml.mirrored"}
+_HOMES = {
+    "MirroredStrategyRunner": "tfos_lab.ml.mirrored",
+    "TFEstimator": "tfos_lab.ml.estimator",
+    "TFModel": "tfos_lab.ml.model",
+}
 
-__all__ = ["MirroredStrategyRunner"]
+__all__ = ["MirroredStrategyRunner", "TFEstimator", "TFModel"]
 
 
 def __getattr__(name: str) -> Any:

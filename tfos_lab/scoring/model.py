@@ -25,6 +25,8 @@ from tfos_lab.scoring.model_files import Stamp, local_path, stamp_of
 Array = np.ndarray[Any, Any]
 Outputs = dict[str, Array]
 
+# The user's name for the model's path → that for its signature.
+_SIGNATURE_OPTIONS = {"model": "signature", "modelPath": "signatureDefKey"}
 # The model that was loaded last, by its source and files: the worker that describes a model also scores with it.
 _loaded: dict[tuple[ModelSource, Stamp], Any] = {}
 
@@ -148,7 +150,7 @@ def _signature_name(names: Sequence[str], source: ModelSource) -> str:
     wanted = source.signature or (names[0] if len(names) == 1 else "serving_default")
     if wanted in names:
         return wanted
-    option = "signature" if source.option == "model" else "signature_def_key"
+    option = _SIGNATURE_OPTIONS.get(source.option, "signature_def_key")
     raise ConfigError([f"{option}='{wanted}': {source.path} has {', '.join(names) or 'none'}"])
 
 

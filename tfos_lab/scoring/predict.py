@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.code_archive import make_finder
-from tfos_lab.core.paths import absolute
+from tfos_lab.core.paths import absolute, is_local, split_scheme
 from tfos_lab.data.model_files import package_of
 from tfos_lab.data.prepare import taken_names
 from tfos_lab.data.spark_errors import raises_own_errors
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WORK = "tfos_lab.scoring.model"
-# Executors read larger files themselves.
+# The size of a file up to which it is sent.
 _SENT_BYTES = 64 << 20
 
 
@@ -99,6 +99,19 @@ def predict(
         raise ConfigError(
             [f"column '{name}' is there already: choose another name with output=, or drop it" for name in taken]
         )
+    return add_outputs(df, source, custom, inputs, outputs, batch_size=batch_size)
+
+
+def add_outputs(
+    df: DataFrame,
+    source: ModelSource,
+    custom: Mapping[str, Any],
+    inputs: Sequence[Input],
+    outputs: Sequence[Output],
+    *,
+    batch_size: int,
+) -> DataFrame:
+    """Add a column for each of the outputs; see `predict`, which chooses inputs and outputs."""
     return _add_columns(df, _udf(source, custom, inputs, outputs, batch_size), inputs, outputs)
 
 
@@ -117,11 +130,18 @@ def _source(
         return ModelSource(data=data, package=package, is_trusted=True), custom, describe(model)
     if not isinstance(model, str | Path):
         raise ConfigError([f"model={type(model).__name__}: pass a Keras model, a .keras file or a SavedModel's folder"])
-    source = ModelSource(path=absolute(str(model)), signature=signature)
-    here = Path(source.path)
-    if source.path.endswith(".keras") and here.is_file() and here.stat().st_size <= _SENT_BYTES:
-        source = replace(source, data=here.read_bytes())
-    return source, custom, None
+    return with_content(ModelSource(path=absolute(str(model)), signature=signature)), custom, None
+
+
+def with_content(source: ModelSource) -> ModelSource:
+    """Return a source with the content of its ``.keras`` file, if that is on this machine and small enough to be sent.
+
+    Executors read any other file themselves.
+    """
+    here = Path(split_scheme(source.path)[2])
+    if not (is_local(source.path) and source.path.endswith(".keras") and here.is_file()):
+        return source
+    return replace(source, data=here.read_bytes()) if here.stat().st_size <= _SENT_BYTES else source
 
 
 def describe_remotely(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:

@@ -1,0 +1,212 @@
+"""What `TFEstimator.fit` does on the driver: checks everything, runs the cluster as a cell does, keeps its model."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tfos_lab.core.config import ClusterConfig, FeedConfig
+from tfos_lab.data.frames import path_in_full
+from tfos_lab.data.model_files import package_of
+from tfos_lab.engine.start import make_cluster
+from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
+from tfos_lab.jupyter.display.base import Display
+from tfos_lab.jupyter.options.table import CellOptions
+from tfos_lab.jupyter.run import run_cluster
+from tfos_lab.ml import keras_training
+from tfos_lab.ml.declared import ENGINE_OPTIONS
+from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
+from tfos_lab.ml.driver.model_source import kept_model
+from tfos_lab.ml.driver.tuning import Silent, Tuning, tuning_of_this_thread
+from tfos_lab.ml.train_args import TrainArgs
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.ml.stages import ScoringStage, TrainingStage
+
+AnyModel = TypeVar("AnyModel", bound="ScoringStage")
+
+_NAME = "TFEstimator"
+# Between two looks at whether other fits have left enough of Spark's task slots.
+_SLOTS_STEP_S = 0.5
+
+
+def fit(estimator: TrainingStage, df: DataFrame, model: AnyModel) -> AnyModel:
+    """Train on a cluster, and return the given model with what it needs to score; see `TFEstimator`.
+
+    Raises
+    ------
+    ConfigError, PayloadError, NotEnoughSlots, NotEnoughRoom, ExecutorMismatch
+        Before anything is started.
+    NodeFailed
+        With the remote traceback of the node that failed.
+    NoModel
+        If the training has ended and left no model.
+    ClusterInterrupted
+        If the user has interrupted it, or stopped the cluster; on a thread other than the main one a `ClusterEnded`.
+    """
+    __tracebackhide__ = True
+    require_frame(df, "fit")
+    _show_errors()
+    tuning = tuning_of_this_thread()
+    values = _values(estimator, df, alone=tuning is None and not estimator.is_one_of_several)
+    options = _options(estimator, df, values)
+    function, args = _call(estimator, values)
+    cluster = _run(function, args, options, _display(values, tuning), tuning)
+    _complete(model, estimator, cluster)
+    model.setModelPath(kept_model(cluster, df.sparkSession, values["exportDir"], values["modelDir"]))
+    return model
+
+
+def _values(estimator: TrainingStage, df: DataFrame, *, alone: bool) -> dict[str, Any]:
+    """Return the params, with folders in full; one of several models gets a folder of its own to be exported to."""
+    values = estimator.all_values()
+    if values["exportDir"] and not alone:
+        values["exportDir"] = f"{values['exportDir'].rstrip('/')}/{uuid.uuid4().hex[:12]}"
+    for name in ("exportDir", "modelDir"):
+        if values[name]:
+            values[name] = path_in_full(values[name], df.sparkSession)
+    return values
+
+
+def _options(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any]) -> CellOptions:
+    """Return what a cell would be given; a ConfigError has every problem that is found."""
+    problems = _problems(estimator, df, values)
+    if problems:
+        raise ConfigError(problems)
+    columns = fed_columns(estimator, df)
+    keywords: dict[type, dict[str, Any]] = {ClusterConfig: {"name": _NAME}, FeedConfig: {"columns": columns}}
+    for name, option in ENGINE_OPTIONS.items():
+        keywords[option.owner][option.keyword] = values[name]
+    try:
+        cluster = ClusterConfig(**keywords[ClusterConfig])
+        feed = FeedConfig(**keywords[FeedConfig])
+    except ConfigError as error:
+        raise ConfigError([_as_params(problem) for problem in error.problems]) from None
+    return CellOptions(cluster=cluster, feed=feed, data=df, spark=df.sparkSession)
+
+
+def _as_params(problem: str) -> str:
+    """Return a problem of the engine with the names of the params in it."""
+    for name, option in ENGINE_OPTIONS.items():
+        problem = re.sub(rf"\b{option.keyword}\b(?=[=:\[ ])", name, problem)
+    return problem
+
+
+def _problems(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any]) -> list[str]:
+    problems = []
+    if getattr(df, "isStreaming", False):
+        problems.append("fit(a streaming DataFrame): a model is fitted to rows that end; see cluster.train for streams")
+    if estimator.train_fn is None and estimator.model is None:
+        problems.append("there is nothing to train: give TFEstimator a train_fn(args, ctx), or model=")
+    if estimator.model is None:
+        return problems
+    if values["numPS"]:
+        problems.append(f"numPS={values['numPS']}: model= is trained by Keras' fit, without ps; give a train_fn")
+    if values["evalNode"]:
+        problems.append("evalNode=True: model= has nothing to run on an evaluator; give a train_fn")
+    return [*problems, *_model_problems(estimator.model)]
+
+
+def _model_problems(model: Any) -> list[str]:
+    if package_of(model) is not None and not keras_training.is_compiled(model):
+        return ["model= is not compiled; call model.compile(optimizer=..., loss=...) first"]
+    if package_of(model) is None and not callable(model) and not isinstance(model, keras_training.ModelFile):
+        return [f"model={type(model).__name__}: a compiled Keras model is needed, or a function that makes one"]
+    return []
+
+
+def _call(estimator: TrainingStage, values: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
+    """Return the function that runs on the nodes, and what it gets."""
+    args = TrainArgs.of(values["args"], values)
+    if estimator.train_fn is not None:
+        return estimator.train_fn, args
+    training = keras_training.Training(
+        model=as_sent(estimator.model),
+        inputs=training_inputs(estimator),
+        args=args,
+        custom_objects=values["customObjects"],
+    )
+    return keras_training.train, training
+
+
+def as_sent(model: Any) -> Any:
+    """Return a Keras model as the content of a file; functions are returned as they are."""
+    from tfos_lab.ml.driver.model_source import content_of
+
+    package = package_of(model)
+    return model if package is None else keras_training.ModelFile(content_of(model), package)
+
+
+# ---- running --------------------------------------------------------------------------------------------------------
+
+
+def _display(values: Mapping[str, Any], tuning: Tuning | None) -> Display | None:
+    """Return what is polled instead of the display, or None to have the training shown."""
+    if tuning is not None:
+        return tuning
+    shown = values["show"] and threading.current_thread() is threading.main_thread()
+    return None if shown else Silent()
+
+
+def _run(
+    function: Callable[..., Any], args: Any, options: CellOptions, quiet: Display | None, tuning: Tuning | None
+) -> Cluster:
+    __tracebackhide__ = True
+    while True:
+        try:
+            cluster = make_cluster(function, args, spark=options.spark, config=options.cluster)
+            run_cluster(cluster, function, options, quiet=quiet)
+        except NotEnoughSlots as error:
+            # Fits beside this one may hold the slots.
+            if tuning is None or tuning.is_over or error.wanted > error.total:
+                raise
+            time.sleep(_SLOTS_STEP_S)
+        except KeyboardInterrupt:
+            if threading.current_thread() is not threading.main_thread():
+                # A pool's thread would die of it, and whoever waits for its result would wait for ever.
+                raise ClusterEnded(cluster=_NAME, state="stopped", asked="fit a model") from None
+            raise ClusterInterrupted(_NAME) from None
+        else:
+            return cluster
+
+
+def _show_errors() -> None:
+    """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
+    from tfos_lab.jupyter.display.kernel import current_kernel
+
+    kernel = current_kernel()
+    if kernel is not None:
+        from tfos_lab.jupyter.display import error_messages
+
+        error_messages.install(kernel.shell)
+
+
+# ---- the model ------------------------------------------------------------------------------------------------------
+
+
+def _complete(model: ScoringStage, estimator: TrainingStage, cluster: Cluster) -> None:
+    """Give a model the estimator's params and identity, and what is known of the training."""
+    batch_size = model.getBatchSize()
+    estimator._copyValues(model)  # noqa: SLF001 - as Spark's own estimators do
+    # Rows of a step, and rows to score at once, have nothing to do with one another.
+    model.clear(model.batchSize)
+    model._setDefault(batchSize=batch_size)  # noqa: SLF001
+    model._resetUid(estimator.uid)  # noqa: SLF001
+    model.is_trusted = True
+    model.run_dir, model.metrics, model.results = cluster.run_dir, cluster.metrics, cluster.results
+    model.history = _history(cluster)
+
+
+def _history(cluster: Cluster) -> dict[str, list[float]] | None:
+    """Return what the leading node has returned, if that is a history."""
+    chief = next((node.node for node in cluster.nodes if node.is_chief), None)
+    found = cluster.results.get(chief) if chief is not None else None
+    is_history = isinstance(found, dict) and bool(found) and all(isinstance(each, list) for each in found.values())
+    return found if is_history else None

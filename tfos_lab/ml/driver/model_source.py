@@ -1,0 +1,181 @@
+"""Where a `TFModel`'s files are: finds those that a training left, copies them, loads them, has executors load them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyarrow import fs
+
+from tfos_lab.core.paths import is_local, split_scheme
+from tfos_lab.data.file_systems import open_path, readable_errors
+from tfos_lab.data.frames import default_fs, path_in_full, session_or_active
+from tfos_lab.data.model_files import package_that_wrote
+from tfos_lab.engine.models import load_run_model
+from tfos_lab.errors import ConfigError, NoModel
+from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource
+from tfos_lab.scoring.predict import with_content
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.ml.stages import ScoringStage
+
+_SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
+
+
+def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, model_dir: str | None) -> str:
+    """Return the path of the model that a training has left, after putting it where it is to be.
+
+    Raises
+    ------
+    NoModel
+        If there is none.
+    """
+    try:
+        saved = cluster.model_path
+    except NoModel as error:
+        found = next((folder for folder in (export_dir, model_dir) if folder and holds_model(folder)), None)
+        if found is None:
+            raise _no_model(error, export_dir) from None
+        return found
+    if export_dir:
+        target = f"{export_dir.rstrip('/')}/{saved.name}"
+        copy_files(str(saved), target)
+        return target
+    # Where paths mean another file system to Spark, this one has to be told.
+    return str(saved) if is_local(default_fs(spark)) else f"file://{saved}"
+
+
+def _no_model(error: NoModel, export_dir: str | None) -> NoModel:
+    where = f", nor exported one to exportDir='{export_dir}' that this machine finds" if export_dir else ""
+    advice = "have it call ctx.save_model(model), or export to args.exportDir"
+    why = error.reason.partition(":")[0]
+    return NoModel(reason=f"the training has ended, and train_fn has saved no model{where}: {advice} ({why})")
+
+
+def holds_model(path: str) -> bool:
+    """Whether a path is a Keras file, or a folder with a SavedModel or one Keras file."""
+    with readable_errors(path):
+        system, plain = open_path(path)
+        (info,) = system.get_file_info([plain])
+        if info.type == fs.FileType.File:
+            return plain.endswith(KERAS_SUFFIXES)
+        if info.type == fs.FileType.NotFound:
+            return False
+        names = [found.base_name for found in system.get_file_info(fs.FileSelector(plain))]
+    return bool(set(names) & set(_SAVED_MODEL)) or sum(name.endswith(KERAS_SUFFIXES) for name in names) == 1
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def copy_files(source: str, target: str) -> None:
+    """Copy a file or folder; what is there already is replaced."""
+    remove(target)
+    with readable_errors(target, "write"):
+        here, plain = open_path(source)
+        there, place = open_path(target)
+        there.create_dir(place.rpartition("/")[0], recursive=True)
+        fs.copy_files(plain, place, source_filesystem=here, destination_filesystem=there)
+
+
+def exists(path: str) -> bool:
+    """Whether there is a file or folder."""
+    with readable_errors(path):
+        system, plain = open_path(path)
+        return bool(system.get_file_info([plain])[0].type != fs.FileType.NotFound)
+
+
+def remove(path: str) -> None:
+    """Remove a file or folder, if it is there."""
+    with readable_errors(path, "remove"):
+        system, plain = open_path(path)
+        (info,) = system.get_file_info([plain])
+        if info.type == fs.FileType.Directory:
+            system.delete_dir(plain)
+        elif info.type == fs.FileType.File:
+            system.delete_file(plain)
+
+
+@contextlib.contextmanager
+def on_this_machine(path: str, *, outside: str | None = None) -> Iterator[Path]:
+    """Yield a local path of a model: its own, or that of a copy for this block.
+
+    Parameters
+    ----------
+    path : str
+        The model's.
+    outside : str, optional
+        A folder that is going to be replaced: a model in it is copied, too.
+    """
+    plain = Path(split_scheme(path)[2])
+    is_safe = outside is None or not is_local(outside) or not plain.is_relative_to(split_scheme(outside)[2])
+    if is_local(path) and is_safe:
+        yield plain
+        return
+    folder = Path(tempfile.mkdtemp(prefix="tfos-model-"))
+    try:
+        copy_files(path, str(folder / plain.name))
+        yield folder / plain.name
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- models ---------------------------------------------------------------------------------------------------------
+
+
+def content_of(model: Any) -> bytes:
+    """Return a Keras model as the content of a ``.keras`` file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(str(path))
+        return path.read_bytes()
+
+
+def full_path(model: ScoringStage, spark: SparkSession) -> str:
+    """Return the path of a model's files, completed as Spark does; a ConfigError if there is none."""
+    if not model.isDefined("modelPath"):
+        advice = "call setModelPath(path), or use the model that TFEstimator.fit returns"
+        raise ConfigError([f"modelPath is not set, so there is no model to score with: {advice}"])
+    return path_in_full(model.getModelPath(), spark)
+
+
+def source_of(model: ScoringStage, spark: SparkSession) -> ModelSource:
+    """Return where executors find a model."""
+    path = full_path(model, spark)
+    plain = split_scheme(path)[2]
+    here = is_local(path) and Path(plain).is_file()
+    return with_content(
+        ModelSource(
+            path=path,
+            package=package_that_wrote(plain) if here else "keras",
+            signature=model.getSignatureDefKey() or "",
+            tags=model.getTagSet() or "",
+            is_trusted=model.is_trusted and here,
+            option="modelPath",
+        )
+    )
+
+
+def load(model: ScoringStage, *, compile: bool, safe_mode: bool) -> Any:  # noqa: A002 - Keras' own name
+    """Load a model into this process; see `TFModel.model`."""
+    path = full_path(model, session_or_active(None))
+    if not holds_model(path):
+        raise ConfigError([f"modelPath='{path}': there is no model that this machine finds"])
+    with on_this_machine(path) as here:
+        return load_run_model(
+            _file_in(here), custom_objects=model.getCustomObjects(), compile=compile, safe_mode=safe_mode
+        )
+
+
+def _file_in(path: Path) -> Path:
+    """Return the Keras file in a folder that is no SavedModel."""
+    if path.is_file() or any((path / name).is_file() for name in _SAVED_MODEL):
+        return path
+    return next(file for file in path.iterdir() if file.suffix in KERAS_SUFFIXES)

@@ -1,0 +1,146 @@
+"""What `TFModel.transform` does on the driver: chooses inputs, outputs and columns, and adds the outputs lazily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tfos_lab.data.prepare import taken_names
+from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.errors import ConfigError
+from tfos_lab.ml.driver.classes import CLASS_SCORES, add_classes
+from tfos_lab.ml.driver.columns import input_param, inputs_of, require_columns, require_frame
+from tfos_lab.ml.driver.model_source import source_of
+from tfos_lab.scoring.description import Tensor
+from tfos_lab.scoring.input_columns import Input, choose_inputs
+from tfos_lab.scoring.output_types import Output, choose_outputs
+from tfos_lab.scoring.predict import add_outputs, describe_remotely
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tfos_lab.ml.stages import ScoringStage
+
+
+def transform(model: ScoringStage, df: DataFrame) -> DataFrame:
+    """Return a DataFrame with the model's outputs as new columns; see `TFModel`.
+
+    Raises
+    ------
+    ConfigError
+        If columns, inputs or outputs are missing or do not fit, or the model is missing; before any row is scored.
+    """
+    require_frame(df, "transform")
+    use_right_python(df.sparkSession)
+    source, custom = source_of(model, df.sparkSession), model.getCustomObjects()
+    described = describe_remotely(df, source, custom)
+    inputs = _inputs(model, df, described.inputs)
+    outputs = _outputs(model, described.outputs)
+    classes = model.getProbabilityCol() if model.isSet("probabilityCol") else None
+    _require_free(df, [*(out.column for out in outputs), *([model.getPredictionCol(), classes] if classes else ())])
+    scored = add_outputs(df, source, custom, inputs, outputs, batch_size=model.getBatchSize())
+    return scored if classes is None else add_classes(scored, outputs[0], classes, model.getPredictionCol())
+
+
+def _require_free(df: DataFrame, names: Iterable[str]) -> None:
+    taken = taken_names(df, names)
+    if taken:
+        advice = "choose another name with predictionCol, outputCols or outputMapping, or drop it"
+        raise ConfigError([f"column '{name}' is there already: {advice}" for name in taken])
+
+
+# ---- inputs ---------------------------------------------------------------------------------------------------------
+
+
+def _inputs(model: ScoringStage, df: DataFrame, tensors: Sequence[Tensor]) -> list[Input]:
+    param = input_param(model)
+    names = [tensor.name for tensor in tensors]
+    if param is None and names and set(names) <= set(df.columns):
+        return choose_inputs(df, {name: name for name in names}, tensors)
+    param = param or "featuresCol"
+    wanted = inputs_of(model, param)
+    require_columns(df, [(param, column) for column in wanted])
+    features = _by_input(wanted, tensors) if param == "inputMapping" else list(wanted)
+    try:
+        return choose_inputs(df, features, tensors)
+    except ConfigError as error:
+        raise ConfigError([problem.replace("features:", f"{param}:", 1) for problem in error.problems]) from None
+
+
+def _by_input(mapping: Mapping[str, str | None], tensors: Sequence[Tensor]) -> dict[str, str]:
+    """Return input → column, by the model's own names."""
+    known = _aliases(tensors)
+    features: dict[str, str] = {}
+    problems = []
+    for column, wanted in mapping.items():
+        tensor = known.get(str(wanted))
+        name = tensor.name if tensor is not None else str(wanted)
+        if tensors and tensor is None:
+            problems.append(f"inputMapping: the model has no input '{wanted}'; it has {_names(tensors)}")
+        elif name in features:
+            problems.append(f"inputMapping: two columns are for the input '{wanted}'")
+        features[name] = column
+    if problems:
+        raise ConfigError(problems)
+    return features
+
+
+# ---- outputs --------------------------------------------------------------------------------------------------------
+
+
+def _outputs(model: ScoringStage, tensors: Sequence[Tensor]) -> list[Output]:
+    if not tensors:
+        path, advice = model.getModelPath(), "export it as a SavedModel, which does (model.export(folder))"
+        raise ConfigError([f"modelPath='{path}': the model does not say what its outputs are: {advice}"])
+    if model.isSet("probabilityCol"):
+        return [_column(_only(tensors, "probabilityCol", model.getProbabilityCol()), CLASS_SCORES)]
+    if model.isSet("outputMapping"):
+        return _mapped(model.getOutputMapping(), tensors)
+    if model.isSet("outputCols"):
+        columns = model.getOutputCols()
+        if len(columns) != len(tensors):
+            has = f"the model has {len(tensors)}: {_names(tensors)}"
+            raise ConfigError([f"outputCols={columns}: names for {len(columns)} outputs, but {has}"])
+        return [_column(tensor, column) for tensor, column in zip(tensors, columns, strict=True)]
+    if len(tensors) == 1 or model.isSet("predictionCol"):
+        return [_column(_only(tensors, "predictionCol", model.getPredictionCol()), model.getPredictionCol())]
+    return [_column(tensor, tensor.name) for tensor in tensors]
+
+
+def _only(tensors: Sequence[Tensor], param: str, column: str) -> Tensor:
+    if len(tensors) == 1:
+        return tensors[0]
+    advice = f"say which one with outputMapping={{'{tensors[0].name}': '{column}'}}"
+    raise ConfigError([f"{param}='{column}': the model has {len(tensors)} outputs, {_names(tensors)}; {advice}"])
+
+
+def _mapped(mapping: Mapping[str, str], tensors: Sequence[Tensor]) -> list[Output]:
+    known = _aliases(tensors)
+    problems = [
+        f"outputMapping: the model has no output '{name}'; it has {_names(tensors)}"
+        for name in mapping
+        if name not in known
+    ]
+    columns = list(mapping.values())
+    twice = sorted({column for column in columns if columns.count(column) > 1})
+    problems += [f"outputMapping: two outputs are for the column '{column}'" for column in twice]
+    if problems:
+        raise ConfigError(problems)
+    return [_column(known[name], column) for name, column in mapping.items()]
+
+
+def _column(tensor: Tensor, column: str) -> Output:
+    """Return an output as a column; floating-point numbers are doubles, as Spark ML's evaluators want them."""
+    (output,) = choose_outputs([tensor], column, None)
+    return replace(output, leaf="double") if output.leaf == "float" else output
+
+
+def _aliases(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+    named = list(tensors)
+    aliases: dict[str, Tensor] = {alias: tensor for tensor in named for alias in tensor.aliases}
+    return aliases | {tensor.name: tensor for tensor in named}
+
+
+def _names(tensors: Iterable[Tensor]) -> str:
+    return ", ".join(tensor.name for tensor in tensors)
