@@ -77,6 +77,14 @@ EXAMPLES = [
         "1 of 2 runs failed (1 exited); .results has the values of the others\n  run 1: exited: 3",
     ),
     (
+        errors.NotEnoughGpus(wanted=2, hosts={"a": [2, 4, 3], "b": [1, 1, 1]}),
+        RuntimeError,
+        (
+            "gpus=2, but a has 4 GPUs for 2 nodes, 1 of them taken by others; b has 1 GPU for 1 node. Ask for fewer "
+            "GPUs, for fewer nodes on a host, or for gpus=all to let them share, or wait until others have ended."
+        ),
+    ),
+    (
         errors.NotEnoughRoom(wanted=4000, fits=120, limit="a node takes 110 MB, and 13.2 GB are free"),
         RuntimeError,
         (

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.engine.launchers.gpus import visible_gpus
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import TfosError
 from tfos_lab.node.forkserver.client import ForkServerConnection
 from tfos_lab.node.forkserver.requests import FailedReply
+from tfos_lab.node.gpus import free_gpus, visible_gpus
 from tfos_lab.transport.frames import ConnectionClosed
 
 if TYPE_CHECKING:
@@ -178,7 +178,10 @@ def check_spark_python(environ: Mapping[str, str]) -> Finding:
 def check_gpus() -> Finding:
     """Count the GPUs; having none is fine."""
     gpus = visible_gpus()
-    return Finding("GPUs", ok=True, found=", ".join(gpus) if gpus else "none: nodes on this machine compute on the CPU")
+    if not gpus:
+        return Finding("GPUs", ok=True, found="none: nodes on this machine compute on the CPU")
+    free = free_gpus(gpus)
+    return Finding("GPUs", ok=True, found=f"{', '.join(gpus)}; {len(free) or 'none'} of {len(gpus)} free")
 
 
 def check_scratch(free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free) -> Finding:
@@ -282,7 +285,8 @@ def judge_executor(fact: Mapping[str, str]) -> Finding:
     problems = [f"lacks {fact['missing']}"] if fact["missing"] else []
     if fact["python"] != mine:
         problems.append(f"its Python is {fact['python']}, and this is {mine}")
-    found = f"{fact['host']}: {'; '.join(problems) or f'Python {mine}, all packages'}"
+    gpus = f", GPUs {fact['gpus']}" if fact.get("gpus") else ""
+    found = f"{fact['host']}: {'; '.join(problems) or f'Python {mine}, all packages'}{gpus}"
     return Finding(
         what, not problems, found, "give it the packages, or point spark.pyspark.python at a Python that has them"
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.gpu_shares import GpuOption, gpus_wanted
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import Role
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.launchers.capacity import Room, look_around
-from tfos_lab.engine.launchers.gpus import visible_gpus
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.gpus import VISIBLE, GpuLocks, free_gpus, visible_gpus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,35 +93,32 @@ class MachineSlots(Slots):
         if limit is not None and limit > fits:
             raise ConfigError([f"slots={limit}: this machine has room for {fits} runs at once: {why}"])
         super().__init__(limit, min(fits, limit or default or room.cores))
-        self._free_gpus: list[Sequence[str]] | None = None
-        self._taken: dict[int, Sequence[str]] = {}
+        self._gpus = visible_gpus() if gpus else []
+        self._per_run = gpus or 0
+        self._taken: dict[int, GpuLocks] = {}
         if gpus:
-            self._free_gpus = _shares(visible_gpus(), gpus)
-            self.total = min(self.total, len(self._free_gpus))
+            if gpus > len(self._gpus):
+                raise ConfigError(
+                    [f"gpus={gpus}: this machine has {len(self._gpus)} for all runs; ask for fewer, or leave it out"]
+                )
+            self.total = min(self.total, len(self._gpus) // gpus)
 
     def _free(self, going: int, launching: int) -> int:  # noqa: ARG002 - processes have their slots at once
-        return self.total - going
+        free = self.total - going
+        # Other clusters may hold some.
+        return min(free, len(free_gpus(self._gpus)) // self._per_run) if self._per_run else free
 
     def environ(self, index: int) -> dict[str, str]:
         """Take GPUs for a run."""
-        if self._free_gpus is None:
+        if not self._per_run:
             return {}
-        self._taken[index] = self._free_gpus.pop(0)
-        return {"CUDA_VISIBLE_DEVICES": ",".join(self._taken[index])}
+        self._taken[index] = locks = GpuLocks(os.environ)
+        return {VISIBLE: ",".join(locks.claim(self._per_run, self._gpus))}
 
     def release(self, index: int) -> None:
         """Give a run's GPUs to others."""
-        gpus = self._taken.pop(index, None)
-        if gpus is not None and self._free_gpus is not None:
-            self._free_gpus.append(gpus)
-
-
-def _shares(gpus: list[str], per_run: int) -> list[Sequence[str]]:
-    if per_run > len(gpus):
-        raise ConfigError(
-            [f"gpus={per_run}: this machine has {len(gpus)} for all runs; ask for fewer, or leave it out"]
-        )
-    return [gpus[first : first + per_run] for first in range(0, len(gpus) - per_run + 1, per_run)]
+        if index in self._taken:
+            self._taken.pop(index).close()
 
 
 class SparkSlots(Slots):
@@ -158,11 +157,12 @@ class InlineSlots(Slots):
         return 1 - going
 
 
-def slots_for(launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: int | None) -> Slots:
+def slots_for(launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: GpuOption) -> Slots:
     """Return the slots of a launcher; see `MachineSlots` for errors."""
     if launcher.runs_inline:
         return InlineSlots()
     if launcher.spans_hosts and spark is not None:
         return SparkSlots(limit, spark)
     slots = None if spark is None or is_connect(spark) else spark_session.slots_of(spark)
-    return MachineSlots(limit, slots.total if slots is not None else None, gpus)
+    of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
+    return MachineSlots(limit, slots.total if slots is not None else None, of_run)

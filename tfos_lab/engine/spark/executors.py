@@ -16,7 +16,7 @@ from tfos_lab.errors.channel import own_error_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SCHEMA = "host string, executor string, python string, missing string"
+_SCHEMA = "host string, executor string, python string, missing string, gpus string"
 _LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
 _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
