@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.node.forkserver.client import ForkServerConnection
 
+from tfos_lab.core.environments import this_platform, unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import equal_share, visible_gpus
@@ -227,14 +228,17 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        ``host``, ``executor``, ``python``, ``missing`` and ``gpus`` (comma-separated, empty if there are none).
+        ``host``, ``executor``, ``python``, ``missing`` and ``gpus`` (comma-separated, empty if there are none),
+        ``platform``, and ``environment``: the manifest of the archive that this Python is from, or "".
     """
-    missing = missing_packages()
+    missing, packed = missing_packages(), unpacked_environment()
     facts = {
         "host": socket.gethostname(),
         "executor": "",
         "python": ".".join(map(str, sys.version_info[:2])),
         "missing": ", ".join(missing),
+        "platform": this_platform(),
+        "environment": packed.to_json() if packed is not None else "",
         "gpus": ", ".join(visible_gpus({**executor_environ(), **extra_env})),
     }
     if not missing:
