@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-# In the root folder of an archive; its first member.
-MANIFEST = "tfos_lab_environment.json"
+# In the root folder of an archive, and its first member: conda-pack sorts them by name.
+MANIFEST = ".tfos_lab_environment.json"
 
 
 @dataclass(frozen=True, kw_only=True)

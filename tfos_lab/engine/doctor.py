@@ -288,7 +288,7 @@ def check_executors(session: SparkSession) -> list[Finding]:
     try:
         facts = inspect_executors(session, 1, {})
     except TfosError as error:
-        return [Finding("executors", ok=False, found=str(error))]
+        return [Finding("executors", ok=False, found=str(error), advice=_PACK)]
     except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         return [Finding("executors", ok=False, found=f"{type(error).__name__}: {first}")]

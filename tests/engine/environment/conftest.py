@@ -23,9 +23,8 @@ def install(site_packages, name, version, files):
     for file, text in files.items():
         (site_packages / file).parent.mkdir(parents=True, exist_ok=True)
         (site_packages / file).write_text(text)
-    (info / "RECORD").write_text(
-        "".join(f"{file},,\n" for file in [*files, f"{info.name}/METADATA", f"{info.name}/RECORD"])
-    )
+    recorded = [*files, f"{info.name}/METADATA", f"{info.name}/RECORD"]
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in recorded))
 
 
 @pytest.fixture

@@ -18,18 +18,8 @@ from tests.support.spark_home import spark_home
 ROOT = Path(__file__).parents[3]
 LIB = Path(f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
 # What nodes and feed tasks import, beside TensorFlow: a stand-in for that is packed, which has the size of a test.
-NEEDED = [
-    "cffi",
-    "cloudpickle",
-    "cryptography",
-    "msgspec",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pycparser",
-    "python-dateutil",
-]
-NEEDED += ["pytz", "pyzmq", "six", "tzdata"]
+NEEDED = ["cffi", "cloudpickle", "cryptography", "msgspec", "numpy", "pandas", "pyarrow", "pycparser", "pytz"]
+NEEDED += ["python-dateutil", "pyzmq", "six", "tzdata"]
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +64,19 @@ def places() -> Iterator[str]:
         yield str(module.__file__)
 
 
-def work(args, ctx):
-    """Sum up the rows of a feed, then answer others with their squares."""
-    found, feed, total = list(args()), ctx.data_feed(), 0
+def add(args, ctx):
+    """Sum up the rows of a feed."""
+    feed, total = ctx.data_feed(), 0
     while not feed.should_stop():
         total += sum(row[0] for row in feed.next_batch(16))
-    answers = ctx.data_feed(train=False)
-    while not answers.should_stop():
-        batch = answers.next_batch(16)
-        answers.batch_results([row[0] ** 2 for row in batch])
-    return total, found
+    return total, list(args())
+
+
+def square(args, ctx):
+    """Answer rows with their squares."""
+    feed = ctx.data_feed(train_mode=False)
+    while not feed.should_stop():
+        feed.batch_results([(row[0] ** 2,) for row in feed.next_batch(16)])
 
 
 def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypatch, tmp_path):
@@ -93,10 +86,12 @@ def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypa
     conf = {**packed.conf, "spark.executorEnv.PYTHONPATH": pyspark_path(), "spark.cores.max": "2"}
     spark = new_spark(standalone, conf=conf, python=Path(packed.conf["spark.pyspark.python"]))
     with running_clusters({"spark": spark, "grace_s": 2.0}) as start:
-        cluster = start(work, places, cluster_size=2)
+        cluster = start(add, places, cluster_size=2)
         cluster.train(spark.range(100), objects=True)
-        squares = cluster.inference(spark.range(10), schema="square long").collect()
         results = dict(cluster.wait(timeout_s=120))
+        cluster = start(square, cluster_size=2)
+        squares = cluster.inference(spark.range(10), schema="square long", objects=True).collect()
+        cluster.wait(timeout_s=120)
     assert sorted(row.square for row in squares) == [number**2 for number in range(10)]
     assert sum(total for total, _ in results.values()) == sum(range(100))
     for _, (prefix, *files) in results.values():
@@ -110,8 +105,6 @@ def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypa
 
 
 CONTAINER = """
-import sys
-sys.path[:0] = []
 import tfos_lab, pyspark
 def where(args, ctx):
     import sys

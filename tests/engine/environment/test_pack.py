@@ -39,7 +39,7 @@ def test_its_scripts_start_its_own_python(inventory, python_in):
 def test_it_has_no_traces_of_the_folder_that_it_comes_from(inventory, tmp_path):
     packed = pack(inventory=inventory)
     names = names_in(packed.path)
-    assert names[0] == "tfos_lab_environment.json"
+    assert names[0] == ".tfos_lab_environment.json"
     assert not [name for name in names if "editable" in name or name.endswith("_flat.pth") or "docs" in name]
     with tarfile.open(packed.path) as opened:
         links = {member.name: member.linkname for member in opened if member.issym()}

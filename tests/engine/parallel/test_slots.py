@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,14 @@ from tfos_lab.engine.parallel import slots as module
 from tfos_lab.engine.parallel.slots import InlineSlots, MachineSlots, SparkSlots, slots_for
 from tfos_lab.engine.spark.session import Slots
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.gpus import GpuLocks
 
 ROOM = Room(cores=4)
+
+
+@pytest.fixture(autouse=True)
+def _locks(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_GPU_LOCKS", str(tmp_path / "locks"))
 
 
 @pytest.mark.parametrize(
@@ -37,8 +44,23 @@ def test_runs_get_gpus_of_their_own(monkeypatch):
     slots = MachineSlots(None, None, gpus=2, room=ROOM)
     assert slots.free(0, 0) == 2
     assert [slots.environ(run) for run in (0, 1)] == [{"CUDA_VISIBLE_DEVICES": "4,5"}, {"CUDA_VISIBLE_DEVICES": "6,7"}]
+    assert slots.free(2, 0) == 0
     slots.release(0)
     assert slots.environ(2) == {"CUDA_VISIBLE_DEVICES": "4,5"}
+    slots.release(1)
+    slots.release(2)
+
+
+def test_gpus_that_other_clusters_hold_are_no_slots(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    others = GpuLocks(os.environ)
+    others.claim(2, ["0", "1"])
+    slots = MachineSlots(None, None, gpus=1, room=ROOM)
+    assert slots.free(0, 0) == 1
+    assert slots.environ(0) == {"CUDA_VISIBLE_DEVICES": "2"}
+    others.close()
+    assert slots.free(1, 0) == 2
+    slots.release(0)
 
 
 def test_more_gpus_than_there_are_are_refused(monkeypatch):

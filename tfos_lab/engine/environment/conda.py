@@ -24,6 +24,8 @@ def write_conda_archive(target: Path, inventory: Inventory, environment: Environ
     ConfigError
         If conda-pack is not installed, or refuses the environment.
     """
+    if inventory.exclude:
+        raise ConfigError(["exclude: conda-pack packs a conda environment as a whole; make a smaller one to pack"])
     if importlib.util.find_spec("conda_pack") is None:
         needed = "is a conda environment, which is packed with conda-pack: pip install 'tfos_lab[pack]'"
         raise ConfigError([f"{inventory.prefix} {needed}"])
@@ -42,7 +44,7 @@ def write_conda_archive(target: Path, inventory: Inventory, environment: Environ
         try:
             found = CondaEnv.from_prefix(str(inventory.prefix), ignore_editable_packages=True)
             kept = [file for file in found.files if file.source not in links]
-            CondaEnv(found.prefix, [*added, *kept], found.excluded_files).pack(
+            CondaEnv(found.prefix, [*added, *kept]).pack(
                 output=str(partial), format="tar.gz", compress_level=1, force=True
             )
         except CondaPackException as error:
