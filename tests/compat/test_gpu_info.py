@@ -101,4 +101,8 @@ def test_those_that_nodes_of_others_hold_are_not_free(nvidia_smi):
     locks = GpuLocks(os.environ)
     locks.claim(2, ["0", "1", "2"])
     assert gpu_info.get_gpus() == "2"
+    shared = GpuLocks(os.environ)
+    shared.share(["2"])
+    assert gpu_info.get_gpus() == "2", "all runs of a call of TFParallel see all, and choose among them"
+    shared.close()
     locks.close()

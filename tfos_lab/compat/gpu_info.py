@@ -83,8 +83,8 @@ def _usable(gpus: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _not_held(gpus: list[str]) -> list[str]:
-    """Return those that no other node holds; where CUDA_VISIBLE_DEVICES names this node's own, its agent holds them."""
-    return gpus if os.environ.get(VISIBLE) else free_gpus(gpus)
+    """Return those that were not dealt to another node; CUDA_VISIBLE_DEVICES names those that this node was dealt."""
+    return gpus if os.environ.get(VISIBLE) else free_gpus(gpus, or_shared=True)
 
 
 def _ask(*arguments: str) -> str:

@@ -26,6 +26,8 @@ GPU_LINE = re.compile(r"GPU (\d+):.*\(UUID: ([^)]+)\)")
 _LEAVING_S = 3.0
 _POLL_S = 0.05
 _DRIVER_TIMEOUT_S = 20.0
+# The UUIDs of GPUs by their numbers, as each nvidia-smi has listed them.
+_listings: dict[str, dict[str, str]] = {}
 
 
 def visible_gpus(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> list[str]:
@@ -77,10 +79,11 @@ def _ids(environ: Mapping[str, str]) -> dict[str, str] | None:
     program = shutil.which("nvidia-smi", path=environ.get("PATH"))
     if program is None:
         return None
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = [program, "--list-gpus"]
-        return dict(GPU_LINE.findall(subprocess.check_output(command, timeout=_DRIVER_TIMEOUT_S).decode()))
-    return None
+    if program not in _listings:  # it may take a second, and GPUs stay where they are
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            listing = subprocess.check_output([program, "--list-gpus"], timeout=_DRIVER_TIMEOUT_S)
+            _listings[program] = dict(GPU_LINE.findall(listing.decode()))
+    return _listings.get(program)
 
 
 def equal_share(gpus: int, nodes: int) -> int:
@@ -124,9 +127,9 @@ class GpuLocks:
         for gpu in gpus:
             self._lock(gpu, fcntl.LOCK_SH)
 
-    def free(self, gpus: Sequence[str]) -> list[str]:
-        """Return those that nobody holds."""
-        free = [gpu for gpu in gpus if self._lock(gpu, fcntl.LOCK_EX)]
+    def free(self, gpus: Sequence[str], *, or_shared: bool = False) -> list[str]:
+        """Return those that nobody holds, or only as shared ones."""
+        free = [gpu for gpu in gpus if self._lock(gpu, fcntl.LOCK_SH if or_shared else fcntl.LOCK_EX)]
         self.close()
         return free
 
@@ -162,9 +165,9 @@ class GpuLocks:
         return None
 
 
-def free_gpus(gpus: Sequence[str], environ: Mapping[str, str] | None = None) -> list[str]:
-    """Return those of some GPUs of this host that no node holds."""
-    return GpuLocks(os.environ if environ is None else environ).free(gpus)
+def free_gpus(gpus: Sequence[str], *, or_shared: bool = False) -> list[str]:
+    """Return those of some GPUs of this host that no node holds, or that nodes only share."""
+    return GpuLocks(os.environ).free(gpus, or_shared=or_shared)
 
 
 class NodeGpus:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -22,7 +22,7 @@ NEEDED = ["cffi", "cloudpickle", "cryptography", "msgspec", "numpy", "pandas", "
 NEEDED += ["python-dateutil", "pyzmq", "six", "tzdata"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def packed(tmp_path_factory):
     """An archive of an environment with what is needed, tfos_lab among it as an editable package."""
     from tfos_lab.engine.environment.inventory import Inventory
@@ -33,7 +33,7 @@ def packed(tmp_path_factory):
     site_packages = folder / "env" / LIB
     for name in NEEDED:
         for top in sorted(tops_of(name)):
-            (site_packages / top.name).symlink_to(top)
+            link(top, site_packages / top.name)
     (site_packages / "editable.pth").write_text(f"{ROOT}\n{ROOT / 'tests/support/quick_tensorflow'}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
@@ -46,37 +46,44 @@ def tops_of(name: str) -> set[Path]:
     return {Path(found.locate_file(file.parts[0])) for file in found.files if file.parts[0] != ".."}
 
 
+def link(source: Path, target: Path) -> None:
+    """Link the files of a package, but for those that only its own developers need."""
+    if source.is_dir():
+        left_out = shutil.ignore_patterns("tests", "include", "*.pyx", "*.pxd")
+        shutil.copytree(source, target, ignore=left_out, copy_function=os.symlink, dirs_exist_ok=True)
+    else:
+        target.symlink_to(source)
+
+
 def pyspark_path() -> str:
     """Return the Python path that Spark gives to the containers of YARN."""
     return os.pathsep.join(str(path) for path in sorted((spark_home() / "python/lib").glob("*.zip"), reverse=True))
 
 
-def places() -> Iterator[str]:
-    """Yield where this process' Python and its packages are."""
-    import sys
+def map_funs():
+    """Return functions that are pickled by value: the archive has no tests.
 
-    import msgspec
-    import numpy as np
-    import pyarrow as pa
+    One sums up the rows of a feed, and says where its packages are; the other answers rows with their squares.
+    """
 
-    yield sys.prefix
-    for module in (np, pa, msgspec):
-        yield str(module.__file__)
+    def add(args, ctx):
+        import sys
 
+        import msgspec
+        import numpy as np
+        import pyarrow as pa
 
-def add(args, ctx):
-    """Sum up the rows of a feed."""
-    feed, total = ctx.data_feed(), 0
-    while not feed.should_stop():
-        total += sum(row[0] for row in feed.next_batch(16))
-    return total, list(args())
+        feed, total = ctx.data_feed(), 0
+        while not feed.should_stop():
+            total += sum(row[0] for row in feed.next_batch(16))
+        return total, sys.prefix, [str(module.__file__) for module in (np, pa, msgspec)]
 
+    def square(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        while not feed.should_stop():
+            feed.batch_results([row[0] ** 2 for row in feed.next_batch(16)])
 
-def square(args, ctx):
-    """Answer rows with their squares."""
-    feed = ctx.data_feed(train_mode=False)
-    while not feed.should_stop():
-        feed.batch_results([(row[0] ** 2,) for row in feed.next_batch(16)])
+    return add, square
 
 
 def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypatch, tmp_path):
@@ -85,16 +92,17 @@ def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypa
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     conf = {**packed.conf, "spark.executorEnv.PYTHONPATH": pyspark_path(), "spark.cores.max": "2"}
     spark = new_spark(standalone, conf=conf, python=Path(packed.conf["spark.pyspark.python"]))
+    add, square = map_funs()
     with running_clusters({"spark": spark, "grace_s": 2.0}) as start:
-        cluster = start(add, places, cluster_size=2)
+        cluster = start(add, cluster_size=2)
         cluster.train(spark.range(100), objects=True)
         results = dict(cluster.wait(timeout_s=120))
         cluster = start(square, cluster_size=2)
-        squares = cluster.inference(spark.range(10), schema="square long", objects=True).collect()
+        squares = cluster.inference(spark.range(10), objects=True).collect()
         cluster.wait(timeout_s=120)
-    assert sorted(row.square for row in squares) == [number**2 for number in range(10)]
-    assert sum(total for total, _ in results.values()) == sum(range(100))
-    for _, (prefix, *files) in results.values():
+    assert sorted(squares) == [number**2 for number in range(10)]
+    assert sum(total for total, *_ in results.values()) == sum(range(100))
+    for _, prefix, files in results.values():
         assert prefix.endswith("/environment")
         assert all(file.startswith(prefix) for file in files)
     findings = {finding.what: finding for finding in doctor.check_session(spark)}

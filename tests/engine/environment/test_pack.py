@@ -76,6 +76,13 @@ def test_packages_can_be_left_out(inventory):
         pack(inventory=Inventory(inventory.prefix, inventory.site_packages, ["nothing"]))
 
 
+def test_an_environment_that_sees_others_is_refused(inventory, prefix):
+    settings = prefix / "pyvenv.cfg"
+    settings.write_text(settings.read_text().replace("site-packages = false", "site-packages = true"))
+    with pytest.raises(ConfigError, match="also sees packages of the Python below it, which an archive would lack"):
+        pack(inventory=inventory)
+
+
 def test_a_file_can_be_named(inventory, tmp_path):
     target = tmp_path / "mine.tar.gz"
     packed = pack(target, inventory=inventory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import importlib.metadata
@@ -19,6 +20,7 @@ from tfos_lab.engine.environment.sources import Sources, find_sources
 
 # Changes with the layout of archives, so that older ones are not used again.
 _FORMAT = "1"
+_SEES_MORE = re.compile(r"^include-system-site-packages *= *true", re.MULTILINE | re.IGNORECASE)
 # Executors have Spark; its Python files are taken along, its Java ones are not.
 _ALWAYS_LEFT_OUT = ("pyspark/jars/*", "pyspark/bin/*", "pyspark/examples/*")
 
@@ -65,6 +67,18 @@ class Inventory:
         everything = Inventory(self.prefix, self.site_packages).distributions()
         there = [normal_name(one.metadata["Name"]) for one in everything]
         return [name for name in self.exclude if not fnmatch.filter(there, normal_name(name))]
+
+    def problems(self) -> list[str]:
+        """Return why an archive of it would not work."""
+        unknown = self.unknown()
+        found = [f"exclude: {', '.join(unknown)} is not installed in {self.prefix}"] if unknown else []
+        with contextlib.suppress(OSError):
+            if _SEES_MORE.search((self.prefix / "pyvenv.cfg").read_text()):
+                found.append(
+                    f"{self.prefix} also sees packages of the Python below it, which an archive would lack: make it "
+                    "without --system-site-packages"
+                )
+        return found
 
     def sources(self) -> Sources:
         """Return the editable packages; none of them is left out."""

@@ -52,7 +52,7 @@ class Packed:
         python = self.conf["spark.pyspark.python"]
         return "\n".join(
             [
-                f"{self.path} ({size:,.0f} MB, {len(self.environment.packages)} packages, {how})",
+                f"{self.path} ({size:,.0f} MB, packages: {len(self.environment.packages)}, {how})",
                 "",
                 "In a notebook or program, before the session starts:",
                 "",
@@ -98,8 +98,8 @@ def pack(
         If a package to leave out is not there, or the environment cannot be packed.
     """
     inventory = inventory or Inventory.of_this_python(exclude)
-    if unknown := inventory.unknown():
-        raise ConfigError([f"exclude: {', '.join(unknown)} is not installed in {inventory.prefix}"])
+    if problems := inventory.problems():
+        raise ConfigError(problems)
     environment = inventory.environment()
     python = python or base_python()
     cached = cache_folder() / f"{_key(environment, inventory, python)}.tar.gz"
