@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+import tfos_lab
 from tests.support.clusters import running_clusters
 from tests.support.fake_gpus import fake_gpus
 from tests.support.quick import QUICK_ENV
@@ -156,3 +157,23 @@ def test_clusters_at_the_same_time_get_different_ones(run):
 def test_an_evaluator_gets_one_where_it_is_asked_for(run):
     found = run(see, cluster_size=3, eval_node=True, gpus={"chief": 1, "worker": 1, "evaluator": 1}).wait(timeout_s=60)
     assert sorted(gpu for gpus, *_ in found.values() for gpu in gpus) == ["0", "1", "2"]
+
+
+def occupy(folder, ctx):
+    """Fail if another run has one of the GPUs at the same time."""
+    import time
+    from pathlib import Path
+
+    taken = [Path(folder) / gpu for gpu in ctx.gpus]
+    for path in taken:
+        path.mkdir()
+    time.sleep(0.2)
+    for path in taken:
+        path.rmdir()
+    return len(taken)
+
+
+def test_independent_runs_take_turns_on_the_gpus(host, tmp_path):
+    options = {"local": "processes", "env": QUICK_ENV}
+    assert list(tfos_lab.parallel(occupy, [str(tmp_path)] * 3, gpus=2, slots=3, **options)) == [2] * 3
+    assert next(iter(tfos_lab.parallel(see, [None], **options)))[:2] == ([], None), "all see all"

@@ -117,6 +117,30 @@ def test_under_dynamic_allocation_one_waits_so_that_spark_asks_for_an_executor(s
     assert slots.free(1, 1) == 0
 
 
+@pytest.fixture
+def hosts(monkeypatch):
+    """The GPUs of the executors' hosts, which Spark does not assign."""
+    facts = [{"host": "a", "gpus": "0, 1, 2"}, {"host": "a", "gpus": "0, 1, 2"}, {"host": "b", "gpus": "0"}]
+    monkeypatch.setattr(module.spark_session, "gpus_per_task", lambda spark: spark.gpus_per_task)
+    monkeypatch.setattr(module, "inspect_executors", lambda spark, nodes, env: facts)
+
+
+def test_on_spark_the_gpus_of_the_hosts_are_enough_for_so_many_runs(spark, hosts):
+    spark.gpus_per_task = None
+    assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=1).free(0, 0) == 4
+    pairs = slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2)
+    assert (pairs.free(0, 0), pairs.free(1, 1)) == (1, 0)
+    with pytest.raises(
+        ConfigError, match=r"gpus=4: no host of Spark's executors has so many for a run \(a has 3, b has 1"
+    ):
+        slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=4)
+
+
+def test_where_spark_assigns_gpus_its_task_slots_count(spark, hosts):
+    spark.gpus_per_task = 2
+    assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2).free(0, 0) == 4
+
+
 def test_inline_runs_follow_one_another():
     slots = InlineSlots()
     assert (slots.free(0, 0), slots.free(1, 0)) == (1, 0)

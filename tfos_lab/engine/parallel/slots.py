@@ -12,8 +12,9 @@ from tfos_lab.core.roles import Role
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.launchers.capacity import Room, look_around
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.gpus import VISIBLE, GpuLocks, free_gpus, visible_gpus
+from tfos_lab.node.gpus import VISIBLE, GpuLocks, devices_in, free_gpus, visible_gpus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,14 +123,29 @@ class MachineSlots(Slots):
 
 
 class SparkSlots(Slots):
-    """The free task slots of a session; others may hold some, and under dynamic allocation their number changes."""
+    """The free task slots of a session; others may hold some, and under dynamic allocation their number changes.
 
-    def __init__(self, limit: int | None, spark: SparkSession) -> None:
+    Parameters
+    ----------
+    limit : int or None
+        The most runs at once.
+    spark : SparkSession
+        The session.
+    gpu_runs : int or None
+        For how many runs the executors' GPUs are enough; None where that does not matter.
+    """
+
+    def __init__(self, limit: int | None, spark: SparkSession, gpu_runs: int | None = None) -> None:
         super().__init__(limit, 0)
         self._spark = spark
+        self._gpu_runs = gpu_runs
         self._dynamic = spark_session.allocates_dynamically(spark)
 
     def _free(self, going: int, launching: int) -> int:
+        free = self._free_tasks(going, launching)
+        return free if self._gpu_runs is None else min(free, self._gpu_runs - going)
+
+    def _free_tasks(self, going: int, launching: int) -> int:
         slots = spark_session.slots_of(self._spark)
         if slots is None:
             self.total = self.total or self._count_partitions()
@@ -161,8 +177,20 @@ def slots_for(launcher: LauncherTraits, spark: SparkSession | None, *, limit: in
     """Return the slots of a launcher; see `MachineSlots` for errors."""
     if launcher.runs_inline:
         return InlineSlots()
-    if launcher.spans_hosts and spark is not None:
-        return SparkSlots(limit, spark)
-    slots = None if spark is None or is_connect(spark) else spark_session.slots_of(spark)
     of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
+    if launcher.spans_hosts and spark is not None:
+        return SparkSlots(limit, spark, _gpu_runs(spark, of_run or 0))
+    slots = None if spark is None or is_connect(spark) else spark_session.slots_of(spark)
     return MachineSlots(limit, slots.total if slots is not None else None, of_run)
+
+
+def _gpu_runs(spark: SparkSession, per_run: int) -> int | None:
+    """Return for how many runs the executors' GPUs are enough; None if runs want none, or Spark assigns them."""
+    if not per_run or spark_session.gpus_per_task(spark) is not None:
+        return None
+    there = {fact["host"]: len(devices_in(fact["gpus"])) for fact in inspect_executors(spark, 1, {})}
+    runs = sum(count // per_run for count in there.values())
+    if not runs:
+        hosts = ", ".join(f"{host} has {count}" for host, count in sorted(there.items()))
+        raise ConfigError([f"gpus={per_run}: no host of Spark's executors has so many for a run ({hosts})"])
+    return runs
