@@ -97,8 +97,8 @@ EXAMPLES = [
         RuntimeError,
         (
             "executors cannot run a node (a: lacks tensorflow; b: runs Python 3.12, the notebook runs 3.11). Give the "
-            "executors the driver's environment: install the packages there, or point spark.pyspark.python / "
-            "PYSPARK_PYTHON at a Python that has them."
+            "executors the driver's environment: install the packages there, ship them (tfos-lab pack), or point "
+            "spark.pyspark.python / PYSPARK_PYTHON at a Python that has them."
         ),
     ),
     (

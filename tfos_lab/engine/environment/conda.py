@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import tempfile
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def write_conda_archive(target: Path, inventory: Inventory, environment: Environ
     from conda_pack import CondaPackException
     from conda_pack.core import CondaEnv, File
 
-    partial = target.with_name(f".{target.name}")
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder) / MANIFEST
         manifest.write_text(environment.to_json())
@@ -49,4 +50,7 @@ def write_conda_archive(target: Path, inventory: Inventory, environment: Environ
             )
         except CondaPackException as error:
             raise ConfigError([f"conda-pack cannot pack {inventory.prefix}: {error}"]) from error
-    partial.rename(target)
+        else:
+            partial.rename(target)
+        finally:
+            partial.unlink(missing_ok=True)
