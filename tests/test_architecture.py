@@ -24,7 +24,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ARCHITECTURE = (ROOT / "docs/architecture.md").read_text()
 NOTEBOOK_SIDE = {"IPython", "ipywidgets", "anywidget", "ipykernel", "comm", "traitlets"}
 # Used where they are installed; nothing depends on them.
-OPTIONAL = {"sklearn", "tf_keras"}
+OPTIONAL = {"conda_pack", "sklearn", "tf_keras"}
 HEAVY = {"tensorflow", "keras", "tf_keras", "pyspark"}
 
 

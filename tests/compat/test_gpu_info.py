@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
 
 from tfos_lab.compat import gpu_info
+from tfos_lab.node.gpus import GpuLocks
 
 GPUS = b"""\
 GPU 0: Tesla V100-SXM2-16GB (UUID: GPU-aa)
@@ -17,8 +19,10 @@ GPU 2: Tesla K80 (UUID: GPU-dd)
 
 
 @pytest.fixture
-def nvidia_smi(monkeypatch):
+def nvidia_smi(monkeypatch, tmp_path):
     """Has three GPUs; a list of what is busy each time that it is asked."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("TFOS_LAB_GPU_LOCKS", str(tmp_path / "locks"))
     busy = []
 
     def check_output(command):
@@ -83,3 +87,22 @@ def test_too_few_are_an_error_that_names_what_is_busy(nvidia_smi):
 def test_an_unknown_format_is_refused():
     with pytest.raises(Exception, match="Unknown GPU format 'text'"):
         gpu_info.get_gpus(format="text")
+
+
+def test_a_node_keeps_to_its_own(nvidia_smi, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-dd")
+    assert gpu_info.get_gpus(2, 0) == "1,2"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(Exception, match=r"Unable to find 1 free GPU\(s\) of 0"):
+        gpu_info.get_gpus()
+
+
+def test_those_that_nodes_of_others_hold_are_not_free(nvidia_smi):
+    locks = GpuLocks(os.environ)
+    locks.claim(2, ["0", "1", "2"])
+    assert gpu_info.get_gpus() == "2"
+    shared = GpuLocks(os.environ)
+    shared.share(["2"])
+    assert gpu_info.get_gpus() == "2", "all runs of a call of TFParallel see all, and choose among them"
+    shared.close()
+    locks.close()

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_gpus import fake_gpus
 from tests.support.fork_servers import wait_until_warm
+from tfos_lab.core.environments import Environment
 from tfos_lab.engine import doctor
 from tfos_lab.engine.doctor import Finding
 from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.gpus import GpuLocks
+
+MINE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def program(folder, name, script):
@@ -158,6 +163,51 @@ def test_an_executor_that_lacks_something_is_named_with_its_host():
     assert not finding.ok
     assert finding.what == "executor 3"
     assert finding.found.startswith("node-7: lacks tensorflow; its Python is 3.4")
+
+
+def test_the_gpus_of_executors_are_shown_by_host():
+    fact = {"host": "node-7", "executor": "3", "python": MINE, "missing": "", "gpus": "0, 1"}
+    assert doctor.judge_executor(fact).found == f"node-7: Python {MINE}, all packages, GPUs 0, 1"
+
+
+def test_an_executor_with_another_environment_than_the_notebook_s_is_named(monkeypatch):
+    packed = Environment(digest="old", python="3.1.4", platform="linux-x86_64", packages={})
+    fact = {"host": "node-7", "executor": "3", "python": MINE, "missing": "", "platform": "linux-x86_64"}
+    finding = doctor.judge_executor({**fact, "environment": packed.to_json()})
+    assert not finding.ok
+    assert finding.found.startswith("node-7: its environment is stale: it has Python 3.1.4, and this is ")
+    assert finding.advice.endswith("(or tfos-lab pack) makes the archive, and shows the settings")
+    foreign = doctor.judge_executor({**fact, "environment": packed.to_json(), "platform": "linux-aarch64"})
+    assert "its environment was packed for linux-x86_64, and executors are linux-aarch64" in foreign.found
+
+
+def test_a_python_from_an_archive_is_not_looked_for_on_this_machine():
+    finding = doctor.check_spark_python({"PYSPARK_PYTHON": "./environment/bin/python"})
+    assert (finding.ok, finding.found) == (
+        True,
+        "./environment/bin/python, from an archive that Spark unpacks on executors",
+    )
+
+
+def test_an_archive_that_is_missing_is_a_problem(spark, monkeypatch):
+    assert doctor.check_archive(spark) == []
+    monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
+    [finding] = doctor.check_archive(spark)
+    assert finding.sentence == (
+        "environment: executors are to run ./environment/bin/python, and spark.archives names no archive #environment "
+        "that holds it; ship this environment: %tfos pack (or tfos-lab pack) makes the archive, and shows the settings"
+    )
+
+
+def test_gpus_of_this_machine_are_counted_with_those_that_are_free(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in fake_gpus(tmp_path / "host", 3).items():
+        monkeypatch.setenv(name, value)
+    locks = GpuLocks(os.environ)
+    locks.claim(2, ["0", "1", "2"])
+    assert doctor.check_gpus().found == "0, 1, 2; 1 of 3 free"
+    locks.close()
+    assert doctor.check_gpus().found == "0, 1, 2; 3 of 3 free"
 
 
 def test_each_check_runs_once():

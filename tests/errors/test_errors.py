@@ -93,6 +93,14 @@ EXAMPLES = [
         ),
     ),
     (
+        errors.NotEnoughGpus(wanted=2, hosts={"a": [2, 4, 3], "b": [1, 1, 1]}),
+        RuntimeError,
+        (
+            "gpus=2, but a has 4 GPUs for 2 nodes, 1 of them taken by others; b has 1 GPU for 1 node. Ask for fewer "
+            "GPUs, for fewer nodes on a host, or for gpus=all to let them share, or wait until others have ended."
+        ),
+    ),
+    (
         errors.NotEnoughRoom(wanted=4000, fits=120, limit="a node takes 110 MB, and 13.2 GB are free"),
         RuntimeError,
         (
@@ -105,8 +113,8 @@ EXAMPLES = [
         RuntimeError,
         (
             "executors cannot run a node (a: lacks tensorflow; b: runs Python 3.12, the notebook runs 3.11). Give the "
-            "executors the driver's environment: install the packages there, or point spark.pyspark.python / "
-            "PYSPARK_PYTHON at a Python that has them."
+            "executors the driver's environment: install the packages there, ship them (tfos-lab pack), or point "
+            "spark.pyspark.python / PYSPARK_PYTHON at a Python that has them."
         ),
     ),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +48,22 @@ def test_doctor_prints_its_findings(run: Any, capsys: pytest.CaptureFixture[str]
     monkeypatch.setattr("tfos_lab.jupyter.commands.examine", lambda: [Finding("Java", ok=True, found="17")])
     run("%tfos doctor")
     assert capsys.readouterr().out == "✓ Java  17\n\nAll is well.\n"
+
+
+def test_pack_prints_the_settings_that_use_the_archive(
+    run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def pack(*names: str) -> Any:
+        asked.append(names)
+        return SimpleNamespace(describe=lambda: "the settings")
+
+    monkeypatch.setattr("tfos_lab.jupyter.commands.pack", pack)
+    run("%tfos pack")
+    run("%tfos pack mine.tar.gz")
+    assert capsys.readouterr().out == "the settings\nthe settings\n"
+    assert asked == [(), ("mine.tar.gz",)]
 
 
 def test_the_extension_loads_by_its_name(shell: Any, run_cell: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,13 @@ class StandaloneCluster:
 
 @contextmanager
 def standalone_cluster(
-    folder: Path, *, workers: int = 2, cores: int = 2, memory: str = "2g", home: Path | None = None
+    folder: Path,
+    *,
+    workers: int = 2,
+    cores: int = 2,
+    memory: str = "2g",
+    home: Path | None = None,
+    conf: Mapping[str, str] | None = None,
 ) -> Iterator[StandaloneCluster]:
     """Run a cluster and wait until its workers have registered; it ends with the block, or with this process.
 
@@ -37,6 +43,8 @@ def standalone_cluster(
         Number of workers, and the cores and memory of each.
     home : path, optional
         Another Spark's folder; None means `spark_home`.
+    conf : mapping of str to str, optional
+        Settings of the workers, such as ``spark.worker.resource.gpu.amount``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     env = spark_environment(folder / "local", home=home) | {
@@ -44,6 +52,7 @@ def standalone_cluster(
         "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
         # REST submission is not used, and its port is fixed.
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        "SPARK_WORKER_OPTS": " ".join(f"-D{name}={value}" for name, value in (conf or {}).items()),
     }
 
     def start(name: str, main_class: str, *arguments: str) -> Daemon:

@@ -1,4 +1,4 @@
-"""The command line: ``tfos-lab doctor | demo | lab | bench | compat | mnist``.
+"""The command line: ``tfos-lab doctor | pack | demo | lab | bench | compat | mnist``.
 
 Each command is a module of this package with a function ``run(arguments) -> exit code``.
 """
@@ -14,6 +14,7 @@ from tfos_lab.core.version import __version__
 
 COMMANDS = {
     "doctor": "check that everything needed is there, and what to do if not",
+    "pack": "pack this environment for executors that have Python and nothing else",
     "demo": "train MNIST with the first notebook on local Spark, and report",
     "lab": "start JupyterLab with the tutorials, or in a folder of your own",
     "bench": "run the benchmarks",

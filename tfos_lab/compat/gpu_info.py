@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
-import re
 import subprocess
 import time
+
+from tfos_lab.node.gpus import GPU_LINE, VISIBLE, devices_in, free_gpus
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +18,6 @@ AS_LIST = "list"  #: ["0", "1"]
 
 # Before the n-th retry, wait n times as long.
 _RETRY_S = 5.0
-_GPU_LINE = re.compile(r"GPU (\d+):.*\(UUID: ([^)]+)\)")
 
 
 def is_gpu_available() -> bool:
@@ -62,10 +63,10 @@ def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) 
 
 
 def _await_free(wanted: int) -> list[str]:
-    gpus = _GPU_LINE.findall(_ask("--list-gpus"))
+    gpus = _usable(GPU_LINE.findall(_ask("--list-gpus")))
     for retry in range(1, MAX_RETRIES + 1):
         busy = set(_ask("--format=csv,noheader,nounits", "--query-compute-apps=gpu_uuid").split())
-        free = [index for index, uuid in gpus if uuid not in busy]
+        free = _not_held([index for index, uuid in gpus if uuid not in busy])
         if len(free) >= wanted:
             return free
         logger.warning("%d free GPU(s) are wanted, and there are %d", wanted, len(free))
@@ -73,6 +74,17 @@ def _await_free(wanted: int) -> list[str]:
             time.sleep(_RETRY_S * retry)
     apps = _ask("--format=csv", "--query-compute-apps=gpu_uuid,pid,process_name,used_gpu_memory")
     raise Exception(f"Unable to find {wanted} free GPU(s) of {len(gpus)}; what computes on them:\n{apps}")  # noqa: TRY002
+
+
+def _usable(gpus: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return those that CUDA_VISIBLE_DEVICES leaves, by number or UUID: a node of ours keeps to its own."""
+    visible = os.environ.get(VISIBLE)
+    return [gpu for gpu in gpus if set(gpu) & set(devices_in(visible))] if visible else gpus
+
+
+def _not_held(gpus: list[str]) -> list[str]:
+    """Return those that were not dealt to another node; CUDA_VISIBLE_DEVICES names those that this node was dealt."""
+    return gpus if os.environ.get(VISIBLE) else free_gpus(gpus, or_shared=True)
 
 
 def _ask(*arguments: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
+from tfos_lab.core.gpu_shares import check_gpus
 from tfos_lab.core.launchers import AUTO, launcher_for, local_choices
 from tfos_lab.core.options import (
     OptionGroup,
@@ -96,7 +97,7 @@ class ClusterOptions(TypedDict, total=False):
     name: str | None
     local: str
     restarts: int
-    gpus: int | None
+    gpus: int | str | Mapping[str, int] | None
     env: Mapping[str, str] | None
     output: str
     output_limit_bytes: int
@@ -199,13 +200,18 @@ class ClusterConfig:
         check=whole(too_small="cannot be negative"),
         group=OptionGroup.FAILURE,
     )
-    gpus: int | None = option(
+    gpus: int | str | Mapping[str, int] | None = option(
         None,
-        OptionType.WHOLE,
-        "GPUs per node",
-        default_text="what Spark assigned",
+        OptionType.GPUS,
+        "GPUs of each node that trains, which no other node gets",
+        details=(
+            "Without it, a node gets those that Spark has assigned to its task, else an equal share of its host's. "
+            "Parameter servers and the evaluator get none, unless a dict says how many each job gets: "
+            "``{'worker': 2, 'evaluator': 1}``. With ``all``, all nodes see all GPUs of their host."
+        ),
+        default_text="what Spark assigned, else an equal share",
         optional=True,
-        check=whole(needs="a whole number of GPUs per node is needed"),
+        check=check_gpus,
         group=OptionGroup.CLUSTER,
     )
     env: Mapping[str, str] = option(

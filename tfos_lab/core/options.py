@@ -35,6 +35,7 @@ class OptionType(StrEnum):
     PATH = "folder"
     COLUMNS = "list of names"
     ENVIRONMENT = "dict"
+    GPUS = "whole number, dict or `all`"
     ROWS = "DataFrame or RDD"
     SESSION = "SparkSession"
     ANYTHING = "anything"

@@ -40,6 +40,13 @@ def choose_python(context: SparkContext) -> None:
         _ours.add(chosen)
 
 
+def python_of(spark: SparkSession) -> str:
+    """Return the path of the Python with which a session's executors run its tasks; "" if it does not tell."""
+    if is_connect(spark):
+        return ""
+    return os.environ.get(VARIABLE) or spark.sparkContext.getConf().get(_SETTING) or spark.sparkContext.pythonExec
+
+
 def is_local_master(master: str) -> bool:
     """Whether executors of a master are threads of one JVM on one machine; ``local-cluster`` is a real cluster."""
     return master.startswith("local") and not master.startswith("local-cluster")

@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.engine.launchers.gpus import visible_gpus
+from tfos_lab.data.spark_python import python_of
+from tfos_lab.engine.environment.checks import alias_of, problem_with, unpacked_problem
+from tfos_lab.engine.environment.inventory import Inventory
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import TfosError
 from tfos_lab.node.forkserver.client import ForkServerConnection
 from tfos_lab.node.forkserver.requests import FailedReply
+from tfos_lab.node.gpus import free_gpus, visible_gpus
 from tfos_lab.transport.frames import ConnectionClosed
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ _FORK_SERVER_TIMEOUT_S = 0.3
 
 # Names of TensorFlow's packages; all of them install the same module.
 _TENSORFLOW_NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tensorflow-rocm")
+_PACK = "ship this environment: %tfos pack (or tfos-lab pack) makes the archive, and shows the settings"
 # Spark's Python on this machine needs pyarrow to feed rows.
 _WORKER_PROBE = "import sys, pyarrow; print('%d.%d' % sys.version_info[:2])"
 
@@ -164,6 +168,8 @@ def check_spark_python(environ: Mapping[str, str]) -> Finding:
     """Check the Python that Spark starts for tasks on this machine; if it is another one, rows cannot be fed."""
     mine = _dotted(sys.version_info[:2])
     python = environ.get("PYSPARK_PYTHON") or "python3"
+    if alias_of(python):
+        return Finding("Spark's Python", ok=True, found=f"{python}, from an archive that Spark unpacks on executors")
     advice = f"export PYSPARK_PYTHON={sys.executable} before Jupyter starts (`tfos-lab lab` does)"
     output = _output_of([python, "-c", _WORKER_PROBE], environ)
     last = output.strip().splitlines()[-1] if output and output.strip() else ""
@@ -178,7 +184,10 @@ def check_spark_python(environ: Mapping[str, str]) -> Finding:
 def check_gpus() -> Finding:
     """Count the GPUs; having none is fine."""
     gpus = visible_gpus()
-    return Finding("GPUs", ok=True, found=", ".join(gpus) if gpus else "none: nodes on this machine compute on the CPU")
+    if not gpus:
+        return Finding("GPUs", ok=True, found="none: nodes on this machine compute on the CPU")
+    free = free_gpus(gpus)
+    return Finding("GPUs", ok=True, found=f"{', '.join(gpus)}; {len(free) or 'none'} of {len(gpus)} free")
 
 
 def check_scratch(free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free) -> Finding:
@@ -259,8 +268,19 @@ def check_session(session: SparkSession | None) -> list[Finding]:
     advice = "add executors or cores, or stop what holds them (%tfos stop all)"
     return [
         Finding("Spark session", slots is None or slots.free > 0, f"{master}{free}", advice),
+        *check_archive(session),
         *check_executors(session),
     ]
+
+
+def check_archive(session: SparkSession) -> list[Finding]:
+    """Check the archive that executors get their Python from, if they are to have one."""
+    python = python_of(session)
+    if not alias_of(python):
+        return []
+    archives = spark_session.conf(session, "spark.archives") or spark_session.conf(session, "spark.yarn.dist.archives")
+    problem = problem_with(archives, python, Inventory.of_this_python())
+    return [Finding("environment", not problem, problem or f"{python}, packed from this one", _PACK)]
 
 
 def check_executors(session: SparkSession) -> list[Finding]:
@@ -268,7 +288,7 @@ def check_executors(session: SparkSession) -> list[Finding]:
     try:
         facts = inspect_executors(session, 1, {})
     except TfosError as error:
-        return [Finding("executors", ok=False, found=str(error))]
+        return [Finding("executors", ok=False, found=str(error), advice=_PACK)]
     except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         return [Finding("executors", ok=False, found=f"{type(error).__name__}: {first}")]
@@ -280,12 +300,14 @@ def judge_executor(fact: Mapping[str, str]) -> Finding:
     mine = _dotted(sys.version_info[:2])
     what = f"executor {fact['executor']}".rstrip()
     problems = [f"lacks {fact['missing']}"] if fact["missing"] else []
+    if stale := unpacked_problem(fact.get("environment", ""), Inventory.of_this_python(), fact.get("platform", "")):
+        problems.append(stale)
     if fact["python"] != mine:
         problems.append(f"its Python is {fact['python']}, and this is {mine}")
-    found = f"{fact['host']}: {'; '.join(problems) or f'Python {mine}, all packages'}"
-    return Finding(
-        what, not problems, found, "give it the packages, or point spark.pyspark.python at a Python that has them"
-    )
+    gpus = f", GPUs {fact['gpus']}" if fact.get("gpus") else ""
+    found = f"{fact['host']}: {'; '.join(problems) or f'Python {mine}, all packages'}{gpus}"
+    advice = f"give it the packages, point spark.pyspark.python at a Python that has them, or {_PACK}"
+    return Finding(what, not problems, found, advice)
 
 
 # ---- small helpers --------------------------------------------------------------------------------------------------

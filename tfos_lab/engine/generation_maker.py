@@ -16,6 +16,7 @@ from tfos_lab.engine.files.output import OutputReceiver, saving_note
 from tfos_lab.engine.generation import Generation, NodeControl
 from tfos_lab.engine.history import History
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan, make_launcher
+from tfos_lab.engine.launchers.gpus import shortage, uneven
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.server import Server
@@ -122,7 +123,12 @@ class GenerationMaker:
 
     def make(self, services: RunServices, number: int, restarts: RestartBudget) -> Generation:
         """Make the ``number``-th generation of a cluster, from 0; nothing runs yet."""
-        cluster_state = ClusterState(self.node_specs, grace_s=self.config.grace_s, restarts=restarts)
+        cluster_state = ClusterState(
+            self.node_specs,
+            grace_s=self.config.grace_s,
+            restarts=restarts,
+            find_lack=lambda views: self._find_lack(views, services, control),
+        )
         trainers = {spec.rank: spec.node for spec in self.node_specs if spec.role.is_fed}
         feed_state = FeedState(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
         listener = self.make_listener(*self.hosts)
@@ -144,6 +150,13 @@ class GenerationMaker:
         control = NodeControl(cluster_state, server)
         launcher = self.make_launcher(self._plan(services.run_dir, server, control))
         return Generation(number, cluster_state, feed_state, server, control, launcher, tunnel, caught_up=number == 0)
+
+    def _find_lack(self, views: tuple[NodeView, ...], services: RunServices, control: NodeControl) -> str:
+        """Return why nodes that have reserved cannot start: too few GPUs; what is merely uneven becomes a note."""
+        if note := uneven(self.config, self.node_specs, views):
+            services.history.add_note(note)
+        control.launch_error = control.launch_error or shortage(self.config, self.node_specs, views)
+        return str(control.launch_error or "")
 
     def _start_maker(self, services: RunServices, number: int) -> StartMaker:
         return StartMaker(

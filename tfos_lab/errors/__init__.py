@@ -7,6 +7,7 @@
     ├── NoSession              (RuntimeError)     there is no SparkSession, or it is dead
     ├── NotEnoughSlots         (RuntimeError)     Spark has fewer free task slots than nodes were asked for
     │   └── NotAllAtOnce       (RuntimeError)     instances were to run all at once, and there are too few slots
+    ├── NotEnoughGpus          (RuntimeError)     hosts have fewer GPUs than their nodes were to have
     ├── NotEnoughRoom          (RuntimeError)     this machine cannot hold so many nodes
     ├── ExecutorMismatch       (RuntimeError)     executors lack a package or run another Python
     ├── ReservationTimeout     (TimeoutError)     fewer nodes than asked for reserved in time
@@ -47,9 +48,9 @@ from tfos_lab.errors.cluster import (
 )
 from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard, ParallelInterrupted
-from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed, SearchFailed
 from tfos_lab.errors.options import ConfigError, ParamError, PayloadError
-from tfos_lab.errors.resources import ExecutorMismatch, NoSession, NotEnoughRoom, NotEnoughSlots
+from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed, SearchFailed
+from tfos_lab.errors.resources import ExecutorMismatch, NoSession, NotEnoughGpus, NotEnoughRoom, NotEnoughSlots
 from tfos_lab.errors.results import ResultNotSendable, ResultTooLarge, ResultUnreadable
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "NodeFailed",
     "NodeUnreachable",
     "NotAllAtOnce",
+    "NotEnoughGpus",
     "NotEnoughRoom",
     "NotEnoughSlots",
     "ParallelFailed",

@@ -61,6 +61,31 @@ class NotEnoughRoom(TfosError, RuntimeError):
         )
 
 
+class NotEnoughGpus(TfosError, RuntimeError):
+    """Hosts have fewer GPUs than their nodes were to have.
+
+    ``wanted`` is per node; ``hosts`` has, by host, the number of nodes, of GPUs, and of those that the nodes got.
+    """
+
+    wanted: int
+    hosts: dict[str, list[int]]
+
+    def __init__(self, *, wanted: int, hosts: dict[str, list[int]]) -> None:
+        super().__init__(wanted=wanted, hosts=dict(hosts))
+
+    def __str__(self) -> str:
+        return (
+            f"gpus={self.wanted}, but {'; '.join(map(self._host_text, sorted(self.hosts)))}. Ask for fewer GPUs, for "
+            "fewer nodes on a host, or for gpus=all to let them share, or wait until others have ended."
+        )
+
+    def _host_text(self, host: str) -> str:
+        nodes, there, got = self.hosts[host]
+        short = got < nodes * self.wanted <= there
+        taken = f", {there - got} of them taken by others" if short else ""
+        return f"{host} has {there} GPU{'' if there == 1 else 's'} for {nodes} node{'' if nodes == 1 else 's'}{taken}"
+
+
 class ExecutorMismatch(TfosError, RuntimeError):
     """Executors lack a package or run another minor version of Python. ``problems`` says which, by host."""
 
@@ -73,5 +98,5 @@ class ExecutorMismatch(TfosError, RuntimeError):
         hosts = "; ".join(f"{host}: {what}" for host, what in sorted(self.problems.items()))
         return (
             f"executors cannot run a node ({hosts}). Give the executors the driver's environment: install the packages "
-            "there, or point spark.pyspark.python / PYSPARK_PYTHON at a Python that has them."
+            "there, ship them (tfos-lab pack), or point spark.pyspark.python / PYSPARK_PYTHON at a Python with them."
         )

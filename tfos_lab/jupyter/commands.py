@@ -8,6 +8,7 @@ from typing import Any
 
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.doctor import examine, render_text
+from tfos_lab.engine.environment.pack import pack
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
@@ -43,6 +44,7 @@ class Commands:
             "export": self._export,
             "warm": self._warm,
             "doctor": self._doctor,
+            "pack": self._pack,
         }
 
     def run(self, line: str) -> Any:
@@ -141,6 +143,10 @@ class Commands:
     def _doctor(self, arguments: list[str]) -> None:
         _expect(arguments, "doctor", at_most=0)
         print(render_text(examine()))  # noqa: T201
+
+    def _pack(self, arguments: list[str]) -> None:
+        _expect(arguments, "pack [FILE.tar.gz]", at_most=1)
+        print(pack(*arguments).describe())  # noqa: T201
 
 
 def _expect(arguments: list[str], usage: str, *, at_most: int) -> None:

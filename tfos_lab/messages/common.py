@@ -40,7 +40,10 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     environ, cwd, sys_path
         What the child starts with.
     gpus
-        Device indices for this node; None leaves the choice to the environment.
+        The GPUs of this node, if Spark has assigned some.
+    gpus_wanted
+        How many GPUs of its host the node takes, where Spark has assigned none; None leaves the choice to the
+        environment.
     shared_dir
         A folder that all nodes must see, or "".
     is_notebook_folder
@@ -57,6 +60,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     watched_pid: int
     executor: str = ""
     gpus: list[str] | None = None
+    gpus_wanted: int | None = None
     extra_env: dict[str, str] = {}
     environ: dict[str, str] = {}
     cwd: str = "/"

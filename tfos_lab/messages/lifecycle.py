@@ -6,7 +6,7 @@ from tfos_lab.messages.common import Message, Outcome
 
 
 class Reserve(Message, frozen=True):
-    """The node reserves its rank; it holds ``address`` for TensorFlow."""
+    """The node reserves its rank: it holds ``address`` for TensorFlow, and ``gpus`` of its host's ``gpu_count``."""
 
     rank: int
     host: str
@@ -14,6 +14,7 @@ class Reserve(Message, frozen=True):
     pid: int
     executor: str
     gpus: list[str]
+    gpu_count: int = 0
 
 
 class Heartbeat(Message, frozen=True):

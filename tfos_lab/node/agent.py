@@ -30,6 +30,7 @@ from tfos_lab.node.files.output import OutputSender
 from tfos_lab.node.files.saved_paths import SavedPaths
 from tfos_lab.node.files.shared_folder import SharedFolder
 from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs.sender import LogSender
 from tfos_lab.node.logs.spool import LogSpool
 from tfos_lab.node.scratch import Scratch
@@ -71,7 +72,9 @@ class Agent:
     """
 
     def __init__(self, spec: m.LaunchSpec, task_socket: socket.socket | None) -> None:
-        self._spec = spec
+        # Before the child can look for any, and for as long as it may hold memory on them.
+        self._gpus = NodeGpus(spec.gpus, spec.gpus_wanted, {**spec.environ, **spec.extra_env})
+        self._spec = spec = msgspec.structs.replace(spec, gpus=self._gpus.own)
         self._rank = spec.rank
         self._task_socket = task_socket
         self._scratch = Scratch(scratch_root(), spec.cluster_id, spec.rank)
@@ -119,6 +122,7 @@ class Agent:
                 pid=os.getpid(),
                 executor=self._spec.executor,
                 gpus=self._spec.gpus or [],
+                gpu_count=self._gpus.count,
             )
         )
 
@@ -268,6 +272,7 @@ class Agent:
         self._driver.close()
         if self._watched_pidfd is not None:
             os.close(self._watched_pidfd)
+        self._gpus.close()
         self._scratch.remove()
 
 

@@ -16,6 +16,7 @@ from tfos_lab.core.processes import signal_group
 from tfos_lab.core.roles import tf_cluster_spec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
+from tfos_lab.node.gpus import VISIBLE
 from tfos_lab.node.logs.spool import Pipe
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
@@ -148,10 +149,12 @@ def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[st
     environ["PYTHONUNBUFFERED"] = "1"
     environ["no_grpc_proxy"] = _no_proxy_hosts(environ, start.cluster_spec)
     if spec.gpus is not None:
-        environ["CUDA_VISIBLE_DEVICES"] = ",".join(spec.gpus) or "-1"
-    else:
-        # Several nodes may share a device: none may allocate all of its memory.
-        environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        if VISIBLE not in environ:
+            # CUDA would number the fastest GPU first, nvidia-smi and Spark number them by their place.
+            environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        environ[VISIBLE] = ",".join(spec.gpus) or "-1"
+    # Several nodes may share a device, and a node may leave memory to other programs: none allocates all of it at once.
+    environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     if sum(len(tasks) for tasks in start.cluster_spec.values()) > 1:
         environ["TF_CONFIG"] = _tf_config(start)
     else:

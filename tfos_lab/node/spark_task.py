@@ -18,10 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import TaskContext
 
     from tfos_lab.node.forkserver.client import ForkServerConnection
 
+from tfos_lab.core.environments import this_platform, unpacked_environment
+from tfos_lab.core.gpu_shares import EQUAL
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
+from tfos_lab.node.gpus import equal_share, visible_gpus
 from tfos_lab.node.resources import resource_environ
 
 REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
@@ -62,7 +66,7 @@ def executor_environ() -> dict[str, str]:
 
 
 def node_task(
-    batches: Iterable[pa.RecordBatch], template: bytes, nodes: list[tuple[int, str]], gpus_wanted: int | None
+    batches: Iterable[pa.RecordBatch], template: bytes, nodes: list[tuple[int, str, int | None]]
 ) -> Iterator[pa.RecordBatch]:
     """The body of the task that occupies a node's slot; yields one record of how it ended."""
     import pyarrow as pa
@@ -73,9 +77,9 @@ def node_task(
     context = TaskContext.get()
     assert context is not None
     resources = {name: list(resource.addresses) for name, resource in context.resources().items()}
-    gpus = resources["gpu"] if gpus_wanted != 0 and "gpu" in resources else None
-    rank, node = nodes[context.partitionId()]
-    ended = hold(rank, node, template, gpus, resources)
+    rank, node, wanted = nodes[context.partitionId()]
+    sharing = _nodes_that_share(context, [count for _, _, count in nodes]) if wanted == EQUAL else 0
+    ended = hold(rank, node, template, GpuShare(wanted, sharing), resources)
     yield pa.RecordBatch.from_pydict({"rank": [rank], "ended": [ended]})
 
 
@@ -88,7 +92,38 @@ def inspect_task(batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[
     yield pa.RecordBatch.from_pylist([inspect_and_warm(owner, extra_env)])
 
 
-def hold(rank: int, node: str, template: bytes, gpus: list[str] | None, resources: Mapping[str, list[str]]) -> str:
+def _nodes_that_share(context: TaskContext, wanted: list[int | None]) -> int:
+    """Return how many nodes of this host divide its GPUs; 0 if only Spark knows, as under dynamic allocation."""
+    from pyspark import BarrierTaskContext
+
+    if not isinstance(context, BarrierTaskContext):
+        return 0
+    hosts = [task.address.rpartition(":")[0] for task in context.getTaskInfos()]
+    here = hosts[context.partitionId()]
+    return sum(host == here and count == EQUAL for host, count in zip(hosts, wanted, strict=True))
+
+
+class GpuShare(NamedTuple):
+    """How many GPUs a node wants (see `core.gpu_shares`), and among how many nodes the host's are divided."""
+
+    wanted: int | None
+    nodes: int = 0
+
+    def assigned(self, resources: Mapping[str, list[str]]) -> list[str] | None:
+        """Return the node's GPUs of those that Spark has assigned to its task, if Spark assigns any."""
+        if "gpu" not in resources:
+            return None
+        return resources["gpu"] if self.wanted in (None, EQUAL) else resources["gpu"][: self.wanted]
+
+    def here(self, environ: Mapping[str, str]) -> int | None:
+        """Return how many of this host's GPUs the node takes, where Spark assigns none."""
+        if self.wanted != EQUAL:
+            return self.wanted
+        gpus = len(visible_gpus(environ))
+        return (equal_share(gpus, self.nodes) if self.nodes else 1) if gpus else None
+
+
+def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mapping[str, list[str]]) -> str:
     """Start a node's agent, and wait until it ends or the driver frees the slot.
 
     Parameters
@@ -97,8 +132,8 @@ def hold(rank: int, node: str, template: bytes, gpus: list[str] | None, resource
         The node's rank and name.
     template : bytes
         Encoded `LaunchSpec`, to be completed with facts about this host.
-    gpus : list of str or None
-        The GPUs that the node is to use, of those that Spark gave to this task; None for all that it sees.
+    gpus : GpuShare
+        How many GPUs the node is to have.
     resources : mapping of str to list of str
         All addresses that Spark gave to this task, by resource.
 
@@ -116,14 +151,17 @@ def hold(rank: int, node: str, template: bytes, gpus: list[str] | None, resource
     from tfos_lab.node.forkserver.client import ForkServerSpec
 
     executor = executor_identity()
+    general = msgspec.msgpack.decode(template, type=LaunchSpec)
+    environ = {**executor_environ(), **resource_environ(resources)}
     spec = msgspec.structs.replace(
-        msgspec.msgpack.decode(template, type=LaunchSpec),
+        general,
         rank=rank,
         node=node,
         watched_pid=executor.pid,
         executor=executor.id,
-        gpus=gpus,
-        environ={**executor_environ(), **resource_environ(resources)},
+        gpus=gpus.assigned(resources),
+        gpus_wanted=gpus.here({**environ, **general.extra_env}),
+        environ=environ,
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
         sys_path=[str(Path(path).absolute()) for path in sys.path],
     )
@@ -190,14 +228,18 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        ``host``, ``executor``, ``python`` and ``missing`` (comma-separated, empty if nothing is).
+        ``host``, ``executor``, ``python``, ``missing`` and ``gpus`` (comma-separated, empty if there are none),
+        ``platform``, and ``environment``: the manifest of the archive that this Python is from, or "".
     """
-    missing = missing_packages()
+    missing, packed = missing_packages(), unpacked_environment()
     facts = {
         "host": socket.gethostname(),
         "executor": "",
         "python": ".".join(map(str, sys.version_info[:2])),
         "missing": ", ".join(missing),
+        "platform": this_platform(),
+        "environment": packed.to_json() if packed is not None else "",
+        "gpus": ", ".join(visible_gpus({**executor_environ(), **extra_env})),
     }
     if not missing:
         from tfos_lab.node.forkserver.client import ForkServerSpec

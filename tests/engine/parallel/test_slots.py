@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,14 @@ from tfos_lab.engine.parallel import slots as module
 from tfos_lab.engine.parallel.slots import InlineSlots, MachineSlots, SparkSlots, slots_for
 from tfos_lab.engine.spark.session import Slots
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.gpus import GpuLocks
 
 ROOM = Room(cores=4)
+
+
+@pytest.fixture(autouse=True)
+def _locks(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_GPU_LOCKS", str(tmp_path / "locks"))
 
 
 @pytest.mark.parametrize(
@@ -37,8 +44,23 @@ def test_runs_get_gpus_of_their_own(monkeypatch):
     slots = MachineSlots(None, None, gpus=2, room=ROOM)
     assert slots.free(0, 0) == 2
     assert [slots.environ(run) for run in (0, 1)] == [{"CUDA_VISIBLE_DEVICES": "4,5"}, {"CUDA_VISIBLE_DEVICES": "6,7"}]
+    assert slots.free(2, 0) == 0
     slots.release(0)
     assert slots.environ(2) == {"CUDA_VISIBLE_DEVICES": "4,5"}
+    slots.release(1)
+    slots.release(2)
+
+
+def test_gpus_that_other_clusters_hold_are_no_slots(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    others = GpuLocks(os.environ)
+    others.claim(2, ["0", "1"])
+    slots = MachineSlots(None, None, gpus=1, room=ROOM)
+    assert slots.free(0, 0) == 1
+    assert slots.environ(0) == {"CUDA_VISIBLE_DEVICES": "2"}
+    others.close()
+    assert slots.free(1, 0) == 2
+    slots.release(0)
 
 
 def test_more_gpus_than_there_are_are_refused(monkeypatch):
@@ -123,10 +145,33 @@ def test_spark_tells_how_many_slots_one_run_may_take(spark, monkeypatch):
 def test_a_larger_run_takes_gpus_for_all_its_nodes(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     slots = MachineSlots(None, None, gpus=1, room=ROOM)
-    assert slots.environ(0, 2) == {}, "its launcher deals them"
-    assert slots.environ(1) == {"CUDA_VISIBLE_DEVICES": "6"}
-    slots.release(0)
-    assert slots.environ(2) == {"CUDA_VISIBLE_DEVICES": "4"}
+    assert slots.environ(0, 2) == {}, "its launcher deals them, and its agents hold them"
+    assert slots.environ(1) == {"CUDA_VISIBLE_DEVICES": "4"}
+    slots.release(1)
+
+
+@pytest.fixture
+def hosts(monkeypatch):
+    """The GPUs of the executors' hosts, which Spark does not assign."""
+    facts = [{"host": "a", "gpus": "0, 1, 2"}, {"host": "a", "gpus": "0, 1, 2"}, {"host": "b", "gpus": "0"}]
+    monkeypatch.setattr(module.spark_session, "gpus_per_task", lambda spark: spark.gpus_per_task)
+    monkeypatch.setattr(module, "inspect_executors", lambda spark, nodes, env: facts)
+
+
+def test_on_spark_the_gpus_of_the_hosts_are_enough_for_so_many_runs(spark, hosts):
+    spark.gpus_per_task = None
+    assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=1).free(0, 0) == 4
+    pairs = slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2)
+    assert (pairs.free(0, 0), pairs.free(1, 1)) == (1, 0)
+    with pytest.raises(
+        ConfigError, match=r"gpus=4: no host of Spark's executors has so many for a run \(a has 3, b has 1"
+    ):
+        slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=4)
+
+
+def test_where_spark_assigns_gpus_its_task_slots_count(spark, hosts):
+    spark.gpus_per_task = 2
+    assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2).free(0, 0) == 4
 
 
 def test_inline_runs_follow_one_another():

@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from tfos_lab.core.environments import this_platform
 from tfos_lab.engine.spark.executors import mismatch_in
 from tfos_lab.errors import ExecutorMismatch
 from tfos_lab.errors.channel import to_text
 
+PLATFORM = this_platform()
 MINE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -44,8 +46,16 @@ def problems_in(text, failed_hosts=()):
             'java.io.IOException: Cannot run program "/opt/python": error=2, No such file or directory',
             dict.fromkeys(["a", "b"], "has no /opt/python"),
         ),
+        (
+            'java.io.IOException: Cannot run program "./environment/bin/python": error=8, Exec format error',
+            dict.fromkeys(["a", "b"], f"has packages for another platform than its own (this machine is {PLATFORM})"),
+        ),
+        (
+            "ImportError: ./environment/lib/libarrow.so: invalid ELF header",
+            dict.fromkeys(["a", "b"], f"has packages for another platform than its own (this machine is {PLATFORM})"),
+        ),
     ],
-    ids=["packages", "version", "version without a place", "no pyarrow", "no python"],
+    ids=["packages", "version", "version without a place", "no pyarrow", "no python", "another system", "a library"],
 )
 def test_problems_are_named_by_host(text, problems):
     assert problems_in(text, failed_hosts=["a", "b"]) == problems

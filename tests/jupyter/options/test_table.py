@@ -158,6 +158,13 @@ def test_the_engine_gets_the_given_options() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "gpus"), [("2", 2), ("all", "all"), ("{'worker':1,'ps':1}", {"worker": 1, "ps": 1}), ("None", None)]
+)
+def test_gpus_are_a_number_a_dict_or_all(text: str, gpus: object) -> None:
+    assert parse(f"gpus={text}").cluster.gpus == gpus
+
+
 # ---- refusals -------------------------------------------------------------------------------------------------------
 
 
@@ -179,6 +186,8 @@ def test_the_engine_gets_the_given_options() -> None:
         ("tensorboard=2", "tensorboard=2: true or false is needed, not the int 2"),
         ("grace='x'", "grace='x': a number of seconds is needed, not the str 'x'"),
         ("grace=-1", "grace=-1: a number of seconds cannot be negative"),
+        ("gpus=1.5", "gpus=1.5: a whole number is needed, not the float 1.5"),
+        ("gpus={'boss':1}", "gpus['boss']: not a job name; there are ps, chief, master, evaluator, worker"),
         ("env=3", "env=3: a dict of names and texts is needed, not the int 3"),
         ("env={'A': 1}", "env['A']: names and values must be strings"),
         ("columns=3", "columns=3: a list of column names is needed, not the int 3"),

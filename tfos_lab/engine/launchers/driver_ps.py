@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfos_lab.core.roles import NodeSpec
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.capacity import require_room
 from tfos_lab.engine.launchers.local import LocalLauncher
@@ -20,11 +19,9 @@ class DriverPsLauncher(Launcher):
     def __init__(self, plan: LaunchPlan) -> None:
         super().__init__(plan)
         self._servers = [spec for spec in plan.node_specs if spec.role.serves]
-        # They hold variables in memory, so the notebook keeps its GPUs.
-        self._local = LocalLauncher(_part_of(plan, self._servers, gpus=0))
-        self._spark = SparkLauncher(
-            _part_of(plan, [spec for spec in plan.node_specs if not spec.role.serves], gpus=plan.config.gpus)
-        )
+        self._local = LocalLauncher(replace(plan, node_specs=self._servers))
+        others = [spec for spec in plan.node_specs if not spec.role.serves]
+        self._spark = SparkLauncher(replace(plan, node_specs=others))
 
     def launch(self) -> None:
         """Launch the nodes on Spark, which may refuse them; then the parameter servers."""
@@ -53,7 +50,3 @@ class DriverPsLauncher(Launcher):
         """Release everything; may be called twice."""
         self._local.close()
         self._spark.close()
-
-
-def _part_of(plan: LaunchPlan, node_specs: list[NodeSpec], *, gpus: int | None) -> LaunchPlan:
-    return replace(plan, node_specs=node_specs, config=replace(plan.config, gpus=gpus))

@@ -1,40 +1,94 @@
-"""Divides this machine's GPUs among local nodes."""
+"""How many of a host's GPUs each node is to take, and what to say where there are too few."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from tfos_lab.errors import ConfigError
-
-
-def visible_gpus() -> list[str]:
-    """Return the indices of the NVIDIA GPUs that this process may use, without loading a driver library."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [gpu.strip() for gpu in visible.split(",") if gpu.strip() and gpu.strip() != "-1"]
-    cards = Path("/proc/driver/nvidia/gpus")
-    return [str(index) for index in range(len(list(cards.iterdir())))] if cards.is_dir() else []
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.gpu_shares import EQUAL, gpus_wanted
+from tfos_lab.core.roles import NodeSpec
+from tfos_lab.engine.state.events import NodeView
+from tfos_lab.errors import ConfigError, NotEnoughGpus
+from tfos_lab.node.gpus import equal_share, visible_gpus
 
 
-def share_out_gpus(per_node: int | None, nodes: int) -> list[list[str] | None]:
-    """Return each node's GPU indices; None leaves all of them visible to a node.
+def wanted_of(config: ClusterConfig, spec: NodeSpec) -> int | None:
+    """Return how many GPUs a node wants: a number, `EQUAL`, or None where its environment decides."""
+    return gpus_wanted(config.gpus, spec.job_name, config.env)
+
+
+def local_shares(config: ClusterConfig, node_specs: Sequence[NodeSpec]) -> list[int | None]:
+    """Return how many GPUs each node on this machine is to take.
 
     Raises
     ------
     ConfigError
-        If there are fewer GPUs than asked for.
+        If there are fewer than asked for.
     """
-    if per_node is None:
-        return [None] * nodes
+    wanted = [wanted_of(config, spec) for spec in node_specs]
+    sharing = wanted.count(EQUAL)
+    if not sharing:
+        _require(wanted)
+        return wanted
     gpus = visible_gpus()
-    if per_node * nodes > len(gpus):
+    share = equal_share(len(gpus), sharing) if gpus else None
+    return [share if count == EQUAL else count for count in wanted]
+
+
+def _require(wanted: Sequence[int | None]) -> None:
+    counts = [count for count in wanted if count]
+    needed = sum(counts)
+    gpus = visible_gpus() if needed else []
+    if needed > len(gpus):
+        per_node, nodes = max(counts), len(counts)
         raise ConfigError(
             [
                 (
-                    f"gpus={per_node} for {nodes} nodes needs {per_node * nodes} GPUs, and this machine has "
-                    f"{len(gpus)}; ask for gpus={len(gpus) // nodes}, or leave the option out to share them"
+                    f"gpus={per_node} for {nodes} nodes needs {needed} GPUs, and this machine has {len(gpus)}; "
+                    f"ask for gpus={len(gpus) // nodes}, or leave the option out to divide them"
                 )
             ]
         )
-    return [gpus[index * per_node : (index + 1) * per_node] for index in range(nodes)]
+
+
+def check_assigned(config: ClusterConfig, per_task: int | None) -> None:
+    """Raise `ConfigError` if nodes are to have more GPUs than Spark assigns to their tasks; None if it assigns none."""
+    counts = config.gpus.values() if isinstance(config.gpus, Mapping) else [config.gpus]
+    most = max((count for count in counts if isinstance(count, int)), default=0)
+    if per_task is not None and most > per_task:
+        raise ConfigError(
+            [
+                (
+                    f"gpus={most}: Spark assigns {per_task} to each task; ask for gpus={per_task}, or set "
+                    f"spark.task.resource.gpu.amount={most} before the session starts"
+                )
+            ]
+        )
+
+
+def shortage(config: ClusterConfig, node_specs: Sequence[NodeSpec], views: Sequence[NodeView]) -> NotEnoughGpus | None:
+    """Return an error if nodes that have reserved got fewer GPUs than they were to have, else None."""
+    wanted = {spec.node: wanted_of(config, spec) or 0 for spec in node_specs}
+    if all(len(view.gpus) >= wanted[view.node] for view in views):
+        return None
+    hosts: dict[str, list[int]] = {}
+    for view in views:
+        if wanted[view.node] > 0:
+            nodes, there, taken = hosts.get(view.host, [0, 0, 0])
+            hosts[view.host] = [nodes + 1, max(there, view.gpu_count), taken + len(view.gpus)]
+    return NotEnoughGpus(wanted=max(wanted.values()), hosts=hosts)
+
+
+def uneven(config: ClusterConfig, node_specs: Sequence[NodeSpec], views: Sequence[NodeView]) -> str:
+    """Return a sentence if hosts had too few GPUs to give each node that trains as many as the others, else ""."""
+    sharing = {spec.node for spec in node_specs if wanted_of(config, spec) == EQUAL}
+    sharers = [view for view in views if view.node in sharing and view.gpu_count]
+    poor = [view for view in sharers if not view.gpus]
+    if not poor:
+        return ""
+    hosts = ", ".join(sorted({f"{view.host} has {view.gpu_count}" for view in poor}))
+    nodes = ", ".join(view.node for view in poor)
+    return (
+        f"no GPU was left for {nodes} ({hosts}), which compute on the CPU: ask for fewer nodes, or for gpus=all to "
+        "let nodes share them"
+    )

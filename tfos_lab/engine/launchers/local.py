@@ -12,7 +12,7 @@ import msgspec
 
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
-from tfos_lab.engine.launchers.gpus import share_out_gpus
+from tfos_lab.engine.launchers.gpus import local_shares
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
@@ -33,7 +33,7 @@ def kernel_environ() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(_KERNEL_ONLY)}
 
 
-def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus: list[str] | None, environ: dict[str, str]) -> LaunchSpec:
+def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> LaunchSpec:
     """Return what the agent of a node on this machine needs: it ends when this process does."""
     spans_hosts = plan.traits.spans_hosts
     return LaunchSpec(
@@ -44,7 +44,7 @@ def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus: list[str] | None, environ
         owner=kernel_owner(),
         watched_pid=os.getpid(),
         executor="this machine",
-        gpus=gpus,
+        gpus_wanted=gpus_wanted,
         extra_env=dict(plan.config.env),
         environ=environ,
         cwd=str(Path.cwd()),
@@ -69,22 +69,22 @@ class LocalLauncher(Launcher):
 
     def launch(self) -> None:
         """Fork the agents; TensorFlow's fork server is warmed beside them."""
-        nodes_gpus = share_out_gpus(self._plan.config.gpus, len(self._plan.node_specs))
+        shares = local_shares(self._plan.config, self._plan.node_specs)
         environ = kernel_environ()
         try:
             warm_local(environ, dict(self._plan.config.env))
-            for spec, gpus in zip(self._plan.node_specs, nodes_gpus, strict=True):
+            for spec, gpus_wanted in zip(self._plan.node_specs, shares, strict=True):
                 if self._cancelled:
                     break
-                self._fork_agent(spec, gpus, environ)
+                self._fork_agent(spec, gpus_wanted, environ)
         except OSError as error:
             begun = f"{len(self._connections)} of {len(self._plan.node_specs)} nodes were on their way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
         finally:
             self._thread.start()  # it also closes the connections of those that were forked
 
-    def _fork_agent(self, spec: NodeSpec, gpus: list[str] | None, environ: dict[str, str]) -> None:
-        launch = local_spec(self._plan, spec, gpus, environ)
+    def _fork_agent(self, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> None:
+        launch = local_spec(self._plan, spec, gpus_wanted, environ)
         fork_server = ForkServerSpec.plain(kernel_owner(), environ, os.getpid())
         frames = fork_server.spawn("agent", msgspec.msgpack.encode(launch))
         self._connections[spec.rank] = frames

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.launchers.gpus import check_assigned, wanted_of
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch
@@ -51,6 +52,7 @@ class SparkLauncher(Launcher):
     def launch(self) -> None:
         """Check slots and executors, then start the job on its own thread."""
         wanted = len(self._plan.node_specs)
+        check_assigned(self._plan.config, spark_session.gpus_per_task(self._spark))
         slots = spark_session.await_slots(self._spark, wanted)
         if slots is not None and slots.free < wanted:
             elsewhere = self._plan.config.cluster_size - wanted
@@ -78,8 +80,7 @@ class SparkLauncher(Launcher):
             "tfos_lab.node.spark_task",
             "node_task",
             msgspec.msgpack.encode(template),
-            [(spec.rank, spec.node) for spec in plan.node_specs],
-            plan.config.gpus,
+            [(spec.rank, spec.node, wanted_of(plan.config, spec)) for spec in plan.node_specs],
         )
         dynamic = spark_session.allocates_dynamically(spark)
         description = f"tfos_lab: nodes of '{plan.config.name}' ({wanted})"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, assign_roles, chief_of
 from tfos_lab.engine.generation_maker import GenerationMaker
@@ -57,6 +58,8 @@ class NodeMaker:
         config = self.config_of(index)
         if extra_env:
             config = dataclasses.replace(config, env={**config.env, **extra_env}, gpus=None)
+        elif config.gpus is None:
+            config = dataclasses.replace(config, gpus=ALL)  # else the first run would take all
         map_fun, args = self.call_of(index)
         maker = GenerationMaker(
             config=config,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.gpu_shares import GpuOption, gpus_wanted
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import Role
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.launchers.capacity import Room, look_around
-from tfos_lab.engine.launchers.gpus import visible_gpus
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.gpus import VISIBLE, GpuLocks, devices_in, free_gpus, visible_gpus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,43 +108,51 @@ class MachineSlots(Slots):
         if limit is not None and limit > fits:
             raise ConfigError([f"slots={limit}: this machine has room for {fits} runs at once: {why}"])
         super().__init__(limit, min(fits, limit or max(default or room.cores, largest)))
-        self._free_gpus: list[Sequence[str]] | None = None
-        self._taken: dict[int, list[Sequence[str]]] = {}
+        self._gpus = visible_gpus() if gpus else []
+        self._per_run = gpus or 0
+        self._taken: dict[int, GpuLocks] = {}
         if gpus:
-            self._free_gpus = _shares(visible_gpus(), gpus)
-            self.total = min(self.total, len(self._free_gpus))
+            if gpus > len(self._gpus):
+                raise ConfigError(
+                    [f"gpus={gpus}: this machine has {len(self._gpus)} for all runs; ask for fewer, or leave it out"]
+                )
+            self.total = min(self.total, len(self._gpus) // gpus)
 
     def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002 - processes have their slots at once
-        return self.total - taken
+        free = self.total - taken
+        # Other clusters may hold some.
+        return min(free, len(free_gpus(self._gpus)) // self._per_run) if self._per_run else free
 
     def environ(self, index: int, slots: int = 1) -> dict[str, str]:
-        """Take GPUs for a run; those of a cluster are dealt among its nodes by the launcher."""
-        if self._free_gpus is None:
+        """Take GPUs for a run; those of a cluster are dealt among its nodes by the launcher, and held by its agents."""
+        if not self._per_run or slots > 1:
             return {}
-        self._taken[index] = [self._free_gpus.pop(0) for _ in range(slots)]
-        return {"CUDA_VISIBLE_DEVICES": ",".join(self._taken[index][0])} if slots == 1 else {}
+        self._taken[index] = locks = GpuLocks(os.environ)
+        return {VISIBLE: ",".join(locks.claim(self._per_run, self._gpus))}
 
     def release(self, index: int) -> None:
         """Give a run's GPUs to others."""
-        gpus = self._taken.pop(index, [])
-        if self._free_gpus is not None:
-            self._free_gpus += gpus
-
-
-def _shares(gpus: list[str], per_run: int) -> list[Sequence[str]]:
-    if per_run > len(gpus):
-        raise ConfigError(
-            [f"gpus={per_run}: this machine has {len(gpus)} for all runs; ask for fewer, or leave it out"]
-        )
-    return [gpus[first : first + per_run] for first in range(0, len(gpus) - per_run + 1, per_run)]
+        if index in self._taken:
+            self._taken.pop(index).close()
 
 
 class SparkSlots(Slots):
-    """The free task slots of a session; others may hold some, and under dynamic allocation their number changes."""
+    """The free task slots of a session; others may hold some, and under dynamic allocation their number changes.
 
-    def __init__(self, limit: int | None, spark: SparkSession) -> None:
+    Parameters
+    ----------
+    limit : int or None
+        The most runs at once.
+    spark : SparkSession
+        The session.
+    gpu_runs : int or None
+        For how many runs the executors' GPUs are enough; None where that does not matter.
+    """
+
+    def __init__(self, limit: int | None, spark: SparkSession, gpu_runs: int | None = None) -> None:
         super().__init__(limit, 0)
         self._spark = spark
+        self._gpu_runs = gpu_runs
         self._dynamic = spark_session.allocates_dynamically(spark)
 
     def most(self) -> int | None:
@@ -153,6 +164,10 @@ class SparkSlots(Slots):
         return super().most()
 
     def _free(self, taken: int, launching: int, wanted: int) -> int:
+        free = self._free_tasks(taken, launching, wanted)
+        return free if self._gpu_runs is None else min(free, self._gpu_runs - taken)
+
+    def _free_tasks(self, taken: int, launching: int, wanted: int) -> int:
         slots = spark_session.slots_of(self._spark)
         if slots is None:
             self.total = self.total or self._count_partitions()
@@ -184,12 +199,25 @@ class InlineSlots(Slots):
 
 
 def slots_for(
-    launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: int | None, largest: int = 1
+    launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: GpuOption, largest: int = 1
 ) -> Slots:
     """Return the slots of a launcher, for runs of up to ``largest`` nodes; see `MachineSlots` for errors."""
     if launcher.runs_inline:
         return InlineSlots()
+    of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
     if launcher.spans_hosts and spark is not None:
-        return SparkSlots(limit, spark)
+        return SparkSlots(limit, spark, _gpu_runs(spark, of_run or 0))
     slots = None if spark is None or is_connect(spark) else spark_session.slots_of(spark)
-    return MachineSlots(limit, slots.total if slots is not None else None, gpus, largest=largest)
+    return MachineSlots(limit, slots.total if slots is not None else None, of_run, largest=largest)
+
+
+def _gpu_runs(spark: SparkSession, per_run: int) -> int | None:
+    """Return for how many nodes the executors' GPUs are enough; None if they want none, or Spark assigns them."""
+    if not per_run or spark_session.gpus_per_task(spark) is not None:
+        return None
+    there = {fact["host"]: len(devices_in(fact["gpus"])) for fact in inspect_executors(spark, 1, {})}
+    runs = sum(count // per_run for count in there.values())
+    if not runs:
+        hosts = ", ".join(f"{host} has {count}" for host, count in sorted(there.items()))
+        raise ConfigError([f"gpus={per_run}: no host of Spark's executors has so many for a run ({hosts})"])
+    return runs

@@ -33,7 +33,7 @@ class NodeOptions(TypedDict, total=False):
 
     local: str
     env: Mapping[str, str] | None
-    gpus: int | None
+    gpus: int | str | Mapping[str, int] | None
     grace_s: float
     reservation_timeout_s: float
 

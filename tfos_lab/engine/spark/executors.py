@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.environments import this_platform
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.errors import ExecutorMismatch
@@ -16,9 +17,13 @@ from tfos_lab.errors.channel import own_error_in
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_SCHEMA = "host string, executor string, python string, missing string"
+_SCHEMA = (
+    "host string, executor string, python string, missing string, platform string, environment string, gpus string"
+)
 _LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
 _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
+# An archive of another system, or for another processor: the Python itself, or the first library that it loads.
+_OTHER_PLATFORM = re.compile(r"Exec format error|invalid ELF header|wrong ELF class|not a mach-o file", re.IGNORECASE)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 # Applications whose executors were checked, with the environments that were warmed there.
@@ -99,6 +104,8 @@ def _wrong_python(text: str) -> str | None:
         return f"runs Python {python[1]}, the notebook runs {sys.version_info.major}.{sys.version_info.minor}"
     if unimportable is not None and "worker.py" in text:
         return f"lacks {unimportable[1]}"
+    if _OTHER_PLATFORM.search(text):
+        return f"has packages for another platform than its own (this machine is {this_platform()})"
     if "Cannot run program" in text:
         program = re.search(r'Cannot run program "([^"]+)"', text)
         return f"has no {program[1] if program else 'Python'}"

@@ -134,6 +134,14 @@ def slots_of(spark: SparkSession) -> Slots | None:
     return Slots(total=total, free=max(0, total - busy))
 
 
+def gpus_per_task(spark: SparkSession) -> int | None:
+    """Return how many GPUs Spark assigns to each task; None if it assigns none, or does not tell."""
+    amount = "" if is_connect(spark) else conf(spark, "spark.task.resource.gpu.amount")
+    with contextlib.suppress(ValueError):
+        return max(1, int(float(amount)))  # a part of one is a whole one that tasks share
+    return None
+
+
 def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
     """Return the session's slots as soon as ``wanted`` are free, or no more are to be expected.
 

@@ -6,6 +6,7 @@ threads or clocks: time is an argument.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tfos_lab import messages as m
@@ -66,13 +67,23 @@ class ClusterState:
         Seconds between SIGTERM and SIGKILL when nodes are ended.
     restarts : RestartBudget, optional
         How often nodes may be started again: a worker that serves others alone, or all of them as another generation.
+    find_lack : callable, optional
+        Given the views of all nodes once they have reserved, returns why they cannot start, or "".
     """
 
-    def __init__(self, node_specs: list[NodeSpec], *, grace_s: float, restarts: RestartBudget | None = None) -> None:
+    def __init__(
+        self,
+        node_specs: list[NodeSpec],
+        *,
+        grace_s: float,
+        restarts: RestartBudget | None = None,
+        find_lack: Callable[[tuple[NodeView, ...]], str] = lambda _views: "",
+    ) -> None:
         chief = chief_of(node_specs)
         self._nodes = [_Node(spec, is_chief=spec == chief) for spec in node_specs]
         self._grace_s = grace_s
         self._restarts = restarts or RestartBudget()
+        self._find_lack = find_lack
         self._state = RunState.LAUNCHING
         self._reason = ""
         self.causes = Causes()
@@ -150,11 +161,14 @@ class ClusterState:
             executor=message.executor,
             address=message.address,
             gpus=tuple(message.gpus),
+            gpu_count=message.gpu_count,
         )
         instructions = self._node_state(node, NodeState.RESERVED, now_s)
         if self._state.is_ending:
             return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
         instructions += self._cluster_state(RunState.RESERVING, now_s)
+        if not self.missing and (lacking := self._find_lack(self.views)):
+            return instructions + self.fail(Failure("launcher", "LaunchFailed", lacking), now_s)
         if not self.missing:
             spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
             instructions += [StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]

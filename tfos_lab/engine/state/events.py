@@ -194,6 +194,7 @@ class NodeView:
     address: str = ""
     pid: int = 0
     gpus: tuple[str, ...] = ()
+    gpu_count: int = 0
     step: int | None = None
     total_steps: int | None = None
     rows: int = 0

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.options import Option, OptionType
 
 _TRUE = ("true", "yes", "on", "1")
@@ -196,6 +197,13 @@ def _read_environment(text: str, names: Mapping[str, Any]) -> dict[str, str]:
     return dict(value)
 
 
+def _read_gpus(text: str, names: Mapping[str, Any]) -> Any:
+    if text.lower() == ALL:
+        return ALL
+    value = evaluate(text, names)
+    return dict(value) if isinstance(value, Mapping) else _read_whole(text, names)
+
+
 def _describe(value: Any) -> str:
     if value is None:
         return "None"
@@ -232,6 +240,7 @@ _READERS: dict[OptionType, Callable[[str, Mapping[str, Any]], Any]] = {
     OptionType.PATH: _read_path,
     OptionType.COLUMNS: _read_columns,
     OptionType.ENVIRONMENT: _read_environment,
+    OptionType.GPUS: _read_gpus,
     OptionType.ROWS: _read_rows,
     OptionType.SESSION: _read_session,
     OptionType.ANYTHING: evaluate,

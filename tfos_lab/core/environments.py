@@ -1,0 +1,63 @@
+"""Packed environments: what is written into an archive of a Python environment, and read where it was unpacked."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+# In the root folder of an archive, and its first member: conda-pack sorts them by name.
+MANIFEST = ".tfos_lab_environment.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What is in a Python environment.
+
+    Attributes
+    ----------
+    digest : str
+        The same for environments of the same packages, sources of editable ones included.
+    python, platform : str
+        Such as ``3.11.7`` and ``linux-x86_64``.
+    packages : mapping of str to str
+        The version of each distribution.
+    exclude : sequence of str
+        Distributions that were left out.
+    """
+
+    digest: str
+    python: str
+    platform: str
+    packages: Mapping[str, str]
+    exclude: Sequence[str] = ()
+
+    def to_json(self) -> str:
+        """Return it as the text of a manifest."""
+        return json.dumps(asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return it from the text of a manifest; raises `ValueError` for another text."""
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            return cls(**{name: fields[name] for name in ("digest", "python", "platform", "packages", "exclude")})
+        except (KeyError, TypeError) as error:
+            raise ValueError("no manifest of a packed environment") from error
+
+
+def this_platform() -> str:
+    """Return the platform of this Python, as packages with compiled code are built for it."""
+    return sysconfig.get_platform()
+
+
+def unpacked_environment() -> Environment | None:
+    """Return what this Python was packed with, if it runs from an archive of ours."""
+    with contextlib.suppress(OSError, ValueError):
+        return Environment.from_json((Path(sys.prefix) / MANIFEST).read_bytes())
+    return None

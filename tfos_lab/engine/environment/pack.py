@@ -1,0 +1,153 @@
+"""Packs the environment of this process for ``spark.archives``; what has been packed before is used again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfos_lab.core.environments import Environment
+from tfos_lab.engine.environment.archive import write_archive
+from tfos_lab.engine.environment.conda import is_conda, write_conda_archive
+from tfos_lab.engine.environment.inventory import Inventory
+from tfos_lab.errors import ConfigError
+
+# The folder into which Spark unpacks it, within the working folder of an executor.
+ALIAS = "environment"
+_KEPT = 3
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An archive of an environment.
+
+    Attributes
+    ----------
+    path : Path
+        The archive.
+    environment : Environment
+        What it holds.
+    seconds : float or None
+        How long it took to pack; None if it was there already.
+    """
+
+    path: Path
+    environment: Environment
+    seconds: float | None
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """Spark's settings that have executors use it."""
+        return {"spark.archives": f"{self.path}#{ALIAS}", "spark.pyspark.python": f"./{ALIAS}/bin/python"}
+
+    def describe(self) -> str:
+        """Return what was packed, and the lines that use it, for a notebook and for spark-submit."""
+        size = self.path.stat().st_size / 1e6
+        how = "packed before" if self.seconds is None else f"packed in {self.seconds:.0f} s"
+        python = self.conf["spark.pyspark.python"]
+        return "\n".join(
+            [
+                f"{self.path} ({size:,.0f} MB, packages: {len(self.environment.packages)}, {how})",
+                "",
+                "In a notebook or program, before the session starts:",
+                "",
+                *(f'    .config("{name}", "{value}")' for name, value in self.conf.items()),
+                "",
+                "With spark-submit:",
+                "",
+                f"    PYSPARK_DRIVER_PYTHON={sys.executable} PYSPARK_PYTHON={python} \\",
+                f"    spark-submit --archives {self.conf['spark.archives']} …",
+            ]
+        )
+
+
+def pack(
+    output: str | os.PathLike[str] | None = None,
+    *,
+    exclude: Collection[str] = (),
+    python: str | None = None,
+    inventory: Inventory | None = None,
+) -> Packed:
+    """Pack the environment of this process as a relocatable ``.tar.gz``.
+
+    Parameters
+    ----------
+    output : path, optional
+        The file to write; by default one in ``~/.cache/tfos_lab/environments``, which is used again for as long as the
+        same packages are installed.
+    exclude : collection of str
+        Distributions that executors need not have, such as ``["jupyterlab", "playwright"]``.
+    python : str, optional
+        Path of the Python of the executors; they have it where this machine has it, by default.
+    inventory : Inventory, optional
+        Another environment than that of this process.
+
+    Returns
+    -------
+    Packed
+        The archive, and Spark's settings that use it.
+
+    Raises
+    ------
+    ConfigError
+        If a package to leave out is not there, or the environment cannot be packed.
+    """
+    inventory = inventory or Inventory.of_this_python(exclude)
+    if problems := inventory.problems():
+        raise ConfigError(problems)
+    environment = inventory.environment()
+    python = python or base_python()
+    cached = cache_folder() / f"{_key(environment, inventory, python)}.tar.gz"
+    began = time.monotonic()
+    seconds = None
+    if not cached.exists():
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        if is_conda(inventory.prefix):
+            write_conda_archive(cached, inventory, environment)
+        else:
+            write_archive(cached, inventory, environment, python)
+        seconds = time.monotonic() - began
+        _forget_old(cached)
+    cached.touch()
+    return Packed(_copied(cached, output), environment, seconds)
+
+
+def base_python() -> str:
+    """Return the path of the Python below a virtual environment."""
+    base: str = getattr(sys, "_base_executable", None) or sys.executable
+    return os.path.realpath(base)
+
+
+def cache_folder() -> Path:
+    """Return the folder of the archives that were packed."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "tfos_lab" / "environments"
+
+
+def _key(environment: Environment, inventory: Inventory, python: str) -> str:
+    text = f"{environment.digest} {inventory.prefix} {python}"
+    return f"{inventory.prefix.name.strip('.')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _copied(cached: Path, output: str | os.PathLike[str] | None) -> Path:
+    if output is None:
+        return cached
+    target = Path(output).absolute()
+    if target.is_dir():
+        raise ConfigError([f"output: {target} is a folder; name a file, such as {target / 'environment.tar.gz'}"])
+    if not target.parent.is_dir():
+        raise ConfigError([f"output: there is no folder {target.parent}"])
+    shutil.copyfile(cached, target)
+    return target
+
+
+def _forget_old(newest: Path) -> None:
+    """Remove all but a few archives: each has the size of an environment."""
+    archives = sorted(newest.parent.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in archives[_KEPT:]:
+        path.unlink(missing_ok=True)
