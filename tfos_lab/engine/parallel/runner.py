@@ -42,13 +42,23 @@ class Runner:
         Makes their nodes.
     timeout_s : float or None
         How long each may run.
+    feed : callable, optional
+        Feeds a run's node its rows, once it runs.
     """
 
-    def __init__(self, runs: ParallelRuns, nodes: MakesNodes, *, timeout_s: float | None = None) -> None:
+    def __init__(
+        self,
+        runs: ParallelRuns,
+        nodes: MakesNodes,
+        *,
+        timeout_s: float | None = None,
+        feed: Callable[[ClusterRuntime], None] | None = None,
+    ) -> None:
         self._runs = runs
         self._state = runs.state
         self._nodes = nodes
         self._timeout_s = timeout_s
+        self._feed = feed
         self._ended = threading.Condition(runs.lock)
         self._threads: set[threading.Thread] = set()
         self._fatal: TfosError | None = None
@@ -152,6 +162,7 @@ class Runner:
                 runs.bus.publish,
                 timeout_s=self._timeout_s,
                 may_queue=runs.launcher.needs_session,
+                feed=self._feed,
             )
             runs.tries[index] = one
         runs.tell(at_once=False)

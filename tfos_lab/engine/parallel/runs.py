@@ -172,7 +172,11 @@ class ParallelRuns:
         number = node.removeprefix("run ")
         if not number.isdigit() or int(number) >= len(self.state.entries):
             raise KeyError(f"no run {node!r}; there are {len(self.state.entries)}, from 'run 0' on")
-        return self._parts.get(int(number), self.files).log(_NODE)
+        return self.files_of(int(number)).log(_NODE)
+
+    def files_of(self, index: int) -> RunDir:
+        """Return the folder of a run's last try."""
+        return self._parts.get(index, self.files)
 
     def failure(self) -> ParallelFailed:
         """Return the error that tells the failures."""

@@ -136,8 +136,8 @@ class SparkSlots(Slots):
             self.total = self.total or self._count_partitions()
             return self.total - going
         self.total = slots.total
-        # Tasks of runs that launch are not among Spark's running ones yet.
-        free = slots.free - launching
+        # Tasks of runs that launch are not among Spark's running ones yet. Nodes that are fed give back their slots.
+        free = min(slots.free - launching, slots.total - going)
         # A task that waits makes Spark ask for another executor.
         return max(free, 1 - launching) if self._dynamic else free
 

@@ -26,6 +26,8 @@ from tfos_lab.payload.packing import LIMIT_BYTES, pack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tfos_lab.engine.runtime import ClusterRuntime
+
 _LOOPBACK = ("127.0.0.1", "127.0.0.1")
 _SHOWN_CHARS = 60
 
@@ -83,9 +85,12 @@ def make_runs(
     *,
     spark: SparkSession | None = None,
     name: str = "parallel",
+    feed: Callable[[ClusterRuntime], None] | None = None,
     **options: Unpack[NodeOptions],
 ) -> tuple[ParallelRuns, Runner]:
     """Return independent runs of ``map_fun(args, ctx)``, one for each argument, and what runs them.
+
+    ``feed``, if given, feeds the node of a run its rows, once it runs.
 
     Raises
     ------
@@ -114,7 +119,7 @@ def make_runs(
     )
     state = ParallelState([short(one) for one in args], plan.retries)
     runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name))
-    return runs, Runner(runs, nodes, timeout_s=plan.timeout_s)
+    return runs, Runner(runs, nodes, timeout_s=plan.timeout_s, feed=feed)
 
 
 def _checked_list(args_list: Iterable[Any]) -> list[Any]:

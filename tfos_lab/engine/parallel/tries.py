@@ -11,6 +11,7 @@ from typing import Any
 
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.bus import Subscription
+from tfos_lab.engine.parallel.feeder import Feeder
 from tfos_lab.engine.parallel.nodes import failure_from_error, value_of
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import Event, LogText, MetricsReported, NodeView
@@ -29,6 +30,8 @@ from tfos_lab.errors import (
 
 # How often what the node reports is passed on.
 _STEP_S = 0.1
+# A feed whose node has ended cancels Spark's job, and is over soon.
+_JOIN_S = 5.0
 # These errors, before the node runs, would meet every other run as well.
 _FATAL = (ConfigError, ExecutorMismatch, NoSession, PayloadError)
 
@@ -84,6 +87,8 @@ class RunTry:
         How long the function may run.
     may_queue : bool
         Whether a node that does not come up in time has only waited for a slot of Spark's.
+    feed : callable, optional
+        Feeds the node its rows, once it runs.
     """
 
     def __init__(
@@ -95,6 +100,7 @@ class RunTry:
         *,
         timeout_s: float | None,
         may_queue: bool = False,
+        feed: Callable[[ClusterRuntime], None] | None = None,
     ) -> None:
         self.index = index
         self._name = name
@@ -102,6 +108,8 @@ class RunTry:
         self._publish = publish
         self._timeout_s = timeout_s
         self._may_queue = may_queue
+        self._feed = feed
+        self._feeder: Feeder | None = None
         self._runtime: ClusterRuntime | None = None
         self._stopping = False
         self._runs = False
@@ -145,6 +153,9 @@ class RunTry:
                 runtime.launch()
                 runtime.wait_until_running()
                 self._runs = True
+                if self._feed is not None:
+                    self._feeder = Feeder(self._feed, runtime)
+                    self._feeder.start()
                 return self._wait(runtime, events)
             finally:
                 self._pass_on(events)
@@ -152,9 +163,10 @@ class RunTry:
     def _wait(self, runtime: ClusterRuntime, events: Subscription) -> Ending:
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         while True:
-            with contextlib.suppress(WaitTimeout):
-                runtime.wait(_STEP_S)
-                return Returned(value_of(runtime))
+            if self._feeder is None or self._feeder.has_ended(_STEP_S):
+                with contextlib.suppress(WaitTimeout):
+                    runtime.wait(_STEP_S)
+                    return Returned(value_of(runtime))
             self._pass_on(events)
             if deadline is not None and time.monotonic() > deadline:
                 runtime.stop()
@@ -185,3 +197,5 @@ class RunTry:
     def _close(self) -> None:
         if self._runtime is not None:
             self._runtime.stop(grace_s=0.0)
+        if self._feeder is not None:
+            self._feeder.join(_JOIN_S)
