@@ -1,4 +1,4 @@
-"""Training on Spark without a cluster of one's own: `MirroredStrategyRunner`. Names are loaded when they are used."""
+"""Training on Spark without a cluster of one's own, and as stages of Spark ML. Names are loaded when they are used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfos_lab.ml.mirrored import MirroredStrategyRunner
+    from tfos_lab.ml.text import TFTextFileEstimator
+    from tfos_lab.ml.text_model import TFTextFileModel
 
 # Public name → the module it lives in.
-_HOMES = {"MirroredStrategyRunner": "tfos_lab.ml.mirrored"}
+_HOMES = {
+    "MirroredStrategyRunner": "tfos_lab.ml.mirrored",
+    "TFTextFileEstimator": "tfos_lab.ml.text",
+    "TFTextFileModel": "tfos_lab.ml.text_model",
+}
 
-__all__ = ["MirroredStrategyRunner"]
+__all__ = ["MirroredStrategyRunner", "TFTextFileEstimator", "TFTextFileModel"]
 
 
 def __getattr__(name: str) -> Any:
