@@ -14,11 +14,14 @@ from tfos_lab.compat.main_function import NodeSettings
 from tfos_lab.core.config import ClusterOptions, make_config
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.roles import Role
+from tfos_lab.data.prepare import prepare
 from tfos_lab.engine.cluster import Cluster, runtime_of
+from tfos_lab.engine.feed.request import FeedRequest
+from tfos_lab.engine.feed.spark_job import ObjectRows
 from tfos_lab.engine.parallel.feeder import Feeder
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.start import make_cluster
-from tfos_lab.errors import ClusterInterrupted, WaitTimeout
+from tfos_lab.errors import ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display.base import Display
 from tfos_lab.jupyter.parallel import render_errors
@@ -28,6 +31,8 @@ from tfos_lab.ml.text_model import TrainedModel
 from tfos_lab.ml.text_nodes import TextCall, run_together
 
 _NAME = "text"
+_FEED_TIMEOUT_S = 600.0
+_NO_CHOICE = "a node has asked for these rows as objects already, with TFNode.DataFeed: have all nodes ask alike"
 _QUEUES = ("input", "output", "error")
 # Short, so that ■ and the display react quickly.
 _STEP_S = 0.05
@@ -84,7 +89,7 @@ def _run(cluster: Cluster, data: TextData, epochs: int) -> dict[str, Any]:
     def work(runtime: ClusterRuntime) -> None:
         runtime.launch()
         runtime.wait_until_running()
-        cluster.train(data.rows, epochs)
+        runtime.feeding.feed(_request(data, epochs, runtime.feeding.next_source()))
 
     feeder = Feeder(work, runtime_of(cluster))
     with open_display(runtime_of(cluster)) as display:
@@ -99,6 +104,18 @@ def _run(cluster: Cluster, data: TextData, epochs: int) -> dict[str, Any]:
         finally:
             # Its nodes must not take the end of their rows for the end of the training, and save half a model.
             cluster.stop(grace_s=0.0)
+
+
+def _request(data: TextData, epochs: int, source: int) -> FeedRequest:
+    """Return rows that go as objects to a `DataFeed`, and as columns of tensors to ``ctx.dataset``: as nodes ask."""
+    names = [name for name in (data.facts["feature"], data.facts["label"]) if name is not None]
+    frame, advice = None, _NO_CHOICE
+    try:
+        frame = prepare(data.frame, names)
+    except ConfigError as error:
+        advice = f"{error}; or read the rows as they are with TFNode.DataFeed(ctx.mgr, True)"
+    objects = ObjectRows(data.rows, data.session, advice)
+    return FeedRequest(frame, epochs, "exact", _FEED_TIMEOUT_S, source=source, objects=objects)
 
 
 def _trains(node: str) -> bool:

@@ -21,11 +21,16 @@ _SIZES = ("vocab_size", "embedding_size")
 
 @dataclass(frozen=True)
 class TextData:
-    """Rows to train on, and what the function is told of them."""
+    """Rows to train on, as columns and as objects, and what the function is told of them."""
 
-    session: SparkSession
+    frame: DataFrame
     rows: RDD[Any]
     facts: Mapping[str, Any]
+
+    @property
+    def session(self) -> SparkSession:
+        """The DataFrame's own."""
+        return self.frame.sparkSession
 
 
 def read_text(dataset: DataFrame, feature: str, label: str | None) -> TextData:
@@ -53,7 +58,7 @@ def read_text(dataset: DataFrame, feature: str, label: str | None) -> TextData:
     shape = _checked_shape(first, feature)
     check: Any = make_task("tfos_lab.ml.text_rows", "checked", feature, shape)
     rows = frame.rdd.mapPartitions(check)
-    return TextData(dataset.sparkSession, rows, {"feature": feature, "label": label, **_sizes(first, shape)})
+    return TextData(frame, rows, {"feature": feature, "label": label, **_sizes(first, shape)})
 
 
 def _select(dataset: DataFrame, names: list[str]) -> DataFrame:
