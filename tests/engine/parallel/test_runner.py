@@ -17,7 +17,7 @@ from tfos_lab.engine.parallel.slots import MachineSlots
 from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import LogText, MetricsReported
-from tfos_lab.errors import ExecutorMismatch, NotEnoughSlots, ParallelInterrupted
+from tfos_lab.errors import ExecutorMismatch, FeedError, NotEnoughSlots, ParallelInterrupted
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -25,7 +25,9 @@ pytestmark = pytest.mark.leaves_nothing
 class Played:
     """Runs whose nodes a test plays: ``tries`` are the nodes of each try, in the order in which they began."""
 
-    def __init__(self, folder, count, *, retries=0, slots=2, timeout_s=None, launcher="local", launch_errors=None):
+    def __init__(
+        self, folder, count, *, retries=0, slots=2, timeout_s=None, launcher="local", launch_errors=None, feed=None
+    ):
         self.folder = folder
         self.tries = []
         self.launch_errors = launch_errors or {}
@@ -39,7 +41,7 @@ class Played:
             MachineSlots(slots, None, room=Room(cores=8)),
             RunDir(folder / "played"),
         )
-        self.runner = Runner(self.runs, self, timeout_s=timeout_s)
+        self.runner = Runner(self.runs, self, timeout_s=timeout_s, feed=feed)
         self.results = self.error = None
 
     def make(self, index, run_dir, extra_env):
@@ -192,3 +194,33 @@ def test_a_try_that_takes_too_long_has_failed(play):
     failure = played.finish().failures[0]
     assert failure.kind == "timed out"
     assert failure.message == "it was stopped, as it had not returned after timeout_s=0.2"
+
+
+def test_a_run_is_fed_once_its_node_runs_and_its_end_waits_for_the_feed(play):
+    began, stored, states = threading.Event(), threading.Event(), []
+
+    def feed(runtime):
+        states.append(str(runtime.state))
+        began.set()
+        stored.wait(10)
+
+    played = play(1, feed=feed)
+    assert began.wait(10)
+    played.nodes(0).end(0, "a")
+    assert played.state_of(0) != "done"
+    stored.set()
+    assert list(played.finish()) == ["a"]
+    assert states == ["running"]
+
+
+def test_a_feed_that_fails_fails_its_run_and_no_other(play):
+    def feed(runtime):
+        if runtime.name == "run0":
+            raise FeedError(reason="no such column")
+
+    played = play(2, feed=feed)
+    until(lambda: played.state_of(0) == "failed")
+    played.nodes(1).end(0, 7)
+    results = played.finish()
+    assert results[1] == 7
+    assert (results.failures[0].error, results.failures[0].message) == ("FeedError", "no such column")
