@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -113,3 +115,10 @@ def test_no_data_frame_is_refused():
 def test_what_does_not_fit_the_mode_is_refused(changed, told):
     with pytest.raises(ConfigError, match=told):
         TFTextFileEstimator(**{**GIVEN, **changed}).fit([])
+
+
+@pytest.mark.parametrize(("module", "logs"), [("tfos_lab.ml.text", "[]"), ("tfos_lab.compat", "[<StreamHandler")])
+def test_logging_is_set_up_for_programs_of_tensorflowonspark_only(module, logs):
+    code = f"import logging, {module}; print(logging.getLogger().handlers)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(logs)

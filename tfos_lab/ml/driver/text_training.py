@@ -74,7 +74,7 @@ def _train_alone(
     if len(results.failures) == len(results):
         raise ParallelFailed(failed=results.failures.values(), results=results)
     for index, failure in results.failures.items():
-        warnings.warn(f"the model of fitParam[{index}] could not be trained: {failure.summary}", stacklevel=2)
+        warnings.warn(f"the model of fitParam[{index}] could not be trained: {failure.summary}", stacklevel=6)
     return _trained(runs, results, sent)
 
 
