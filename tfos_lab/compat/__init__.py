@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 from tfos_lab.compat.installation import install
 
 # TensorFlowOnSpark does this when it is imported, and its programs count on it: their own `logging.info` lines appear.
+# Those who use `tfos_lab.ml`, which imports this package for its own ends, have not asked for them.
 _FORMAT = "%(asctime)s %(levelname)s (%(threadName)s-%(process)d) %(message)s"
-logging.basicConfig(format=_FORMAT, level=logging.INFO)
+if "tfos_lab.ml" not in sys.modules:
+    logging.basicConfig(format=_FORMAT, level=logging.INFO)
 
 # The release whose interface this is.
 __version__ = "2.2.5"

@@ -14,6 +14,9 @@ from tfos_lab.jupyter.display.kernel import current_kernel
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tfos_lab.engine.parallel.runner import Runner
+    from tfos_lab.engine.parallel.runs import ParallelRuns
+
 
 def parallel(
     map_fun: Callable[..., Any],
@@ -104,12 +107,17 @@ def run_all(
     """Run everything to its end, and show it; see `parallel`."""
     __tracebackhide__ = True
     runs, runner = make_runs(map_fun, args_list, plan, **options)
-    render_errors()
-    if not show:
-        results = runner.run()
-    else:
-        with open_display(runs) as display:
-            results = runner.run(display.poll)
+    results = run_shown(runs, runner, show=show)
     if results.failures and raise_failures:
         raise ParallelFailed(failed=results.failures.values(), results=results)
     return results
+
+
+def run_shown(runs: ParallelRuns, runner: Runner, *, show: bool = True) -> ParallelResults:
+    """Run everything to its end, and show it meanwhile."""
+    __tracebackhide__ = True
+    render_errors()
+    if not show:
+        return runner.run()
+    with open_display(runs) as display:
+        return runner.run(display.poll)

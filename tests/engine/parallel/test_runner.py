@@ -18,7 +18,7 @@ from tfos_lab.engine.parallel.slots import MachineSlots
 from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import LogText, MetricsReported
-from tfos_lab.errors import ConfigError, ExecutorMismatch, NotEnoughSlots, ParallelInterrupted
+from tfos_lab.errors import ConfigError, ExecutorMismatch, FeedError, NotEnoughSlots, ParallelInterrupted
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -293,3 +293,33 @@ def test_rows_that_no_run_can_be_fed_end_all(play):
     with pytest.raises(ConfigError, match="no column 'x'"):
         played.finish()
     assert len(played.tries) == 1
+
+
+def test_a_run_is_fed_once_its_node_runs_and_its_end_waits_for_the_feed(play):
+    began, stored, states = threading.Event(), threading.Event(), []
+
+    def feed(cluster):
+        states.append(str(cluster.state))
+        began.set()
+        stored.wait(10)
+
+    played = play(1, feed=feed)
+    assert began.wait(10)
+    played.nodes(0).end(0, "a")
+    assert played.state_of(0) != "done"
+    stored.set()
+    assert list(played.finish()) == ["a"]
+    assert states == ["running"]
+
+
+def test_a_feed_that_fails_fails_its_run_and_no_other(play):
+    def feed(cluster):
+        if cluster.name == "run0":
+            raise FeedError(reason="no such column")
+
+    played = play(2, feed=feed)
+    until(lambda: played.state_of(0) == "failed")
+    played.nodes(1).end(0, 7)
+    results = played.finish()
+    assert results[1] == 7
+    assert (results.failures[0].error, results.failures[0].message) == ("FeedError", "no such column")

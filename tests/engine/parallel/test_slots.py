@@ -93,6 +93,12 @@ def test_spark_has_the_slots_that_nobody_holds(spark):
     assert slots.total == 4
 
 
+def test_runs_that_have_given_their_slots_back_to_be_fed_still_count(spark):
+    slots = SparkSlots(None, spark)
+    assert slots.free(4, 0) == 0
+    assert slots.free(3, 0) == 1
+
+
 def test_a_limit_holds_on_spark(spark):
     slots = SparkSlots(2, spark)
     assert slots.free(0, 0) == 2

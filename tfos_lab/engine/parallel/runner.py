@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.parallel.policy import RunPolicy
 from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.runs import ParallelRuns
 from tfos_lab.engine.parallel.state import RunEntry
-from tfos_lab.engine.parallel.tries import CutShort, Ending, Failed, Fatal, Feed, NoSlot, Returned, RunTry, Stopped
+from tfos_lab.engine.parallel.tries import CutShort, Ending, Failed, Fatal, NoSlot, Returned, RunTry, Stopped
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import MetricsReported
@@ -48,7 +49,7 @@ class Runner:
     policy : RunPolicy, optional
         Decides how large a run is, and whether it is cut.
     feed : callable, optional
-        Feeds the nodes of each run.
+        Feeds the nodes of each run their rows, once they run.
     """
 
     def __init__(

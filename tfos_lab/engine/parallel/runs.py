@@ -200,7 +200,11 @@ class ParallelRuns:
         number = node.removeprefix(f"{self.noun} ")
         if not number.isdigit() or int(number) >= len(self.state.entries):
             raise KeyError(f"no {self.noun} {node!r}; there are {len(self.state.entries)}, from '{self.noun} 0' on")
-        return self._parts.get(int(number), self.files).log(self._leader)
+        return self.files_of(int(number)).log(self._leader)
+
+    def files_of(self, index: int) -> RunDir:
+        """Return the folder of a run's last try."""
+        return self._parts.get(index, self.files)
 
     def part(self, index: int) -> RunDir | None:
         """Return the folder of a run's last try, if there was one."""

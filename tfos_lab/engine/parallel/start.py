@@ -10,6 +10,7 @@ from tfos_lab.core.config import make_config
 from tfos_lab.core.options import is_int
 from tfos_lab.data.frames import default_fs
 from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.parallel.nodes import NodeMaker
 from tfos_lab.engine.parallel.runner import Runner
 from tfos_lab.engine.parallel.runs import ParallelRuns
@@ -81,9 +82,12 @@ def make_runs(
     *,
     spark: SparkSession | None = None,
     name: str = "parallel",
+    feed: Feed | None = None,
     **options: Unpack[NodeOptions],
 ) -> tuple[ParallelRuns, Runner]:
     """Return independent runs of ``map_fun(args, ctx)``, one for each argument, and what runs them.
+
+    ``feed``, if given, feeds the nodes of each run their rows, once they run.
 
     Raises
     ------
@@ -111,7 +115,7 @@ def make_runs(
     )
     state = ParallelState([short(one) for one in args], plan.retries)
     runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name))
-    return runs, Runner(runs, nodes, timeout_s=plan.timeout_s)
+    return runs, Runner(runs, nodes, timeout_s=plan.timeout_s, feed=feed)
 
 
 def _checked_list(args_list: Iterable[Any]) -> list[Any]:

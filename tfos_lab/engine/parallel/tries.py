@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.bus import Subscription
 from tfos_lab.engine.cluster import Cluster
+from tfos_lab.engine.parallel.feeder import Feed, Feeder
 from tfos_lab.engine.parallel.nodes import failure_from_error, leader_of, value_of
 from tfos_lab.engine.parallel.run_view import node_of_run
 from tfos_lab.engine.runtime import ClusterRuntime
@@ -34,6 +34,8 @@ from tfos_lab.errors import (
 _STEP_S = 0.1
 # A run that is cut gets no more than this to shut down.
 _CUT_GRACE_S = 1.0
+# A feed whose node has ended cancels Spark's job, and is over soon.
+_JOIN_S = 5.0
 # These errors, before the node runs, would meet every other run as well.
 _FATAL = (ConfigError, ExecutorMismatch, NoSession, PayloadError)
 
@@ -75,8 +77,6 @@ class Fatal:
 
 
 Ending = Returned | Failed | NoSlot | Stopped | CutShort | Fatal
-# Gives rows to the nodes of a run.
-Feed = Callable[[Cluster], object]
 
 
 class InlineCut(BaseException):
@@ -99,7 +99,7 @@ class RunTry:
     judge : callable
         ``judge(order, report)`` returns whether the run is to be cut; ``order`` is 0 for the node that leads.
     feed : callable or None
-        Feeds the nodes.
+        Feeds the nodes their rows, once they run.
     timeout_s : float or None
         How long the function may run.
     may_queue : bool
@@ -128,6 +128,7 @@ class RunTry:
         self._cut = False
         self._timeout_s = timeout_s
         self._may_queue = may_queue
+        self._feeder: Feeder | None = None
         self._runtime: ClusterRuntime | None = None
         self._stopping = False
         self._runs = False
@@ -169,30 +170,20 @@ class RunTry:
                 runtime.launch()
                 runtime.wait_until_running()
                 self._runs = True
-                self._give_rows(runtime, events)
+                if self._feed is not None:
+                    self._feeder = Feeder(self._feed, Cluster(runtime))
+                    self._feeder.start()
                 return self._wait(runtime, events)
             finally:
                 self._pass_on(events)
 
-    def _give_rows(self, runtime: ClusterRuntime, events: Subscription) -> None:
-        """Feed the nodes, which read and report meanwhile."""
-        if self._feed is None:
-            return
-        feeder = _Feeder(f"tfos-run-feed-{runtime.id}", self._feed, Cluster(runtime))
-        feeder.start()
-        while feeder.is_alive():
-            self._pass_on(events)
-            self._end_if_cut(runtime)
-            feeder.join(_STEP_S)
-        if feeder.error is not None:
-            raise feeder.error
-
     def _wait(self, runtime: ClusterRuntime, events: Subscription) -> Ending:
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         while True:
-            with contextlib.suppress(WaitTimeout):
-                runtime.wait(_STEP_S)
-                return Returned(value_of(runtime))
+            if self._feeder is None or self._feeder.has_ended(_STEP_S):
+                with contextlib.suppress(WaitTimeout):
+                    runtime.wait(_STEP_S)
+                    return Returned(value_of(runtime))
             self._pass_on(events)
             self._end_if_cut(runtime)
             if deadline is not None and time.monotonic() > deadline:
@@ -239,20 +230,5 @@ class RunTry:
     def _close(self) -> None:
         if self._runtime is not None:
             self._runtime.stop(grace_s=0.0)
-
-
-class _Feeder(threading.Thread):
-    """Feeds a run's nodes, while its own thread passes on what they report."""
-
-    def __init__(self, name: str, feed: Feed, cluster: Cluster) -> None:
-        super().__init__(name=name, daemon=True)
-        self._feed = feed
-        self._cluster = cluster
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        """Feed."""
-        try:
-            self._feed(self._cluster)
-        except BaseException as error:  # noqa: BLE001 - raised on the run's own thread
-            self.error = error
+        if self._feeder is not None:
+            self._feeder.join(_JOIN_S)

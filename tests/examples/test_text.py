@@ -1,0 +1,57 @@
+"""The text program of ``examples/``, run by spark-submit on a real standalone cluster: both running modes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "examples" / "text" / "classify.py"
+PATIENCE_S = 240
+# Fewer sentences than by default, and enough to read nine in ten.
+ARGUMENTS = ("--rows", "1000", "--cluster-size", "2", "--model", "models/text")
+
+
+@pytest.fixture(scope="module")
+def done(standalone, tmp_path_factory):
+    """The program, which has run in a folder of its own; both executors have two cores."""
+    folder = tmp_path_factory.mktemp("text")
+    conf = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.extraJavaOptions": QUICK_JVM,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+    }
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    command = [spark_home() / "bin" / "spark-submit", "--master", standalone, *options, PROGRAM, *ARGUMENTS]
+    env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        command, cwd=folder, env=env, timeout=PATIENCE_S, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+    ended.folder = folder
+    return ended
+
+
+def test_networks_are_compared_and_their_models_are_in_the_runs_folder(done):
+    compared = re.findall(r"^(\d+) filters: accuracy (\d\.\d{3}), (\S+)$", done.stdout, re.MULTILINE)
+    assert [filters for filters, _, _ in compared] == ["2", "16"]
+    assert float(compared[1][1]) > 0.8
+    for _, _, path in compared:
+        assert Path(path).is_relative_to(done.folder / "runs")
+        assert zipfile.is_zipfile(path)
+
+
+def test_the_cluster_trains_in_step_and_its_model_reads_new_sentences(done):
+    assert (done.folder / "models" / "text.keras").is_file()
+    assert float(re.search(r"^accuracy: (\S+)$", done.stdout, re.MULTILINE)[1]) > 0.8
