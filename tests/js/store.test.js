@@ -42,6 +42,12 @@ test("colours follow the node's place in the table", () => {
   assert.deepEqual(["chief:0", "worker:0", "unknown"].map((node) => store.hueOf(node)), [0, 1, 0]);
 });
 
+test("colours stay where rows change their order", () => {
+  const rows = [["trial 2", 2], ["trial 0", 0], ["trial 9", 9]].map(([node, place]) => ({ ...view.rows[0], node, place }));
+  const store = new Store({ ...view, rows });
+  assert.deepEqual(rows.map((row) => store.hueOf(row.node)), [2, 0, 2]);
+});
+
 test("the kernel's clock may differ from the browser's", () => {
   const store = new Store({ ...view, now_s: Date.now() / 1000 - 500 });
   assert.ok(Math.abs(store.nowS() - (Date.now() / 1000 - 500)) < 1);

@@ -43,7 +43,9 @@ def test_a_study_is_told_how_trials_have_ended():
         study.report(number, 1, None, -0.25)
         study.tell(number, value, state)
     study.tell(9, 1.0, NodeState.STOPPED)  # never asked for
-    assert [trial.state.name for trial in asked.trials] == ["COMPLETE", "PRUNED", "FAIL", "FAIL"]
+    study.ask(4)
+    study.close()
+    assert [trial.state.name for trial in asked.trials] == ["COMPLETE", "PRUNED", "FAIL", "FAIL", "FAIL"]
     assert asked.best_value == 0.5
     assert asked.trials[1].intermediate_values == {1: 0.25}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tests.jupyter.views import view_of
-from tfos_lab.engine.state.events import FeedView, RunFacts
+from tfos_lab.engine.state.events import FeedView, RunFacts, SearchFacts
 from tfos_lab.jupyter.display.node_table import node_columns, progress, progress_column
 
 
@@ -55,3 +55,13 @@ def test_independent_runs_have_columns_of_their_own() -> None:
     assert columns["Args"] == ["lr=0.1", "lr=0.2", ""]
     assert columns["Tries"] == ["2", "", ""]
     assert columns["Seconds"] == ["0.12 s", "7 s", ""]
+
+
+def test_trials_of_a_search_show_their_best_value_first() -> None:
+    view = view_of("running", "done", "waiting")
+    facts = (RunFacts("lr=0.1", tries=1, seconds=2.0, best=0.25), RunFacts())
+    nodes = [dataclasses.replace(node, run=run) for node, run in zip(view.nodes, facts, strict=True)]
+    search = dataclasses.replace(view, nodes=tuple(nodes), of_runs=True, search=SearchFacts("loss", 0.25, "trial 0"))
+    columns = {column.title: [column.text(node) for node in search.nodes] for column in node_columns(search)}
+    assert list(columns)[:4] == ["Trial", "Best loss", "Parameters", "State"]
+    assert columns["Best loss"] == ["0.25", ""]

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.jupyter.views import view_of
-from tfos_lab.engine.state.events import RunFacts
+from tfos_lab.engine.state.events import RunFacts, SearchFacts
 from tfos_lab.jupyter.display import summary
 
 
@@ -57,3 +57,14 @@ def test_independent_runs_are_counted_by_what_has_become_of_them() -> None:
     assert summary.headline(runs) == "2 of 7 done, 2 failed, 1 running, 1 stopped"
     assert summary.runs_line(runs) == "5 of 7 ended · 1 waits for a slot"
     assert summary.part_ended(runs) == 5 / 7
+
+
+def test_a_search_tells_its_best_trial() -> None:
+    view = view_of("running", "done", "stopped early", "running")
+    nodes = [dataclasses.replace(node, run=RunFacts(going=node.state == "running")) for node in view.nodes]
+    found = SearchFacts("loss", 0.125, "trial 2: lr=0.1")
+    search = dataclasses.replace(view, nodes=tuple(nodes), of_runs=True, search=found)
+    assert summary.headline(search) == "1 of 3 done, 1 stopped early, 1 running · best loss 0.125 (trial 2: lr=0.1)"
+    assert summary.part_ended(search) == 2 / 3
+    nothing = dataclasses.replace(search, search=SearchFacts("loss"))
+    assert summary.headline(nothing) == "1 of 3 done, 1 stopped early, 1 running"

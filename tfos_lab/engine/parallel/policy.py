@@ -30,3 +30,6 @@ class RunPolicy:
 
     def ended(self, entry: RunEntry, state: NodeState) -> None:
         """A run has ended for good."""
+
+    def close(self) -> None:
+        """No run begins or goes on any more."""

@@ -127,6 +127,8 @@ class Runner:
     def _finish(self) -> None:
         for thread in list(self._threads):
             thread.join(_JOIN_S)
+        with self._runs.lock:
+            self._policy.close()
         self._runs.end()
 
     # ---- begin ------------------------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ class ParallelRuns:
         shown = seconds if seconds is None or entry.ended_s is not None else float(int(seconds))
         return dataclasses.replace(
             node,
-            state=node.state if going is not None else entry.state,
+            state=_going_state(node.state) if going is not None else entry.state,
             detail=entry.failure.summary if entry.failure is not None else node.detail,
             run=RunFacts(
                 entry.args, going=going is not None, tries=entry.tries, seconds=shown, best=self._best_of(entry)
@@ -277,6 +277,11 @@ class ParallelRuns:
         self._history.record(event)
         if self._publisher is not None and not self.ended:
             self._publisher.on_event(event)
+
+
+def _going_state(state: NodeState) -> NodeState:
+    """Return how far a run is that goes on: what is stopped has not ended before its end is recorded."""
+    return NodeState.STOPPING if state is NodeState.STOPPED else state
 
 
 def _last_lines(path: Path, tail: int | None) -> str:

@@ -68,16 +68,11 @@ class Sizes:
     def check(self, space: Space) -> None:
         """Refuse what is no size, and the name of no parameter."""
         if isinstance(self.wanted, str):
-            if not all(self.wanted in part for part in self.space_parts(space)):
+            if not all(self.wanted in part for part in space.parts):
                 there = ", ".join(space.names)
                 raise ConfigError([f"cluster_size={self.wanted!r}: no parameter of that name; there are {there}"])
         elif not callable(self.wanted):
             self.config_for({})
-
-    @staticmethod
-    def space_parts(space: Space) -> list[dict[str, Any]]:
-        """Return the sets of parameters of a space."""
-        return list(space.parts)
 
     def config_for(self, params: Params) -> ClusterConfig:
         """Return the configuration of a trial's cluster.

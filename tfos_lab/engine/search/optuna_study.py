@@ -122,6 +122,11 @@ class OptunaStudy:
         else:
             self._study.tell(asked, value)
 
+    def close(self) -> None:
+        """Tell the study that trials which have been asked for and not ended will not."""
+        for trial in list(self._trials):
+            self.tell(trial, None, NodeState.STOPPED)
+
 
 def _suggest(trial: optuna.Trial, name: str, domain: Domain) -> Any:
     match domain:

@@ -71,3 +71,8 @@ class SearchPolicy(RunPolicy):
         """Tell the sampler."""
         if self._study is not None:
             self._study.tell(entry.index, self.search.trials[entry.index].best, state)
+
+    def close(self) -> None:
+        """Tell the sampler that no trial goes on."""
+        if self._study is not None:
+            self._study.close()
