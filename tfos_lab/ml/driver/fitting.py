@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tfos_lab.core.config import ClusterConfig, FeedConfig
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.model_files import package_of
-from tfos_lab.engine.start import make_cluster
+from tfos_lab.engine.spark.session import slots_of
+from tfos_lab.engine.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
 from tfos_lab.jupyter.display.base import Display
 from tfos_lab.jupyter.options.table import CellOptions
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 AnyModel = TypeVar("AnyModel", bound="ScoringStage")
 
 _NAME = "TFEstimator"
-# Between two looks at whether other fits have left enough of Spark's task slots.
+# Between two looks at whether other fits have left enough of Spark's slots.
 _SLOTS_STEP_S = 0.5
 
 
@@ -160,14 +161,15 @@ def _run(
 ) -> Cluster:
     __tracebackhide__ = True
     while True:
+        if tuning is not None:
+            _await_slots(options, tuning)
         try:
             cluster = make_cluster(function, args, spark=options.spark, config=options.cluster)
             run_cluster(cluster, function, options, quiet=quiet)
         except NotEnoughSlots as error:
-            # Fits beside this one may hold the slots.
+            # A fit beside this one may have been quicker.
             if tuning is None or tuning.is_over or error.wanted > error.total:
                 raise
-            time.sleep(_SLOTS_STEP_S)
         except KeyboardInterrupt:
             if threading.current_thread() is not threading.main_thread():
                 # A pool's thread would die of it, and whoever waits for its result would wait for ever.
@@ -175,6 +177,18 @@ def _run(
             raise ClusterInterrupted(_NAME) from None
         else:
             return cluster
+
+
+def _await_slots(options: CellOptions, tuning: Tuning) -> None:
+    """Wait until the fits beside this one leave enough of Spark's task slots; where there never are, return at once."""
+    if not choose_launcher(options.cluster, options.spark)[1].spans_hosts:
+        return
+    wanted = options.cluster.cluster_size - options.cluster.driver_ps * options.cluster.num_ps
+    while not tuning.is_over:
+        slots = slots_of(options.spark)
+        if slots is None or slots.free >= wanted or slots.total < wanted:
+            return
+        time.sleep(_SLOTS_STEP_S)
 
 
 def _show_errors() -> None:
