@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from tfos_lab.core.paths import is_local, split_scheme
+from tfos_lab.core.paths import absolute, is_local, split_scheme
 from tfos_lab.data.file_systems import open_path, readable_errors
-from tfos_lab.data.frames import default_fs, path_in_full, session_or_active
+from tfos_lab.data.frames import default_fs, path_in_full
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.engine.models import load_run_model
+from tfos_lab.engine.spark.session import active_session
 from tfos_lab.errors import ConfigError, NoModel
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource
 from tfos_lab.scoring.predict import with_content
@@ -138,12 +139,13 @@ def content_of(model: Any) -> bytes:
         return path.read_bytes()
 
 
-def full_path(model: ScoringStage, spark: SparkSession) -> str:
-    """Return the path of a model's files, completed as Spark does; a ConfigError if there is none."""
+def full_path(model: ScoringStage, spark: SparkSession | None) -> str:
+    """Return the path of a model's files, completed as Spark does, if there is one; a ConfigError if it is not set."""
     if not model.isDefined("modelPath"):
         advice = "call setModelPath(path), or use the model that TFEstimator.fit returns"
         raise ConfigError([f"modelPath is not set, so there is no model to score with: {advice}"])
-    return path_in_full(model.getModelPath(), spark)
+    path: str = model.getModelPath()
+    return absolute(path) if spark is None else path_in_full(path, spark)
 
 
 def source_of(model: ScoringStage, spark: SparkSession) -> ModelSource:
@@ -165,7 +167,7 @@ def source_of(model: ScoringStage, spark: SparkSession) -> ModelSource:
 
 def load(model: ScoringStage, *, compile: bool, safe_mode: bool) -> Any:  # noqa: A002 - Keras' own name
     """Load a model into this process; see `TFModel.model`."""
-    path = full_path(model, session_or_active(None))
+    path = full_path(model, active_session())
     if not holds_model(path):
         raise ConfigError([f"modelPath='{path}': there is no model that this machine finds"])
     with on_this_machine(path) as here:
