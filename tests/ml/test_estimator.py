@@ -136,7 +136,7 @@ def build(args):
 
 @pytest.mark.tensorflow
 def test_several_workers_train_a_model_as_one_process_does(rows):
-    params = {"epochs": 4, "show": False, "weightCol": "number"}
+    params = {"epochs": 4, "show": False, "weightCol": "number", "args": {"lr": 0.01}}
     one = TFEstimator(model=build, batchSize=8, **params).fit(rows)
     two = TFEstimator(model=build, batchSize=4, clusterSize=2, **params).fit(rows)
     assert len(one.history["loss"]) == 4
