@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 import time
@@ -73,7 +74,9 @@ def test_a_function_may_export_the_model_itself(rows, models, tmp_path):
     assert estimator.fit(rows).getModelPath() == str(folder)
 
 
-def test_a_training_without_a_model_says_how_to_save_one(rows, tmp_path):
+def test_a_training_without_a_model_says_how_to_save_one_and_takes_no_older_one(rows, models, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    shutil.copy(models.one, tmp_path / "nothing" / "model.keras")
     estimator = TFEstimator(functions.keep_nothing, env=QUICK_ENV, exportDir=tmp_path / "nothing")
     with pytest.raises(NoModel, match=r"train_fn has saved no model, nor exported one .* call ctx.save_model\(model\)"):
         estimator.fit(rows)

@@ -21,7 +21,7 @@ from tfos_lab.jupyter.run import run_cluster
 from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import ENGINE_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
-from tfos_lab.ml.driver.model_source import kept_model
+from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.driver.tuning import Silent, Tuning, tuning_of_this_thread
 from tfos_lab.ml.train_args import TrainArgs
 
@@ -59,9 +59,10 @@ def fit(estimator: TrainingStage, df: DataFrame, model: AnyModel) -> AnyModel:
     values = _values(estimator, df, alone=tuning is None and not estimator.is_one_of_several)
     options = _options(estimator, df, values)
     function, args = _call(estimator, values)
+    folders = {folder: stamp(folder) for folder in (values["exportDir"], values["modelDir"]) if folder}
     cluster = _run(function, args, options, _display(values, tuning), tuning)
     _complete(model, estimator, cluster)
-    model.setModelPath(kept_model(cluster, df.sparkSession, values["exportDir"], values["modelDir"]))
+    model.setModelPath(kept_model(cluster, df.sparkSession, values["exportDir"], folders))
     return model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from tfos_lab.engine.models import load_run_model
 from tfos_lab.engine.spark.session import active_session
 from tfos_lab.errors import ConfigError, NoModel
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource
+from tfos_lab.scoring.model_files import Stamp, stamp_of
 from tfos_lab.scoring.predict import with_content
 
 if TYPE_CHECKING:
@@ -30,8 +31,24 @@ if TYPE_CHECKING:
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 
 
-def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, model_dir: str | None) -> str:
+def stamp(folder: str) -> Stamp:
+    """Return what differs when something was written to a folder; nothing if it is not there, or cannot be told."""
+    return stamp_of(ModelSource(path=folder)) if exists(folder) else ()
+
+
+def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, folders: Mapping[str, Stamp]) -> str:
     """Return the path of the model that a training has left, after putting it where it is to be.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Has ended.
+    spark : SparkSession
+        That of the training.
+    export_dir : str or None
+        Where a model is to be that the function has saved.
+    folders : mapping of str to Stamp
+        Where the function may have put one itself, with the `stamp` from before the training.
 
     Raises
     ------
@@ -41,10 +58,11 @@ def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, mo
     try:
         saved = cluster.model_path
     except NoModel as error:
-        found = next((folder for folder in (export_dir, model_dir) if folder and holds_model(folder)), None)
-        if found is None:
-            raise _no_model(error, export_dir) from None
-        return found
+        for folder, before in folders.items():
+            # A model that was there before is not what this training has made.
+            if holds_model(folder) and (not before or stamp(folder) != before):
+                return folder
+        raise _no_model(error, export_dir) from None
     if export_dir:
         target = f"{export_dir.rstrip('/')}/{saved.name}"
         copy_files(str(saved), target)
