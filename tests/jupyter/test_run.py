@@ -15,7 +15,15 @@ from tests.jupyter.scripted import ScriptedCluster
 from tests.support.quick import QUICK_ENV
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.launchers.local import LocalLauncher
-from tfos_lab.errors import ClusterInterrupted, ConfigError, FeedError, LaunchFailed, NodeFailed, NotEnoughSlots
+from tfos_lab.errors import (
+    ClusterEnded,
+    ClusterInterrupted,
+    ConfigError,
+    FeedError,
+    LaunchFailed,
+    NodeFailed,
+    NotEnoughSlots,
+)
 from tfos_lab.jupyter.display.text import TextDisplay
 
 DataFrame = type("DataFrame", (), {"__module__": "pyspark.sql.dataframe"})
@@ -85,6 +93,16 @@ def test_a_failing_node_fails_the_cell(run: Any, scripted: Any) -> None:
     scripted(ScriptedCluster(error=NodeFailed(node="worker:0", kind="ValueError", message="no")))
     with pytest.raises(NodeFailed):
         run("%%tfos\n1")
+
+
+def test_a_function_that_fails_before_rows_are_fed_is_what_the_cell_reports(
+    run: Any, scripted: Any, magics: Any
+) -> None:
+    magics.user_ns["df"] = DataFrame()
+    ended = ClusterEnded(cluster="cluster", state="failed", asked="feed rows")
+    scripted(ScriptedCluster(train_error=ended, error=ScriptedCluster().failure()))
+    with pytest.raises(NodeFailed, match="worker:0: ValueError: no"):
+        run("%%tfos data=df\n1")
 
 
 def test_a_failing_feed_fails_the_cell(run: Any, scripted: Any, magics: Any) -> None:

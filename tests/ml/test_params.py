@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
+import subprocess
+import sys
+import zipfile
 
 import numpy as np
 import pytest
 
 from tfos_lab.compat.namespace import Namespace
+from tfos_lab.core.code_archive import code_archive
 from tfos_lab.core.config import ClusterConfig, FeedConfig
 from tfos_lab.core.options import options_of
 from tfos_lab.errors import ConfigError, ParamError
@@ -139,3 +144,14 @@ def test_what_is_trained_is_a_function_or_a_model_not_both():
         TFEstimator(train, model=train)
     with pytest.raises(ConfigError, match=r"^train_fn=3: a function that takes"):
         TFEstimator(3)
+
+
+def test_executors_can_import_both_from_the_archive_without_the_driver(tmp_path):
+    zipfile.ZipFile(io.BytesIO(code_archive()[0])).extractall(tmp_path)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from tfos_lab.ml import TFEstimator, TFModel; "
+        "TFModel(modelPath='x'); import pyspark; "
+        "print(sys.modules['tfos_lab'].__file__, pyspark.SparkContext._gateway, 'tfos_lab.engine' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(tmp_path / "tfos_lab" / "__init__.py"), "None", "False"]

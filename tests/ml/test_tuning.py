@@ -57,6 +57,16 @@ def test_a_fit_that_fails_ends_the_others(rows, tmp_path, no_clusters):
     assert wait_for(no_clusters)
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("spark_mode", ["standalone"])
+def test_fits_wait_for_one_another_where_slots_are_few(rows, models, no_clusters):
+    estimator = TFEstimator(functions.keep_model, env=QUICK_ENV, show=False, clusterSize=3)
+    grid = [{estimator.args: {"model": path}} for path in (models.one, models.three)]
+    fitted = tuned("TrainValidationSplit", estimator, grid, seed=1).fit(rows.union(rows))
+    assert fitted.validationMetrics[1] == pytest.approx(0, abs=1e-6)
+    assert no_clusters()
+
+
 def test_an_interrupt_ends_all_fits(rows, tmp_path, no_clusters):
     estimator = TFEstimator(functions.hang, {"folder": str(tmp_path)}, env=QUICK_ENV)
     grid = [{estimator.batchSize: size} for size in (8, 16)]

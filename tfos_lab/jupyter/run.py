@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.launchers import LAUNCHERS
-from tfos_lab.core.states import known_run_state
+from tfos_lab.core.states import RunState, known_run_state
 from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
@@ -163,6 +163,8 @@ def _wait(
         state = known_run_state(ended.state)
         if state is not None and state.stop_requested:
             raise ClusterInterrupted(cluster.name) from None
+        if state is RunState.FAILED:
+            raise runtime_of(cluster).failure() from None  # before rows could be fed
         raise
     except BaseException:
         if not cluster.ended:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tfos_lab.core.config import ClusterConfig, FeedConfig
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.model_files import package_of
-from tfos_lab.engine.start import make_cluster
+from tfos_lab.engine.spark.session import slots_of
+from tfos_lab.engine.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
 from tfos_lab.jupyter.display.base import Display
 from tfos_lab.jupyter.options.table import CellOptions
@@ -20,7 +21,7 @@ from tfos_lab.jupyter.run import run_cluster
 from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import ENGINE_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
-from tfos_lab.ml.driver.model_source import kept_model
+from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.driver.tuning import Silent, Tuning, tuning_of_this_thread
 from tfos_lab.ml.train_args import TrainArgs
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 AnyModel = TypeVar("AnyModel", bound="ScoringStage")
 
 _NAME = "TFEstimator"
-# Between two looks at whether other fits have left enough of Spark's task slots.
+# Between two looks at whether other fits have left enough of Spark's slots.
 _SLOTS_STEP_S = 0.5
 
 
@@ -58,9 +59,10 @@ def fit(estimator: TrainingStage, df: DataFrame, model: AnyModel) -> AnyModel:
     values = _values(estimator, df, alone=tuning is None and not estimator.is_one_of_several)
     options = _options(estimator, df, values)
     function, args = _call(estimator, values)
+    folders = {folder: stamp(folder) for folder in (values["exportDir"], values["modelDir"]) if folder}
     cluster = _run(function, args, options, _display(values, tuning), tuning)
     _complete(model, estimator, cluster)
-    model.setModelPath(kept_model(cluster, df.sparkSession, values["exportDir"], values["modelDir"]))
+    model.setModelPath(kept_model(cluster, df.sparkSession, values["exportDir"], folders))
     return model
 
 
@@ -160,14 +162,15 @@ def _run(
 ) -> Cluster:
     __tracebackhide__ = True
     while True:
+        if tuning is not None:
+            _await_slots(options, tuning)
         try:
             cluster = make_cluster(function, args, spark=options.spark, config=options.cluster)
             run_cluster(cluster, function, options, quiet=quiet)
         except NotEnoughSlots as error:
-            # Fits beside this one may hold the slots.
+            # A fit beside this one may have been quicker.
             if tuning is None or tuning.is_over or error.wanted > error.total:
                 raise
-            time.sleep(_SLOTS_STEP_S)
         except KeyboardInterrupt:
             if threading.current_thread() is not threading.main_thread():
                 # A pool's thread would die of it, and whoever waits for its result would wait for ever.
@@ -175,6 +178,18 @@ def _run(
             raise ClusterInterrupted(_NAME) from None
         else:
             return cluster
+
+
+def _await_slots(options: CellOptions, tuning: Tuning) -> None:
+    """Wait until the fits beside this one leave enough of Spark's task slots; where there never are, return at once."""
+    if not choose_launcher(options.cluster, options.spark)[1].spans_hosts:
+        return
+    wanted = options.cluster.cluster_size - options.cluster.driver_ps * options.cluster.num_ps
+    while not tuning.is_over:
+        slots = slots_of(options.spark)
+        if slots is None or slots.free >= wanted or slots.total < wanted:
+            return
+        time.sleep(_SLOTS_STEP_S)
 
 
 def _show_errors() -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from tfos_lab.core.paths import is_local, split_scheme
+from tfos_lab.core.paths import absolute, is_local, split_scheme
 from tfos_lab.data.file_systems import open_path, readable_errors
-from tfos_lab.data.frames import default_fs, path_in_full, session_or_active
+from tfos_lab.data.frames import default_fs, path_in_full
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.engine.models import load_run_model
+from tfos_lab.engine.spark.session import active_session
 from tfos_lab.errors import ConfigError, NoModel
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource
+from tfos_lab.scoring.model_files import Stamp, stamp_of
 from tfos_lab.scoring.predict import with_content
 
 if TYPE_CHECKING:
@@ -29,8 +31,24 @@ if TYPE_CHECKING:
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 
 
-def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, model_dir: str | None) -> str:
+def stamp(folder: str) -> Stamp:
+    """Return what differs when something was written to a folder; nothing if it is not there, or cannot be told."""
+    return stamp_of(ModelSource(path=folder)) if exists(folder) else ()
+
+
+def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, folders: Mapping[str, Stamp]) -> str:
     """Return the path of the model that a training has left, after putting it where it is to be.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Has ended.
+    spark : SparkSession
+        That of the training.
+    export_dir : str or None
+        Where a model is to be that the function has saved.
+    folders : mapping of str to Stamp
+        Where the function may have put one itself, with the `stamp` from before the training.
 
     Raises
     ------
@@ -40,10 +58,11 @@ def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, mo
     try:
         saved = cluster.model_path
     except NoModel as error:
-        found = next((folder for folder in (export_dir, model_dir) if folder and holds_model(folder)), None)
-        if found is None:
-            raise _no_model(error, export_dir) from None
-        return found
+        for folder, before in folders.items():
+            # A model that was there before is not what this training has made.
+            if holds_model(folder) and (not before or stamp(folder) != before):
+                return folder
+        raise _no_model(error, export_dir) from None
     if export_dir:
         target = f"{export_dir.rstrip('/')}/{saved.name}"
         copy_files(str(saved), target)
@@ -138,12 +157,13 @@ def content_of(model: Any) -> bytes:
         return path.read_bytes()
 
 
-def full_path(model: ScoringStage, spark: SparkSession) -> str:
-    """Return the path of a model's files, completed as Spark does; a ConfigError if there is none."""
+def full_path(model: ScoringStage, spark: SparkSession | None) -> str:
+    """Return the path of a model's files, completed as Spark does, if there is one; a ConfigError if it is not set."""
     if not model.isDefined("modelPath"):
         advice = "call setModelPath(path), or use the model that TFEstimator.fit returns"
         raise ConfigError([f"modelPath is not set, so there is no model to score with: {advice}"])
-    return path_in_full(model.getModelPath(), spark)
+    path: str = model.getModelPath()
+    return absolute(path) if spark is None else path_in_full(path, spark)
 
 
 def source_of(model: ScoringStage, spark: SparkSession) -> ModelSource:
@@ -165,7 +185,7 @@ def source_of(model: ScoringStage, spark: SparkSession) -> ModelSource:
 
 def load(model: ScoringStage, *, compile: bool, safe_mode: bool) -> Any:  # noqa: A002 - Keras' own name
     """Load a model into this process; see `TFModel.model`."""
-    path = full_path(model, session_or_active(None))
+    path = full_path(model, active_session())
     if not holds_model(path):
         raise ConfigError([f"modelPath='{path}': there is no model that this machine finds"])
     with on_this_machine(path) as here:

@@ -58,6 +58,9 @@ def _inputs(model: ScoringStage, df: DataFrame, tensors: Sequence[Tensor]) -> li
     names = [tensor.name for tensor in tensors]
     if param is None and names and set(names) <= set(df.columns):
         return choose_inputs(df, {name: name for name in names}, tensors)
+    if param is None and model.getFeaturesCol() not in df.columns:
+        there = f"the model takes {', '.join(names) or 'one or more'}, the data has {', '.join(df.columns)}"
+        raise ConfigError([f"which columns are the model's inputs? Set inputCols or inputMapping; {there}"])
     param = param or "featuresCol"
     wanted = inputs_of(model, param)
     require_columns(df, [(param, column) for column in wanted])
