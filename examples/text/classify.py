@@ -32,11 +32,12 @@ def train_alone(args, read_data):
 
     model = build_model(args)
     for epoch in range(args["epochs"]):
-        model.reset_metrics()
+        told = []
         for rows in read_data(max_records=args["batch_size"]):
             x = np.array([row[args["feature"]] for row in rows], "float32")
             y = np.array([row[args["label"]] for row in rows], "int32")
-            metrics = model.train_on_batch(x, y, return_dict=True)
+            told.append(model.train_on_batch(x, y, return_dict=True))
+        metrics = {name: np.mean([one[name] for one in told]) for name in told[0]}
         read_data.report(step=epoch + 1, total_steps=args["epochs"], **metrics)
     path = f"{args['model']}.keras"
     model.save(path)

@@ -23,6 +23,7 @@ from tfos_lab.engine.start import make_cluster
 from tfos_lab.errors import ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display.base import Display
+from tfos_lab.jupyter.display.tensorboard import show_tensorboard
 from tfos_lab.jupyter.parallel import render_errors
 from tfos_lab.ml.driver.text_data import TextData
 from tfos_lab.ml.driver.text_results import last_metrics
@@ -94,16 +95,21 @@ def _run(cluster: Cluster, data: TextData, epochs: int) -> dict[str, Any]:
     feeder = Feeder(work, cluster)
     with open_display(runtime_of(cluster)) as display:
         try:
+            if runtime_of(cluster).config.tensorboard:
+                show_tensorboard(runtime_of(cluster))
             feeder.start()
             while not feeder.has_ended(_STEP_S):
                 display.poll()
-            return {node: said for node, said in _wait(cluster, display).items() if _trains(node)}
+            said = {node: one for node, one in _wait(cluster, display).items() if _trains(node)}
         except KeyboardInterrupt:
             cluster.stop(grace_s=_INTERRUPT_GRACE_S)
             raise ClusterInterrupted(cluster.name) from None
-        finally:
+        except BaseException:
             # Its nodes must not take the end of their rows for the end of the training, and save half a model.
-            cluster.stop(grace_s=0.0)
+            cluster.stop(grace_s=_INTERRUPT_GRACE_S)
+            raise
+    cluster.stop()
+    return said
 
 
 def _request(data: TextData, epochs: int, source: int) -> FeedRequest:
