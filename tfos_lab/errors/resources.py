@@ -98,5 +98,6 @@ class ExecutorMismatch(TfosError, RuntimeError):
         hosts = "; ".join(f"{host}: {what}" for host, what in sorted(self.problems.items()))
         return (
             f"executors cannot run a node ({hosts}). Give the executors the driver's environment: install the packages "
-            "there, ship them (tfos-lab pack), or point spark.pyspark.python / PYSPARK_PYTHON at a Python that has them."
+            "there, ship them (tfos-lab pack), or point spark.pyspark.python / PYSPARK_PYTHON at a Python that has "
+            "them."
         )
