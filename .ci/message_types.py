@@ -148,9 +148,13 @@ def states_text() -> str:
         ("NODE_STATES", "NodeStateTraits", tables["nodes"]),
         ("CLUSTER_STATES", "ClusterStateTraits", tables["clusters"]),
     ):
-        rows = "".join(f"  {state}: {_literal(values)},\n" for state, values in table.items())
+        rows = "".join(f"  {_key(state)}: {_literal(values)},\n" for state, values in table.items())
         parts.append(f"export const {name}: Record<string, {traits}> = {{\n{rows}}};\n")
     return "\n".join(parts)
+
+
+def _key(name: str) -> str:
+    return name if name.isidentifier() else json.dumps(name)
 
 
 def _literal(values: Mapping[str, object]) -> str:

@@ -20,6 +20,7 @@ SUITES = (
     "standalone",
     "failing",
     "parallel",
+    "search",
     "memory",
     "training",
     "log_stream",

@@ -103,7 +103,10 @@ def test_heavy_packages_are_imported_only_inside_functions():
 
 def test_every_package_that_is_imported_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements = [*project["dependencies"], *project["optional-dependencies"]["lab"]]
+    requirements = [
+        *project["dependencies"],
+        *(text for texts in project["optional-dependencies"].values() for text in texts),
+    ]
     declared = {normal_name(re.match(r"[\w.-]+", text)[0]) for text in requirements}
     homes = importlib.metadata.packages_distributions()
     known = {*sys.stdlib_module_names, *OPTIONAL, "tfos_lab"}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.start import run
     from tfos_lab.errors import TfosError
     from tfos_lab.jupyter.parallel import parallel
+    from tfos_lab.jupyter.search import search
     from tfos_lab.node.context.context import NodeContext
     from tfos_lab.node.context.local import local_context
     from tfos_lab.scoring.predict import predict
@@ -38,6 +39,7 @@ _HOMES = {
     "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
+    "search": "tfos_lab.jupyter.search",
 }
 _PACKAGES = ("data", "errors", "ml")
 
@@ -52,6 +54,7 @@ __all__ = [
     "parallel",
     "predict",
     "run",
+    "search",
 ]
 
 

@@ -15,7 +15,7 @@ def named(states, trait):
 
 
 def test_node_states_have_these_traits():
-    assert named(NodeState, "ended") == ["done", "failed", "lost", "stopped"]
+    assert named(NodeState, "ended") == ["done", "failed", "lost", "stopped", "stopped early"]
     assert named(NodeState, "is_broken") == ["failed", "lost"]
     assert named(NodeState, "is_up") == ["running", "serving", "done"]
     assert named(NodeState, "is_present") == ["reserved", "importing", "starting", "running", "serving", "stopping"]

@@ -85,6 +85,17 @@ EXAMPLES = [
         ),
     ),
     (
+        errors.SearchFailed(
+            failed=[errors.RunFailed(run=0, kind="raised", error="KeyError", message="'lr'", noun="trial")],
+            results=[None],
+        ),
+        RuntimeError,
+        (
+            "the only trial failed (1 raised), so none is the best; .results.table has a row for each\n"
+            "  trial 0: KeyError: 'lr'"
+        ),
+    ),
+    (
         errors.NotEnoughRoom(wanted=4000, fits=120, limit="a node takes 110 MB, and 13.2 GB are free"),
         RuntimeError,
         (

@@ -96,6 +96,7 @@ class NodeState(_State):
     """How far a node has come, in order.
 
     ``STOPPING`` is for displays alone: nodes that are still there when their cluster has failed, or is stopping.
+    ``STOPPED_EARLY`` is the end of a trial that a search has cut.
     """
 
     WAITING = "waiting"
@@ -109,6 +110,7 @@ class NodeState(_State):
     FAILED = "failed", _BROKEN, _Trait.BROKEN | _Trait.ENDED
     LOST = "lost", _BROKEN, _Trait.BROKEN | _Trait.ENDED
     STOPPED = "stopped", _STOPPED, _Trait.ENDED
+    STOPPED_EARLY = "stopped early", _STOPPED, _Trait.ENDED
 
     @property
     def is_present(self) -> bool:

@@ -16,6 +16,7 @@
     ├── WaitTimeout            (TimeoutError)     `wait(timeout_s=...)` ran out; the cluster goes on
     ├── RunFailed              (RuntimeError)     one of several independent runs failed
     ├── ParallelFailed         (RuntimeError)     some independent runs failed; it has the results of the others
+    │   └── SearchFailed       (RuntimeError)     all trials of a search failed
     ├── ShutdownTimeout        (TimeoutError)     `TFCluster.shutdown(timeout=...)` ran out; the nodes were stopped
     ├── NoModel                (RuntimeError)     a run has no model (yet), or this kernel cannot load it
     ├── FeedError              (RuntimeError)     rows could not be fed
@@ -47,7 +48,7 @@ from tfos_lab.errors.cluster import (
 from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard, ParallelInterrupted
 from tfos_lab.errors.options import ConfigError, PayloadError
-from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed
+from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed, SearchFailed
 from tfos_lab.errors.resources import ExecutorMismatch, NoSession, NotEnoughGpus, NotEnoughRoom, NotEnoughSlots
 from tfos_lab.errors.results import ResultNotSendable, ResultTooLarge, ResultUnreadable
 
@@ -77,6 +78,7 @@ __all__ = [
     "ResultTooLarge",
     "ResultUnreadable",
     "RunFailed",
+    "SearchFailed",
     "ShutdownTimeout",
     "TfosError",
     "WaitTimeout",

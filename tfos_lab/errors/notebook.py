@@ -34,13 +34,14 @@ class ClusterInterrupted(KeyboardInterrupt):
 class ParallelInterrupted(ClusterInterrupted):
     """The user interrupted independent runs. All are stopped; ``results`` holds what had returned by then."""
 
-    def __init__(self, cluster: str, results: Sequence[Any], returned: int) -> None:
+    def __init__(self, cluster: str, results: Sequence[Any], returned: int, noun: str = "run") -> None:
         super().__init__(cluster)
         self.results = results
         self._returned = returned
+        self._noun = noun
 
     def __str__(self) -> str:
         return (
-            f"interrupted: the runs of '{self.cluster}' are stopped; {self._returned} of {len(self.results)} had "
-            "returned, see `results` of this error"
+            f"interrupted: the {self._noun}s of '{self.cluster}' are stopped; {self._returned} of {len(self.results)} "
+            "had returned, see `results` of this error"
         )

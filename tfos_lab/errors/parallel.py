@@ -1,4 +1,4 @@
-"""Errors of independent runs: one run failed, some runs of a call failed, too few slots for all at once."""
+"""Errors of independent runs: one run failed, some or all runs of a call failed, too few slots for all at once."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class RunFailed(TfosError, RuntimeError):
         How often it was tried.
     seconds : float
         How long the last try took.
+    noun : str
+        What such a run is called: "run", or "trial" in a search.
     """
 
     run: int
@@ -49,6 +51,7 @@ class RunFailed(TfosError, RuntimeError):
     log_tail: str
     tries: int
     seconds: float
+    noun: str
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class RunFailed(TfosError, RuntimeError):
         log_tail: str = "",
         tries: int = 1,
         seconds: float = 0.0,
+        noun: str = "run",
     ) -> None:
         super().__init__(
             run=run,
@@ -73,6 +77,7 @@ class RunFailed(TfosError, RuntimeError):
             log_tail=log_tail,
             tries=tries,
             seconds=seconds,
+            noun=noun,
         )
 
     def __repr__(self) -> str:
@@ -85,8 +90,8 @@ class RunFailed(TfosError, RuntimeError):
     def details(self) -> str:
         """The traceback, or else the last lines that the run printed, under a heading."""
         if self.traceback:
-            return f"--- traceback of run {self.run} ---\n{self.traceback.rstrip()}"
-        return f"--- last lines of run {self.run} ---\n{self.log_tail.rstrip()}" if self.log_tail else ""
+            return f"--- traceback of {self.noun} {self.run} ---\n{self.traceback.rstrip()}"
+        return f"--- last lines of {self.noun} {self.run} ---\n{self.log_tail.rstrip()}" if self.log_tail else ""
 
     @property
     def summary(self) -> str:
@@ -98,7 +103,7 @@ class RunFailed(TfosError, RuntimeError):
         """Which run it was, with its argument, and what happened, in a line."""
         argument = f" ({self.argument})" if self.argument else ""
         tries = f", after {self.tries} tries" if self.tries > 1 else ""
-        return f"run {self.run}{argument}{tries}: {self.summary}"
+        return f"{self.noun} {self.run}{argument}{tries}: {self.summary}"
 
 
 class ParallelFailed(TfosError, RuntimeError):
@@ -123,15 +128,26 @@ class ParallelFailed(TfosError, RuntimeError):
         """What failed, by its place in ``args_list``."""
         return {fields["run"]: RunFailed(**fields) for fields in self.failed}
 
+    def _first_line(self, told: str) -> str:
+        count = f"{len(self.failed)} of {len(self.results)} runs"
+        return f"{count} failed ({told}); .results has the values of the others"
+
     def __str__(self) -> str:
         failures = list(self.failures.values())
         kinds = [failure.kind for failure in failures]
-        told = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-        lines = [f"{len(failures)} of {len(self.results)} runs failed ({told}); .results has the values of the others"]
+        lines = [self._first_line(", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds)))]
         lines += [f"  {failure.headline}" for failure in failures[:_MAX_NAMED]]
         if len(failures) > _MAX_NAMED:
             lines.append(f"  … and {len(failures) - _MAX_NAMED} more in .failures")
         return "\n".join([*lines, *_tracebacks(failures)])
+
+
+class SearchFailed(ParallelFailed):
+    """All trials of a search failed. ``results`` is its `SearchResults`, without a best trial."""
+
+    def _first_line(self, told: str) -> str:
+        count = "the only trial" if len(self.results) == 1 else f"all {len(self.results)} trials"
+        return f"{count} failed ({told}), so none is the best; .results.table has a row for each"
 
 
 def _fields_of(failure: RunFailed | Mapping[str, Any]) -> dict[str, Any]:

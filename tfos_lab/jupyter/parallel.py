@@ -83,7 +83,7 @@ def parallel(
     )
 
 
-def _render_errors() -> None:
+def render_errors() -> None:
     """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
     kernel = current_kernel()
     if kernel is not None:
@@ -104,7 +104,7 @@ def run_all(
     """Run everything to its end, and show it; see `parallel`."""
     __tracebackhide__ = True
     runs, runner = make_runs(map_fun, args_list, plan, **options)
-    _render_errors()
+    render_errors()
     if not show:
         results = runner.run()
     else:

@@ -44,7 +44,7 @@ export class Charts {
   private chartOf(metric: string): Chart {
     let chart = this.charts.get(metric);
     if (!chart) {
-      chart = new Chart(metric, (node) => this.store.indexOf(node));
+      chart = new Chart(metric, (node) => this.store.placeOf(node));
       this.charts.set(metric, chart);
       this.grid.replaceChildren(...byWeight(this.charts.keys()).flatMap((name) => this.charts.get(name)?.el ?? []));
     }
@@ -74,7 +74,7 @@ class Chart {
 
   constructor(
     private readonly metric: string,
-    private readonly indexOf: (node: string) => number,
+    private readonly placeOf: (node: string) => number,
   ) {
     const caption = element("figcaption", {}, element("b", {}, metric), " ", this.range);
     this.el = element("figure", { class: "tfos-chart" }, caption, this.svg, this.tip);
@@ -90,7 +90,7 @@ class Chart {
   update({ version, nodes }: MetricLines): void {
     if (version === this.shownVersion) return;
     this.shownVersion = version;
-    const drawn = [...nodes].sort(([one], [other]) => this.indexOf(one) - this.indexOf(other)).slice(0, MAX_LINES);
+    const drawn = [...nodes].sort(([one], [other]) => this.placeOf(one) - this.placeOf(other)).slice(0, MAX_LINES);
     this.byStep = stepsIncrease(drawn.map(([, points]) => points));
     this.dots = new Map(drawn.map(([node, points]) => [node, dotsOf(points, this.byStep)]));
     const all = [...this.dots.values()].flat();
@@ -219,7 +219,7 @@ class Chart {
   }
 
   private hueOf(node: string): string {
-    return `tfos-hue${this.indexOf(node) % 7}`;
+    return `tfos-hue${this.placeOf(node) % 7}`;
   }
 }
 

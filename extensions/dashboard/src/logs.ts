@@ -83,10 +83,10 @@ export class LogTabs {
   /** Shows the nodes and their states, from the view. */
   update(): void {
     const { rows } = this.store.view;
-    const nodes = rows.map((row) => row.node).join();
-    if (nodes !== this.shownNodes) {
-      this.shownNodes = nodes;
-      this.makeTabs(rows.length > 1 ? [ALL, ...rows.map((row) => row.node)] : rows.map((row) => row.node));
+    const nodes = [...rows].sort((one, other) => one.place - other.place).map((row) => row.node);
+    if (nodes.join() !== this.shownNodes) {
+      this.shownNodes = nodes.join();
+      this.makeTabs(nodes.length > 1 ? [ALL, ...nodes] : nodes);
     }
     for (const row of rows) {
       const tab = this.tabs.querySelector(`[data-tab="${CSS.escape(row.node)}"]`);

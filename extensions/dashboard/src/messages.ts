@@ -122,9 +122,14 @@ export interface PictureMessage {
 
 export type Point = [number, number | null, number | null];
 
-/** One node: `cells` by the columns' keys, `broken` is what happened where it failed. */
+/**
+ * One node: `cells` by the columns' keys, `broken` is what happened where it failed.
+ *
+ * Its `place` stays when rows change their order: colours and tabs follow it.
+ */
 export interface Row {
   node: string;
+  place: number;
   state: string;
   detail: string;
   broken: string;

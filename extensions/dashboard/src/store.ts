@@ -114,14 +114,15 @@ export class Store {
     return Date.now() / 1000 - this.clockOffsetS;
   }
 
-  /** A node's index in the table. */
-  indexOf(node: string): number {
-    return Math.max(0, this.view.rows.findIndex((row) => row.node === node));
+  /** A node's number, which stays when rows change their order. */
+  placeOf(node: string): number {
+    const index = this.view.rows.findIndex((row) => row.node === node);
+    return this.view.rows[index]?.place ?? Math.max(0, index);
   }
 
   /** The number of a node's colour. */
   hueOf(node: string): number {
-    return this.indexOf(node) % 7;
+    return this.placeOf(node) % 7;
   }
 
   // ---- metrics --------------------------------------------------------------------------------------------------------

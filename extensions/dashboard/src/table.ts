@@ -32,6 +32,7 @@ export class NodeTable {
   );
   private rows = new Map<string, ShownRow>();
   private shownColumns = "";
+  private shownOrder = "";
 
   /** `openLog` is called when a node's name is pressed. */
   constructor(
@@ -47,6 +48,7 @@ export class NodeTable {
       this.shownColumns = columns;
       this.rebuild();
     }
+    this.reorder();
     for (const row of view.rows) this.updateRow(row);
     this.tick();
   }
@@ -71,12 +73,24 @@ export class NodeTable {
       element("th", { scope: "col", class: columnClass(column) }, column.title),
     );
     this.head.replaceChildren(...titles, element("th", { scope: "col", class: "tfos-rank1" }, "Heartbeat"));
-    this.rows = new Map(view.rows.map((row, index) => [row.node, this.makeRow(row.node, index)]));
-    this.body.replaceChildren(...[...this.rows.values()].map((shown) => shown.row));
+    this.rows = new Map(view.rows.map(({ node }) => [node, this.makeRow(node)]));
+    this.body.replaceChildren();
+    this.shownOrder = "";
   }
 
-  private makeRow(node: string, index: number): ShownRow {
-    const row = element("tr", { class: `tfos-hue${index % 7}` });
+  /** Moves the rows where the view has them: the trials of a search come best first. */
+  private reorder(): void {
+    const order = this.store.view.rows.map((row) => row.node);
+    if (order.join() === this.shownOrder) return;
+    this.shownOrder = order.join();
+    const focused = document.activeElement;
+    this.body.append(...order.flatMap((node) => rowsOf(this.rows.get(node))));
+    // A row that moves loses the focus.
+    if (focused instanceof HTMLElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
+  }
+
+  private makeRow(node: string): ShownRow {
+    const row = element("tr", { class: `tfos-hue${this.store.hueOf(node)}` });
     const cells = new Map<string, HTMLTableCellElement>();
     for (const column of this.store.view.columns) {
       const isName = column.key === "node";
@@ -142,6 +156,11 @@ export class NodeTable {
     }
     setText(shown.detail.cell, row.broken);
   }
+}
+
+function rowsOf(shown: ShownRow | undefined): HTMLElement[] {
+  if (!shown) return [];
+  return shown.detail ? [shown.row, shown.detail.row] : [shown.row];
 }
 
 function makeProgressBar(cell: HTMLElement, node: string): ProgressBar {

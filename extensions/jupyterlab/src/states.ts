@@ -35,6 +35,7 @@ export const NODE_STATES: Record<string, NodeStateTraits> = {
   failed: { sign: "✗", shape: "broken", tone: "bad", ended: true, present: false, up: false },
   lost: { sign: "✗", shape: "broken", tone: "bad", ended: true, present: false, up: false },
   stopped: { sign: "■", shape: "stopped", tone: "idle", ended: true, present: false, up: false },
+  "stopped early": { sign: "■", shape: "stopped", tone: "idle", ended: true, present: false, up: false },
 };
 
 export const CLUSTER_STATES: Record<string, ClusterStateTraits> = {

@@ -11,13 +11,14 @@ from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.engine.launchers.capacity import Room
+from tfos_lab.engine.parallel.policy import RunPolicy
 from tfos_lab.engine.parallel.runner import Runner
 from tfos_lab.engine.parallel.runs import ParallelRuns
 from tfos_lab.engine.parallel.slots import MachineSlots
 from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import LogText, MetricsReported
-from tfos_lab.errors import ExecutorMismatch, NotEnoughSlots, ParallelInterrupted
+from tfos_lab.errors import ConfigError, ExecutorMismatch, NotEnoughSlots, ParallelInterrupted
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -25,11 +26,17 @@ pytestmark = pytest.mark.leaves_nothing
 class Played:
     """Runs whose nodes a test plays: ``tries`` are the nodes of each try, in the order in which they began."""
 
-    def __init__(self, folder, count, *, retries=0, slots=2, timeout_s=None, launcher="local", launch_errors=None):
+    def __init__(
+        self, folder, count, *, retries=0, slots=2, timeout_s=None, launcher="local", launch_errors=None, size=1,
+        policy=None, feed=None,
+    ):  # fmt: skip
         self.folder = folder
+        self.size = size
         self.tries = []
         self.launch_errors = launch_errors or {}
         state = ParallelState([str(index) for index in range(count)], retries)
+        for entry in state.entries:
+            entry.slots = size
         config = ClusterConfig(name="played", grace_s=0.5)
         (folder / "played").mkdir()
         self.runs = ParallelRuns(
@@ -39,13 +46,13 @@ class Played:
             MachineSlots(slots, None, room=Room(cores=8)),
             RunDir(folder / "played"),
         )
-        self.runner = Runner(self.runs, self, timeout_s=timeout_s)
+        self.runner = Runner(self.runs, self, timeout_s=timeout_s, policy=policy, feed=feed)
         self.results = self.error = None
 
     def make(self, index, run_dir, extra_env):
         nodes = FakeNodes()
         nodes.launch_errors = self.launch_errors.pop(index, [])
-        runtime = make_runtime(self.folder, nodes, cluster_size=1, name=f"run{index}")
+        runtime = make_runtime(self.folder, nodes, cluster_size=self.size, name=f"run{index}")
         self.tries.append((index, nodes))
         return runtime
 
@@ -192,3 +199,97 @@ def test_a_try_that_takes_too_long_has_failed(play):
     failure = played.finish().failures[0]
     assert failure.kind == "timed out"
     assert failure.message == "it was stopped, as it had not returned after timeout_s=0.2"
+
+
+# ---- clusters, and runs that are cut --------------------------------------------------------------------------------
+
+
+def test_a_run_may_be_a_cluster_that_takes_several_slots(play):
+    played = play(2, slots=3, size=2)
+    nodes = played.nodes(0)
+    nodes.send(m.Reported(rank=1, step=3, total_steps=None, metrics={"loss": 0.5}, time_s=1.0))
+    assert played.state_of(1) == "waiting"
+    nodes.end(1, "worker")
+    assert played.state_of(0) == "running", "until all nodes have returned"
+    nodes.end(0, "chief")
+    played.nodes(1).fail(1, "KeyError", "'x'")
+    results = played.finish()
+    assert results[0] == "chief"
+    assert (results.failures[1].error, results.failures[1].message) == ("KeyError", "worker:0: 'x'")
+    assert played.runs.reports_after(0)[0] == [], "the table shows what the leading node reports"
+
+
+class Cutting(RunPolicy):
+    """Cuts runs that report a loss above 1, and takes none that returns "no" for a proof that none can succeed."""
+
+    def __init__(self):
+        self.seen = []
+
+    def prepare(self, entry):
+        self.seen.append(("begins", entry.index))
+
+    def reported(self, entry, order, report):
+        self.seen.append((entry.index, order, report.metrics["loss"]))
+        return report.metrics["loss"] > 1
+
+    def returned(self, entry, value):
+        return ConfigError(["it makes no sense"]) if value == "no" else None
+
+    def ended(self, entry, state):
+        self.seen.append((entry.index, state.value))
+
+
+def report(rank, loss):
+    return m.Reported(rank=rank, step=1, total_steps=None, metrics={"loss": loss}, time_s=1.0)
+
+
+def test_a_run_that_is_cut_is_stopped_and_its_slots_are_free(play):
+    policy = Cutting()
+    played = play(2, slots=2, size=2, policy=policy)
+    nodes = played.nodes(0)
+    nodes.send(report(1, 0.5))
+    nodes.send(report(0, 2.0))
+    other = played.nodes(1)
+    other.end(0, "a"), other.end(1)
+    results = played.finish()
+    assert results.states == ["stopped early", "done"]
+    assert list(results) == [None, "a"]
+    assert played.runs.view().state == "done"
+    assert policy.seen == [*(("begins", 0), (0, 1, 0.5), (0, 0, 2.0), (0, "stopped early"), ("begins", 1), (1, "done"))]
+
+
+def test_what_one_proves_ends_all(play):
+    played = play(3, slots=2, policy=Cutting())
+    played.nodes(1)
+    played.nodes(0).end(0, "no")
+    with pytest.raises(ConfigError, match="it makes no sense"):
+        played.finish()
+    assert [node.state.value for node in played.runs.view().nodes] == ["done", "stopped", "stopped"]
+
+
+def test_runs_are_fed_while_what_they_report_is_heard(play):
+    fed, is_fed = [], threading.Event()
+
+    def feed(cluster):
+        fed.append(cluster.name)
+        assert is_fed.wait(10)
+
+    policy = Cutting()
+    played = play(1, feed=feed, policy=policy)
+    nodes = played.nodes(0)
+    nodes.send(report(0, 0.5))
+    until(lambda: (0, 0, 0.5) in policy.seen)
+    is_fed.set()
+    nodes.end(0, "a")
+    assert list(played.finish()) == ["a"]
+    assert fed == ["run0"]
+
+
+def test_rows_that_no_run_can_be_fed_end_all(play):
+    def feed(cluster):
+        raise ConfigError(["data: no column 'x'"])
+
+    played = play(3, slots=1, feed=feed)
+    with pytest.raises(ConfigError, match="no column 'x'"):
+        played.finish()
+    assert len(played.tries) == 1

@@ -141,6 +141,45 @@ def test_where_spark_assigns_gpus_its_task_slots_count(spark, hosts):
     assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2).free(0, 0) == 4
 
 
+def test_nodes_that_have_given_their_slots_back_still_count(spark):
+    spark.slots = Slots(total=4, free=4)
+    slots = SparkSlots(None, spark)
+    assert slots.free(3, 0) == 1, "they did so for the tasks that feed them"
+
+
+def test_under_dynamic_allocation_a_larger_run_waits_with_all_its_tasks(spark):
+    spark.dynamic = True
+    spark.slots = Slots(total=1, free=1)
+    assert SparkSlots(None, spark).free(0, 0, 3) == 3
+
+
+def test_there_are_as_many_slots_as_the_largest_run_has_nodes():
+    assert MachineSlots(None, None, room=ROOM, largest=6).most() == 6
+    assert MachineSlots(2, None, room=ROOM, largest=6).most() == 2
+
+
+def test_spark_tells_how_many_slots_one_run_may_take(spark, monkeypatch):
+    monkeypatch.setattr(module.spark_session, "await_slots", lambda spark, wanted: spark.slots)
+    assert SparkSlots(None, spark).most() == 4
+    assert SparkSlots(2, spark).most() == 2
+    spark.dynamic = True
+    assert SparkSlots(None, spark).most() is None
+
+
+def test_the_nodes_of_a_larger_run_take_gpus_themselves(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    slots = MachineSlots(None, None, gpus=1, room=ROOM)
+    assert slots.environ(0, 2) == {}
+    assert slots.free(2, 2, 2) == 1, "they are about to"
+    nodes = GpuLocks(os.environ)
+    nodes.claim(2, ["4", "5", "6"])
+    assert slots.free(2, 0) == 1
+    assert slots.environ(1) == {"CUDA_VISIBLE_DEVICES": "6"}
+    slots.release(0)
+    slots.release(1)
+    nodes.close()
+
+
 def test_inline_runs_follow_one_another():
     slots = InlineSlots()
     assert (slots.free(0, 0), slots.free(1, 0)) == (1, 0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.parallel.state import ParallelState
+from tfos_lab.engine.parallel.state import MOST_OVERTAKEN, ParallelState
 from tfos_lab.errors import RunFailed
 
 
@@ -116,3 +118,63 @@ def test_runs_that_can_never_begin_are_lost(three):
     assert three.over
     assert states(three) == ["done", "lost", "lost"]
     assert three.entries[1].failure.summary == "lost: the session has gone"
+
+
+# ---- runs of several slots ------------------------------------------------------------------------------------------
+
+
+def sized(*slots):
+    state = ParallelState([""] * len(slots))
+    for entry, wanted in zip(state.entries, slots, strict=True):
+        entry.slots = wanted
+    return state
+
+
+def test_runs_take_as_many_slots_as_they_need():
+    state = sized(2, 1)
+    assert (state.next_slots, state.taken) == (2, 0)
+    state.begin(1.0)
+    assert (state.next_slots, state.taken) == (1, 2)
+    state.begin(1.0)
+    assert (state.next_slots, state.taken) == (0, 3)
+
+
+def test_a_run_that_does_not_fit_lets_smaller_ones_go_first():
+    state = sized(3, 1, 2)
+    assert state.fitting(2) == 1
+    assert state.begin(1.0, 1) == 1
+    assert state.fitting(1) is None
+    assert state.fitting(3) == 0
+
+
+def test_it_is_overtaken_a_few_times_only():
+    state = sized(2, *[1] * (MOST_OVERTAKEN + 1))
+    for _ in range(MOST_OVERTAKEN):
+        state.begin(1.0, state.fitting(1))
+    assert state.fitting(1) is None
+    assert state.fitting(2) == 0
+
+
+def test_a_run_may_be_cut():
+    state = ParallelState(["a"], retries=1)
+    state.failed(state.begin(1.0), failure(), 2.0)
+    state.cut(state.begin(3.0), 4.0)
+    assert state.over
+    assert states(state) == ["stopped early"]
+    assert state.entries[0].failure is None
+
+
+@given(st.data(), st.lists(st.integers(1, 4), min_size=1, max_size=10), st.integers(4, 6))
+def test_all_runs_end_within_the_slots(data, slots, total):
+    """Whatever the sizes and the order in which runs end: never more than the slots, and none waits for ever."""
+    state = sized(*slots)
+    for _ in range(4 * len(slots)):
+        while (index := state.fitting(total - state.taken)) is not None and total > state.taken:
+            state.begin(1.0, index)
+            assert state.taken <= total
+        if state.over:
+            break
+        assert state.going, "something goes on while anything waits"
+        state.returned(data.draw(st.sampled_from(sorted(state.going))), None, 2.0)
+    assert state.over
+    assert state.count(NodeState.DONE) == len(slots)

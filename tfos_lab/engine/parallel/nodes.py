@@ -1,4 +1,4 @@
-"""Makes the cluster of one node in which a run goes on, and turns its end into an outcome."""
+"""Makes the cluster in which a run goes on, and turns its end into an outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.roles import assign_roles
+from tfos_lab.core.roles import NodeSpec, assign_roles, chief_of
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
@@ -30,14 +30,14 @@ _EXITED, _LOST = "Exited", ("Lost", "LaunchFailed")
 
 @dataclass(frozen=True)
 class NodeMaker:
-    """Makes a runtime of one node for each try of each run.
+    """Makes the runtime of the nodes for each try of each run.
 
     Attributes
     ----------
-    map_fun, args_list
-        The function, and what it gets in each run.
-    config : ClusterConfig
-        What each run is asked for.
+    call_of : callable
+        Returns the function, and what it gets, in a run.
+    config_of : callable
+        Returns what a run is asked for.
     launcher : LauncherTraits
         Who starts the nodes.
     spark : SparkSession or None
@@ -46,9 +46,8 @@ class NodeMaker:
         See `GenerationMaker`.
     """
 
-    map_fun: Callable[..., Any]
-    args_list: list[Any]
-    config: ClusterConfig
+    call_of: Callable[[int], tuple[Callable[..., Any], Any]]
+    config_of: Callable[[int], ClusterConfig]
     launcher: LauncherTraits
     spark: SparkSession | None
     hosts: tuple[str, str]
@@ -56,19 +55,19 @@ class NodeMaker:
 
     def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> ClusterRuntime:
         """Return the runtime of a run's next try, which is not launched yet."""
-        config = self.config
+        config = self.config_of(index)
         if extra_env:
             config = dataclasses.replace(config, env={**config.env, **extra_env}, gpus=None)
         elif config.gpus is None:
             config = dataclasses.replace(config, gpus=ALL)  # else the first run would take all
-        args = self.args_list[index]
+        map_fun, args = self.call_of(index)
         maker = GenerationMaker(
             config=config,
-            node_specs=assign_roles(config),
+            node_specs=node_specs_of(config, self.launcher),
             launcher=self.launcher,
             spark=self.spark,
-            call=(self.map_fun, args),
-            payload=b"" if self.launcher.runs_inline else pack(self.map_fun, args),
+            call=(map_fun, args),
+            payload=b"" if self.launcher.runs_inline else pack(map_fun, args),
             called_s=time.time(),
             hosts=self.hosts,
             default_fs=self.default_fs,
@@ -78,21 +77,31 @@ class NodeMaker:
         return ClusterRuntime(maker, run_dir, published=False)
 
 
+def node_specs_of(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
+    """Return a run's nodes; inline, there is no more than one."""
+    return assign_roles(ClusterConfig(name=config.name) if launcher.runs_inline else config)
+
+
+def leader_of(runtime: ClusterRuntime) -> str:
+    """Return the name of the node that leads."""
+    return chief_of(node_specs_of(runtime.config, runtime.generation.launcher.traits)).node
+
+
 def value_of(runtime: ClusterRuntime) -> Any:
-    """Return what the node's function returned."""
-    [node] = runtime.results
-    return runtime.results[node]
+    """Return what the function returned on the node that leads."""
+    return runtime.results.get(leader_of(runtime))
 
 
 def failure_from_error(error: BaseException, runtime: ClusterRuntime | None) -> RunFailed:
     """Return the failure of a run whose node ended with an error; the caller fills in which run it was."""
     match error:
         case NodeFailed():
+            where = f"{error.node}: " if runtime is not None and len(runtime.nodes) > 1 else ""
             return RunFailed(
                 run=-1,
                 kind=_kind_of(error.kind, _first_cause(runtime)),
                 error="" if error.kind in (_EXITED, *_LOST) else error.kind,
-                message=error.message,
+                message=where + error.message,
                 traceback=error.traceback,
                 log_tail=error.log_tail,
             )

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from tfos_lab.engine.parallel.policy import RunPolicy
 from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.runs import ParallelRuns
-from tfos_lab.engine.parallel.tries import Ending, Failed, Fatal, NoSlot, Returned, RunTry, Stopped
+from tfos_lab.engine.parallel.state import RunEntry
+from tfos_lab.engine.parallel.tries import CutShort, Ending, Failed, Fatal, Feed, NoSlot, Returned, RunTry, Stopped
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
-from tfos_lab.errors import ParallelInterrupted, RunFailed, TfosError
+from tfos_lab.engine.state.events import MetricsReported
+from tfos_lab.errors import RunFailed, TfosError
 
 # Short, so that ■ and the display react quickly.
 _STEP_S = 0.05
@@ -24,7 +27,7 @@ _NO_SLOT_S = 0.5
 
 
 class MakesNodes(Protocol):
-    """Makes the runtime of a run's node: `tfos_lab.engine.parallel.nodes.NodeMaker`, or a fake."""
+    """Makes the runtime of a run's nodes: `tfos_lab.engine.parallel.nodes.NodeMaker`, or a fake."""
 
     def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> ClusterRuntime:
         """Return the runtime of a run's next try, which is not launched yet."""
@@ -42,17 +45,34 @@ class Runner:
         Makes their nodes.
     timeout_s : float or None
         How long each may run.
+    policy : RunPolicy, optional
+        Decides how large a run is, and whether it is cut.
+    feed : callable, optional
+        Feeds the nodes of each run.
     """
 
-    def __init__(self, runs: ParallelRuns, nodes: MakesNodes, *, timeout_s: float | None = None) -> None:
+    def __init__(
+        self,
+        runs: ParallelRuns,
+        nodes: MakesNodes,
+        *,
+        timeout_s: float | None = None,
+        policy: RunPolicy | None = None,
+        feed: Feed | None = None,
+    ) -> None:
         self._runs = runs
         self._state = runs.state
         self._nodes = nodes
         self._timeout_s = timeout_s
+        self._policy = policy or RunPolicy()
+        self._feed = feed
         self._ended = threading.Condition(runs.lock)
         self._threads: set[threading.Thread] = set()
         self._fatal: TfosError | None = None
+        self._has_stopped = False
+        # The executors are fit, or there are none; a function has run and ended.
         self._proven = not runs.launcher.spans_hosts
+        self._one_has_run = False
         self._not_before_s = 0.0
 
     def run(self, on_step: Callable[[], None] = lambda: None) -> ParallelResults:
@@ -80,13 +100,15 @@ class Runner:
         if self._fatal is not None:
             raise self._fatal
         if interrupted or self._state.stopping:
-            results = self._runs.results
-            raise ParallelInterrupted(self._runs.name, results, results.done)
+            raise self._runs.interruption()
         return self._runs.results
 
     def _run(self, on_step: Callable[[], None]) -> None:
         self._runs.tell()
         while not self._state.over:
+            if self._fatal is not None and not self._has_stopped:
+                self._has_stopped = True
+                self._stop_at_once()
             began = self._begin_some()
             on_step()
             with self._ended:
@@ -110,57 +132,81 @@ class Runner:
 
     def _begin_some(self) -> bool:
         """Begin as many runs as there are slots; return whether any has begun."""
-        count = self._startable()
-        for _ in range(count):
-            self._begin_one()
-        return count > 0
+        free, begun = self._free_slots(), False
+        while free > 0 and (entry := self._begin_next(free)) is not None:
+            begun = True
+            free = free - entry.slots if self._proven else 0
+        return begun
 
-    def _startable(self) -> int:
+    def _free_slots(self) -> int:
         runs, state = self._runs, self._state
         if not state.waiting or time.monotonic() < self._not_before_s:
             return 0
         with runs.lock:
             tries = list(runs.tries.values())
-        launching = sum(not one.has_slot for one in tries)
+            launching = sum(state.entries[one.index].slots for one in tries if not one.has_slots)
+            taken, wanted = state.taken, state.next_slots
         # The first one has the executors looked at, for all.
-        self._proven = self._proven or launching < len(tries)
+        self._proven = self._proven or any(one.has_slots for one in tries)
         if not self._proven and tries:
             return 0
         try:
-            free = runs.slots.free(len(tries), launching)
+            return runs.slots.free(taken, launching, wanted)
         except Exception as error:  # noqa: BLE001 - the session has gone, or its JVM: py4j raises many kinds
             self._give_up(f"Spark does not answer any more: {type(error).__name__}: {error}")
             return 0
-        return min(state.waiting, free if self._proven else min(1, free))
 
     def _give_up(self, message: str) -> None:
         with self._runs.lock:
             self._state.fail_waiting(message)
         self._runs.tell()
 
-    def _begin_one(self) -> None:
-        runs = self._runs
-        with runs.lock:
-            if not self._state.waiting:
-                return  # stopped meanwhile
-            index = self._state.begin(time.time())
-            extra_env, part = runs.slots.environ(index), runs.make_part(index)
-            one = RunTry(
-                index,
-                runs.name_of(index),
-                lambda: self._nodes.make(index, part, extra_env),
-                runs.bus.publish,
-                timeout_s=self._timeout_s,
-                may_queue=runs.launcher.needs_session,
-            )
-            runs.tries[index] = one
-        runs.tell(at_once=False)
-        if runs.launcher.runs_inline:
+    def _begin_next(self, free: int) -> RunEntry | None:
+        """Begin the next run that fits in so many slots, and return it."""
+        with self._runs.lock:
+            index = self._choose(free)
+            if index is None:
+                return None  # none fits, or all were stopped meanwhile
+            one = self._begin(self._state.entries[self._state.begin(time.time(), index)])
+        self._runs.tell(at_once=False)
+        if self._runs.launcher.runs_inline:
             self._execute(one)
-            return
-        thread = threading.Thread(target=self._execute, args=(one,), name=f"tfos-run-{part.id}", daemon=True)
-        self._threads.add(thread)
-        thread.start()
+        else:
+            name = f"tfos-run-{self._runs.id}.{index}"
+            thread = threading.Thread(target=self._execute, args=(one,), name=name, daemon=True)
+            self._threads.add(thread)
+            thread.start()
+        return self._state.entries[index]
+
+    def _choose(self, free: int) -> int | None:
+        try:
+            index = self._state.fitting(free, self._policy.size)
+            if index is not None:
+                self._policy.prepare(self._state.entries[index])
+            return index
+        except TfosError as error:
+            self._refute(error)
+            return None
+
+    def _begin(self, entry: RunEntry) -> RunTry:
+        runs, index = self._runs, entry.index
+        extra_env, part = runs.slots.environ(index, entry.slots), runs.make_part(index)
+        one = runs.tries[index] = RunTry(
+            index,
+            runs.name_of(index),
+            lambda: self._nodes.make(index, part, extra_env),
+            runs.bus.publish,
+            judge=lambda order, report: self.judge(index, order, report),
+            feed=self._feed,
+            timeout_s=self._timeout_s,
+            may_queue=runs.launcher.needs_session,
+        )
+        return one
+
+    def judge(self, index: int, order: int, report: MetricsReported) -> bool:
+        """Return whether a run is to be cut, as a node has reported; see `RunPolicy.reported`."""
+        with self._runs.lock:
+            return self._policy.reported(self._state.entries[index], order, report) and not self._state.stopping
 
     # ---- end --------------------------------------------------------------------------------------------------------
 
@@ -177,32 +223,43 @@ class Runner:
             self._runs.keep(one.index)
             self._runs.slots.release(one.index)
             self._change(one.index, ending, time.time())
+            entry = self._state.entries[one.index]
+            if entry.state.ended:
+                self._policy.ended(entry, entry.state)
             self._ended.notify_all()
         self._runs.tell(at_once=False)
 
     def _change(self, index: int, ending: Ending, now_s: float) -> None:
+        if isinstance(ending, Returned | Failed | CutShort):
+            self._proven = self._one_has_run = True
         match ending:
             case Returned(value=value):
-                self._proven = True
                 self._state.returned(index, value, now_s)
+                self._refute(self._policy.returned(self._state.entries[index], value))
             case Failed(failure=failure):
-                self._proven = True
                 self._state.failed(index, self._complete(index, failure, now_s), now_s)
             case NoSlot():
                 self._not_before_s = time.monotonic() + _NO_SLOT_S
                 self._state.put_back(index)
             case Stopped():
                 self._state.stopped(index, now_s)
-            case Fatal(error=error) if not self._proven:
-                self._fatal = error
+            case CutShort():
+                self._state.cut(index, now_s)
+            case Fatal(error=error) if not (self._proven and self._one_has_run):
                 self._state.stopped(index, now_s)
-                self._state.stop()
+                self._refute(error)
             case Fatal(error=error):
                 failure = RunFailed(run=index, kind="lost", error=type(error).__name__, message=str(error))
                 self._state.failed(index, self._complete(index, failure, now_s), now_s)
 
+    def _refute(self, error: TfosError | None) -> None:
+        """Let no run begin any more, if there is a proof that none can succeed."""
+        if error is not None:
+            self._fatal = self._fatal or error
+            self._state.stop()
+
     def _complete(self, index: int, failure: RunFailed, now_s: float) -> RunFailed:
         entry = self._state.entries[index]
-        failure.run, failure.argument, failure.tries = index, entry.args, entry.tries
+        failure.run, failure.argument, failure.tries, failure.noun = index, entry.args, entry.tries, self._runs.noun
         failure.seconds = entry.seconds(now_s) or 0.0
         return failure

@@ -5,22 +5,33 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.history import History
+from tfos_lab.engine.parallel.nodes import node_specs_of
 from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.slots import Slots
 from tfos_lab.engine.parallel.state import ParallelState, RunEntry
 from tfos_lab.engine.parallel.tries import RunTry
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeView, RunFacts, StateChanged
-from tfos_lab.errors import ParallelFailed
+from tfos_lab.engine.state.events import (
+    ClusterView,
+    Event,
+    MetricsReported,
+    NodeView,
+    RunFacts,
+    SearchFacts,
+    StateChanged,
+)
+from tfos_lab.errors import ParallelFailed, ParallelInterrupted, TfosError
 
 if TYPE_CHECKING:
     from tfos_lab.engine.tensorboard.tunnel import Tunnel
@@ -28,7 +39,6 @@ if TYPE_CHECKING:
 # Up to so many runs, each change is told at once; of more, what has changed in so many seconds.
 _FEW_RUNS = 12
 _TELL_EVERY_S = 2.0
-_NODE = "chief:0"
 
 
 class ParallelRuns:
@@ -49,11 +59,15 @@ class ParallelRuns:
 
     Attributes
     ----------
+    noun : str
+        What one of them is called.
     lock : threading.RLock
         Held while the state changes.
     tries : dict of int to RunTry
         The tries that go on, by run.
     """
+
+    noun = "run"
 
     def __init__(
         self, config: ClusterConfig, launcher: LauncherTraits, state: ParallelState, slots: Slots, run_dir: RunDir
@@ -74,7 +88,7 @@ class ParallelRuns:
         self._nodes: dict[int, NodeView] = {}
         self._parts: dict[int, RunDir] = {}
         self._told_s = 0.0
-        self._told = ""
+        self._leader = chief_of(node_specs_of(config, launcher)).node
         self._publisher = make_publisher(self)
 
     # ---- for displays -----------------------------------------------------------------------------------------------
@@ -109,7 +123,7 @@ class ParallelRuns:
         """Return all that can be seen of the runs now, as one value."""
         now_s = time.time()
         with self.lock:
-            nodes = tuple(self._node(entry, now_s) for entry in self.state.entries)
+            nodes = tuple(self._node(entry, now_s) for entry in self._in_order())
             return ClusterView(
                 cluster_id=self.id,
                 name=self.name,
@@ -122,7 +136,15 @@ class ParallelRuns:
                 reason=self._reason(),
                 notes=self._notes(),
                 of_runs=True,
+                search=self._search_facts(),
             )
+
+    def _in_order(self) -> Sequence[RunEntry]:
+        """Return the runs in the order of the table."""
+        return self.state.entries
+
+    def _search_facts(self) -> SearchFacts | None:
+        return None
 
     def _state(self) -> RunState:
         if self._ended_s is None:
@@ -133,7 +155,7 @@ class ParallelRuns:
 
     def _reason(self) -> str:
         failed = self.state.count(NodeState.FAILED, NodeState.LOST)
-        return f"{failed} of {len(self.state.entries)} runs failed" if failed and self.ended else ""
+        return f"{failed} of {len(self.state.entries)} {self.noun}s failed" if failed and self.ended else ""
 
     def _notes(self) -> tuple[str, ...]:
         notes = self._history.notes
@@ -153,12 +175,18 @@ class ParallelRuns:
             node,
             state=node.state if going is not None else entry.state,
             detail=entry.failure.summary if entry.failure is not None else node.detail,
-            run=RunFacts(entry.args, going=going is not None, tries=entry.tries, seconds=shown),
+            run=RunFacts(
+                entry.args, going=going is not None, tries=entry.tries, seconds=shown, best=self._best_of(entry)
+            ),
         )
+
+    def _best_of(self, entry: RunEntry) -> float | None:  # noqa: ARG002 - a hook
+        """Return the best value that a run has reported, where that is of interest."""
+        return None
 
     def name_of(self, index: int) -> str:
         """Return what displays call a run."""
-        return f"run {index}"
+        return f"{self.noun} {index}"
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a run's last try has printed, or each run's, with its name before each line."""
@@ -168,16 +196,25 @@ class ParallelRuns:
         return "".join(f"[{name}] {line}" for name in names for line in self.logs(name, tail).splitlines(keepends=True))
 
     def log_path(self, node: str) -> Path:
-        """Return the log file of a run's last try; raises KeyError for an unknown run."""
-        number = node.removeprefix("run ")
+        """Return the log file of the leading node of a run's last try; raises KeyError for an unknown run."""
+        number = node.removeprefix(f"{self.noun} ")
         if not number.isdigit() or int(number) >= len(self.state.entries):
-            raise KeyError(f"no run {node!r}; there are {len(self.state.entries)}, from 'run 0' on")
-        return self._parts.get(int(number), self.files).log(_NODE)
+            raise KeyError(f"no {self.noun} {node!r}; there are {len(self.state.entries)}, from '{self.noun} 0' on")
+        return self._parts.get(int(number), self.files).log(self._leader)
 
-    def failure(self) -> ParallelFailed:
+    def part(self, index: int) -> RunDir | None:
+        """Return the folder of a run's last try, if there was one."""
+        return self._parts.get(index)
+
+    def failure(self) -> TfosError:
         """Return the error that tells the failures."""
         results = self.results
         return ParallelFailed(failed=results.failures.values(), results=results)
+
+    def interruption(self) -> ParallelInterrupted:
+        """Return the error that tells that the user has stopped them."""
+        results = self.results
+        return ParallelInterrupted(self.name, results, results.done)
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""

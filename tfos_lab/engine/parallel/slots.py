@@ -41,24 +41,30 @@ class Slots(ABC):
         self.is_waiting = False
         self.total = total
 
-    def free(self, going: int, launching: int) -> int:
-        """Return how many runs may begin now.
+    def free(self, taken: int, launching: int, wanted: int = 1) -> int:
+        """Return how many slots are free for runs that begin now.
 
         Parameters
         ----------
-        going : int
-            How many go on.
+        taken : int
+            How many slots the runs that go on take.
         launching : int
-            How many of them may not have taken their slots yet.
+            How many of these they may not have taken yet.
+        wanted : int
+            How many the next run needs.
         """
-        free = self._free(going, launching)
-        self.is_waiting = free <= 0 and going == 0
-        return max(0, free if self.limit is None else min(free, self.limit - going))
+        free = self._free(taken, launching, wanted)
+        self.is_waiting = free < wanted and taken == 0
+        return max(0, free if self.limit is None else min(free, self.limit - taken))
 
     @abstractmethod
-    def _free(self, going: int, launching: int) -> int: ...
+    def _free(self, taken: int, launching: int, wanted: int) -> int: ...
 
-    def environ(self, index: int) -> dict[str, str]:  # noqa: ARG002 - a hook
+    def most(self) -> int | None:
+        """Return how many slots one run may take at most; None if their number changes, or is not known."""
+        return self.total if self.limit is None else min(self.total, self.limit)
+
+    def environ(self, index: int, slots: int = 1) -> dict[str, str]:  # noqa: ARG002 - a hook
         """Return further environment variables for a run that begins, which takes what they stand for."""
         return {}
 
@@ -79,6 +85,8 @@ class MachineSlots(Slots):
         GPUs of each run, which no other has at the same time; None leaves all GPUs visible to each.
     room : Room, optional
         What is free on this machine.
+    largest : int
+        The most nodes of a run: there are so many slots at least, as nodes may share cores.
 
     Raises
     ------
@@ -87,13 +95,19 @@ class MachineSlots(Slots):
     """
 
     def __init__(
-        self, limit: int | None, default: int | None, gpus: int | None = None, room: Room | None = None
+        self,
+        limit: int | None,
+        default: int | None,
+        gpus: int | None = None,
+        room: Room | None = None,
+        *,
+        largest: int = 1,
     ) -> None:
         room = room or look_around()
         fits, why = room.holds()
         if limit is not None and limit > fits:
             raise ConfigError([f"slots={limit}: this machine has room for {fits} runs at once: {why}"])
-        super().__init__(limit, min(fits, limit or default or room.cores))
+        super().__init__(limit, min(fits, limit or max(default or room.cores, largest)))
         self._gpus = visible_gpus() if gpus else []
         self._per_run = gpus or 0
         self._taken: dict[int, GpuLocks] = {}
@@ -104,14 +118,16 @@ class MachineSlots(Slots):
                 )
             self.total = min(self.total, len(self._gpus) // gpus)
 
-    def _free(self, going: int, launching: int) -> int:  # noqa: ARG002 - processes have their slots at once
-        free = self.total - going
-        # Other clusters may hold some.
-        return min(free, len(free_gpus(self._gpus)) // self._per_run) if self._per_run else free
-
-    def environ(self, index: int) -> dict[str, str]:
-        """Take GPUs for a run."""
+    def _free(self, taken: int, launching: int, wanted: int) -> int:
+        free = self.total - taken
         if not self._per_run:
+            return free
+        # Others may hold some, and those that launch may not have taken theirs yet, unless `environ` has.
+        return min(free, len(free_gpus(self._gpus)) // self._per_run - (launching if wanted > 1 else 0))
+
+    def environ(self, index: int, slots: int = 1) -> dict[str, str]:
+        """Take GPUs for a run of one node; the nodes of a larger one take theirs themselves."""
+        if not self._per_run or slots > 1:
             return {}
         self._taken[index] = locks = GpuLocks(os.environ)
         return {VISIBLE: ",".join(locks.claim(self._per_run, self._gpus))}
@@ -141,20 +157,31 @@ class SparkSlots(Slots):
         self._gpu_runs = gpu_runs
         self._dynamic = spark_session.allocates_dynamically(spark)
 
-    def _free(self, going: int, launching: int) -> int:
-        free = self._free_tasks(going, launching)
-        return free if self._gpu_runs is None else min(free, self._gpu_runs - going)
+    def most(self) -> int | None:
+        """Return the number of slots, unless executors come and go."""
+        slots = None if self._dynamic else spark_session.await_slots(self._spark, 1)
+        if slots is None:
+            return self.limit
+        self.total = slots.total if self._gpu_runs is None else min(slots.total, self._gpu_runs)
+        return super().most()
 
-    def _free_tasks(self, going: int, launching: int) -> int:
+    def _free(self, taken: int, launching: int, wanted: int) -> int:
+        free = self._free_tasks(taken, launching, wanted)
+        return free if self._gpu_runs is None else min(free, self._gpu_runs - taken)
+
+    def _free_tasks(self, taken: int, launching: int, wanted: int) -> int:
         slots = spark_session.slots_of(self._spark)
         if slots is None:
             self.total = self.total or self._count_partitions()
-            return self.total - going
+            return self.total - taken
         self.total = slots.total
         # Tasks of runs that launch are not among Spark's running ones yet.
         free = slots.free - launching
-        # A task that waits makes Spark ask for another executor.
-        return max(free, 1 - launching) if self._dynamic else free
+        if self._dynamic:
+            # A task that waits makes Spark ask for another executor.
+            return max(free, wanted - launching)
+        # Nodes that are fed may have given their slots back, for Spark's feed tasks.
+        return min(free, slots.total - taken)
 
     def _count_partitions(self) -> int:
         """Return how many slots a Connect server has, which it does not tell: it makes a partition for each."""
@@ -169,23 +196,25 @@ class InlineSlots(Slots):
     def __init__(self) -> None:
         super().__init__(1, 1)
 
-    def _free(self, going: int, launching: int) -> int:  # noqa: ARG002
-        return 1 - going
+    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002
+        return 1 - taken
 
 
-def slots_for(launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: GpuOption) -> Slots:
-    """Return the slots of a launcher; see `MachineSlots` for errors."""
+def slots_for(
+    launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: GpuOption, largest: int = 1
+) -> Slots:
+    """Return the slots of a launcher, for runs of up to ``largest`` nodes; see `MachineSlots` for errors."""
     if launcher.runs_inline:
         return InlineSlots()
     of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
     if launcher.spans_hosts and spark is not None:
         return SparkSlots(limit, spark, _gpu_runs(spark, of_run or 0))
     slots = None if spark is None or is_connect(spark) else spark_session.slots_of(spark)
-    return MachineSlots(limit, slots.total if slots is not None else None, of_run)
+    return MachineSlots(limit, slots.total if slots is not None else None, of_run, largest=largest)
 
 
 def _gpu_runs(spark: SparkSession, per_run: int) -> int | None:
-    """Return for how many runs the executors' GPUs are enough; None if runs want none, or Spark assigns them."""
+    """Return for how many nodes the executors' GPUs are enough; None if they want none, or Spark assigns them."""
     if not per_run or spark_session.gpus_per_task(spark) is not None:
         return None
     there = {fact["host"]: len(devices_in(fact["gpus"])) for fact in inspect_executors(spark, 1, {})}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -15,6 +13,7 @@ from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine.parallel.nodes import NodeMaker
 from tfos_lab.engine.parallel.runner import Runner
 from tfos_lab.engine.parallel.runs import ParallelRuns
+from tfos_lab.engine.parallel.short_text import short
 from tfos_lab.engine.parallel.slots import Slots, slots_for
 from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.run_dir import RunDir
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK = ("127.0.0.1", "127.0.0.1")
-_SHOWN_CHARS = 60
 
 
 class NodeOptions(TypedDict, total=False):
@@ -104,9 +102,8 @@ def make_runs(
     if plan.at_once:
         _require_slots(slots, len(args), session)
     nodes = NodeMaker(
-        map_fun=map_fun,
-        args_list=args,
-        config=config,
+        call_of=lambda index: (map_fun, args[index]),
+        config_of=lambda _index: config,
         launcher=launcher,
         spark=session,
         hosts=spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK,
@@ -137,28 +134,3 @@ def _require_slots(slots: Slots, wanted: int, session: SparkSession | None) -> N
     free = slots.free(0, 0)
     if free < wanted:
         raise NotAllAtOnce(wanted=wanted, free=free, total=max(slots.total, free))
-
-
-class _Short(reprlib.Repr):
-    """Texts of arguments, short enough for a table."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = self.maxlong = _SHOWN_CHARS
-        self.maxdict = self.maxlist = self.maxtuple = 8
-
-
-_short = _Short()
-
-
-def short(args: Any) -> str:
-    """Return an argument in short: options as ``lr=0.1, units=64``, others as Python shows them."""
-    fields = args if isinstance(args, Mapping) else getattr(args, "__dict__", None)
-    if fields and all(isinstance(key, str) for key in fields):
-        text = ", ".join(f"{key}={_short.repr(value)}" for key, value in itertools.islice(fields.items(), 8))
-    elif args is None:
-        text = ""
-    else:
-        text = _short.repr(args)
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN_CHARS else line[: _SHOWN_CHARS - 1] + "…"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfos_lab.core.states import NodeState
 from tfos_lab.errors import RunFailed
+
+# A run that needs several slots is overtaken by so many others that need fewer; then they wait for it.
+MOST_OVERTAKEN = 4
+# Of the runs that wait, the first ones may fit.
+_LOOK_AHEAD = 8
 
 
 @dataclass
@@ -31,6 +36,10 @@ class RunEntry:
         Why its last try failed.
     began_s, ended_s : float or None
         When the last try began and ended, in seconds since the epoch.
+    slots : int
+        How many slots it takes.
+    overtaken : int
+        How many runs that need fewer slots have begun before it.
     """
 
     index: int
@@ -41,6 +50,8 @@ class RunEntry:
     failure: RunFailed | None = None
     began_s: float | None = None
     ended_s: float | None = None
+    slots: int = 1
+    overtaken: int = 0
 
     def seconds(self, now_s: float) -> float | None:
         """Return how long the last try has taken so far, or took."""
@@ -91,9 +102,35 @@ class ParallelState:
         """Return how many runs are in one of the states."""
         return sum(entry.state in states for entry in self.entries)
 
-    def begin(self, now_s: float) -> int:
-        """Begin the next try, and return its run; there must be one that waits."""
-        index = self._waiting.popleft()
+    @property
+    def taken(self) -> int:
+        """How many slots the runs that go on take."""
+        return sum(self.entries[index].slots for index in self._going)
+
+    @property
+    def next_slots(self) -> int:
+        """How many slots the first run that waits takes."""
+        return self.entries[self._waiting[0]].slots if self._waiting else 0
+
+    def fitting(self, free: int, size: Callable[[RunEntry], int] = lambda entry: entry.slots) -> int | None:
+        """Return the run to begin in so many free slots; None if the next ones need more.
+
+        Runs begin in order. One that needs more slots than are free is overtaken by smaller ones, but not for ever.
+        """
+        for place in range(min(len(self._waiting), _LOOK_AHEAD)):
+            entry = self.entries[self._waiting[place]]
+            if size(entry) <= free:
+                return entry.index
+            if entry.overtaken >= MOST_OVERTAKEN:
+                return None
+        return None
+
+    def begin(self, now_s: float, index: int | None = None) -> int:
+        """Begin the next try of a run that waits, by default of the first one, and return it."""
+        index = self._waiting[0] if index is None else index
+        for place in range(self._waiting.index(index)):
+            self.entries[self._waiting[place]].overtaken += 1
+        self._waiting.remove(index)
         entry = self.entries[index]
         entry.tries += 1
         entry.began_s, entry.ended_s = now_s, None
@@ -128,6 +165,10 @@ class ParallelState:
     def stopped(self, index: int, now_s: float) -> None:
         """A run was stopped."""
         self._end(index, NodeState.STOPPED, now_s)
+
+    def cut(self, index: int, now_s: float) -> None:
+        """A run was stopped early, as others do better."""
+        self._end(index, NodeState.STOPPED_EARLY, now_s).failure = None
 
     def _end(self, index: int, state: NodeState, now_s: float) -> RunEntry:
         self._going.discard(index)

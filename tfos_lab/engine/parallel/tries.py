@@ -1,9 +1,10 @@
-"""One try of a run: launches its node, passes on what it reports, waits for it, and ends it."""
+"""One try of a run: launches its nodes, feeds them, passes on what they report, waits for them, and ends them."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Any
 
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.bus import Subscription
-from tfos_lab.engine.parallel.nodes import failure_from_error, value_of
+from tfos_lab.engine.cluster import Cluster
+from tfos_lab.engine.parallel.nodes import failure_from_error, leader_of, value_of
+from tfos_lab.engine.parallel.run_view import node_of_run
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import Event, LogText, MetricsReported, NodeView
 from tfos_lab.errors import (
@@ -27,8 +30,10 @@ from tfos_lab.errors import (
     WaitTimeout,
 )
 
-# How often what the node reports is passed on.
+# How often what the nodes report is passed on.
 _STEP_S = 0.1
+# A run that is cut gets no more than this to shut down.
+_CUT_GRACE_S = 1.0
 # These errors, before the node runs, would meet every other run as well.
 _FATAL = (ConfigError, ExecutorMismatch, NoSession, PayloadError)
 
@@ -58,13 +63,24 @@ class Stopped:
 
 
 @dataclass(frozen=True)
+class CutShort:
+    """It was stopped early, as others do better."""
+
+
+@dataclass(frozen=True)
 class Fatal:
     """No run can succeed."""
 
     error: TfosError
 
 
-Ending = Returned | Failed | NoSlot | Stopped | Fatal
+Ending = Returned | Failed | NoSlot | Stopped | CutShort | Fatal
+# Gives rows to the nodes of a run.
+Feed = Callable[[Cluster], object]
+
+
+class InlineCut(BaseException):
+    """Ends the function of an inline run that is cut: it runs on the very thread that would stop it."""
 
 
 class RunTry:
@@ -77,13 +93,17 @@ class RunTry:
     name : str
         What displays call it.
     make : callable
-        Makes the runtime of its node.
+        Makes the runtime of its nodes.
     publish : callable
         Takes the events that it reports, under its name.
+    judge : callable
+        ``judge(order, report)`` returns whether the run is to be cut; ``order`` is 0 for the node that leads.
+    feed : callable or None
+        Feeds the nodes.
     timeout_s : float or None
         How long the function may run.
     may_queue : bool
-        Whether a node that does not come up in time has only waited for a slot of Spark's.
+        Whether nodes that do not come up in time have only waited for slots of Spark's.
     """
 
     def __init__(
@@ -93,6 +113,8 @@ class RunTry:
         make: Callable[[], ClusterRuntime],
         publish: Callable[[Event], None],
         *,
+        judge: Callable[[int, MetricsReported], bool] = lambda _order, _report: False,
+        feed: Feed | None = None,
         timeout_s: float | None,
         may_queue: bool = False,
     ) -> None:
@@ -100,6 +122,10 @@ class RunTry:
         self._name = name
         self._make = make
         self._publish = publish
+        self._judge = judge
+        self._feed = feed
+        self._leader = ""
+        self._cut = False
         self._timeout_s = timeout_s
         self._may_queue = may_queue
         self._runtime: ClusterRuntime | None = None
@@ -107,19 +133,14 @@ class RunTry:
         self._runs = False
 
     @property
-    def has_slot(self) -> bool:
-        """Whether its node has come up."""
+    def has_slots(self) -> bool:
+        """Whether its nodes have come up."""
         return self.node().state is not NodeState.WAITING
 
     def node(self) -> NodeView:
-        """Return its node as it is now, under the run's name."""
+        """Return its nodes as they are now, as one under the run's name."""
         runtime = self._runtime
-        if runtime is None:
-            return NodeView(self._name, "run", self.index, is_chief=False)
-        [node] = runtime.nodes
-        return dataclasses.replace(
-            node, node=self._name, job_name="run", task_index=self.index, is_chief=False, address=""
-        )
+        return node_of_run(self._name, self.index, runtime.nodes if runtime is not None else (), self._leader)
 
     def execute(self) -> Ending:
         """Run it to its end; raises nothing but what interrupts this process."""
@@ -130,7 +151,9 @@ class RunTry:
         except NotEnoughSlots:
             return NoSlot()
         except ClusterEnded:
-            return Stopped()
+            return CutShort() if self._cut and not self._stopping else Stopped()
+        except InlineCut:
+            return CutShort()
         except BaseException as error:  # noqa: BLE001 - whatever ended the node
             return self._ending_of(error)
         finally:
@@ -138,6 +161,7 @@ class RunTry:
 
     def _execute(self) -> Ending:
         runtime = self._runtime = self._make()
+        self._leader = leader_of(runtime)
         if self._stopping:
             return Stopped()
         with runtime.bus.subscribe() as events:
@@ -145,9 +169,23 @@ class RunTry:
                 runtime.launch()
                 runtime.wait_until_running()
                 self._runs = True
+                self._give_rows(runtime, events)
                 return self._wait(runtime, events)
             finally:
                 self._pass_on(events)
+
+    def _give_rows(self, runtime: ClusterRuntime, events: Subscription) -> None:
+        """Feed the nodes, which read and report meanwhile."""
+        if self._feed is None:
+            return
+        feeder = _Feeder(f"tfos-run-feed-{runtime.id}", self._feed, Cluster(runtime))
+        feeder.start()
+        while feeder.is_alive():
+            self._pass_on(events)
+            self._end_if_cut(runtime)
+            feeder.join(_STEP_S)
+        if feeder.error is not None:
+            raise feeder.error
 
     def _wait(self, runtime: ClusterRuntime, events: Subscription) -> Ending:
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
@@ -156,21 +194,37 @@ class RunTry:
                 runtime.wait(_STEP_S)
                 return Returned(value_of(runtime))
             self._pass_on(events)
+            self._end_if_cut(runtime)
             if deadline is not None and time.monotonic() > deadline:
                 runtime.stop()
                 message = f"it was stopped, as it had not returned after timeout_s={self._timeout_s:g}"
-                tail = runtime.logs(runtime.nodes[0].node, tail=20)
+                tail = runtime.logs(self._leader, tail=20)
                 return Failed(RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail))
+
+    def _end_if_cut(self, runtime: ClusterRuntime) -> None:
+        if self._cut:
+            runtime.stop(grace_s=min(runtime.config.grace_s, _CUT_GRACE_S))
 
     def _pass_on(self, events: Subscription) -> None:
         for event in events.take():
-            if isinstance(event, LogText | MetricsReported):
+            if isinstance(event, MetricsReported):
+                self._take_report(event)
+            if isinstance(event, LogText | MetricsReported) and event.node == self._leader:
                 self._publish(dataclasses.replace(event, node=self._name))
+
+    def _take_report(self, report: MetricsReported) -> None:
+        runtime = self._runtime
+        if runtime is None or runtime.generation.launcher.traits.runs_inline:
+            return  # judged as it was made
+        names = [self._leader, *(node.node for node in runtime.nodes if node.node != self._leader)]
+        self._cut = self._judge(names.index(report.node), report) or self._cut
 
     def _ending_of(self, error: BaseException) -> Ending:
         if self._stopping:
             return Stopped()
-        if isinstance(error, _FATAL) and not self._runs:
+        if self._cut:
+            return CutShort()  # what was under way, such as a feed, has ended with the nodes
+        if isinstance(error, _FATAL) and (not self._runs or isinstance(error, ConfigError)):
             return Fatal(error)
         if isinstance(error, ReservationTimeout) and self._may_queue:
             return NoSlot()
@@ -185,3 +239,20 @@ class RunTry:
     def _close(self) -> None:
         if self._runtime is not None:
             self._runtime.stop(grace_s=0.0)
+
+
+class _Feeder(threading.Thread):
+    """Feeds a run's nodes, while its own thread passes on what they report."""
+
+    def __init__(self, name: str, feed: Feed, cluster: Cluster) -> None:
+        super().__init__(name=name, daemon=True)
+        self._feed = feed
+        self._cluster = cluster
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Feed."""
+        try:
+            self._feed(self._cluster)
+        except BaseException as error:  # noqa: BLE001 - raised on the run's own thread
+            self.error = error

@@ -156,13 +156,27 @@ class FeedView:
 class RunFacts:
     """What displays show of an independent run beside its node.
 
-    Its argument in short, how many tries have begun, the seconds of the last one, and whether that goes on.
+    Its argument in short, how many tries have begun, the seconds of the last one, and whether that goes on; for a
+    trial of a search, the best value of the metric so far.
     """
 
     args: str = ""
     going: bool = False
     tries: int = 0
     seconds: float | None = None
+    best: float | None = None
+
+
+@dataclass(frozen=True)
+class SearchFacts:
+    """What displays show of a search: the metric that it compares ("" until one is known), and the best trial so far.
+
+    ``best`` is that trial's value; ``trial`` names it, with its parameters.
+    """
+
+    metric: str = ""
+    best: float | None = None
+    trial: str = ""
 
 
 @dataclass(frozen=True)
@@ -211,7 +225,7 @@ class ClusterView:
     ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to start again, and when all
     of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the address of Spark's UI, or
     ""; ``tensorboard`` is None for runs without it. Where the nodes are independent runs, each has its ``run`` facts,
-    and ``of_runs`` is true.
+    and ``of_runs`` is true; those of a ``search`` come best first.
     """
 
     cluster_id: str
@@ -229,6 +243,12 @@ class ClusterView:
     spark_ui: str = ""
     tensorboard: TensorBoardStatus | None = None
     of_runs: bool = False
+    search: SearchFacts | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", RunState(self.state))
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Each node's number, which stays when rows change their order: colours follow it."""
+        return {node.node: node.task_index if self.of_runs else place for place, node in enumerate(self.nodes)}

@@ -95,9 +95,13 @@ KernelMessage = Hello | Fetch | Stop
 
 
 class Row(TypedDict):
-    """One node: ``cells`` by the columns' keys, ``broken`` is what happened where it failed."""
+    """One node: ``cells`` by the columns' keys, ``broken`` is what happened where it failed.
+
+    Its ``place`` stays when rows change their order: colours and tabs follow it.
+    """
 
     node: str
+    place: int
     state: str
     detail: str
     broken: str

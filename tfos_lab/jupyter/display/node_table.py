@@ -29,7 +29,7 @@ def node_columns(view: ClusterView, throughput: Throughput | None = None) -> lis
     """Return the columns that are not empty for this cluster, node and state in any case."""
     metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
     rates = [_rate_column(throughput)] if throughput is not None else []
-    first = _FIRST_COLUMNS_OF_RUNS if view.of_runs else _FIRST_COLUMNS
+    first = _trial_columns(view.search.metric) if view.search else _RUN_COLUMNS if view.of_runs else _FIRST_COLUMNS
     columns = [*first, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
     always = ("node", "state")
     return [column for column in columns if column.key in always or any(column.text(node) for node in view.nodes)]
@@ -104,6 +104,10 @@ def _tries_text(node: NodeView) -> str:
     return str(node.run.tries) if node.run is not None and node.run.tries > 1 else ""
 
 
+def _best_text(node: NodeView) -> str:
+    return "" if node.run is None or node.run.best is None else format_metric(node.run.best)
+
+
 def _seconds_text(node: NodeView) -> str:
     if node.run is None or node.run.seconds is None:
         return ""
@@ -113,14 +117,13 @@ def _seconds_text(node: NodeView) -> str:
 _STATE = Column("state", "State", lambda node: node.state.value)
 _STEP = Column("step", "Step", step_text, numeric=True)
 _FIRST_COLUMNS = (Column("node", "Node", lambda node: node.node), _STATE, _STEP)
-_FIRST_COLUMNS_OF_RUNS = (
-    Column("node", "Run", lambda node: node.node),
-    Column("args", "Args", _args_text),
+_OF_RUNS = (
     _STATE,
     Column("tries", "Tries", _tries_text, numeric=True, rank=1),
     Column("seconds", "Seconds", _seconds_text, numeric=True),
     _STEP,
 )
+_RUN_COLUMNS = (Column("node", "Run", lambda node: node.node), Column("args", "Args", _args_text), *_OF_RUNS)
 _LAST_COLUMNS = (
     Column("host", "Host", lambda node: node.host, rank=2),
     Column("executor", "Executor", lambda node: node.executor, rank=3),
@@ -128,3 +131,12 @@ _LAST_COLUMNS = (
     Column("port", "Port", _port_text, numeric=True, rank=3),
     Column("pid", "PID", lambda node: str(node.pid or ""), numeric=True, rank=3),
 )
+
+
+def _trial_columns(metric: str) -> tuple[Column, ...]:
+    return (
+        Column("node", "Trial", lambda node: node.node),
+        Column("best", f"Best {metric}", _best_text, numeric=True),
+        Column("args", "Parameters", _args_text),
+        *_OF_RUNS,
+    )

@@ -82,7 +82,7 @@ def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker 
 
 
 def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:
-    hues = {node.node: index % 7 for index, node in enumerate(view.nodes)}
+    hues = {node: place % 7 for node, place in view.places.items()}
     broken = [node for node in view.nodes if node.state.is_broken]
     others = [node for node in view.nodes if not node.state.is_broken]
     lines_per_other = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))

@@ -93,7 +93,7 @@ def render_html(
         _timeline(view),
         _feed(view),
         _table(view),
-        render_charts(all_series(reports, view.started_s), [node.node for node in view.nodes]),
+        render_charts(all_series(reports, view.started_s), sorted(view.places, key=lambda node: view.places[node])),
         _error(error),
         *render_printed(view, read_tail, link_of),
         render_where(view, run_dir, link_of),
@@ -168,16 +168,17 @@ def _table(view: ClusterView) -> str:
     columns = node_columns(view)
     head = "".join(f'<th scope="col"{_column_class(column)}>{_escape(column.title)}</th>' for column in columns)
     details = dict(summary.broken_nodes(view))
-    body = "".join(_row(node, index, columns, details.get(node.node, "")) for index, node in enumerate(view.nodes))
+    places = view.places
+    body = "".join(_row(node, places[node.node], columns, details.get(node.node, "")) for node in view.nodes)
     return (
         '<div class="tfos-table-box"><table class="tfos-table">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _row(node: NodeView, index: int, columns: list[Column], detail: str) -> str:
+def _row(node: NodeView, place: int, columns: list[Column], detail: str) -> str:
     cells = "".join(_cell(node, column) for column in columns)
-    row = f'<tr class="tfos-hue{index % 7}">{cells}</tr>'
+    row = f'<tr class="tfos-hue{place % 7}">{cells}</tr>'
     if detail:
         row += f'<tr class="tfos-detail"><td colspan="{len(columns)}">{_escape(detail)}</td></tr>'
     return row

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.events import ClusterView, NodeView
-from tfos_lab.jupyter.display.formats import format_count, format_metrics, format_seconds
+from tfos_lab.engine.state.events import ClusterView, NodeView, SearchFacts
+from tfos_lab.jupyter.display.formats import format_count, format_metric, format_metrics, format_seconds
 from tfos_lab.jupyter.display.node_table import step_text
 
 
@@ -48,13 +48,20 @@ def headline(view: ClusterView) -> str:
 
 
 def _headline_of_runs(view: ClusterView) -> str:
-    """Return such as ``"12 of 40 done, 2 failed, 4 running"``."""
+    """Return such as ``"12 of 40 done, 2 failed, 4 running"``; of a search, the best trial, too."""
     states = [node.state for node in view.nodes]
     failed, running = sum(state.is_broken for state in states), sum(is_going(node) for node in view.nodes)
     stopped = states.count(NodeState.STOPPED)
-    parts = [(failed, "failed"), (running, "running"), (stopped, "stopped")]
+    early = states.count(NodeState.STOPPED_EARLY)
+    parts = [(early, "stopped early"), (failed, "failed"), (running, "running"), (stopped, "stopped")]
     told = "".join(f", {count} {word}" for count, word in parts if count)
-    return f"{states.count(NodeState.DONE)} of {len(states)} done{told}"
+    return f"{states.count(NodeState.DONE)} of {len(states)} done{told}{_best_text(view.search)}"
+
+
+def _best_text(search: SearchFacts | None) -> str:
+    if search is None or search.best is None:
+        return ""
+    return f" · best {search.metric} {format_metric(search.best)} ({search.trial})"
 
 
 def is_going(node: NodeView) -> bool:

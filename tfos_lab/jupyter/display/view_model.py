@@ -37,7 +37,10 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
             {"key": column.key, "title": column.title, "numeric": column.numeric, "rank": column.rank}
             for column in columns
         ],
-        "rows": [_encode_node(node, view, columns, broken.get(node.node, "")) for node in view.nodes],
+        "rows": [
+            _encode_node(node, place, view, columns, broken.get(node.node, ""))
+            for node, place in zip(view.nodes, view.places.values(), strict=True)
+        ],
     }
 
 
@@ -67,9 +70,10 @@ def _encode_runs(view: ClusterView) -> messages.Feed:
     return {"older": [], "line": summary.runs_line(view), "shares": "", "progress": part, "complete": part == 1}
 
 
-def _encode_node(node: NodeView, view: ClusterView, columns: list[Column], broken: str) -> messages.Row:
+def _encode_node(node: NodeView, place: int, view: ClusterView, columns: list[Column], broken: str) -> messages.Row:
     return {
         "node": node.node,
+        "place": place,
         "state": node.state.value,
         "detail": node.detail,
         "broken": broken,
