@@ -82,6 +82,14 @@ EXAMPLES = [
         "1 of 2 runs failed (1 exited); .results has the values of the others\n  run 1: exited: 3",
     ),
     (
+        errors.NotEnoughGpus(wanted=2, hosts={"a": [2, 4, 3], "b": [1, 1, 1]}),
+        RuntimeError,
+        (
+            "gpus=2, but a has 4 GPUs for 2 nodes, 1 of them taken by others; b has 1 GPU for 1 node. Ask for fewer "
+            "GPUs, for fewer nodes on a host, or for gpus=all to let them share, or wait until others have ended."
+        ),
+    ),
+    (
         errors.SearchFailed(
             failed=[errors.RunFailed(run=0, kind="raised", error="KeyError", message="'lr'", noun="trial")],
             results=[None],
@@ -90,14 +98,6 @@ EXAMPLES = [
         (
             "the only trial failed (1 raised), so none is the best; .results.table has a row for each\n"
             "  trial 0: KeyError: 'lr'"
-        ),
-    ),
-    (
-        errors.NotEnoughGpus(wanted=2, hosts={"a": [2, 4, 3], "b": [1, 1, 1]}),
-        RuntimeError,
-        (
-            "gpus=2, but a has 4 GPUs for 2 nodes, 1 of them taken by others; b has 1 GPU for 1 node. Ask for fewer "
-            "GPUs, for fewer nodes on a host, or for gpus=all to let them share, or wait until others have ended."
         ),
     ),
     (

@@ -280,7 +280,7 @@ def check_archive(session: SparkSession) -> list[Finding]:
         return []
     archives = spark_session.conf(session, "spark.archives") or spark_session.conf(session, "spark.yarn.dist.archives")
     problem = problem_with(archives, python, Inventory.of_this_python())
-    return [Finding("environment", not problem, problem or f"{python}, packed from this one", _PACK)]
+    return [Finding("environment", not problem, problem or f"{python}, from {archives}", _PACK)]
 
 
 def check_executors(session: SparkSession) -> list[Finding]:

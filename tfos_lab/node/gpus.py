@@ -161,7 +161,8 @@ class GpuLocks:
             path = self._folder / f"{name}.lock"
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0o644))
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Anybody may have put something else there: no link is followed, and no pipe is waited for.
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         return None
 
 

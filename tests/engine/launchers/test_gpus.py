@@ -159,6 +159,15 @@ def test_an_evaluator_gets_one_where_it_is_asked_for(run):
     assert sorted(gpu for gpus, *_ in found.values() for gpu in gpus) == ["0", "1", "2"]
 
 
+def test_nodes_that_get_none_of_what_there_is_are_named_in_a_note(run, monkeypatch, tmp_path):
+    for name, value in fake_gpus(tmp_path / "small", 1).items():
+        monkeypatch.setenv(name, value)
+    cluster = run(see, cluster_size=2)
+    assert [gpus for gpus, *_ in cluster.wait(timeout_s=60).values()] == [[], []]
+    assert any(note.startswith("no GPU was left for chief:0, worker:0 (") for note in cluster.view().notes)
+    assert [gpus for gpus, visible, *_ in run(see, gpus="all").wait(timeout_s=60).values()] == [[], []]
+
+
 def occupy(folder, ctx):
     """Fail if another run has one of the GPUs at the same time."""
     import time

@@ -44,6 +44,7 @@ def gpu_cluster(tmp_path_factory):
 
 def start_on(spark, monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+    spark.range(1).count()  # waits for executors for as long as it takes
     return running_clusters({"spark": spark, "env": QUICK_ENV, "grace_s": 2.0})
 
 

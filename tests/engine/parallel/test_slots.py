@@ -93,12 +93,6 @@ def test_spark_has_the_slots_that_nobody_holds(spark):
     assert slots.total == 4
 
 
-def test_runs_that_have_given_their_slots_back_to_be_fed_still_count(spark):
-    slots = SparkSlots(None, spark)
-    assert slots.free(4, 0) == 0
-    assert slots.free(3, 0) == 1
-
-
 def test_a_limit_holds_on_spark(spark):
     slots = SparkSlots(2, spark)
     assert slots.free(0, 0) == 2
@@ -121,6 +115,30 @@ def test_under_dynamic_allocation_one_waits_so_that_spark_asks_for_an_executor(s
     slots = SparkSlots(None, spark)
     assert slots.free(0, 0) == 1
     assert slots.free(1, 1) == 0
+
+
+@pytest.fixture
+def hosts(monkeypatch):
+    """The GPUs of the executors' hosts, which Spark does not assign."""
+    facts = [{"host": "a", "gpus": "0, 1, 2"}, {"host": "a", "gpus": "0, 1, 2"}, {"host": "b", "gpus": "0"}]
+    monkeypatch.setattr(module.spark_session, "gpus_per_task", lambda spark: spark.gpus_per_task)
+    monkeypatch.setattr(module, "inspect_executors", lambda spark, nodes, env: facts)
+
+
+def test_on_spark_the_gpus_of_the_hosts_are_enough_for_so_many_runs(spark, hosts):
+    spark.gpus_per_task = None
+    assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=1).free(0, 0) == 4
+    pairs = slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2)
+    assert (pairs.free(0, 0), pairs.free(1, 1)) == (1, 0)
+    with pytest.raises(
+        ConfigError, match=r"gpus=4: no host of Spark's executors has so many for a run \(a has 3, b has 1"
+    ):
+        slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=4)
+
+
+def test_where_spark_assigns_gpus_its_task_slots_count(spark, hosts):
+    spark.gpus_per_task = 2
+    assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2).free(0, 0) == 4
 
 
 def test_nodes_that_have_given_their_slots_back_still_count(spark):
@@ -148,36 +166,18 @@ def test_spark_tells_how_many_slots_one_run_may_take(spark, monkeypatch):
     assert SparkSlots(None, spark).most() is None
 
 
-def test_a_larger_run_takes_gpus_for_all_its_nodes(monkeypatch):
+def test_the_nodes_of_a_larger_run_take_gpus_themselves(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
     slots = MachineSlots(None, None, gpus=1, room=ROOM)
-    assert slots.environ(0, 2) == {}, "its launcher deals them, and its agents hold them"
-    assert slots.environ(1) == {"CUDA_VISIBLE_DEVICES": "4"}
+    assert slots.environ(0, 2) == {}
+    assert slots.free(2, 2, 2) == 1, "they are about to"
+    nodes = GpuLocks(os.environ)
+    nodes.claim(2, ["4", "5", "6"])
+    assert slots.free(2, 0) == 1
+    assert slots.environ(1) == {"CUDA_VISIBLE_DEVICES": "6"}
+    slots.release(0)
     slots.release(1)
-
-
-@pytest.fixture
-def hosts(monkeypatch):
-    """The GPUs of the executors' hosts, which Spark does not assign."""
-    facts = [{"host": "a", "gpus": "0, 1, 2"}, {"host": "a", "gpus": "0, 1, 2"}, {"host": "b", "gpus": "0"}]
-    monkeypatch.setattr(module.spark_session, "gpus_per_task", lambda spark: spark.gpus_per_task)
-    monkeypatch.setattr(module, "inspect_executors", lambda spark, nodes, env: facts)
-
-
-def test_on_spark_the_gpus_of_the_hosts_are_enough_for_so_many_runs(spark, hosts):
-    spark.gpus_per_task = None
-    assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=1).free(0, 0) == 4
-    pairs = slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2)
-    assert (pairs.free(0, 0), pairs.free(1, 1)) == (1, 0)
-    with pytest.raises(
-        ConfigError, match=r"gpus=4: no host of Spark's executors has so many for a run \(a has 3, b has 1"
-    ):
-        slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=4)
-
-
-def test_where_spark_assigns_gpus_its_task_slots_count(spark, hosts):
-    spark.gpus_per_task = 2
-    assert slots_for(LAUNCHERS["spark"], spark, limit=None, gpus=2).free(0, 0) == 4
+    nodes.close()
 
 
 def test_inline_runs_follow_one_another():

@@ -115,6 +115,16 @@ def test_the_last_reservation_starts_all_nodes_with_every_address_in_task_order(
         "worker": ["host3:9003"],
     }
     assert play.cluster_state.state == "starting"
+
+
+def test_nodes_that_lack_something_once_all_have_reserved_are_not_started():
+    play = Play(cluster_size=2)
+    play.cluster_state = ClusterState(play.ranks, grace_s=GRACE_S, find_lack=lambda views: f"{len(views)} lack GPUs")
+    play.all_reserve()
+    assert not any(isinstance(i, StartAll) for i in play.asked)
+    assert play.cluster_state.state == "failed"
+    assert play.cluster_state.reason.endswith("2 lack GPUs")
+    assert {i.rank for i in play.asked if isinstance(i, SendTo) and isinstance(i.message, m.Stop)} == {0, 1}
     assert play.cluster_state.missing == []
 
 

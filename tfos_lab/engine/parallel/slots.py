@@ -118,13 +118,15 @@ class MachineSlots(Slots):
                 )
             self.total = min(self.total, len(self._gpus) // gpus)
 
-    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002 - processes have their slots at once
+    def _free(self, taken: int, launching: int, wanted: int) -> int:
         free = self.total - taken
-        # Other clusters may hold some.
-        return min(free, len(free_gpus(self._gpus)) // self._per_run) if self._per_run else free
+        if not self._per_run:
+            return free
+        # Others may hold some, and those that launch may not have taken theirs yet, unless `environ` has.
+        return min(free, len(free_gpus(self._gpus)) // self._per_run - (launching if wanted > 1 else 0))
 
     def environ(self, index: int, slots: int = 1) -> dict[str, str]:
-        """Take GPUs for a run; those of a cluster are dealt among its nodes by the launcher, and held by its agents."""
+        """Take GPUs for a run of one node; the nodes of a larger one take theirs themselves."""
         if not self._per_run or slots > 1:
             return {}
         self._taken[index] = locks = GpuLocks(os.environ)
@@ -160,7 +162,7 @@ class SparkSlots(Slots):
         slots = None if self._dynamic else spark_session.await_slots(self._spark, 1)
         if slots is None:
             return self.limit
-        self.total = slots.total
+        self.total = slots.total if self._gpu_runs is None else min(slots.total, self._gpu_runs)
         return super().most()
 
     def _free(self, taken: int, launching: int, wanted: int) -> int:

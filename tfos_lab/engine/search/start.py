@@ -46,7 +46,7 @@ class TrialOptions(TypedDict, total=False):
     eval_node: bool
     local: str
     restarts: int
-    gpus: int | None
+    gpus: int | str | Mapping[str, int] | None
     env: Mapping[str, str] | None
     output: str
     output_limit_bytes: int
