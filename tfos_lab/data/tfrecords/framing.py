@@ -80,15 +80,15 @@ def starts_with_frame(head: bytes) -> bool:
     return len(head) >= _HEADER.size and frame_header(_LENGTH.unpack_from(head)[0]) == head[: _HEADER.size]
 
 
-def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[Frames]:
-    """Read a file's frames, some megabytes of whole frames at a time.
+def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *, offset: int = 0) -> Iterator[Frames]:
+    """Read a file's frames, some megabytes of whole frames at a time; ``offset`` is where the stream is in the file.
 
     Raises
     ------
     RecordError
         If the file is cut off or damaged, with the byte at which the first bad frame begins.
     """
-    offset, rest = 0, b""
+    rest = b""
     while True:
         data = rest + _read(stream, chunk_bytes, path, offset + len(rest))
         at_end = len(data) == len(rest)
