@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed.fed_cluster import AskedCluster, SessionOwner
 
 
-_NO_ROWS = (
-    "data={}: a Spark DataFrame or RDD, a pandas DataFrame, NumPy arrays (one, a dict, or a tuple), or paths of files "
-    "are needed"
-)
+_NO_ROWS = "data={}: a Spark DataFrame or RDD, a pandas DataFrame, or NumPy arrays (one, a dict, or a tuple) are needed"
+_OR_FILES = "; or names of files, as in data='/data/*.parquet'"
 _ASKED_FOR = (
     "these rows come as Python objects, of which no tensors are made: for ctx.dataset, feed a DataFrame, or leave out "
     "objects=True"
@@ -128,7 +126,7 @@ def _problems(
     yield from check_objects(data, columns, objects)
     yield from check_queue(queue)
     if not is_rows(data) and not is_dstream(data) and not names_files(data):
-        yield no_rows(data)
+        yield no_rows(data) + _OR_FILES
 
 
 def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:

@@ -174,7 +174,7 @@ def _read_rows(text: str, names: Mapping[str, Any]) -> Any:
         return value
     if names_files(value):
         return value
-    needed = "a Spark DataFrame or RDD, a pandas DataFrame, NumPy arrays, or paths of files are needed"
+    needed = "a Spark DataFrame or RDD, a pandas DataFrame, NumPy arrays, or names of files are needed"
     raise UnreadableValue(f"{needed}, not {_describe(value)}{_rows_hint(value, text)}")
 
 
