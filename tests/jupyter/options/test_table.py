@@ -192,8 +192,8 @@ def test_the_engine_gets_the_given_options() -> None:
         (
             "data=n",
             (
-                "data=n: a Spark DataFrame or RDD, a pandas DataFrame, NumPy arrays, or names of files are needed, not the "
-                "int 3"
+                "data=n: a Spark DataFrame or RDD, a pandas DataFrame, NumPy arrays, or names of files are needed, not "
+                "the int 3"
             ),
         ),
         (
