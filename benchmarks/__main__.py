@@ -29,6 +29,7 @@ SUITES = (
     "inference",
     "objects",
     "tfrecords",
+    "files",
     "peers",
 )
 RESULTS = Path(__file__).with_name("results.json")

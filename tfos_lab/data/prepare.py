@@ -82,11 +82,23 @@ def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFram
 
 def _chosen(df: DataFrame, columns: Iterable[str] | None) -> list[dict[str, Any]]:
     """Return the fields of the columns wanted; a ConfigError for those that are missing or cannot become tensors."""
-    schema: dict[str, Any] = df.schema.jsonValue()
+    return choose_fields(df.schema.jsonValue()["fields"], columns)
+
+
+def choose_fields(fields: Sequence[Mapping[str, Any]], columns: Iterable[str] | None) -> list[dict[str, Any]]:
+    """Return the fields of the columns wanted, as `prepare` chooses them, of those of a Spark schema in JSON.
+
+    A field of a struct has the ``path`` to it.
+
+    Raises
+    ------
+    ConfigError
+        For columns that are missing or cannot become tensors.
+    """
     wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
-    fields = [*schema["fields"], *_struct_fields(schema["fields"], wanted or ())]
-    chosen = select_columns([field["name"] for field in (fields if wanted else schema["fields"])], wanted)
-    by_name = {field["name"]: field for field in fields}
+    known = [*map(dict, fields), *_struct_fields(fields, wanted or ())]
+    chosen = select_columns([field["name"] for field in (known if wanted else fields)], wanted)
+    by_name = {field["name"]: field for field in known}
     column_specs({"fields": [by_name[name] for name in chosen]})
     return [by_name[name] for name in chosen]
 

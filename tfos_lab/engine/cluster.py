@@ -266,7 +266,9 @@ class Cluster:
         objects: bool | None = None,
         queue: str = INPUT_QUEUE,
     ) -> StreamFeed | DStreamFeed | None:
-        """Feed a DataFrame (or RDD) to the nodes that train; returns when all rows have been stored with them.
+        """Feed a DataFrame (or RDD), or files, to the nodes that train.
+
+        It returns when all rows have been stored with them; for files, when each node knows which rows it will read.
 
         In a cluster with parameter servers, it first waits until each node has asked for rows or has begun to serve:
         with ParameterServerStrategy the chief reads all rows, and where each worker trains by itself, the workers share
@@ -274,12 +276,17 @@ class Cluster:
 
         Parameters
         ----------
-        data : pyspark.sql.DataFrame, pyspark.RDD, DStream, pandas.DataFrame, or arrays
+        data : pyspark.sql.DataFrame, pyspark.RDD, DStream, pandas.DataFrame, arrays, or names of files
             The rows. Each one reaches exactly one node, exactly once per epoch. All rows of a streaming DataFrame or a
             DStream make one epoch, which lasts until the stream or the cluster is stopped. A NumPy array of shape
             ``(rows, …)`` is the column ``x``, a tuple of arrays the columns ``x``, ``y`` and ``w``; a dict of arrays, a
             structured array and a pandas DataFrame have names of their own. Spark lacks some dtypes: uint8 becomes
             int16, uint16 int32, uint32 and uint64 int64, and float16 and bfloat16 float32.
+
+            A path, a pattern, a folder (``year=2024`` in folders' names are columns) or a list of them names Parquet or
+            TFRecord files, which all nodes must be able to open. Each node reads its own equal share of the rows
+            itself, in each epoch anew, around Spark; no session is needed. A name without ``/`` and wildcards, of which
+            there is no file, is a table of Parquet files in Spark's catalog.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
         columns : list of str, optional
@@ -312,7 +319,8 @@ class Cluster:
         Raises
         ------
         ConfigError
-            For columns that do not exist or cannot become tensors, and options that do not fit.
+            For columns that do not exist or cannot become tensors, options that do not fit, and files that are not
+            there, differ in format or columns, or cannot be read.
         FeedError
             If the rows cannot be fed, as where one cannot be pickled; the cause is named, and the nodes are stopped.
         NodeFailed

@@ -17,6 +17,7 @@ from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, Event
 from tfos_lab.messages.feed import (
     AttemptStored,
     Commit,
+    DataFile,
     DatasetOpened,
     EpochPlan,
     FeedAborted,
@@ -26,6 +27,10 @@ from tfos_lab.messages.feed import (
     FeedReady,
     FeedsEnded,
     FeedStopped,
+    FilePart,
+    FilesAsked,
+    FilesDealt,
+    FilesFound,
     PlanLater,
     RowsTaken,
     RowsWanted,

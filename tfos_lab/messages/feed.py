@@ -16,7 +16,7 @@ class FeedOpen(Message, frozen=True):
     next one within the same epoch. The node's files of rows may take ``spool_bytes``; 0 leaves the limit to the node.
 
     Rows that are ``objects`` come pickled, in one column, and ``advice`` says what to do where columns are needed. Each
-    ``queue`` of rows is read by itself.
+    ``queue`` of rows is read by itself. Rows of ``files`` need no endpoints: nodes read them themselves (`FilesDealt`).
     """
 
     feed: int
@@ -30,6 +30,7 @@ class FeedOpen(Message, frozen=True):
     objects: bool = False
     advice: str = ""
     queue: str = INPUT_QUEUE
+    files: bool = False
 
 
 class FeedReady(Message, frozen=True):
@@ -136,6 +137,70 @@ class PlanLater(Message, frozen=True):
     alike: bool = True
 
 
+class DataFile(msgspec.Struct, frozen=True):
+    """A file of rows: ``path`` is within the file system that ``root`` is on."""
+
+    root: str
+    path: str
+    size_bytes: int
+
+
+class FilesAsked(Message, frozen=True):
+    """See whether the files of a feed can be read, and ``count`` their records if it is not known how many there are.
+
+    ``numbers`` are those of the ``files`` among all files of the feed.
+    """
+
+    feed: int
+    files: list[DataFile]
+    numbers: list[int]
+    count: bool
+
+
+class FilesFound(Message, frozen=True):
+    """The node has found these files: ``blocks`` maps the number of a file to its blocks, if they were counted.
+
+    A block is where it begins, in bytes, and its rows. With the last message, ``done``, the node has looked at all
+    files, or ``problem`` says on which ``host`` it failed, and why.
+    """
+
+    rank: int
+    feed: int
+    blocks: dict[int, list[tuple[int, int]]]
+    done: bool = False
+    problem: str = ""
+    host: str = ""
+
+
+class FilePart(msgspec.Struct, frozen=True):
+    """The rows of one file that a node reads; ``number`` is the file's among all files of the feed.
+
+    Each of the ``pieces`` says where to begin (the number of a row group, or a byte), how many rows to skip there, and
+    how many to read. ``partition`` has the values of the file's folders, such as ``year=2024``.
+    """
+
+    file: DataFile
+    pieces: list[tuple[int, int, int]]
+    number: int = 0
+    partition: dict[str, str | None] = {}
+
+
+class FilesDealt(Message, frozen=True):
+    """The node's share of a feed of files, all of whose rows are known by now; ``format`` is that of the files.
+
+    The agent adds the ``folder`` of its spool, where rows are stored if their order is to be random, and may take
+    ``spool_bytes``; 0 leaves the limit to the node.
+    """
+
+    feed: int
+    format: str
+    parts: list[FilePart]
+    rows: int
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    folder: str = ""
+    spool_bytes: int = 0
+
+
 class SegmentReady(Message, frozen=True):
     """Agent to child: the Arrow IPC file at ``path`` holds ``rows`` committed rows of a partition.
 
@@ -192,5 +257,26 @@ class FeedStopped(Message, frozen=True):
     rank: int
 
 
-FromAgent = FeedReady | AttemptStored | RowsWanted | DatasetOpened | SegmentRead | RowsTaken | FeedRead | FeedStopped
-ToAgent = FeedOpen | Commit | FeedComplete | FeedAborted | FeedsEnded | EpochPlan | PlanLater | SegmentReady
+FromAgent = (
+    FeedReady
+    | AttemptStored
+    | FilesFound
+    | RowsWanted
+    | DatasetOpened
+    | SegmentRead
+    | RowsTaken
+    | FeedRead
+    | FeedStopped
+)
+ToAgent = (
+    FeedOpen
+    | Commit
+    | FilesAsked
+    | FilesDealt
+    | FeedComplete
+    | FeedAborted
+    | FeedsEnded
+    | EpochPlan
+    | PlanLater
+    | SegmentReady
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -199,14 +200,21 @@ def test_gpus_are_a_number_a_dict_or_all(text: str, gpus: object) -> None:
         ("data=train_dff", "data=train_dff: the notebook has no name 'train_dff'; did you mean train_df?"),
         (
             "data=n",
-            "data=n: a Spark DataFrame or RDD, a pandas DataFrame or NumPy arrays are needed, not the int 3",
+            (
+                "data=n: a Spark DataFrame or RDD, a pandas DataFrame, NumPy arrays, or names of files are needed, not "
+                "the int 3"
+            ),
         ),
         (
             "data=pdf['a']",
             (
-                "data=pdf['a']: a Spark DataFrame or RDD, a pandas DataFrame or NumPy arrays are needed, not a pandas "
-                "Series; make a DataFrame with pdf['a'].to_frame()"
+                "data=pdf['a']: a Spark DataFrame or RDD, a pandas DataFrame, NumPy arrays, or names of files are "
+                "needed, not a pandas Series; make a DataFrame with pdf['a'].to_frame()"
             ),
+        ),
+        (
+            "data=/data/*.parquet",
+            "data=/data/*.parquet: this is no Python expression; for files, write quotes: data='/data/*.parquet'",
         ),
         ("args=1/0", "args=1/0: ZeroDivisionError: division by zero"),
         ("args=a..b", "args=a..b: this is no Python expression"),
@@ -225,6 +233,11 @@ def test_gpus_are_a_number_a_dict_or_all(text: str, gpus: object) -> None:
 )
 def test_wrong_options_are_refused_with_what_is_allowed(line: str, message: str) -> None:
     assert problem(line) == message
+
+
+@pytest.mark.parametrize("text", ["'/data/*.parquet'", "'sales.orders'", "['/a.tfrecord', '/b.tfrecord']"])
+def test_names_of_files_are_data(text: str) -> None:
+    assert parse_options(f"data={text}", {}).data == ast.literal_eval(text)
 
 
 def test_all_problems_are_reported_together() -> None:

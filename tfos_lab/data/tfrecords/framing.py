@@ -37,7 +37,7 @@ class Frames:
     path : str
         The file, for errors.
     data : bytes
-        Frames as they are in the file, followed by some zeros.
+        Frames as they are in the file; at least the size of `PADDING` follows the last.
     starts, ends : numpy.ndarray
         Where each record begins and ends in the data, without its frame.
     offset : int
@@ -80,28 +80,29 @@ def starts_with_frame(head: bytes) -> bool:
     return len(head) >= _HEADER.size and frame_header(_LENGTH.unpack_from(head)[0]) == head[: _HEADER.size]
 
 
-def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES) -> Iterator[Frames]:
-    """Read a file's frames, some megabytes of whole frames at a time.
+def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *, offset: int = 0) -> Iterator[Frames]:
+    """Read a file's frames, some megabytes of whole frames at a time; ``offset`` is where the stream is in the file.
 
     Raises
     ------
     RecordError
         If the file is cut off or damaged, with the byte at which the first bad frame begins.
     """
-    offset, rest = 0, b""
+    rest = b""
     while True:
-        data = rest + _read(stream, chunk_bytes, path, offset + len(rest))
-        at_end = len(data) == len(rest)
-        starts, ends, used, error = _scan(data, path, offset)
+        chunk = _read(stream, chunk_bytes, path, offset + len(rest))
+        size = len(rest) + len(chunk)
+        data = b"".join((rest, chunk, PADDING))
+        starts, ends, used, error = _scan(data, size, path, offset)
         if len(starts):
-            found = Frames(path, data[:used] + PADDING, starts, ends, offset)
+            found = Frames(path, data, starts, ends, offset)
             _check(found)
             yield found
         if error is not None:
             raise error
-        rest = data[used:]
+        rest = data[used:size]
         offset += used
-        if at_end:
+        if not chunk:
             if rest:
                 raise _broken(path, offset, f"the file ends {len(rest)} bytes into it: it was cut off")
             return
@@ -120,10 +121,10 @@ def _read(stream: IO[bytes], size: int, path: str, offset: int) -> bytes:
     raise _broken(path, offset, reason)
 
 
-def _scan(data: bytes, path: str, offset: int) -> tuple[Array, Array, int, RecordError | None]:
-    """Find the whole frames, how many bytes they take, and an error where a length is damaged."""
+def _scan(data: bytes, size: int, path: str, offset: int) -> tuple[Array, Array, int, RecordError | None]:
+    """Find the whole frames in the first ``size`` bytes, how many they take, and an error where a length is damaged."""
     starts, ends = [], []
-    at, size, error = 0, len(data), None
+    at, error = 0, None
     while at + _HEADER.size <= size:
         (length,) = _LENGTH.unpack_from(data, at)
         start = at + _HEADER.size

@@ -68,12 +68,20 @@ def _find(path: str) -> tuple[fs.FileSystem, list[Found]]:
     found = []
     for info in system.get_file_info(selector):
         below = info.path[len(base) :].strip("/")
-        wanted = pattern is None or fnmatch.fnmatch(info.path, pattern) or fnmatch.fnmatch(info.path, f"{pattern}/*")
+        wanted = pattern is None or _matches(info.path, pattern)
         if info.type == fs.FileType.File and wanted and not _is_hidden(below):
-            found.append(Found(info.path, info.size, _partition_of(below)))
+            found.append(Found(info.path, info.size, partition_of(below)))
     if pattern and not found:
         raise ConfigError([f"path='{path}': no file has such a name"])
     return system, sorted(found, key=lambda file: file.path)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a file matches a pattern, or is below a folder that does; a ``*`` stands for no ``/``."""
+    if "**" in pattern:
+        return fnmatch.fnmatchcase(path, pattern.replace("**/", "*")) or fnmatch.fnmatchcase(path, pattern)
+    names, wanted = path.strip("/").split("/"), pattern.strip("/").split("/")
+    return len(names) >= len(wanted) and all(map(fnmatch.fnmatchcase, names, wanted))
 
 
 def open_records(system: fs.FileSystem, path: str) -> IO[bytes]:
@@ -83,6 +91,11 @@ def open_records(system: fs.FileSystem, path: str) -> IO[bytes]:
     if head.startswith(_GZIP_MAGIC) and not starts_with_frame(head):
         return cast("IO[bytes]", gzip.GzipFile(fileobj=stream))
     return stream
+
+
+def is_compressed(stream: IO[bytes]) -> bool:
+    """Whether a stream of `open_records` is decompressed as it is read."""
+    return isinstance(stream, gzip.GzipFile)
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
@@ -104,7 +117,8 @@ def _written(value: str | None) -> str:
     return NO_VALUE if value is None or value == "" else quote(value, _SAFE)
 
 
-def _partition_of(below: str) -> dict[str, str | None]:
+def partition_of(below: str) -> dict[str, str | None]:
+    """Return the values that the folders of a path name, such as ``year=2024``."""
     pairs: dict[str, Any] = {}
     for folder in below.split("/")[:-1]:
         name, sign, value = folder.partition("=")

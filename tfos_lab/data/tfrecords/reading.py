@@ -55,8 +55,13 @@ def infer_schema(options: dict[str, str]) -> StructType:
 
     read = ReadOptions.of(options)
     listings = [find_files(path) for path in read.paths]
-    features: dict[str, _Seen] = {}
     found = [(system, file) for system, files in listings for file in files]
+    return StructType.fromJson({"type": "struct", "fields": infer_fields(read, found)})
+
+
+def infer_fields(read: ReadOptions, found: Sequence[tuple[fs.FileSystem, Found]]) -> list[dict[str, Any]]:
+    """Infer the schema of files as `infer_schema` does; return its fields as Spark writes them in JSON."""
+    features: dict[str, _Seen] = {}
     has_records = False
     some = found if not read.sample else found[:: max(1, len(found) // _SAMPLED_FILES)]
     for system, file in some:
@@ -77,8 +82,7 @@ def infer_schema(options: dict[str, str]) -> StructType:
         for name, value in file.partition.items():
             values.setdefault(name, []).append(value)
     fields = [field for field in fields if field["name"] not in values]
-    fields += [_named(name, _partition_type(of)) for name, of in values.items()]
-    return StructType.fromJson({"type": "struct", "fields": fields})
+    return [*fields, *(_named(name, _partition_type(of)) for name, of in values.items())]
 
 
 def _look(frames: Frames, features: dict[str, _Seen]) -> None:

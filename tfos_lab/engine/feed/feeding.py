@@ -136,8 +136,11 @@ class Feeding:
 
     def run_job(self, generation: FedGeneration, request: FeedRequest) -> DriverFeed:
         """Run one feed; call it with `lock` held."""
+        from tfos_lab.engine.feed.file_job import FileJob
         from tfos_lab.engine.feed.job import FeedJob
 
+        if request.files is not None:
+            return FileJob(self._cluster, generation, request, None).run()
         return FeedJob(self._cluster, generation, request, self.tls_identity(generation)).run()
 
     def end(self) -> None:

@@ -62,7 +62,6 @@ class FeedJob:
         server = self._generation.server
         feed = self._open()
         try:
-            self._generation.launcher.free_slots()
             self._run_job(feed)
             self._wait_until_complete(feed)
             return feed
@@ -87,7 +86,6 @@ class FeedJob:
         feed_state, request = self._feed_state, self._request
         before = feed_state.current
         self._wait_for_readers()
-        self._rows = request.rows_as(objects=bool(feed_state.wants_objects))
         message = self._message()
         self._generation.server.request(lambda _now_s: feed_state.open(message, request.source))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
@@ -101,7 +99,8 @@ class FeedJob:
         raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
 
     def _message(self) -> m.FeedOpen:
-        request, rows = self._request, self._rows
+        request = self._request
+        self._rows = rows = request.rows_as(objects=bool(self._feed_state.wants_objects))
         return m.FeedOpen(
             feed=-1,
             epochs=request.epochs,
@@ -147,6 +146,7 @@ class FeedJob:
     # ---- Spark's job ------------------------------------------------------------------------------------------------
 
     def _run_job(self, feed: DriverFeed) -> None:
+        self._generation.launcher.free_slots()
         job = self._start_job(feed)
         feed_state, server = self._feed_state, self._generation.server
         server.request(lambda now_s: feed_state.foresee(feed.number, None, now_s))

@@ -11,6 +11,8 @@ from tfos_lab.core.options import problems_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.prepare import prepare
 from tfos_lab.engine.feed.arrays import frame_of_arrays, is_in_memory
+from tfos_lab.engine.feed.files.names import names_files
+from tfos_lab.engine.feed.files.source import FileRows, find_rows
 from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.feed.spark_job import FrameRows, ObjectRows, SparkRows
 from tfos_lab.engine.spark import session as spark_session
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _NO_ROWS = "data={}: a Spark DataFrame or RDD, a pandas DataFrame, or NumPy arrays (one, a dict, or a tuple) are needed"
+_OR_FILES = "; or names of files, as in data='/data/*.parquet'"
 _ASKED_FOR = (
     "these rows come as Python objects, of which no tensors are made: for ctx.dataset, feed a DataFrame, or leave out "
     "objects=True"
@@ -38,8 +41,9 @@ _DSTREAM = (
 class FeedRequest:
     """What the nodes are to be fed; kept, so that the nodes of the next generation can be fed it, too.
 
-    Rows can go as the columns of a ``frame``, as ``objects``, or as the nodes ask, where there are both. ``source``
-    counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its micro-batches.
+    Rows can go as the columns of a ``frame``, as ``objects``, or as the nodes ask, where there are both; or nodes read
+    them from ``files``. ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its
+    micro-batches.
     """
 
     frame: DataFrame | None
@@ -51,6 +55,7 @@ class FeedRequest:
     source: int = 0
     objects: ObjectRows | None = None
     queue: str = INPUT_QUEUE
+    files: FileRows | None = None
 
     @property
     def is_open_choice(self) -> bool:
@@ -90,6 +95,9 @@ def make_request(
     """
     values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
     check_feed(cluster, data, **values, spool_bytes=spool_bytes, objects=objects, queue=queue)
+    if names_files(data):
+        files = find_rows(data, columns, _living_session(cluster), lambda: _make_room(cluster))
+        return FeedRequest(None, epochs, remainder, timeout_s, spool_bytes or 0, queue=queue, files=files)
     frame, rows = _forms(cluster, data, columns, objects=objects)
     return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
 
@@ -117,8 +125,8 @@ def _problems(
         yield f"epochs={epochs}: a stream is read once; it has no end to begin again from"
     yield from check_objects(data, columns, objects)
     yield from check_queue(queue)
-    if not is_rows(data) and not is_dstream(data):
-        yield no_rows(data)
+    if not is_rows(data) and not is_dstream(data) and not names_files(data):
+        yield no_rows(data) + _OR_FILES
 
 
 def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
@@ -126,6 +134,8 @@ def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
     is_stream = getattr(data, "isStreaming", False)
     if objects not in (None, True, False):
         yield f"objects={objects!r}: say True for rows as Python objects, False for columns, or leave it out"
+    if objects and names_files(data):
+        yield "objects=True: rows of files come as columns; leave it out, and ctx.data_feed() gives them as tuples"
     if objects and columns is not None:
         yield f"columns={columns!r}: rows that are objects have none; leave columns out, or objects=True"
     if objects and (is_stream or _is_connect(data)):
@@ -182,12 +192,22 @@ def as_frame(cluster: AskedCluster, data: Any) -> DataFrame:
         session = _session(cluster, data)
         if is_in_memory(data):
             return frame_of_arrays(session, data)
-        # Spark computes the first row, and the nodes may hold all its slots.
-        cluster.wait_until_running()
-        cluster.generation.launcher.free_slots()
+        _make_room(cluster)  # Spark computes the first row
         frame = frame_of_rdd(session, data)
     spark_session.require_alive(frame.sparkSession)
     return frame
+
+
+def _make_room(cluster: AskedCluster) -> None:
+    """Let Spark work, as the nodes may hold all its slots."""
+    cluster.wait_until_running()
+    cluster.generation.launcher.free_slots()
+
+
+def _living_session(cluster: SessionOwner) -> SparkSession | None:
+    """Return a session where there is one: files need none."""
+    own = cluster.spark
+    return own if own is not None and spark_session.death_of(own) is None else spark_session.active_session()
 
 
 def _session(cluster: SessionOwner, data: Any) -> SparkSession:

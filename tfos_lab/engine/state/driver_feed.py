@@ -42,6 +42,10 @@ class DriverFeed:
         ``"open"``, ``"complete"`` or ``"aborted"``.
     is_cut : bool
         Whether it ended early, as a node wants no more rows.
+    blocks : dict of int to list of tuple of int
+        Of a feed of files, the blocks of those that nodes have counted, by the number of the file.
+    problems : dict of int to str
+        Of a feed of files, what the nodes that have looked at all theirs have found wrong, by rank; mostly nothing.
     """
 
     number: int
@@ -63,6 +67,8 @@ class DriverFeed:
     read_by: set[int] = field(default_factory=set)
     state: str = "open"
     is_cut: bool = False
+    blocks: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    problems: dict[int, str] = field(default_factory=dict)
 
     @property
     def ranks(self) -> list[int]:

@@ -7,6 +7,7 @@ produced. `EpochPlanner` then agrees on the steps of an epoch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -145,6 +146,21 @@ class FeedState:
         feed.expected_rows, feed.expected_partitions = rows, partitions
         return self._when_complete(feed, now_s)
 
+    def search(self, asked: Mapping[int, m.FilesAsked]) -> list[Instruction]:
+        """Have nodes look at the files of a feed; what they find is in its ``blocks`` and ``problems``."""
+        return [SendTo(rank, message) for rank, message in asked.items()]
+
+    def deal(self, shares: Mapping[int, m.FilesDealt], size_bytes: int, now_s: float) -> list[Instruction]:
+        """Give each node its share of a feed of files, by which the feed is complete: all rows are where they are."""
+        feed = self._feeds[next(iter(shares.values())).feed]
+        if feed.state != "open":
+            return []
+        feed.state, feed.size_bytes = "complete", size_bytes
+        feed.rows = {rank: share.rows for rank, share in shares.items()}
+        feed.expected_rows = feed.total_rows
+        instructions: list[Instruction] = [SendTo(rank, share) for rank, share in shares.items()]
+        return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
+
     def cut(self, number: int, now_s: float) -> list[Instruction]:
         """End a feed early, as a node wants no more rows: what has been committed by now is the whole feed."""
         feed = self._feeds[number]
@@ -183,12 +199,14 @@ class FeedState:
         match message:
             case m.FeedReady() | m.FeedRead() | m.InferenceReady():
                 self._record_node(message)
+            case m.AttemptStored() | m.FilesFound():
+                return (
+                    self._store(message, now_s) if isinstance(message, m.AttemptStored) else self._find(message, now_s)
+                )
             case m.RowsAnswered(rank=rank) if rank in self._names:
                 return [self._record_answers(message, now_s)]
             case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
                 self._record_move((type(message), rank), amount)
-            case m.AttemptStored():
-                return self._store(message, now_s)
             case m.DatasetOpened():
                 self._planner.add(message)
                 dataset_id, rank = message.dataset_id, message.rank
@@ -210,6 +228,16 @@ class FeedState:
                 self._feeds[number].read_by.add(rank)
             case m.InferenceReady(rank=rank, locations=locations):
                 self.answering[rank] = locations
+
+    def _find(self, message: m.FilesFound, now_s: float) -> list[Instruction]:
+        self.moves += 1
+        feed = self._feeds[message.feed]
+        feed.blocks.update(message.blocks)
+        feed.committed.update(dict.fromkeys(message.blocks, "file"))
+        if message.done:
+            where = f"{self._names[message.rank]} on {message.host}"
+            feed.problems[message.rank] = message.problem and f"{where}: {message.problem}"
+        return [feed.progress(now_s)] if feed.state == "open" else []
 
     def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
         """Count a move if the amount has changed since the last message of this kind."""

@@ -37,7 +37,8 @@ class CellOptions:
     data: Any = option(
         None,
         OptionType.ROWS,
-        "rows to feed, of Spark, pandas or NumPy; `ctx.dataset(batch_size)` or `ctx.data_feed()` reads them",
+        "rows to feed, of Spark, pandas or NumPy, or files to read (`'…/*.parquet'`, a folder, a table); "
+        "`ctx.dataset(batch_size)` or `ctx.data_feed()` reads them",
         optional=True,
         group=OptionGroup.ROWS,
     )

@@ -162,12 +162,20 @@ def _read_columns(text: str, names: Mapping[str, Any]) -> list[str] | None:
 
 
 def _read_rows(text: str, names: Mapping[str, Any]) -> Any:
-    value = evaluate(text, names)
+    try:
+        value = evaluate(text, names)
+    except UnreadableValue as error:
+        if "/" in text and not text.startswith(("'", '"')):
+            raise UnreadableValue(f"{error}; for files, write quotes: data='{text}'") from error
+        raise
     from tfos_lab.engine.feed.arrays import is_in_memory
+    from tfos_lab.engine.feed.files.names import names_files
 
     if value is None or _class_names(value, "pyspark") & {"DataFrame", "RDD", "DStream"} or is_in_memory(value):
         return value
-    needed = "a Spark DataFrame or RDD, a pandas DataFrame or NumPy arrays are needed"
+    if names_files(value):
+        return value
+    needed = "a Spark DataFrame or RDD, a pandas DataFrame, NumPy arrays, or names of files are needed"
     raise UnreadableValue(f"{needed}, not {_describe(value)}{_rows_hint(value, text)}")
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from tfos_lab.data.rebatch import in_multiples
 from tfos_lab.data.rows import Batch, count_rows, fill_to, join_rows, slice_rows, zeros
 from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.files.segment import read_files, stored_files
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.schedule import Schedule, per_row
 from tfos_lab.node.feed.segments import Segments, read_shuffled
@@ -202,9 +203,13 @@ class Epoch:
     def _rows(self) -> Iterator[Batch | None]:
         feed = self._feed
         if self._reading.shuffle:
+            segments = (yield from stored_files(feed)) if feed.files else feed.segments
             at_once = self._reading.rows_at_once(feed)
             rng = np.random.default_rng(self._seed)
-            yield from read_shuffled(feed.segments, feed.leftovers, feed.specs, at_once, rng)
+            yield from read_shuffled(segments, feed.leftovers, feed.specs, at_once, rng)
+            return
+        if feed.files:
+            yield from read_files(feed)
             return
         try:
             yield from self._rows_in_order()

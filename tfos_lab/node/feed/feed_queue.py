@@ -10,6 +10,7 @@ from tfos_lab import messages as m
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.messages import INPUT_QUEUE
+from tfos_lab.node.feed.files.segment import file_segments
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segments import Segment
 
@@ -53,6 +54,8 @@ class FeedQueue:
                 self._add_segment(self.feeds[message.feed], message)
             case m.FeedComplete(feed=number, rows=rows, leftovers=leftovers):
                 self.feeds[number].rows, self.feeds[number].leftovers = rows, leftovers
+            case m.FilesDealt():
+                _take_share(self.feeds[message.feed], message)
             case m.EpochPlan() | m.PlanLater():
                 _add_plan(self.feeds[message.feed], message)
             case m.FeedAborted(feed=number, reason=reason):
@@ -185,6 +188,13 @@ def _served(message: m.InferenceOpen) -> NodeFeed:
         schema=message.schema,
         queue=message.queue,
     )
+
+
+def _take_share(feed: NodeFeed, message: m.FilesDealt) -> None:
+    """Record which rows of files are this node's: they all count, though none has been read."""
+    _resolve(feed, message.shapes)
+    feed.segments.extend(file_segments(message, feed.schema))
+    feed.files, feed.rows = message, message.rows
 
 
 def _resolve(feed: NodeFeed, shapes: dict[str, list[int]]) -> None:

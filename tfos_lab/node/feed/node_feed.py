@@ -8,7 +8,7 @@ import numpy as np
 
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.messages import INPUT_QUEUE, EpochPlan
+from tfos_lab.messages import INPUT_QUEUE, EpochPlan, FilesDealt
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segment
 
@@ -47,6 +47,10 @@ class NodeFeed:
         Of the columns, as Spark writes it in JSON.
     queue : str
         The queue of rows to which they belong.
+    files : FilesDealt or None
+        This node's share, where the rows come from files; the segments are then of `FileSegment`.
+    stored : list of Segment or None
+        The rows of files, where they have been stored to be read in a random order.
     """
 
     number: int
@@ -70,6 +74,8 @@ class NodeFeed:
     advice: str = ""
     schema: str = ""
     queue: str = INPUT_QUEUE
+    files: FilesDealt | None = None
+    stored: list[Segment] | None = None
 
     @property
     def complete(self) -> bool:

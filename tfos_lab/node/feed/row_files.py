@@ -14,7 +14,7 @@ from pyarrow import types
 from tfos_lab.data.spark_types import arrow_columns
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.feed.node_feed import NodeFeed
-from tfos_lab.node.feed.segments import open_segment, own_rows, part_of_leftovers
+from tfos_lab.node.feed.segments import own_rows, part_of_leftovers
 
 # Large enough for readers to be quick, small enough for several to share out the files and to hold a group in memory.
 _GROUP_BYTES = 16 << 20
@@ -42,7 +42,7 @@ def rows_of(feed: NodeFeed, on_segment_read: Callable[[str], None]) -> tuple[pa.
 
     def batches() -> Iterator[pa.RecordBatch]:
         for segment in feed.segments:
-            for batch in own_rows(segment, open_segment(segment.path)):
+            for batch in own_rows(segment, segment.batches()):
                 yield batch.cast(schema)
         for batch in part_of_leftovers(feed.segments, feed.leftovers):
             yield batch.cast(schema)

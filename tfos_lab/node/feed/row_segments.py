@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from tfos_lab.node.feed.segments import Segment, open_segment, own_rows, shared_rows
+from tfos_lab.node.feed.segments import Segment, own_rows, shared_rows
 
 
 class RowSegments:
@@ -27,7 +27,7 @@ class RowSegments:
         FileNotFoundError
             If the segment is gone.
         """
-        batches = open_segment(segment.path)
+        batches = segment.batches()
         if segment.leftover and segment.path not in self._leftovers:
             shared = shared_rows(segment, batches)
             self._leftovers[segment.path] = [rows.take(pa.array(range(rows.num_rows))) for rows in shared]

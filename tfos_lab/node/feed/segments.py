@@ -7,7 +7,7 @@ are stored on every node. Which of them belong to this node is known when the fe
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,16 @@ class Segment:
     partition: int = 0
     leftover: int = 0
 
+    def batches(self) -> Iterable[pa.RecordBatch]:
+        """Return its record batches, mapped anew.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the segment is gone.
+        """
+        return open_segment(self.path)
+
 
 class Segments:
     """A node's segments, mapped again for each read: TensorFlow may have written into the memory that it was given."""
@@ -47,7 +57,7 @@ class Segments:
         FileNotFoundError
             If the segment is gone.
         """
-        batches = open_segment(segment.path)
+        batches = segment.batches()
         if segment.leftover and segment.path not in self._leftovers:
             # Copied now: a file that has been read may be removed.
             self._leftovers[segment.path] = _leftovers(segment, batches, specs)
@@ -68,7 +78,7 @@ class Segments:
             begin += segment.leftover
             if start < stop:
                 if segment.path not in self._leftovers:
-                    self._leftovers[segment.path] = _leftovers(segment, open_segment(segment.path), specs)
+                    self._leftovers[segment.path] = _leftovers(segment, segment.batches(), specs)
                 parts.append(slice_rows(self._leftovers[segment.path], start, stop))
         return {name: values.copy() for name, values in join_rows(parts).items()} if parts else {}
 
@@ -91,7 +101,7 @@ def read_shuffled(
     Rows are gathered from the mapped files, so memory holds one batch at a time. ``part`` is this node's part of the
     leftover rows.
     """
-    batches = [batch for segment in segments for batch in own_rows(segment, open_segment(segment.path))]
+    batches = [batch for segment in segments for batch in own_rows(segment, segment.batches())]
     batches += part_of_leftovers(segments, part)
     if not batches:
         return
@@ -101,7 +111,7 @@ def read_shuffled(
         yield rows.take(order[start : start + batch_size])
 
 
-def own_rows(segment: Segment, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def own_rows(segment: Segment, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the record batches without the leftover rows."""
     missing = segment.rows
     for batch in batches:
@@ -111,7 +121,7 @@ def own_rows(segment: Segment, batches: Sequence[pa.RecordBatch]) -> Iterator[pa
         missing -= batch.num_rows
 
 
-def shared_rows(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def shared_rows(segment: Segment, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return the record batches of the leftover rows."""
     shared, skip = [], segment.rows
     for batch in batches:
@@ -121,7 +131,7 @@ def shared_rows(segment: Segment, batches: Sequence[pa.RecordBatch]) -> list[pa.
     return shared
 
 
-def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Batch:
+def _leftovers(segment: Segment, batches: Iterable[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Batch:
     columns = join_rows([to_numpy(batch, specs) for batch in shared_rows(segment, batches)])
     assert count_rows(columns) == segment.leftover
     return {name: values.copy() for name, values in columns.items()}
@@ -131,7 +141,7 @@ def part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> lis
     """Return a part of all leftover rows as record batches, partition by partition."""
     parts, begin = [], 0
     for segment in sorted(segments, key=lambda segment: segment.partition):
-        for batch in shared_rows(segment, open_segment(segment.path)) if segment.leftover else ():
+        for batch in shared_rows(segment, segment.batches()) if segment.leftover else ():
             start, stop = max(part[0] - begin, 0), min(part[1] - begin, batch.num_rows)
             if start < stop:
                 parts.append(batch.slice(start, stop - start))

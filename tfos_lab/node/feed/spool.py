@@ -14,7 +14,7 @@ from pathlib import Path
 from tfos_lab.errors import FeedError
 
 # The default limit, as a share of the free disk space.
-_SHARE_OF_FREE = 0.8
+SHARE_OF_FREE = 0.8
 _WAIT_STEP_S = 0.5
 
 
@@ -22,6 +22,14 @@ def not_written(folder: Path | None, error: OSError) -> FeedError:
     """Return the error for a file that cannot be written to the spool."""
     why = os.strerror(error.errno) if error.errno else str(error)
     return FeedError(reason=f"the node's spool in {folder} cannot be written: {why}")
+
+
+def too_small(limit_bytes: int, folder: Path, why: str) -> str:
+    """Return the message for rows that have to fit into the folder, and do not."""
+    return (
+        f"the rows do not fit into the node's spool of {limit_bytes / 1e9:.3g} GB in {folder}, and have to, as they "
+        f"{why}; feed fewer columns or rows, raise spool_bytes, or read them once and unshuffled"
+    )
 
 
 class Spool:
@@ -46,7 +54,7 @@ class Spool:
         """Create the folder and set its limit, for a feed that will be read ``epochs`` times."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         with self._changed:
-            self._limit_bytes = limit_bytes or int(shutil.disk_usage(self.folder).free * _SHARE_OF_FREE) + self._size
+            self._limit_bytes = limit_bytes or int(shutil.disk_usage(self.folder).free * SHARE_OF_FREE) + self._size
             self._keeps_all = f"are read {epochs} times" if epochs > 1 else ""
 
     def keep_all(self) -> None:
@@ -72,20 +80,13 @@ class Spool:
                 if self._read:
                     self._forget(self._read.pop(0))
                 elif self._keeps_all or self._is_shuffled:
-                    raise FeedError(reason=self._too_small())
+                    raise FeedError(reason=too_small(self._limit_bytes, self.folder, self._keeps_all or "are shuffled"))
                 elif self._unread and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
                 else:
                     break  # a partition that is larger than the limit has to be stored whole before it counts
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
             self.received_bytes += size_bytes
-
-    def _too_small(self) -> str:
-        why = self._keeps_all or "are shuffled"
-        return (
-            f"the rows do not fit into the node's spool of {self._limit_bytes / 1e9:.3g} GB in {self.folder}, and have "
-            f"to, as they {why}; feed fewer columns or rows, raise spool_bytes, or read them once and unshuffled"
-        )
 
     def committed(self, path: Path) -> None:
         """Record that a file's rows count: the function will read them."""

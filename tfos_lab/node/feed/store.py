@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.node import failure_note
@@ -16,6 +19,7 @@ from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
     from tfos_lab.node.feed.exchanges import Exchanges
+    from tfos_lab.node.feed.files.search import FileSearch
     from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 
 
@@ -53,6 +57,7 @@ class FeedStore:
         self._spool = Spool(scratch / "spool")
         self._endpoints = Endpoints(host, scratch / "feed", self._make_endpoint)
         self._exchanges: Exchanges | None = None
+        self._file_search: FileSearch | None = None
         self._has_returned = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._posted: deque[Callable[[], None]] = deque()
@@ -87,11 +92,15 @@ class FeedStore:
         match message:
             case m.FeedOpen():
                 self._spool.open(message.spool_bytes, epochs=message.epochs)
-                locations = self._endpoints.open(message.token, message.tls)
+                locations = [] if message.files else self._endpoints.open(message.token, message.tls)
                 if message.stream:
                     self._streamed[message.feed] = []
                 self._send(m.FeedReady(rank=self._rank, feed=message.feed, locations=locations))
                 self._send_to_child(message)
+            case m.FilesAsked():
+                self._search(message)
+            case m.FilesDealt():
+                self._send_to_child(msgspec.structs.replace(message, folder=str(self._spool.folder)))
             case m.InferenceOpen():
                 self._spool.folder.mkdir(mode=0o700, exist_ok=True)
                 # A lazy DataFrame may be computed at any time.
@@ -101,10 +110,25 @@ class FeedStore:
             case m.Commit():
                 self._commit(message)
             case m.FeedComplete(feed=feed) | m.FeedAborted(feed=feed):
+                self._end_search()
                 self._drop_uncommitted(feed)
                 self._send_to_child(message)
             case m.EpochPlan() | m.PlanLater() | m.FeedsEnded() | m.StepsAgreed() | m.PeerReturned():
                 self._send_to_child(message)
+
+    def _search(self, asked: m.FilesAsked) -> None:
+        # Imported here: most feeds have no files.
+        from tfos_lab.node.feed.files.search import FileSearch
+
+        self._end_search()
+        self._file_search = FileSearch(
+            asked, self._rank, lambda found: self._post(functools.partial(self._send, found))
+        )
+
+    def _end_search(self) -> None:
+        if self._file_search is not None:
+            self._file_search.stop()
+            self._file_search = None
 
     def _make_endpoint(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
         # Imported here: an agent whose fork server has not preloaded it pays for it only when rows come.
@@ -209,6 +233,7 @@ class FeedStore:
     def close(self) -> None:
         """Close the endpoints; the agent removes the spool with its scratch folder."""
         self._spool.close()
+        self._end_search()
         if self._exchanges is not None:
             self._exchanges.close()
         self._endpoints.close()

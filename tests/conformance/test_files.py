@@ -1,0 +1,111 @@
+"""Training from files that nodes read themselves: the promises of rows from Spark, with and without a session."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.data_files import rows, write_parquet, write_records
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+
+
+def make_reader():
+    """Return a function that reads ``args`` feeds: the last but one shuffled, and the last as Python rows."""
+
+    def read(args, ctx):
+        feeds = []
+        for feed in range(args - 1):
+            epochs = []
+            for _ in range(ctx.epochs):
+                ids, sizes = [], []
+                for x, y, weights in ctx.dataset(4, ["id", "x"], label="id", shuffle=feed == args - 2, seed=1):
+                    assert x["x"].shape[1] == 3
+                    assert (x["x"].numpy()[:, 0] * 2 == y.numpy()).all()
+                    ids += y.numpy()[weights.numpy() > 0].tolist()
+                    sizes.append(len(weights))
+                epochs.append((ids, sizes))
+            feeds.append(epochs)
+        source = ctx.data_feed()
+        taken = []
+        while not source.should_stop():
+            taken += [(row[0], row[2]) for row in source.next_batch(5)]
+        return [*feeds, taken]
+
+    return read
+
+
+@pytest.fixture
+def fed(back_end, run, once, tmp_path):
+    """A cluster that is given Parquet files, TFRecords, one row, files to shuffle, and files for Python rows."""
+
+    def feed():
+        write_parquet(tmp_path / "parquet" / "year=2023" / "a.parquet", rows(0, 11))
+        write_parquet(tmp_path / "parquet" / "year=2024" / "b.parquet", rows(11, 17))
+        records = [
+            write_records(tmp_path / "a.tfrecord", rows(0, 7)),
+            write_records(tmp_path / "b.tfrecord.gz", rows(7, 17)),
+        ]
+        cluster = run(make_reader(), 5, cluster_size=back_end.ranks)
+        cluster.train(str(tmp_path / "parquet"), epochs=2, columns=["id", "x", "year"])
+        cluster.train(records, epochs=2)
+        cluster.train(records[0], epochs=1, remainder="drop")
+        cluster.train(f"{tmp_path}/parquet/*/*.parquet", epochs=2)
+        cluster.train(f"{tmp_path}/parquet/*/*.parquet", columns=["id", "x", "name"])
+        return {"results": dict(cluster.wait(timeout_s=200)), "view": cluster.view(), "ranks": back_end.ranks}
+
+    return once("files", feed)
+
+
+@pytest.mark.back_ends("inline", "local", "standalone")
+def test_each_row_of_files_is_read_once_in_every_epoch_by_equally_many_steps(fed):
+    for feed, epochs in ((0, 2), (1, 2), (3, 2)):
+        for epoch in range(epochs):
+            read = [node[feed][epoch] for node in fed.results.values()]
+            assert sorted(row for ids, _ in read for row in ids) == list(range(17))
+            assert len({len(sizes) for _, sizes in read}) == 1
+    orders = [node[3][epoch][0] for node in fed.results.values() for epoch in range(2)]
+    assert any(order != sorted(order) for order in orders)
+    assert all(sizes == [4] * len(sizes) for node in fed.results.values() for _, sizes in node[2])
+    taken = sorted(row for node in fed.results.values() for row in node[4])
+    assert taken == [(i, f"row {i}".encode()) for i in range(17)]
+
+
+@pytest.mark.back_ends("inline", "local", "standalone")
+def test_progress_is_shown_and_shares_are_equal(fed):
+    views = fed.view.feeds
+    assert [sum(view.rows.values()) for view in views] == [17, 17, 7, 17, 17]
+    assert all(view.complete for view in views)
+    assert [view.partitions for view in views] == [2, 2, 1, 2, 2]
+    assert all(max(view.rows.values()) - min(view.rows.values()) <= 1 for view in views)
+
+
+def fit_twice(args, ctx):
+    """Train the same model on two feeds; return both sets of weights."""
+    import keras
+
+    trained = []
+    for _ in range(2):
+        with ctx.strategy().scope():
+            keras.utils.set_random_seed(3)
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+            model.compile(keras.optimizers.SGD(0.01), loss="mse")
+        model.fit(ctx.dataset(4, ["x"], label="id"), epochs=ctx.epochs, verbose=0)
+        trained.append([weight.tolist() for weight in model.get_weights()])
+    return trained
+
+
+@pytest.mark.back_ends("standalone")
+def test_weights_are_those_of_training_on_the_same_rows_from_spark_and_tables_are_files(spark, run, tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", rows(0, 22), group=5)
+    spark.sql(
+        f"CREATE TABLE tfos_files USING parquet LOCATION '{tmp_path / 'table'}' AS SELECT * FROM parquet.`{path}`"
+    )
+    try:
+        cluster = run(fit_twice, cluster_size=2)
+        cluster.train(spark.read.parquet(path).coalesce(1), epochs=2)
+        cluster.train("tfos_files", epochs=2)
+        results = cluster.wait(timeout_s=200)
+    finally:
+        spark.sql("DROP TABLE tfos_files")
+    for from_spark, from_files in results.values():
+        assert from_spark == from_files

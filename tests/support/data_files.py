@@ -1,0 +1,38 @@
+"""Parquet and TFRecord files for tests: rows of an id, an array and a text, in the order of their ids."""
+
+from __future__ import annotations
+
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tfos_lab.data.tfrecords.encode import encode
+from tfos_lab.data.tfrecords.framing import frame
+
+
+def rows(start, stop):
+    """Return rows with the ids of a range."""
+    ids = range(start, stop)
+    return pa.RecordBatch.from_pydict(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "x": pa.array([[i / 2, 1.0, -1.0] for i in ids], pa.list_(pa.float32())),
+            "name": pa.array([f"row {i}".encode() for i in ids], pa.binary()),
+        }
+    )
+
+
+def write_parquet(path, batch, *, group=4):
+    """Write rows in row groups of this size; return the path as text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_batches([batch]), path, row_group_size=group)
+    return str(path)
+
+
+def write_records(path, batch):
+    """Write rows as TFRecords, compressed if the name says so; return the path as text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = frame(encode(batch)).to_pybytes() if batch.num_rows else b""
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)

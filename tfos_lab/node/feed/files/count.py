@@ -1,0 +1,89 @@
+"""Counts the records of TFRecord files by their lengths, without decoding them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import IO
+
+from tfos_lab.data.tfrecords.framing import starts_with_frame
+from tfos_lab.errors import RecordError
+
+_LENGTH = struct.Struct("<Q")
+_HEADER_BYTES, _FRAME_BYTES = 12, 16
+_CHUNK_BYTES = 8 << 20
+# A node that begins within a block skips its first records, which have to be found one by one.
+_BLOCK_BYTES = 32 << 20
+
+
+def count_records(stream: IO[bytes], path: str, *, one_block: bool = False) -> list[tuple[int, int]]:
+    """Return a file's blocks of records: where each begins, in bytes, and how many records it has.
+
+    Parameters
+    ----------
+    stream : binary file
+        At its beginning.
+    path : str
+        The file, for errors.
+    one_block : bool
+        Whether reading can begin at the beginning only, as in a compressed file.
+
+    Raises
+    ------
+    RecordError
+        If the file is cut off or damaged.
+    """
+    blocks: list[tuple[int, int]] = []
+    begin, rows = 0, 0
+    for end, records in _runs(stream, path):
+        rows += records
+        if end - begin >= _BLOCK_BYTES and not one_block:
+            blocks.append((begin, rows))
+            begin, rows = end, 0
+    return [*blocks, (begin, rows)] if rows else blocks
+
+
+def _runs(stream: IO[bytes], path: str) -> Iterator[tuple[int, int]]:
+    """Yield where runs of whole records end, and how many records each has."""
+    at, rest = 0, b""
+    size = _CHUNK_BYTES
+    while True:
+        data = rest + _read(stream, size, path, at)
+        if len(data) == len(rest):
+            break
+        used, records, needed = _walk(data)
+        if needed > _CHUNK_BYTES and not starts_with_frame(data[used : used + _HEADER_BYTES]):
+            raise _broken(path, at + used, "its length does not fit the length's CRC: the file is damaged")
+        rest = data[used:]
+        at += used
+        size = max(_CHUNK_BYTES, needed - len(rest))
+        if records:
+            yield at, records
+    if rest:
+        raise _broken(path, at, f"the file ends {len(rest)} bytes into it: it was cut off")
+
+
+def _walk(data: bytes) -> tuple[int, int, int]:
+    """Return the bytes of the first whole records, their number, and the size of the next where it is known."""
+    at, records, size = 0, 0, len(data)
+    unpack = _LENGTH.unpack_from
+    while at + _HEADER_BYTES <= size:
+        end = at + _FRAME_BYTES + unpack(data, at)[0]
+        if end > size:
+            return at, records, end - at
+        at = end
+        records += 1
+    return at, records, 0
+
+
+def _read(stream: IO[bytes], size: int, path: str, at: int) -> bytes:
+    try:
+        return stream.read(size)
+    except EOFError:
+        raise _broken(path, at, "the compressed file ends in the middle: it was cut off") from None
+
+
+def _broken(path: str, at: int, reason: str) -> RecordError:
+    return RecordError(
+        reason=f"{path}: the record at byte {at} cannot be read: {reason}. Write the file again, or leave it out"
+    )

@@ -1,0 +1,123 @@
+"""The rows of one file as a segment: read from the file itself, as often as they are needed."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from tfos_lab.data.batches import measure, to_numpy
+from tfos_lab.data.rows import Batch
+from tfos_lab.errors import FeedError
+from tfos_lab.messages import FilePart, FilesDealt
+from tfos_lab.node.feed.files.ahead import default_threads, read_ahead
+from tfos_lab.node.feed.files.opened import readable
+from tfos_lab.node.feed.files.read import read_piece, rows_at_once
+from tfos_lab.node.feed.node_feed import NodeFeed
+from tfos_lab.node.feed.segment_writer import SegmentWriter
+from tfos_lab.node.feed.segments import Segment
+from tfos_lab.node.feed.spool import SHARE_OF_FREE, too_small
+
+T = TypeVar("T")
+_Read = Callable[[pa.RecordBatch], T]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSegment(Segment):
+    """A node's part of one file; ``schema`` is that of its columns, as Spark writes it in JSON."""
+
+    part: FilePart
+    format: str
+    schema: str
+    batch_rows: int
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield its rows.
+
+        Raises
+        ------
+        FeedError, RecordError
+            If the file cannot be read.
+        """
+        for piece in self.part.pieces:
+            yield from read_piece(self.format, self.part, piece, self.schema, self.batch_rows)
+
+    def readers(self, convert: _Read[T]) -> Iterator[Callable[[], Iterator[T]]]:
+        """Yield a function for each of its pieces, which reads it; errors of ``convert`` name the file, too."""
+        for piece in self.part.pieces:
+            yield functools.partial(self._read, piece, convert)
+
+    def _read(self, piece: tuple[int, int, int], convert: _Read[T]) -> Iterator[T]:
+        for batch in read_piece(self.format, self.part, piece, self.schema, self.batch_rows):
+            with readable(self.part.file):
+                converted = convert(batch)
+            yield converted
+
+
+def file_segments(dealt: FilesDealt, schema: str) -> list[FileSegment]:
+    """Return a node's share as segments."""
+    batch_rows = rows_at_once(schema, dealt.shapes)
+    return [
+        FileSegment(
+            part.file.path,
+            sum(rows for _, _, rows in part.pieces),
+            number,
+            part=part,
+            format=dealt.format,
+            schema=schema,
+            batch_rows=batch_rows,
+        )
+        for number, part in enumerate(dealt.parts)
+    ]
+
+
+def read_files(feed: NodeFeed) -> Iterator[Batch | None]:
+    """Yield a feed's rows in order, as columns of NumPy arrays; None now and then while there are none."""
+    return _ahead(feed, lambda batch: to_numpy(batch, feed.specs))
+
+
+def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
+    """Return segments of the spool with a feed's rows, for reading them in a random order; yield None meanwhile."""
+    if feed.stored is None:
+        assert feed.files is not None
+        folder = Path(feed.files.folder)
+        limit_bytes = feed.files.spool_bytes or int(shutil.disk_usage(folder).free * SHARE_OF_FREE)
+        feed.stored = yield from _store(feed, folder / f"{feed.number}-files.arrow", limit_bytes)
+    return feed.stored
+
+
+def _store(feed: NodeFeed, path: Path, limit_bytes: int) -> Generator[None, None, list[Segment]]:
+    """Store a feed's rows in one segment.
+
+    Raises
+    ------
+    FeedError
+        If they take more than ``limit_bytes``.
+    """
+    rows, size_bytes = 0, 0
+
+    def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+        measure(batch, feed.specs)
+        return batch
+
+    with SegmentWriter(path) as writer:
+        for batch in _ahead(feed, checked):
+            if batch is not None:
+                size_bytes += batch.nbytes
+                if size_bytes > limit_bytes:
+                    raise FeedError(reason=too_small(limit_bytes, path.parent, "are shuffled"))
+                writer.write(batch)
+                rows += batch.num_rows
+            yield None
+    return [Segment(str(path), rows)] if rows else []
+
+
+def _ahead(feed: NodeFeed, convert: _Read[T]) -> Iterator[T | None]:
+    segments = (segment for segment in feed.segments if isinstance(segment, FileSegment))
+    readers = (reader for segment in segments for reader in segment.readers(convert))
+    return read_ahead(readers, default_threads())
