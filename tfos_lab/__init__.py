@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.start import run
     from tfos_lab.errors import TfosError
     from tfos_lab.jupyter.parallel import parallel
+    from tfos_lab.jupyter.run_script import run_script, scripts
     from tfos_lab.node.context.context import NodeContext
     from tfos_lab.node.context.local import local_context
     from tfos_lab.scoring.predict import predict
@@ -38,6 +39,8 @@ _HOMES = {
     "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
+    "run_script": "tfos_lab.jupyter.run_script",
+    "scripts": "tfos_lab.jupyter.run_script",
 }
 _PACKAGES = ("data", "errors", "ml")
 
@@ -52,6 +55,8 @@ __all__ = [
     "parallel",
     "predict",
     "run",
+    "run_script",
+    "scripts",
 ]
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.start import NodeOptions, ParallelPlan, make_runs
 from tfos_lab.errors import ParallelFailed
-from tfos_lab.jupyter.display import open_display
-from tfos_lab.jupyter.display.kernel import current_kernel
+from tfos_lab.jupyter.display import open_display, render_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,15 +82,6 @@ def parallel(
     )
 
 
-def _render_errors() -> None:
-    """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
-    kernel = current_kernel()
-    if kernel is not None:
-        from tfos_lab.jupyter.display import error_messages
-
-        error_messages.install(kernel.shell)
-
-
 def run_all(
     map_fun: Callable[..., Any],
     args_list: Iterable[Any],
@@ -104,7 +94,7 @@ def run_all(
     """Run everything to its end, and show it; see `parallel`."""
     __tracebackhide__ = True
     runs, runner = make_runs(map_fun, args_list, plan, **options)
-    _render_errors()
+    render_errors()
     if not show:
         results = runner.run()
     else:
