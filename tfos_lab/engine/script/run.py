@@ -98,6 +98,8 @@ class ScriptRun:
         """Why it failed or ended early, in one line; "" where it did not."""
         if isinstance(self._error, ClusterEnded):
             return "it was stopped"
+        if isinstance(self._error, NoSession):
+            return self._error.reason
         return str(self._error).partition("\n")[0] if self._error is not None else ""
 
     @property

@@ -97,7 +97,7 @@ def _require_function(path: Path, tree: ast.Module, function: str) -> None:
     if function in bound or imports_all:
         return
     functions = [symbol.get_name() for symbol in names if symbol.is_namespace()]
-    near = difflib.get_close_matches(function, functions, n=1)
+    near = difflib.get_close_matches(function, functions, n=1, cutoff=0.7)
     there = f"it has {', '.join(functions)}" if functions else "it has none; leave function out to run the whole file"
     advice = f"did you mean {near[0]!r}?" if near else there
     raise ConfigError([f"{path} has no function {function!r}; {advice}"])
