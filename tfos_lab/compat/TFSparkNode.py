@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tfos_lab.compat import TFNode
+from tfos_lab.core.roles import rank_in_training
+from tfos_lab.node.context.shares import ShareMethods
 
 _INTERNALS = ("TFSparkNode", "run", "train", "inference", "shutdown", "_get_manager", "_get_cluster_spec")
 
 
-class TFNodeContext:
+class TFNodeContext(ShareMethods):
     """What the function knows of its node and the cluster.
 
     On a node it also has everything of the native context, such as ``ctx.dataset``, ``ctx.strategy`` and ``ctx.report``
@@ -27,6 +29,8 @@ class TFNodeContext:
         ``{job: ["host:port", ...]}``.
     num_workers : int
         Number of nodes that train: chief (or master) and workers.
+    rank, num_trainers : int or None, int
+        Number of this node among those that train, and how many do; see `tfos_lab.NodeContext`.
     defaultFS, working_dir : str
         Spark's file system for paths without a scheme, and the driver's working directory.
     mgr : TFManager
@@ -52,6 +56,8 @@ class TFNodeContext:
         self.task_index = task_index
         self.cluster_spec = cluster_spec
         self.num_workers = sum(len(cluster_spec.get(job, ())) for job in ("master", "chief", "worker"))
+        self.num_trainers = max(1, self.num_workers)
+        self.rank = rank_in_training(cluster_spec, job_name, task_index) if job_name else 0
         self.defaultFS = defaultFS
         self.working_dir = working_dir
         self.mgr = mgr

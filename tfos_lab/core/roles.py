@@ -150,6 +150,21 @@ def count_training(cluster_spec: Mapping[str, list[str]]) -> int:
     return sum(len(tasks) for job, tasks in cluster_spec.items() if Role(job).trains)
 
 
+def rank_in_training(cluster_spec: Mapping[str, list[str]], job_name: str, task_index: int) -> int | None:
+    """Return a node's number among those that train, from 0 and with the chief first; None if it does not train.
+
+    Examples
+    --------
+    >>> spec = {"ps": ["p:1"], "chief": ["c:1"], "evaluator": ["e:1"], "worker": ["w:1", "w:2"]}
+    >>> [rank_in_training(spec, *node) for node in (("chief", 0), ("worker", 1), ("evaluator", 0))]
+    [0, 2, None]
+    """
+    if not Role(job_name).trains:
+        return None
+    before = [job for job in cluster_spec if Role(job).leads and job != job_name]
+    return task_index + (0 if Role(job_name).leads else sum(len(cluster_spec[job]) for job in before))
+
+
 def tf_cluster_spec(cluster_spec: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return what TensorFlow is told of a cluster spec: without the evaluator, which works beside it."""
     return {job: tasks for job, tasks in cluster_spec.items() if Role(job).in_tf_cluster}

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab import messages as m
-from tfos_lab.core.roles import Role, count_training
+from tfos_lab.core.roles import Role, count_training, rank_in_training
 from tfos_lab.core.states import NodeState
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.context.folders import FolderMethods
 from tfos_lab.node.context.reports import ReportMethods
 from tfos_lab.node.context.rows import RowMethods
+from tfos_lab.node.context.shares import ShareMethods
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tfos_lab.node.feed.reader import FeedReader
 
 
-class NodeContext(RowMethods, ReportMethods, FolderMethods):
+class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
     """One node's view of the cluster; the second argument of ``map_fun(args, ctx)``.
 
     Attributes
@@ -39,8 +40,10 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods):
         Both together, such as ``"worker:1"``.
     cluster_spec : dict of str to list of str
         ``{job: ["host:port", ...]}``, as ``tf.train.ClusterSpec`` takes it.
-    num_workers : int
+    num_workers, num_trainers : int
         Number of nodes that train: the chief and the workers.
+    rank : int or None
+        Number of this node among them, from 0 and with the chief first; None on a parameter server or an evaluator.
     worker_num, executor_id : int
         Number of this node within the whole cluster, from 0 (TensorFlowOnSpark's names).
     is_chief : bool
@@ -82,7 +85,8 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods):
         self.task_index = start.task_index
         self.node = f"{start.job_name}:{start.task_index}"
         self.cluster_spec = start.cluster_spec
-        self.num_workers = count_training(start.cluster_spec)
+        self.num_workers = self.num_trainers = count_training(start.cluster_spec)
+        self.rank = rank_in_training(start.cluster_spec, start.job_name, start.task_index)
         self.worker_num = self.executor_id = start.rank
         self.is_chief = start.is_chief
         self.args: Any = None

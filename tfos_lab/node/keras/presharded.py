@@ -8,9 +8,11 @@ element as one batch of this worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -51,6 +53,8 @@ class Presharded:
 
 
 _UNKNOWN = Presharded(weighted=True)
+# What `ctx.files` has returned in this process.
+_own_files: set[bytes] = set()
 
 
 def mark_as_presharded(dataset: tf.data.Dataset, rows: Presharded | None = None) -> tf.data.Dataset:
@@ -85,7 +89,7 @@ def mark_as_presharded(dataset: tf.data.Dataset, rows: Presharded | None = None)
 def presharded_of(dataset: tf.data.Dataset) -> Presharded | None:
     """Return what is known about a marked dataset, or about the one that it derives from; None for any other."""
     untouched = True
-    for source in _sources(dataset):
+    for source in sources_of(dataset):
         rows = getattr(source, _MARK, None)
         if rows is not None:
             return None if rows is _UNKNOWN else replace(rows, weights_are_ours=rows.weights_are_ours and untouched)
@@ -110,13 +114,31 @@ def _passes_weights(mapped: tf.data.Dataset) -> bool:
 
 
 def is_presharded(dataset: tf.data.Dataset) -> bool:
-    """Whether a dataset is marked by `mark_as_presharded`, or derives from one that is."""
-    return any(getattr(source, _MARK, None) is not None for source in _sources(dataset))
+    """Whether a dataset is marked by `mark_as_presharded`, derives from one that is, or reads this node's own files."""
+    return any(getattr(source, _MARK, None) is not None or _names_own_files(source) for source in sources_of(dataset))
+
+
+def remember_own_files(paths: Iterable[str]) -> None:
+    """Take a dataset that reads files of these names, and no others, for this worker's part of the data."""
+    _own_files.update(path.encode() for path in paths)
+
+
+def _names_own_files(source: tf.data.Dataset) -> bool:
+    """Whether these are names of files, all of which are this node's own."""
+    if not _own_files:
+        return False
+    if hasattr(named := getattr(source, "_filenames", None), "element_spec"):
+        return any(_names_own_files(inner) for inner in sources_of(named))
+    tensors = getattr(source, "_tensors", None) or [named]
+    if any(getattr(tensor, "dtype", None) != "string" or not hasattr(tensor, "numpy") for tensor in tensors):
+        return False
+    names = {name for tensor in tensors for name in np.ravel(tensor.numpy())}
+    return bool(names) and names <= _own_files
 
 
 def keeps_steps(dataset: tf.data.Dataset) -> bool:
     """Whether a dataset derives from a marked one only by transformations that keep the workers' steps equal."""
-    for source in _sources(dataset):
+    for source in sources_of(dataset):
         if getattr(source, _MARK, None) is not None:
             return True
         if type(source).__name__ not in _KEEPING_STEPS:
@@ -150,7 +172,7 @@ def forget_count_of_rows(*batch: Any) -> Any:
     return batch if len(batch) > 1 else batch[0]
 
 
-def _sources(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+def sources_of(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
     """Yield the dataset and all datasets that it derives from."""
     pending = [dataset]
     while pending:

@@ -1,0 +1,123 @@
+"""The part of ``ctx`` that is about this node's share: of files, and of datasets that all nodes make alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+class ShareMethods:
+    """Methods of `NodeContext` that give each node that trains its share, and any other node everything."""
+
+    rank: int | None
+    num_trainers: int
+
+    def absolute_path(self, path: str) -> str:
+        """Return ``path`` in full, with its scheme."""
+        raise NotImplementedError
+
+    def shard(self, dataset_or_files: tf.data.Dataset | Sequence[Any]) -> tf.data.Dataset | list[Any]:
+        """Return this node's part of a dataset, or of a list of files, that is the same on all nodes.
+
+        Of R nodes that train, the one of rank r gets the elements r, r + R, r + 2R, …: every element is on one node.
+        Nodes that do not train get all of them. Under a ParameterServerStrategy the chief reads alone, and needs no
+        shard.
+
+        Parameters
+        ----------
+        dataset_or_files : tf.data.Dataset or sequence of paths
+            A dataset is best sharded before it is read, shuffled and batched: elements are files or rows then, and
+            batches have the size for one node.
+
+        Returns
+        -------
+        tf.data.Dataset or list
+            The dataset is presharded: no strategy divides it again, nor what is made of it by ``map``, ``batch`` and
+            so on. Shares differ by an element at most, which may be a step: see `even`.
+
+        Raises
+        ------
+        ConfigError
+            If there are fewer files than nodes that train, if the dataset was shuffled before, in an order that other
+            nodes do not share, or if it is neither a dataset nor a list of files.
+
+        Examples
+        --------
+        >>> def train(args, ctx):
+        ...     rows = tf.data.TextLineDataset(args["path"])
+        ...     ctx.even(ctx.shard(rows).shuffle(1000).map(parse).batch(32))
+        """
+        if _is_dataset(dataset_or_files):
+            from tfos_lab.node.keras.shares import shard_dataset
+
+            return shard_dataset(dataset_or_files, self.rank, self.num_trainers)
+        if isinstance(dataset_or_files, str | bytes | PurePath) or not _is_sequence(dataset_or_files):
+            kind = type(dataset_or_files).__name__
+            advice = "give it a tf.data.Dataset or a list of paths; ctx.files(pattern) finds files"
+            raise ConfigError([f"ctx.shard({dataset_or_files!r:.80}): a {kind} cannot be divided; {advice}"])
+        return self._share("ctx.shard of a list", list(dataset_or_files))
+
+    def files(self, pattern: str) -> list[str]:
+        """Return this node's share of the files of a folder or a pattern, on any file system.
+
+        Parameters
+        ----------
+        pattern : str
+            A file, a folder with all below it, or a pattern such as ``"hdfs:///data/train-*.tfrecord"``; resolved as
+            `absolute_path` does. Names that begin with ``_`` or ``.`` are left out, as Spark does.
+
+        Returns
+        -------
+        list of str
+            Plain paths of local files, and full addresses of others, as TensorFlow and fsspec open them. All nodes sort
+            the names; of R nodes that train, the one of rank r gets the r-th file of each R. Nodes that do not train
+            get all files. The node should see the same files as the others do: a shared folder, or a store.
+
+            Files differ in rows, and nodes that train in lock-step must not differ in steps: see `even`. A dataset that
+            reads these files by their names is presharded: no strategy divides it again.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such file, if the file system cannot be opened, or for fewer files than nodes that train.
+
+        Examples
+        --------
+        >>> def train(args, ctx):
+        ...     files = ctx.files("/data/train-*.tfrecord")
+        ...     ctx.even(tf.data.TFRecordDataset(files).map(parse).batch(64))
+        """
+        from tfos_lab.node.files.listing import list_files
+        from tfos_lab.node.keras.presharded import remember_own_files
+
+        if not isinstance(pattern, str | PurePath):
+            raise ConfigError([f"ctx.files({pattern!r}): give it one path or pattern, as text"])
+        share = self._share(f"ctx.files({str(pattern)!r})", list_files(self.absolute_path(str(pattern))))
+        if self.rank is not None:
+            remember_own_files(share)
+        return share
+
+    def _share(self, asked: str, files: list[Any]) -> list[Any]:
+        if self.rank is None:
+            return files
+        if len(files) < self.num_trainers:
+            count = f"{len(files)} file{'' if len(files) == 1 else 's'} for {self.num_trainers} nodes that train"
+            advice = "write as many files as nodes at least, ask for fewer nodes, or divide rows: ctx.shard(dataset)"
+            raise ConfigError([f"{asked}: {count}, so that some would get nothing; {advice}"])
+        return files[self.rank :: self.num_trainers]
+
+
+def _is_dataset(value: Any) -> bool:
+    tensorflow = sys.modules.get("tensorflow")  # whoever has a dataset has imported it
+    return tensorflow is not None and isinstance(value, tensorflow.data.Dataset)
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1
