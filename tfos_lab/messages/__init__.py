@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tfos_lab.messages import event_files, feed, files, inference, lifecycle, logs, tensorboard
+from tfos_lab.messages import event_files, feed, files, inference, lifecycle, lock_step, logs, tensorboard
 from tfos_lab.messages.common import INPUT_QUEUE, DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
 from tfos_lab.messages.feed import (
@@ -69,6 +69,7 @@ from tfos_lab.messages.lifecycle import (
     StartAgain,
     Stop,
 )
+from tfos_lab.messages.lock_step import PeerReturned, StepsAgreed, StepsAhead
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
 from tfos_lab.messages.tensorboard import (
     TensorBoardGone,
@@ -87,6 +88,7 @@ FromAgent = (
     | tensorboard.FromAgent
     | event_files.FromAgent
     | files.FromAgent
+    | lock_step.FromAgent
 )
 ToAgent = (
     lifecycle.ToAgent
@@ -96,6 +98,7 @@ ToAgent = (
     | tensorboard.ToAgent
     | event_files.ToAgent
     | files.ToAgent
+    | lock_step.ToAgent
 )
 
 _encoder = msgspec.msgpack.Encoder()

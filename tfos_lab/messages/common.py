@@ -79,6 +79,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
     ``kind`` is ``"returned"`` (``value`` holds the encoded result), ``"raised"`` (``error``, ``message``,
     ``traceback``), ``"exited"`` (``exit_code``, negative for a signal), or ``"stopped"``.
+
+    It has taken ``steps`` elements of the dataset that it read last, which may have ``dataset_ended``; -1 if that is
+    not known.
     """
 
     kind: str
@@ -88,3 +91,5 @@ class Outcome(msgspec.Struct, frozen=True):
     traceback: str = ""
     consequence: bool = False
     exit_code: int = 0
+    steps: int = -1
+    dataset_ended: bool = False

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from pathlib import Path
+
+import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
+from tfos_lab.node.lock_step import STEP_COUNT, LockStep
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 # Exit code of a child whose agent has ended.
@@ -33,6 +37,8 @@ class NodeSession:
         Whether this process ends with its agent.
     port : socket.socket, optional
         Holds the node's port for TensorFlow.
+    scratch : Path, optional
+        The node's own folder, where the environment does not say.
     """
 
     def __init__(
@@ -42,6 +48,7 @@ class NodeSession:
         *,
         exit_when_orphaned: bool = True,
         port: socket.socket | None = None,
+        scratch: Path | None = None,
     ) -> None:
         self._control = control
         self._rank = start.rank
@@ -49,7 +56,10 @@ class NodeSession:
         self._finish = threading.Event()
         self._exit_when_orphaned = exit_when_orphaned
         self.feed = FeedReader(self._rank, self._send)
-        self.context = NodeContext(start, self.feed, self._send, self._finish, port)
+        self._lock_step = LockStep(start, self._send)
+        self.context = NodeContext(
+            start, self.feed, self._send, self._finish, port, scratch=scratch, lock_step=self._lock_step
+        )
         self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
         self._receiver.start()
 
@@ -66,6 +76,8 @@ class NodeSession:
                 message = m.decode_to_agent(self._control.receive().data)
                 if isinstance(message, m.Finish):
                     self._finish.set()
+                elif isinstance(message, m.StepsAgreed | m.PeerReturned):
+                    self._lock_step.handle(message)
                 else:
                     self.feed.handle(message)
         except (ConnectionClosed, OSError):
@@ -85,6 +97,8 @@ class NodeSession:
     def send_ended(self, outcome: m.Outcome) -> None:
         """Report how the function ended."""
         self.feed.flush()
+        self._lock_step.close()
+        outcome = msgspec.structs.replace(outcome, steps=STEP_COUNT.steps, dataset_ended=STEP_COUNT.ended)
         self._send(m.Ended(rank=self._rank, outcome=outcome))
 
     def wait_for_finish(self) -> None:

@@ -79,8 +79,8 @@ def test_a_node_knows_its_job_and_rank():
 def test_tab_shows_the_public_names_only():
     shown = {name for name in dir(Rig().ctx) if not name.startswith("_")}
     assert shown == {
-        *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "dataset"),
-        *("defaultFS", "epochs", "files", "num_trainers", "rank", "shard"),
+        *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "data_files", "dataset"),
+        *("defaultFS", "epochs", "even", "files", "num_trainers", "rank", "shard"),
         *("event_dir", "executor_id", "gpus", "is_chief", "job_name", "log_dir", "model_dir", "node", "num_workers"),
         *("output_dir", "put_results", "report", "restart", "save_model", "start_server"),
         *("stop_feed", "strategy", "task_index"),

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import zmq
 
@@ -42,7 +43,8 @@ class InlineLauncher(Launcher):
 
     def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
         self._start = start
-        self._session = NodeSession(session_end, start, exit_when_orphaned=False)
+        folder = self._agent.scratch
+        self._session = NodeSession(session_end, start, exit_when_orphaned=False, scratch=folder)
         self._started.set()
 
     def launch(self) -> None:
@@ -95,6 +97,11 @@ class _InlineAgent:
         self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
+
+    @property
+    def scratch(self) -> Path:
+        """The node's own folder, which is removed at the end."""
+        return self._scratch.path
 
     def start(self) -> None:
         """Start the thread."""

@@ -6,12 +6,18 @@ error waits for a better explanation; it becomes the cause only if none comes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from tfos_lab import messages as m
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors.text import first_line
+from tfos_lab.node.lock_step import ADVICE, uneven_text
 
 # An error that may be caused by another node's end waits this long for that node's own error.
 CONSEQUENCE_PATIENCE_S = 1.2
+# In TensorFlow's errors where one node takes part in another collective than its peers.
+_MISMATCH = "collective instance"
 
 
 class Causes:
@@ -74,6 +80,31 @@ class Causes:
             self.also.append(failure.node)
         else:
             self.consequences[failure.node] = summary(failure)
+
+
+def in_terms_of_steps(failure: Failure, outcomes: Mapping[str, m.Outcome], steps: Mapping[str, int]) -> Failure:
+    """Say what TensorFlow calls a mismatch of collectives in terms of the nodes' steps; return others unchanged.
+
+    Parameters
+    ----------
+    failure : Failure
+        Of a node that waited for others in a collective.
+    outcomes : mapping of str to Outcome
+        How nodes have ended so far; only those that have.
+    steps : mapping of str to int
+        The last step that each node that trains has reported; -1 for none.
+    """
+    if _MISMATCH not in failure.message.lower():
+        return failure
+    ended = {node: outcomes[node].steps for node in steps if node in outcomes and outcomes[node].dataset_ended}
+    rest = [node for node in steps if node not in ended]
+    if ended and rest:
+        first, other = min(ended, key=lambda node: ended[node]), rest[0]
+        step = outcomes[other].steps if other in outcomes else steps[other] + 1
+        text = uneven_text(first, ended[first], other, step, ended=True)
+    else:
+        text = f"the nodes that train do not take the same steps together: {ADVICE}"
+    return replace(failure, kind="FeedError", message=text, gone=False)
 
 
 def summary(failure: Failure) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.causes import Causes, failure_from, summary
+from tfos_lab.engine.state.causes import Causes, failure_from, in_terms_of_steps, summary
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, NodeView, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
@@ -246,6 +246,10 @@ class ClusterState:
 
     def _fail_for(self, failure: Failure, now_s: float) -> list[Instruction]:
         """The first real cause is known: stop all nodes."""
+        steps = {
+            node.spec.node: -1 if node.view.step is None else node.view.step for node in self._nodes if node.trains
+        }
+        failure = self.causes.first = in_terms_of_steps(failure, self.outcomes, steps)
         self._reason = f"{failure.node}: {summary(failure)}"
         self._ended_s = now_s
         state = RunState.FAILED

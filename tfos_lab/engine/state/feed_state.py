@@ -14,6 +14,7 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.epoch_planner import EpochPlanner
+from tfos_lab.engine.state.even_steps import EvenSteps
 from tfos_lab.engine.state.events import InferenceProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
 from tfos_lab.engine.state.readers import NOTHING_READ, Readers, queue_unread
@@ -53,9 +54,11 @@ class FeedState:
     def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
         self._names = names
         self._resumes = resumes
+        self._lock_step = lock_step
         self._readers = Readers(names, all_read=lock_step)
         self._returned: set[int] = set()
         self._planner = EpochPlanner(self._readers, self._returned, lock_step=lock_step)
+        self._even_steps = EvenSteps(names if lock_step else {})
         self._feeds: list[DriverFeed] = []
         self._answered: dict[int, _Answered] = {}
         self._served: set[tuple[str, bool]] = set()
@@ -178,12 +181,8 @@ class FeedState:
         """Handle one agent's message; return what must now be done."""
         self._readers.handle(message)
         match message:
-            case m.FeedReady(rank=rank, feed=number, locations=locations):
-                self._feeds[number].locations[rank] = locations
-            case m.FeedRead(rank=rank, feed=number):
-                self._feeds[number].read_by.add(rank)
-            case m.InferenceReady(rank=rank, locations=locations):
-                self.answering[rank] = locations
+            case m.FeedReady() | m.FeedRead() | m.InferenceReady():
+                self._record_node(message)
             case m.RowsAnswered(rank=rank) if rank in self._names:
                 return [self._record_answers(message, now_s)]
             case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
@@ -194,11 +193,23 @@ class FeedState:
                 self._planner.add(message)
                 dataset_id, rank = message.dataset_id, message.rank
                 return [i for feed in self._feeds for i in self._planner.answer(feed, dataset_id, rank, now_s)]
+            case m.StepsAhead():
+                return self._even_steps.handle(message)
             case m.FeedStopped(rank=rank):
                 self.stopped_by = self._names.get(rank, str(rank))
             case m.Ended(outcome=m.Outcome(kind="returned")) | m.Progressed(state="serving"):
                 return self._leave(message, now_s) if message.rank in self._names else []
         return []
+
+    def _record_node(self, message: m.FeedReady | m.FeedRead | m.InferenceReady) -> None:
+        """Record that a node is ready for rows, or has read them."""
+        match message:
+            case m.FeedReady(rank=rank, feed=number, locations=locations):
+                self._feeds[number].locations[rank] = locations
+            case m.FeedRead(rank=rank, feed=number):
+                self._feeds[number].read_by.add(rank)
+            case m.InferenceReady(rank=rank, locations=locations):
+                self.answering[rank] = locations
 
     def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
         """Count a move if the amount has changed since the last message of this kind."""
@@ -207,9 +218,18 @@ class FeedState:
 
     def _leave(self, message: m.Ended | m.Progressed, now_s: float) -> list[Instruction]:
         """Go on without a node that reads nothing more."""
-        if isinstance(message, m.Ended):
-            self._returned.add(message.rank)
-        return [*self._planner.without(message.rank, self._feeds, now_s), *self._publish_unread(now_s)]
+        instructions = self._return(message) if isinstance(message, m.Ended) else []
+        return [*instructions, *self._planner.without(message.rank, self._feeds, now_s), *self._publish_unread(now_s)]
+
+    def _return(self, message: m.Ended) -> list[Instruction]:
+        """Tell the others of the lock-step that a node takes part in no further step."""
+        self._returned.add(message.rank)
+        if not self._lock_step:
+            return []
+        outcome = message.outcome
+        peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
+        others = [rank for rank in self._names if rank not in self._returned]
+        return [*(SendTo(rank, peer) for rank in others), *self._even_steps.leave(message.rank)]
 
     def _publish_unread(self, now_s: float) -> list[Instruction]:
         """Once the functions of all nodes that read have returned, publish which rows they have left unread."""

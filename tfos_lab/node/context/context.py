@@ -20,6 +20,7 @@ from tfos_lab.node.context.folders import FolderMethods
 from tfos_lab.node.context.reports import ReportMethods
 from tfos_lab.node.context.rows import RowMethods
 from tfos_lab.node.context.shares import ShareMethods
+from tfos_lab.node.lock_step import LockStep
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -72,8 +73,13 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         send: Callable[[m.FromAgent], None],
         finish: threading.Event,
         port: socket.socket | None = None,
+        *,
+        scratch: Path | None = None,
+        lock_step: LockStep | None = None,
     ) -> None:
         self._feed = feed
+        self._scratch = scratch
+        self._lock_step = lock_step or LockStep(start, send)
         self._send = send
         self._finish = finish
         self._step = 0

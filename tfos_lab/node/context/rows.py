@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import Role
@@ -22,6 +25,7 @@ class RowMethods:
     job_name: str
     node: str
     _feed: FeedReader
+    _scratch: Path | None
 
     @property
     def epochs(self) -> int:
@@ -166,6 +170,75 @@ class RowMethods:
         from tfos_lab.node.feed.data_feed import DataFeed
 
         return DataFeed(self._feed.rows(queue), train_mode=train_mode, input_mapping=input_mapping)
+
+    def data_files(self, format: str = "parquet") -> list[str]:  # noqa: A002 - as pandas and Spark call it
+        """Write the rows that are fed to this node to files on its own disk, for readers of any library.
+
+        It waits until all rows have arrived. Each call is for the rows of one ``cluster.train``, in their order; after
+        the last one, for those again. The rows count as read then, in all epochs.
+
+        Parameters
+        ----------
+        format : {"parquet", "json", "arrow"}
+            Parquet, with row groups of some 16 MB in memory; lines of JSON; or Arrow's IPC files, uncompressed, which
+            can be mapped into memory.
+
+        Returns
+        -------
+        list of str
+            At least one path, and one more for each 128 MB in memory. Every row is in one file of one node, and the
+            nodes' shares differ by a row at most for each feed. The files are removed when the run ends: what is to
+            outlive it belongs in `output_dir`.
+
+        Raises
+        ------
+        FeedError
+            If this cluster is fed no rows, the feed fails, or there is no room on the disk; for Python objects, and
+            for streams.
+        ConfigError
+            On a parameter server or an evaluator, and for any other format.
+
+        Notes
+        -----
+        What can be fed as columns is what `dataset` reads, too: nulls, and arrays of different lengths in one column,
+        are refused, with advice. Types are kept as Spark has them.
+
+        =================  =============================  ==========================================================
+        Spark SQL          Parquet and Arrow              JSON
+        =================  =============================  ==========================================================
+        boolean, numbers   the same types                 numbers; ``"NaN"``, ``"Infinity"``, ``"-Infinity"`` as text
+        decimal(p, s)      decimal(p, s)                  numbers with all digits
+        string             string                         text
+        binary             binary                         text in base64
+        date, time         date, time                     ``"2026-11-22"``, ``"13:30:00"``
+        timestamp          microseconds, in UTC           ``"2026-11-22T13:30:00Z"``
+        timestamp_ntz      microseconds, without a zone   ``"2026-11-22T13:30:00"``
+        interval day/time  duration in microseconds (in   text of ISO 8601, such as ``"P1DT2H"``
+                           Parquet: an int64)
+        array<T>           lists of T, to any depth       lists
+        vector (spark.ml)  lists of float64, dense        lists of numbers
+        map, struct        refused; of a struct, fields are fed as columns: ``columns=["person.age"]``
+        =================  =============================  ==========================================================
+
+        Examples
+        --------
+        >>> def train(args, ctx):
+        ...     import pandas as pd
+        ...
+        ...     mine = pd.concat(map(pd.read_parquet, ctx.data_files()))
+        """
+        self._require_rows("ctx.data_files")
+        from tfos_lab.node.feed.row_files import check_format
+
+        check_format(format)
+        return self._feed.files(self._scratch_folder() / "data" / format, format)
+
+    def _scratch_folder(self) -> Path:
+        """Return the node's own folder, which is removed at the end of the run."""
+        if self._scratch is None:
+            given = os.environ.get("TFOS_LAB_SCRATCH")
+            self._scratch = Path(given or tempfile.mkdtemp(prefix="tfos-data-"))
+        return self._scratch
 
     def _require_rows(self, asked: str) -> None:
         if not Role(self.job_name).is_fed:

@@ -12,12 +12,15 @@ from tfos_lab.errors import ConfigError
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from tfos_lab.node.lock_step import LockStep
+
 
 class ShareMethods:
     """Methods of `NodeContext` that give each node that trains its share, and any other node everything."""
 
     rank: int | None
     num_trainers: int
+    _lock_step: LockStep
 
     def absolute_path(self, path: str) -> str:
         """Return ``path`` in full, with its scheme."""
@@ -103,6 +106,59 @@ class ShareMethods:
         if self.rank is not None:
             remember_own_files(share)
         return share
+
+    def even(self, dataset: tf.data.Dataset, remainder: str = "exact") -> tf.data.Dataset:
+        """Let all nodes take equally many steps over their own datasets of batches, whatever each of them has.
+
+        Nodes that train in lock-step (under a MultiWorkerMirroredStrategy) wait for one another in each step; one that
+        runs out of batches would leave the others waiting forever. They agree on their steps while they read ahead, so
+        nobody has to know the number of batches, and it may differ from pass to pass.
+
+        Parameters
+        ----------
+        dataset : tf.data.Dataset
+            Batches of this node's own rows, as many and as large as there are; finite. Every node that trains calls
+            this for its dataset, in the same order, and reads it equally often.
+        remainder : {"exact", "drop"}
+            With ``"exact"``, a pass ends with the last batch of the node that has most: the others go on with filler
+            batches. With ``"drop"``, it ends with that of the node that has least, and batches are left unchanged.
+
+        Returns
+        -------
+        tf.data.Dataset
+            Presharded: no strategy divides it again. With ``"exact"``, elements ``(x, y)`` and ``(x, y, w)`` become
+            ``(x, y, w)``, and those that are dicts get the key ``sample_weight``; w is float, ``(rows,)``. On a node
+            that waits for no other (alone, an evaluator, beside parameter servers) the same with weights of 1.
+
+        Raises
+        ------
+        ConfigError
+            For an endless dataset, and for elements that are no such batches of dense tensors.
+        FeedError
+            On a node that reads on where another has returned, or has begun the next pass: instead of waiting forever.
+
+        Notes
+        -----
+        As in `dataset`, weights are multiplied by R·b/G, for R nodes, b rows in this node's batch and G rows of the
+        step on all nodes: the mean over nodes of ``mean(w * losses)`` is the mean over all rows of the step. Keras'
+        ``fit`` and ``evaluate`` train and report what one process would on the same global batches; in a loop of your
+        own, use ``tf.nn.compute_average_loss(losses, sample_weight=w)``. A filler batch is the node's last one again
+        (zeros where it has had none), and its rows have the weight -0.0.
+
+        Examples
+        --------
+        >>> def train(args, ctx):
+        ...     files = ctx.files("/data/train-*.tfrecord")
+        ...     model.fit(ctx.even(tf.data.TFRecordDataset(files).map(parse).batch(64)), epochs=3)
+        """
+        if not _is_dataset(dataset):
+            kind = type(dataset).__name__
+            raise ConfigError([f"ctx.even of a {kind}: give it a tf.data.Dataset of batches"])
+        if remainder not in ("exact", "drop"):
+            raise ConfigError([f"remainder={remainder!r}: use 'exact' or 'drop'"])
+        from tfos_lab.node.feed.even_steps import even_dataset
+
+        return even_dataset(dataset, self._lock_step, remainder)
 
     def _share(self, asked: str, files: list[Any]) -> list[Any]:
         if self.rank is None:

@@ -23,6 +23,10 @@ from tfos_lab.node.feed.segments import Segments, read_shuffled
 
 # An iterator that waits for rows can be discarded after this time at the latest.
 IDLE_S = 0.2
+ROWS_ARE_GONE = (
+    "the rows cannot be read again, as the node's spool needed the room: say how often they are read with epochs=..., "
+    "or raise spool_bytes"
+)
 
 
 @dataclass(frozen=True)
@@ -205,10 +209,7 @@ class Epoch:
         try:
             yield from self._rows_in_order()
         except FileNotFoundError:
-            raise FeedError(
-                reason="the rows cannot be read again, as the node's spool needed the room: say how often they are "
-                "read with epochs=..., or raise spool_bytes"
-            ) from None
+            raise FeedError(reason=ROWS_ARE_GONE) from None
 
     def _rows_in_order(self) -> Iterator[Batch | None]:
         feed, index = self._feed, 0

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 from tfos_lab import messages as m
 from tfos_lab.data.rows import fill_to
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
 from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.node.feed import row_files
 from tfos_lab.node.feed.answers import Answers
-from tfos_lab.node.feed.epoch import IDLE_S, Epoch, Piece
+from tfos_lab.node.feed.epoch import IDLE_S, ROWS_ARE_GONE, Epoch, Piece
 from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.feed_queue import FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
@@ -24,6 +26,11 @@ from tfos_lab.node.feed.row_answers import RowAnswers
 from tfos_lab.node.feed.row_reader import RowReader
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segments
+
+_NO_FILES = (
+    "rows of a stream or of an inference have no end, so they are not written to files: read them with ctx.dataset or "
+    "ctx.data_feed"
+)
 
 
 class FeedReader:
@@ -43,6 +50,7 @@ class FeedReader:
         self._has_asked = False
         self._kind: bool | None = None
         self._row_readers: dict[str, RowReader] = {}
+        self._files: dict[tuple[int, str], list[str]] = {}
 
     def handle(self, message: m.ToAgent) -> None:
         """Apply a message about rows, of the driver or of the agent."""
@@ -214,6 +222,42 @@ class FeedReader:
                 answers = self._row_answers[queue] = RowAnswers(self._pool(queue))
             self._row_readers[queue] = RowReader(queue, self._queue, self._progress, answers, self.stop)
         return self._row_readers[queue]
+
+    # ---- rows as files ----------------------------------------------------------------------------------------------
+
+    def files(self, folder: Path, file_format: str) -> list[str]:
+        """Write this node's rows of the next feed as files below a folder, and return their paths; waits for the feed.
+
+        Raises
+        ------
+        FeedError
+            If the rows are no columns, or have no end; or if there is no room for the files.
+        """
+        self._ask(objects=False)
+        feed = self._next_feed()
+        if feed.objects or feed.stream or feed.serving:
+            raise FeedError(reason=feed.advice if feed.objects else _NO_FILES)
+        if (feed.number, file_format) in self._files:
+            return list(self._files[feed.number, file_format])
+        self._queue.wait_for(feed, lambda: feed.complete)
+        schema, batches = row_files.rows_of(feed, self._progress.report_segment_read)
+        try:
+            paths = row_files.write_files(schema, batches, folder / f"feed-{feed.number}", file_format)
+        except FileNotFoundError:
+            raise FeedError(reason=ROWS_ARE_GONE) from None
+        except OSError as error:
+            raise FeedError(reason=f"the rows cannot be written to files in {folder}: {error}") from None
+        self._take_all(feed)
+        self._files[feed.number, file_format] = paths
+        return list(paths)
+
+    def _take_all(self, feed: NodeFeed) -> None:
+        """Count all rows of all epochs as taken: the function has them now, and reads them as often as it likes."""
+        with self._queue.changed:
+            epochs, feed.epochs_read = feed.epochs - feed.epochs_read, max(feed.epochs, feed.epochs_read)
+            rows = (feed.rows or 0) * max(0, epochs)
+            feed.rows_taken += rows
+        self._progress.count(rows, report=True)
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 

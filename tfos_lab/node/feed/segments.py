@@ -92,7 +92,7 @@ def read_shuffled(
     leftover rows.
     """
     batches = [batch for segment in segments for batch in own_rows(segment, open_segment(segment.path))]
-    batches += _part_of_leftovers(segments, part)
+    batches += part_of_leftovers(segments, part)
     if not batches:
         return
     rows = RowIndex(batches, specs)
@@ -127,7 +127,8 @@ def _leftovers(segment: Segment, batches: Sequence[pa.RecordBatch], specs: Seque
     return {name: values.copy() for name, values in columns.items()}
 
 
-def _part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> list[pa.RecordBatch]:
+def part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> list[pa.RecordBatch]:
+    """Return a part of all leftover rows as record batches, partition by partition."""
     parts, begin = [], 0
     for segment in sorted(segments, key=lambda segment: segment.partition):
         for batch in shared_rows(segment, open_segment(segment.path)) if segment.leftover else ():

@@ -103,7 +103,7 @@ class FeedStore:
             case m.FeedComplete(feed=feed) | m.FeedAborted(feed=feed):
                 self._drop_uncommitted(feed)
                 self._send_to_child(message)
-            case m.EpochPlan() | m.PlanLater() | m.FeedsEnded():
+            case m.EpochPlan() | m.PlanLater() | m.FeedsEnded() | m.StepsAgreed() | m.PeerReturned():
                 self._send_to_child(message)
 
     def _make_endpoint(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:

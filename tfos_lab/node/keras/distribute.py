@@ -15,6 +15,7 @@ from tfos_lab.node.keras.presharded import (
     keeps_steps,
     presharded_of,
 )
+from tfos_lab.node.keras.steps import patch_iterators
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,6 +31,7 @@ def patch_strategy() -> None:
     """Make `MultiWorkerMirroredStrategy` take marked datasets as they are; may be called twice."""
     import tensorflow as tf
 
+    patch_iterators()
     strategy = tf.distribute.MultiWorkerMirroredStrategy
     if not hasattr(strategy.experimental_distribute_dataset, _PATCHED):
         strategy.experimental_distribute_dataset = _or_presharded(strategy.experimental_distribute_dataset)
@@ -57,13 +59,18 @@ def why_fit_would_hang(distributed: tf.distribute.DistributedDataset) -> str | N
 
 
 def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
+    import tensorflow as tf
+
     @functools.wraps(distribute)
     def experimental_distribute_dataset(
         strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, options: tf.distribute.InputOptions | None = None
     ) -> tf.distribute.DistributedDataset:
-        if not is_presharded(dataset):
-            return distribute(strategy, dataset, options)
-        return _distribute_presharded(strategy, dataset, options)
+        if is_presharded(dataset):
+            return _distribute_presharded(strategy, dataset, options)
+        distributed = distribute(strategy, dataset, options)
+        if _is_own_of_each(dataset) and is_across_workers(strategy) and tf.executing_eagerly():
+            _compare_steps(strategy, dataset, distributed)
+        return distributed
 
     setattr(experimental_distribute_dataset, _PATCHED, True)
     return experimental_distribute_dataset
@@ -98,6 +105,25 @@ def _distribute_presharded(
         distributed = strategy.distribute_datasets_from_function(presharded, options)
     _record_length(distributed, steps, together=together)
     return distributed
+
+
+def _is_own_of_each(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset is said to be each worker's own, with the policy that TensorFlow has for that."""
+    import tensorflow as tf
+
+    policy = dataset.options().experimental_distribute.auto_shard_policy
+    return bool(policy == tf.data.experimental.AutoShardPolicy.OFF)
+
+
+def _compare_steps(
+    strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, distributed: tf.distribute.DistributedDataset
+) -> None:
+    import tensorflow as tf
+
+    pipeline = strategy.extended._make_input_context()
+    own = tf.expand_dims(dataset.cardinality(), 0)
+    (steps,) = _gather_from_workers(strategy, own, pipeline)
+    _record_length(distributed, steps, together=len(set(steps)) == 1)
 
 
 def _record_length(distributed: tf.distribute.DistributedDataset, steps: list[int], *, together: bool) -> None:
@@ -135,7 +161,9 @@ def _different_steps(steps: list[int]) -> str:
     """Return a message about datasets of different lengths; as in TensorFlow, -1 is endless and -2 unknown."""
     numbers = ", ".join({-1: "endless", -2: "unknown"}.get(count, str(count)) for count in steps)
     shortest = min((count for count in steps if count >= 0), default=None)
-    advice = "" if shortest is None else f", as with take({shortest}) or steps_per_epoch={shortest}"
+    advice = " with ctx.even(dataset)"
+    if shortest is not None:
+        advice += f", take({shortest}) or steps_per_epoch={shortest}"
     return (
         f"the workers have different numbers of batches ({numbers}, in the order of their rank), and `fit` would wait "
         f"forever for a worker that ends before the others. Give all the same number{advice}"

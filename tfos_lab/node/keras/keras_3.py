@@ -24,6 +24,7 @@ from tfos_lab.node.keras.row_counts import (
     rows_of,
     rows_of_one_step,
 )
+from tfos_lab.node.lock_step import STEP_COUNT
 
 if TYPE_CHECKING:
     import keras
@@ -76,7 +77,9 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
             current.model = model
             if on_fetched is not None and isinstance(iterator, FetchedBatches):
                 return on_fetched(next(iterator))
-            return function(iterator)
+            outputs = function(iterator)
+            STEP_COUNT.take(iterator)
+            return outputs
 
         run.tfos_lab_mode = mode  # type: ignore[attr-defined]
         return run

@@ -45,11 +45,14 @@ class Presharded:
         Whether batches are filled up with filler rows.
     weights_are_ours : bool
         Whether the weights are still those that `ctx.dataset` has made.
+    has_weights : bool
+        Whether the weights say how rows are to be counted; Keras counts them by itself otherwise.
     """
 
     weighted: bool = False
     padded: bool = False
     weights_are_ours: bool = True
+    has_weights: bool = True
 
 
 _UNKNOWN = Presharded(weighted=True)

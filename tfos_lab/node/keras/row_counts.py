@@ -43,7 +43,7 @@ class RowMode:
 def mode_of(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None) -> RowMode | None:
     """Return how to count the rows of a dataset; None if Keras counts them correctly by itself."""
     rows = presharded_of(dataset)
-    if rows is None or not (rows.padded or is_across_workers(strategy)):
+    if rows is None or not rows.has_weights or not (rows.padded or is_across_workers(strategy)):
         return None
     return RowMode(asks=rows.weighted or not rows.weights_are_ours, end_together=ends_together(dataset))
 
@@ -97,17 +97,25 @@ def rows_of(weights: Any, mode: RowMode) -> StepRows | None:
     count = size - tf.reduce_sum(tf.cast(filler, tf.float32))
     if mode.asks:
         context = tf.distribute.get_replica_context()
-        total = context.all_reduce(tf.distribute.ReduceOp.SUM, count)
-        factor = tf.math.divide_no_nan(context.num_replicas_in_sync * size, total)
+        replicas = context.num_replicas_in_sync
+        own = tf.stack([count, tf.cast(count > 0, tf.float32)])
+        total, present = tf.unstack(context.all_reduce(tf.distribute.ReduceOp.SUM, own))
+        factor = _or_one(tf.math.divide_no_nan(replicas * size, total))
+        absent = 1 - present / replicas
     else:
-        factor = tf.reduce_max(tf.cast(weights, tf.float32))
-    factor = tf.where(factor > 0, factor, tf.ones_like(factor))
+        factor = _or_one(tf.reduce_max(tf.cast(weights, tf.float32)))
+        # A step of a feed has fewer rows than there are replicas only if each replica has one row or none.
+        absent = tf.nn.relu(1 - size / factor)
     # The mean over the batch is as if each row, fillers included, had this weight.
     share = tf.where(count > 0, factor * count / size, tf.ones_like(factor))
-    # A step has fewer rows than there are replicas only if each replica has one row or none.
-    absent = tf.nn.relu(1 - size / factor)
     current.rows = StepRows(weights, filler, count, factor, share, absent)
     return current.rows
+
+
+def _or_one(factor: tf.Tensor) -> tf.Tensor:
+    import tensorflow as tf
+
+    return tf.where(factor > 0, factor, tf.ones_like(factor))
 
 
 @contextmanager

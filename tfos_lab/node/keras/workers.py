@@ -105,6 +105,8 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         has_fed_rows = dataset is not None and is_presharded(dataset)
         if iterator is not None:
             count_rows(model, mode_of(dataset, strategy) if has_fed_rows else None)
+        if iterator is not None and across:
+            _refuse_different_steps(iterator)
         if has_fed_rows:
             _settle_length(iterator)
             _fetch_before_steps(iterator)
@@ -130,15 +132,18 @@ def _refuse_parameter_servers(strategy: tf.distribute.Strategy | None) -> None:
         )
 
 
+def _refuse_different_steps(iterator: Any) -> None:
+    refusal = None if iterator.steps_per_epoch else why_fit_would_hang(iterator._distributed_dataset)
+    if refusal:
+        raise FeedError(reason=refusal)
+
+
 def _settle_length(iterator: Any) -> None:
     """Let all workers take the same number of steps, and let Keras expect the end of the feed."""
     import tensorflow as tf
 
     if iterator.steps_per_epoch:
         return
-    refusal = why_fit_would_hang(iterator._distributed_dataset)
-    if refusal:
-        raise FeedError(reason=refusal)
     length = length_of_epoch(iterator._distributed_dataset)
     if length is not None and iterator.data_adapter.num_batches is None:
         # Another worker knows the length already: show the same progress on all.

@@ -1,0 +1,176 @@
+"""Writes a node's rows as files that other libraries read: Parquet, Arrow or JSON; see `NodeContext.data_files`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import msgspec
+import pyarrow as pa
+from pyarrow import types
+
+from tfos_lab.data.spark_types import arrow_columns
+from tfos_lab.errors import ConfigError
+from tfos_lab.node.feed.node_feed import NodeFeed
+from tfos_lab.node.feed.segments import open_segment, own_rows, part_of_leftovers
+
+# Large enough for readers to be quick, small enough for several to share out the files and to hold a group in memory.
+_GROUP_BYTES = 16 << 20
+_FILE_BYTES = 128 << 20
+# Rows of numbers are small, and of nothing are empty.
+_GROUP_ROWS = 1 << 17
+
+
+class _Writer(Protocol):
+    def write_table(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def check_format(file_format: object) -> None:
+    """Raise a ConfigError for a format that is none of those that can be written."""
+    if file_format not in list(_WRITERS):
+        raise ConfigError([f"format={file_format!r}: use 'parquet', 'json' or 'arrow'"])
+
+
+def rows_of(feed: NodeFeed, on_segment_read: Callable[[str], None]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema and the rows of a feed that is complete, this node's part of the leftover rows included."""
+    # In the spool, arrays have a fixed length.
+    schema = pa.schema([(name, kind) for name, kind, _ in arrow_columns(feed.schema)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for segment in feed.segments:
+            for batch in own_rows(segment, open_segment(segment.path)):
+                yield batch.cast(schema)
+        for batch in part_of_leftovers(feed.segments, feed.leftovers):
+            yield batch.cast(schema)
+        for segment in feed.segments:
+            on_segment_read(segment.path)
+
+    return schema, batches()
+
+
+def write_files(schema: pa.Schema, batches: Iterable[pa.RecordBatch], folder: Path, file_format: str) -> list[str]:
+    """Write rows as files of some 128 MB in memory; one without rows where there are none.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the batches.
+    batches : iterable of pyarrow.RecordBatch
+        The rows, read once.
+    folder : Path
+        Is created.
+    file_format : {"parquet", "json", "arrow"}
+        How they are written: Parquet in row groups of 16 MB in memory, Arrow's IPC files uncompressed and in batches of
+        that size, JSON with a line for each row.
+
+    Returns
+    -------
+    list of str
+        The files' paths; all rows are in them, in their order.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[str] = []
+    groups = _groups(schema, batches)
+    table = next(groups, schema.empty_table())
+    while table is not None:
+        paths.append(str(folder / f"part-{len(paths):05d}.{file_format}"))
+        table = _write_file(schema, table, groups, paths[-1], file_format)
+    return paths
+
+
+def _write_file(
+    schema: pa.Schema, first: pa.Table, groups: Iterator[pa.Table], path: str, file_format: str
+) -> pa.Table | None:
+    """Write one file; return the first rows of the next."""
+    writer, size_bytes = _WRITERS[file_format](path, schema), 0
+    table: pa.Table | None = first
+    try:
+        while table is not None and size_bytes < _FILE_BYTES:
+            writer.write_table(table)
+            size_bytes += table.nbytes
+            table = next(groups, None)
+    finally:
+        writer.close()
+    return table
+
+
+def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join small batches, which come from many partitions, and cut large ones."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        rows = _rows_at_once(batch)
+        for start in range(0, batch.num_rows, rows):
+            waiting.append(batch.slice(start, rows))
+            if _is_enough(waiting):
+                yield pa.Table.from_batches(waiting, schema).combine_chunks()
+                waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema).combine_chunks()
+
+
+def _rows_at_once(batch: pa.RecordBatch) -> int:
+    row_bytes = max(1, int(batch.nbytes) // max(1, int(batch.num_rows)))
+    return max(1, min(_GROUP_ROWS, _GROUP_BYTES // row_bytes))
+
+
+def _is_enough(batches: Sequence[pa.RecordBatch]) -> bool:
+    rows, size_bytes = sum(int(batch.num_rows) for batch in batches), sum(int(batch.nbytes) for batch in batches)
+    return rows >= _GROUP_ROWS or size_bytes >= _GROUP_BYTES
+
+
+# ---- formats --------------------------------------------------------------------------------------------------------
+
+
+def _parquet(path: str, schema: pa.Schema) -> _Writer:
+    from pyarrow import parquet
+
+    writer: _Writer = parquet.ParquetWriter(path, schema)
+    return writer
+
+
+def _arrow(path: str, schema: pa.Schema) -> _Writer:
+    writer: _Writer = pa.ipc.new_file(path, schema)
+    return writer
+
+
+class _JsonLines:
+    """A file with one JSON object per row, written as Spark's own JSON is."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._file: IO[bytes] = Path(path).open("wb")  # noqa: SIM115 - closed with this object
+        self._encoder = msgspec.json.Encoder(decimal_format="number")
+        self._columns = [field.name for field in schema if _may_be_no_number(field.type)]
+
+    def write_table(self, table: pa.Table) -> None:
+        """Append rows."""
+        rows = table.to_pylist()
+        for row in rows if self._columns else ():
+            for name in self._columns:
+                row[name] = _with_names_of_numbers(row[name])
+        self._file.write(self._encoder.encode_lines(rows))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _may_be_no_number(kind: pa.DataType) -> bool:
+    while types.is_list(kind) or types.is_large_list(kind):
+        kind = kind.value_type
+    return bool(types.is_floating(kind))
+
+
+def _with_names_of_numbers(value: Any) -> Any:
+    """Replace what JSON has no number for, as Spark does: by ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``."""
+    if isinstance(value, list):
+        return [_with_names_of_numbers(item) for item in value]
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+_WRITERS: dict[Any, Callable[[str, pa.Schema], _Writer]] = {"parquet": _parquet, "json": _JsonLines, "arrow": _arrow}

@@ -1,0 +1,36 @@
+"""Counts the elements that loops in Python take from datasets, so that an error can say how far a node has come."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from tfos_lab.node.lock_step import STEP_COUNT
+
+_PATCHED = "_tfos_lab_counted"
+
+
+def patch_iterators() -> None:
+    """Count what the iterators of datasets give, distributed or not; may be called twice."""
+    from tensorflow.python.data.ops import iterator_ops
+    from tensorflow.python.distribute import input_lib
+
+    for kind in (iterator_ops.OwnedIterator, input_lib.DistributedIterator):
+        if not hasattr(kind.__next__, _PATCHED):
+            kind.__next__ = _counted(kind.__next__)
+
+
+def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(take)
+    def __next__(iterator: Any) -> Any:  # noqa: N807 - it is that method
+        try:
+            element = take(iterator)
+        except StopIteration:
+            STEP_COUNT.end(iterator)
+            raise
+        STEP_COUNT.take(iterator)
+        return element
+
+    setattr(__next__, _PATCHED, True)
+    return __next__
