@@ -33,7 +33,7 @@ def train(args, ctx):
         network.compile(keras.optimizers.Adam(0.005), "binary_crossentropy", metrics=["accuracy"])
     rows = read(ctx.files(f"{args.data}/train")).shuffle(1000).batch(args.batch_size)
     encoded = rows.map(lambda x, y: (space(x), y)).prefetch(2)
-    history = network.fit(encoded, epochs=args.epochs, callbacks=ctx.callbacks(), verbose=2)
+    history = network.fit(ctx.even(encoded), epochs=args.epochs, callbacks=ctx.callbacks(), verbose=2)
     model.export(ctx.model_dir(args.export_dir), verbose=False)  # all nodes call it, and the chief's copy counts
     return history.history["accuracy"][-1]
 

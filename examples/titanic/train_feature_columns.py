@@ -33,7 +33,7 @@ def train(args, ctx):
         model = build_model()
         model.compile(tf.keras.optimizers.Adam(0.005), "binary_crossentropy", metrics=["accuracy"])
     rows = read(ctx.files(f"{args.data}/train")).shuffle(1000).batch(args.batch_size).prefetch(2)
-    history = model.fit(rows, epochs=args.epochs, callbacks=ctx.callbacks(), verbose=2)
+    history = model.fit(ctx.even(rows), epochs=args.epochs, callbacks=ctx.callbacks(), verbose=2)
     model.save(ctx.model_dir(args.export_dir), save_format="tf")  # all nodes call it, and the chief's copy counts
     return history.history["accuracy"][-1]
 

@@ -206,8 +206,26 @@ def test_files_need_a_session_that_reads_them(write, run):
         run(write(""), data="rows.parquet")
 
 
-def test_on_a_cluster_a_script_ends_with_its_session(new_spark, standalone, write):
-    session = new_spark(standalone)
+@pytest.mark.parametrize("spark_mode", ["local", "standalone"])
+def test_each_node_has_its_share_of_the_rows_as_files(spark, write):
+    path = write(
+        "import json, pyarrow.parquet\n"
+        "ids = pyarrow.parquet.read_table(args.rows)['id'].to_pylist()\n"
+        "lines = [json.loads(line)['id'] for name in ctx.data_files(format='json') for line in open(name)]\n"
+        "json.dump([ids, lines], open(args.out, 'w'))\n"
+    )
+    params = {"rows": "{data_dir}", "out": "{output_dir}/{task_index}.json"}
+    options = {"spark": spark, "env": QUICK_ENV, "show": False, "output": "all", "keep_versions": 1}
+    handle = tfos_lab.run_script(path, [{"params": params}] * 2, spark.range(11), **options)
+    handle.wait(timeout_s=120)
+    told = [json.loads(file.read_text()) for file in sorted(handle.version.rglob("*.json"))]
+    assert [ids == lines for ids, lines in told] == [True, True]
+    assert sorted(len(ids) for ids, _ in told) == [5, 6]
+    assert sorted(told[0][0] + told[1][0]) == list(range(11))
+
+
+def test_a_script_ends_with_its_session(new_spark, write):
+    session = new_spark("local[1]")
     path = write(WAITS)
     handle = tfos_lab.run_script(path, [{}, {}], env=QUICK_ENV, show=False)
     handle.cluster.wait_until_running()

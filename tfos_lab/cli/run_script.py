@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", metavar="FILE", help='JSON: [{"job_name": "worker", "params": {"lr": 0.1}}, …]')
     parser.add_argument("--function", metavar="NAME", help="call this function with (args, ctx)")
     parser.add_argument("--files", action="append", default=[], metavar="PATTERN", help="files that travel along, too")
-    parser.add_argument("--data", action="append", metavar="PATH", help="rows to share out: path, pattern, table:NAME")
+    parser.add_argument("--data", action="append", metavar="PATH", help="rows to share out: path, pattern or table")
     parser.add_argument("--data-format", default="parquet", help="how {data_dir} holds them: parquet, json or arrow")
     parser.add_argument("--epochs", type=int, default=1, metavar="N", help="how often the rows are read")
     parser.add_argument("--master", help="where Spark runs, such as spark://host:7077 (default: this machine)")

@@ -59,8 +59,8 @@ def run_script(
         mean the node's own.
     data : DataFrame, arrays, str or list of str, optional
         Rows that are shared out to the nodes that train. The script reads its share with ``ctx.dataset``, or as files
-        on its own disk: ``ctx.data_files()``, ``{data_dir}``. A text is a path or pattern that Spark reads, or
-        ``"table:NAME"``.
+        on its own disk: ``ctx.data_files()``, ``{data_dir}``. A text is a path or pattern that Spark reads, or the
+        name of a table.
     function : str, optional
         Call this function of the file with ``(args, ctx)``; what it returns is the node's result. The file is imported
         then, and what stands below ``if __name__ == "__main__":`` does not run.

@@ -73,7 +73,8 @@ def _survived(random: np.random.Generator, level: np.ndarray, title: np.ndarray,
     women, boys = np.isin(title, ["Mrs", "Miss"]), title == "Master"
     odds = np.where(women, np.take(_LOG_ODDS_WOMEN, level), np.take(_LOG_ODDS_MEN, level))
     odds = np.where(boys, np.take(_LOG_ODDS_BOYS, level), odds) - 1.5 * (family > 3)
-    return (random.random(len(level)) < 1 / (1 + np.exp(-odds))).astype(int)
+    survived: np.ndarray = random.random(len(level)) < 1 / (1 + np.exp(-odds))
+    return survived.astype(int)
 
 
 def _cabins(random: np.random.Generator, level: np.ndarray) -> list[str | None]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.engine.spark.session import active_session
@@ -21,6 +23,8 @@ _FORMATS = {
     ".orc": ("orc", {}),
 }
 _TFRECORDS = (".tfrecord", ".tfrecords")
+# A name, with its database and catalog perhaps; a file of such a name that is there comes first.
+_TABLE = re.compile(r"[A-Za-z_]\w*(\.\w+){0,2}")
 
 
 def open_rows(data: Any, spark: SparkSession | None = None) -> Any:
@@ -29,7 +33,8 @@ def open_rows(data: Any, spark: SparkSession | None = None) -> Any:
     Parameters
     ----------
     data : DataFrame, arrays, str, path-like, or sequence of str
-        A path or pattern (its end says the format; Parquet by default), several of them, or ``"table:NAME"``.
+        A path or pattern (its end says the format; Parquet by default), several of them, or the name
+        of a table.
 
     Raises
     ------
@@ -62,8 +67,8 @@ def _paths_in(data: Any) -> list[str]:
 
 def _read(session: SparkSession, paths: list[str]) -> DataFrame:
     first = paths[0]
-    if first.startswith("table:"):
-        return session.table(first.removeprefix("table:"))
+    if _TABLE.fullmatch(first) and not first.endswith((*_FORMATS, *_TFRECORDS)) and not Path(first).exists():
+        return session.table(first)
     ending = os.path.splitext(first.rstrip("/*"))[1].lower()  # noqa: PTH122 - also addresses such as hdfs://…
     if ending in _TFRECORDS:
         from tfos_lab.data.tfrecords.tables import read_tfrecords

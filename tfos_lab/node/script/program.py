@@ -102,9 +102,8 @@ def _meanings(script: SentScript, ctx: NodeContext) -> dict[str, Any]:
 
 
 def _data_dir(ctx: NodeContext, data_format: str) -> str:
-    """Return the folder with this node's share of the rows; an empty one where it gets none."""
-    paths = ctx.data_files(format=data_format)
-    return str(Path(paths[0]).parent) if paths else tempfile.mkdtemp(dir=os.environ.get("TFOS_LAB_SCRATCH"))
+    """Return the folder with the files of this node's share of the rows."""
+    return str(Path(ctx.data_files(format=data_format)[0]).parent)
 
 
 def _run_module(path: Path, name: str, names: Mapping[str, Any]) -> ModuleType:
