@@ -79,8 +79,8 @@ def build_model(space):
     inputs = {name: keras.Input(one.shape[1:], name=name) for name, one in encoded.items()}
     wide = layers.Concatenate()([one for name, one in inputs.items() if name not in ("age", "fare")])
     deep = layers.Concatenate()([one for name, one in inputs.items() if "_X_" not in name])
-    for units in (32, 16):
-        deep = layers.Dropout(0.2)(layers.Dense(units, "relu")(deep))
+    for units in (16, 8):
+        deep = layers.Dropout(0.3)(layers.Dense(units, "relu")(deep))
     together = layers.Add()([layers.Dense(1, use_bias=False)(wide), layers.Dense(1)(deep)])
     network = keras.Model(inputs, layers.Activation("sigmoid", name="survived")(together))
     return network, keras.Model(passengers, network(encoded))
@@ -97,7 +97,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder that prepare.py wrote, on a file system that nodes share")
     parser.add_argument("--cluster-size", type=int, default=2, help="number of nodes")
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=32, help="rows per step on each node")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--export-dir", required=True, help="folder of the model's versions")

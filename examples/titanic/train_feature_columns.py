@@ -79,8 +79,8 @@ def build_model():
     wide_columns, deep_columns = make_columns()
     wide = tf.keras.layers.DenseFeatures(wide_columns)(inputs)
     deep = tf.keras.layers.DenseFeatures(deep_columns)(inputs)
-    for units in (32, 16):
-        deep = tf.keras.layers.Dropout(0.2)(tf.keras.layers.Dense(units, "relu")(deep))
+    for units in (16, 8):
+        deep = tf.keras.layers.Dropout(0.3)(tf.keras.layers.Dense(units, "relu")(deep))
     together = tf.keras.layers.Dense(1, use_bias=False)(wide) + tf.keras.layers.Dense(1)(deep)
     return tf.keras.Model(inputs, tf.keras.layers.Activation("sigmoid", name="survived")(together))
 
@@ -96,7 +96,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder that prepare.py wrote, on a file system that nodes share")
     parser.add_argument("--cluster-size", type=int, default=2, help="number of nodes")
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--batch-size", type=int, default=32, help="rows per step on each node")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--export-dir", required=True, help="folder of the model's versions")
