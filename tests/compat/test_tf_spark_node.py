@@ -62,3 +62,10 @@ def test_internals_are_gone_with_a_sentence(name):
 
 def test_other_names_are_missing_as_usual():
     assert not hasattr(TFSparkNode, "nothing")
+
+
+def test_on_a_node_own_datasets_are_evened_out_by_the_native_one():
+    ctx = TFSparkNode.TFNodeContext()
+    assert ctx._lock_step is None
+    ctx._native = FakeContext(_lock_step="the node's")
+    assert ctx._lock_step == "the node's"

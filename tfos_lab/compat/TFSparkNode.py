@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfos_lab.compat import TFNode
 from tfos_lab.core.roles import rank_in_training
 from tfos_lab.node.context.shares import ShareMethods
+
+if TYPE_CHECKING:
+    from tfos_lab.node.lock_step import LockStep
 
 _INTERNALS = ("TFSparkNode", "run", "train", "inference", "shutdown", "_get_manager", "_get_cluster_spec")
 
@@ -69,6 +72,10 @@ class TFNodeContext(ShareMethods):
         if native is None or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(native, name)
+
+    @property
+    def _lock_step(self) -> LockStep | None:  # type: ignore[override]
+        return None if self._native is None else self._native._lock_step  # noqa: SLF001 - it is the same node's
 
     def absolute_path(self, path: str) -> str:
         """Return a path in full, with its scheme; see `TFNode.hdfs_path`."""

@@ -20,7 +20,7 @@ class ShareMethods:
 
     rank: int | None
     num_trainers: int
-    _lock_step: LockStep
+    _lock_step: LockStep | None
 
     def absolute_path(self, path: str) -> str:
         """Return ``path`` in full, with its scheme."""

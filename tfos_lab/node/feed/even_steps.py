@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _BATCHES_AHEAD = 8
 
 
-def even_dataset(dataset: tf.data.Dataset, lock_step: LockStep, remainder: str) -> tf.data.Dataset:
+def even_dataset(dataset: tf.data.Dataset, lock_step: LockStep | None, remainder: str) -> tf.data.Dataset:
     """Return the batches of a node such that all nodes have equally many; see `NodeContext.even`.
 
     Raises
@@ -43,8 +43,9 @@ def even_dataset(dataset: tf.data.Dataset, lock_step: LockStep, remainder: str) 
     patch_keras()  # the function may have imported Keras itself
     spec = dataset.element_spec
     _check(dataset, weighted=remainder == "exact")
-    rows = Presharded(weighted=True, padded=lock_step.nodes > 1, has_weights=remainder == "exact")
-    if lock_step.nodes == 1:
+    is_alone = lock_step is None or lock_step.nodes == 1
+    rows = Presharded(weighted=True, padded=not is_alone, has_weights=remainder == "exact")
+    if lock_step is None or is_alone:
         even = dataset if remainder == "drop" else dataset.map(lambda *batch: _weigh(_element(spec, batch), 1.0))
         return mark_as_presharded(even, rows)
     passes = _Passes(lock_step, lock_step.open(), drop=remainder == "drop")

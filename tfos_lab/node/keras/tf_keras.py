@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.node.keras.distribute import is_across_workers
+from tfos_lab.errors import FeedError
+from tfos_lab.node.keras.distribute import is_across_workers, why_fit_would_hang
 from tfos_lab.node.keras.presharded import is_presharded
 from tfos_lab.node.keras.row_counts import (
     PATCHED,
@@ -67,6 +68,9 @@ def _starting_with_its_epoch(enumerate_epochs: Callable[..., Any]) -> Callable[.
     @functools.wraps(enumerate_epochs)
     def enumerate_with_rows(handler: Any) -> Iterator[Any]:
         adapter, dataset = handler._adapter, handler._dataset
+        refusal = why_fit_would_hang(dataset) if handler._steps_per_epoch in (None, -1) else None
+        if refusal:
+            raise FeedError(reason=refusal)
         if not is_presharded(getattr(adapter, "_dataset", None)) or not adapter.should_recreate_iterator():
             yield from enumerate_epochs(handler)
             return
