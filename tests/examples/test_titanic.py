@@ -39,7 +39,7 @@ def test_a_cluster_trains_from_the_files_and_its_model_does_better_than_the_rule
 ):
     printed = succeeded(submit(program, *PLACES, "--log-dir", "logs"))
     assert f"exported: models/{version}\n" in printed
-    assert float(re.search(r"training accuracy: (\S+)", printed)[1]) > 0.8
+    assert float(re.search(r"training accuracy: (\S+)", printed)[1]) > 0.75
     assert (folder / "models" / str(version) / "saved_model.pb").is_file()
     assert list((folder / "logs").rglob("events.out.tfevents.*"))
 
