@@ -192,6 +192,8 @@ def test_lines_are_written_while_the_user_waits(write, run, capsys):
         ({"nodes": [{"params": {"x": "{data_dir}"}}]}, "a parameter names {data_dir}, but there is no data"),
         ({"keep_versions": 0}, "keep_versions=0"),
         ({"restarts": -1}, "restarts=-1"),
+        ({"epochs": 0}, "epochs=0: at least one is needed"),
+        ({"cluster_size": 4}, "cluster_size: the list of nodes says which there are; leave it out"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(write, run, tmp_path, options, problem):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from tfos_lab.core.config import ClusterConfig, make_config
+from tfos_lab.core.config import ClusterConfig, FeedConfig, make_config
 from tfos_lab.core.launchers import launcher_for
-from tfos_lab.engine.script.nodes import ONE_WORKER, NodePlan, plan_nodes
+from tfos_lab.engine.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
 from tfos_lab.engine.script.rows import open_rows
 from tfos_lab.engine.script.run import ScriptRows, ScriptRun
 from tfos_lab.engine.script.source import ScriptSource, read_script
@@ -74,13 +74,14 @@ def make_script_run(request: ScriptRequest, options: ScriptOptions) -> ScriptRun
     """
     source = read_script(request.path, function=request.function, files=request.files)
     plan = plan_nodes(request.nodes)
-    _require_sense(request, plan)
+    _require_sense(request, plan, options)
     config = make_config(**plan.options, **options, name=request.name or _free_name(source.path.stem))
     _require_processes(config, source)
-    data = open_rows(request.data, request.spark)
+    spark = request.spark or getattr(request.data, "sparkSession", None)
+    data = open_rows(request.data, spark)
     versions = _versions_of(request, source)
     cluster = make_cluster(
-        run_sent_script, _sent(request, source, plan), spark=request.spark, config=config, chief_stays_here=False
+        run_sent_script, _sent(request, source, plan), spark=spark, config=config, chief_stays_here=False
     )
     rows = None if data is None else ScriptRows(data, request.epochs, request.columns)
     run = ScriptRun(cluster, source.path, rows=rows, versions=versions)
@@ -105,8 +106,10 @@ def _numbered(stem: str, number: int) -> str:
     return stem if number == 1 else f"{stem}-{number}"
 
 
-def _require_sense(request: ScriptRequest, plan: NodePlan) -> None:
-    problems = []
+def _require_sense(request: ScriptRequest, plan: NodePlan, options: ScriptOptions) -> None:
+    FeedConfig(epochs=request.epochs, columns=request.columns)
+    counted = [name for name in NodeCounts.__annotations__ if name in options]
+    problems = [f"{name}: the list of nodes says which there are; leave it out" for name in counted]
     if request.data_format not in DATA_FORMATS:
         problems.append(f"data_format={request.data_format!r}: use one of {', '.join(DATA_FORMATS)}")
     if plan.reads_data and request.data is None:
