@@ -27,13 +27,16 @@ def train(args, ctx):
     keras.utils.set_random_seed(args.seed)
     space = make_space()
     everywhere = sorted(tf.io.gfile.glob(f"{ctx.absolute_path(args.data)}/train/part-*"))
-    space.adapt(read(everywhere).map(lambda x, _: x).batch(256))  # all nodes learn the same words and scales
+    space.adapt(read(everywhere).map(features_of).batch(256))  # all nodes learn the same words and scales
     with strategy.scope():
         network, model = build_model(space)
         network.compile(keras.optimizers.Adam(0.005), "binary_crossentropy", metrics=["accuracy"])
-    rows = read(ctx.files(f"{args.data}/train")).shuffle(1000).batch(args.batch_size)
-    encoded = rows.map(lambda x, y: (space(x), y)).prefetch(2)
-    history = network.fit(ctx.even(encoded), epochs=args.epochs, callbacks=ctx.callbacks(), verbose=2)
+
+    def encode(features, survived):
+        return space(features), survived
+
+    rows = read(ctx.files(f"{args.data}/train")).shuffle(1000).batch(args.batch_size).map(encode).prefetch(2)
+    history = network.fit(ctx.even(rows), epochs=args.epochs, callbacks=ctx.callbacks(), verbose=2)
     model.export(ctx.model_dir(args.export_dir), verbose=False)  # all nodes call it, and the chief's copy counts
     return history.history["accuracy"][-1]
 
@@ -52,6 +55,11 @@ def read(files):
         return example, survived[tf.newaxis]
 
     return tf.data.TFRecordDataset(files).map(parse)
+
+
+def features_of(features, _survived):
+    """Return the features alone."""
+    return features
 
 
 def make_space():
@@ -76,7 +84,7 @@ def build_model(space):
     from keras import layers
 
     passengers, encoded = space.get_inputs(), space.get_encoded_features()
-    inputs = {name: keras.Input(one.shape[1:], name=name) for name, one in encoded.items()}
+    inputs = {name: keras.Input(one.shape[1:], name=name) for name, one in sorted(encoded.items())}
     wide = layers.Concatenate()([one for name, one in inputs.items() if name not in ("age", "fare")])
     deep = layers.Concatenate()([one for name, one in inputs.items() if "_X_" not in name])
     for units in (16, 8):
