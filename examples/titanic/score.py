@@ -26,9 +26,13 @@ def newest_version(folder):
     return str(max(versions, key=lambda path: int(path.name)))
 
 
-def score(spark, args, name, more):
-    """Return the passengers of a folder with their probability to survive, and what follows from it."""
-    rows = tfos_lab.data.read_tfrecords(spark, f"{args.data}/{name}", f"{PASSENGERS}, {more}")
+def score(spark, args):
+    """Return the passengers of both sets with their probability to survive, and what follows from it.
+
+    Those of the test set have no column ``survived``, which is null for them.
+    """
+    folders = [f"{args.data}/valid", f"{args.data}/test"]
+    rows = tfos_lab.data.read_tfrecords(spark, folders, f"passenger_id long, survived float, {PASSENGERS}")
     features = [one.split()[0] for one in PASSENGERS.split(", ")]
     scored = tfos_lab.predict(rows, newest_version(args.export_dir), dict(zip(features, features, strict=True)))
     return scored.withColumn("survives", (sql.col("prediction") > 0.5).cast("int"))
@@ -47,12 +51,12 @@ def main():
     """Score both sets, and print the accuracy."""
     args = parse_arguments()
     spark = SparkSession.builder.appName("Titanic: scoring").getOrCreate()
-    held_out = score(spark, args, "valid", "survived float")
+    scored = score(spark, args).cache()
     right = sql.avg((sql.col("survives") == sql.col("survived")).cast("int"))
     rule = sql.avg(((sql.col("sex") == "female") == (sql.col("survived") == 1)).cast("int"))
-    accuracy, baseline = held_out.agg(right, rule).first()
-    lines = score(spark, args, "test", "passenger_id long")
-    lines.select("passenger_id", "survives", sql.round("prediction", 3)).write.csv(args.output)
+    accuracy, baseline = scored.where("survived is not null").agg(right, rule).first()
+    lines = scored.where("survived is null").select("passenger_id", "survives", sql.round("prediction", 3))
+    lines.write.csv(args.output)
     print(f"accuracy: {accuracy:.3f}\nbaseline: {baseline:.3f} (women survive, men do not)")
     spark.stop()
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.spark_submit import ROOT, make_submit, succeeded
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 PLACES = ("--data", "titanic", "--export-dir", "models")
 
