@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from tfos_lab.node.lock_step import STEP_COUNT
 
 _PATCHED = "_tfos_lab_counted"
+_ITERATORS = (
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
+    ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
+)
 
 
 def patch_iterators() -> None:
     """Count what the iterators of datasets give, distributed or not; may be called twice."""
-    try:
-        from tensorflow.python.data.ops import iterator_ops
-        from tensorflow.python.distribute import input_lib
-    except ImportError:  # a TensorFlow that has them elsewhere: nodes run, and an error says less
-        return
-    for kind in (iterator_ops.OwnedIterator, input_lib.DistributedIterator):
-        if not hasattr(kind.__next__, _PATCHED):
+    for module, name in _ITERATORS:
+        kind = getattr(sys.modules.get(module), name, None)  # TensorFlow has loaded them
+        if kind is not None and not hasattr(kind.__next__, _PATCHED):
             kind.__next__ = _counted(kind.__next__)
 
 
