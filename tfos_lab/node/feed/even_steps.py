@@ -54,7 +54,10 @@ def even_dataset(dataset: tf.data.Dataset, lock_step: LockStep | None, remainder
     even = tf.data.Dataset.zip((batches, factors)).map(
         lambda batch, factor: batch if passes.drop else _weigh(batch, factor[0])
     )
-    return mark_as_presharded(even.prefetch(1), rows)
+    options = tf.data.Options()
+    # TensorFlow cannot optimize a pipeline that has parts in Python, and would log that in every pass.
+    options.experimental_optimization.apply_default_optimizations = False
+    return mark_as_presharded(even.prefetch(1).with_options(options), rows)
 
 
 def _check(dataset: tf.data.Dataset, *, weighted: bool) -> None:
