@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.start import run
     from tfos_lab.errors import TfosError
     from tfos_lab.jupyter.parallel import parallel
+    from tfos_lab.jupyter.run_script import run_script, scripts
     from tfos_lab.jupyter.search import search
     from tfos_lab.node.context.context import NodeContext
     from tfos_lab.node.context.local import local_context
@@ -39,6 +40,8 @@ _HOMES = {
     "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
+    "run_script": "tfos_lab.jupyter.run_script",
+    "scripts": "tfos_lab.jupyter.run_script",
     "search": "tfos_lab.jupyter.search",
 }
 _PACKAGES = ("data", "errors", "ml")
@@ -54,6 +57,8 @@ __all__ = [
     "parallel",
     "predict",
     "run",
+    "run_script",
+    "scripts",
     "search",
 ]
 

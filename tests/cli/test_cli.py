@@ -53,7 +53,7 @@ def test_help_is_not_an_error(capsys):
 
 def test_an_unknown_command_is_refused_with_a_list_of_commands(capsys):
     assert main(["train"]) == 2
-    expected = "tfos-lab has no command 'train'; there are doctor, pack, demo, lab, bench, compat, mnist\n"
+    expected = "tfos-lab has no command 'train'; there are doctor, pack, demo, lab, bench, compat, mnist, run-script\n"
     assert capsys.readouterr().err == expected
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
+from tests.support.spark_submit import ROOT, make_submit, succeeded
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "mnist"
-PATIENCE_S = 240
 # Digits, and enough epochs to tell nine in ten of them.
 ROWS = 1600
 TRAINING = ("--cluster-size", "2", "--epochs", "4", "--batch-size", "25")
@@ -28,38 +24,9 @@ def submit(standalone, tmp_path_factory):
     Each executor has two cores, and each imports TensorFlow, so most programs get one only.
     """
     folder = tmp_path_factory.mktemp("examples")
-    conf = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": QUICK_JVM,
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.cores": "2",
-        "spark.executor.extraJavaOptions": QUICK_JVM,
-        "spark.ui.enabled": "false",
-    }
-    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
-
-    def run(program, *arguments, executors=1):
-        command = [
-            spark_home() / "bin" / "spark-submit",
-            "--master",
-            standalone,
-            *options,
-            PROGRAMS / program,
-            *arguments,
-        ]
-        return subprocess.run(
-            command, cwd=folder, env=env, timeout=PATIENCE_S, capture_output=True, text=True, check=False
-        )
-
+    run = make_submit(standalone, folder, PROGRAMS)
     run.folder = folder
     return run
-
-
-def succeeded(done):
-    """Return what a program printed; it must have ended well."""
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout
 
 
 def accuracy_in(printed):
@@ -82,7 +49,7 @@ def data(submit):
 def export_dir(submit, data):
     """The SavedModel that `train_spark.py` exports."""
     places = ("--model-dir", "models", "--export-dir", "models/export")
-    printed = succeeded(submit("train_spark.py", "--data", "mnist/csv", *TRAINING, *places, executors=2))
+    printed = succeeded(submit("train_spark.py", "--data", "mnist/csv", *TRAINING, *places))
     assert accuracy_in(printed) > ACCURACY
     return submit.folder / "models" / "export"
 
@@ -123,7 +90,7 @@ def test_nodes_train_on_files_that_they_read_themselves(submit, data):
 
 def test_workers_train_asynchronously_with_a_parameter_server(submit, data):
     options = ("--cluster-size", "4", "--num-ps", "1", "--epochs", "8", "--batch-size", "25")
-    printed = succeeded(submit("parameter_servers.py", "--data", "mnist/csv", *options, executors=2))
+    printed = succeeded(submit("parameter_servers.py", "--data", "mnist/csv", *options))
     assert accuracy_in(printed) > ACCURACY
 
 

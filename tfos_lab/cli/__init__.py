@@ -1,4 +1,4 @@
-"""The command line: ``tfos-lab doctor | pack | demo | lab | bench | compat | mnist``.
+"""The command line: ``tfos-lab doctor | pack | demo | lab | bench | compat | mnist | run-script``.
 
 Each command is a module of this package with a function ``run(arguments) -> exit code``.
 """
@@ -20,13 +20,14 @@ COMMANDS = {
     "bench": "run the benchmarks",
     "compat": "run a program of TensorFlowOnSpark unchanged",
     "mnist": "write MNIST as the files from which the examples train",
+    "run-script": "run a Python file on the nodes of a cluster, each with its role and parameters",
 }
 
 USAGE = "\n".join(
     [
         "usage: tfos-lab COMMAND [arguments]",
         "",
-        *(f"  {name:<8} {meaning}" for name, meaning in COMMANDS.items()),
+        *(f"  {name:<10} {meaning}" for name, meaning in COMMANDS.items()),
         "",
         "tfos-lab COMMAND --help explains a command; tfos-lab --version prints the version.",
     ]
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[0] not in COMMANDS:
         echo_error(f"tfos-lab has no command {given[0]!r}; there are {', '.join(COMMANDS)}")
         return 2
-    command = importlib.import_module(f"tfos_lab.cli.{given[0]}")
+    command = importlib.import_module(f"tfos_lab.cli.{given[0].replace('-', '_')}")
     try:
         code: int = command.run(given[1:])
     except KeyboardInterrupt:

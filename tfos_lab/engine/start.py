@@ -83,9 +83,17 @@ def run(
 
 
 def make_cluster(
-    map_fun: Callable[..., Any], args: Any = None, *, spark: SparkSession | None = None, config: ClusterConfig
+    map_fun: Callable[..., Any],
+    args: Any = None,
+    *,
+    spark: SparkSession | None = None,
+    config: ClusterConfig,
+    chief_stays_here: bool = True,
 ) -> Cluster:
-    """Check what is asked for, and return a cluster that is not launched yet; `run` does both and waits."""
+    """Check what is asked for, and return a cluster that is not launched yet; `run` does both and waits.
+
+    With ``chief_stays_here=False``, a chief on this machine works in a folder of its own, as all other nodes do.
+    """
     called_s = time.time()
     session, launcher = choose_launcher(config, spark)
     if session is not None:
@@ -107,6 +115,7 @@ def make_cluster(
         hosts=hosts,
         default_fs=default_fs(session) if session is not None else "",
         working_dir=str(Path.cwd()),
+        chief_stays_here=chief_stays_here,
     )
     runtime = ClusterRuntime(maker, RunDir.make(config.name, config.log_dir))
     if len(node_specs) < config.cluster_size:

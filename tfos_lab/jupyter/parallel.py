@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.start import NodeOptions, ParallelPlan, make_runs
 from tfos_lab.errors import ParallelFailed
-from tfos_lab.jupyter.display import open_display
-from tfos_lab.jupyter.display.kernel import current_kernel
+from tfos_lab.jupyter.display import open_display, render_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,15 +83,6 @@ def parallel(
     return run_all(
         map_fun, args_list, plan, spark=spark, name=name, raise_failures=raise_failures, show=show, **options
     )
-
-
-def render_errors() -> None:
-    """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
-    kernel = current_kernel()
-    if kernel is not None:
-        from tfos_lab.jupyter.display import error_messages
-
-        error_messages.install(kernel.shell)
 
 
 def run_all(

@@ -12,8 +12,7 @@ from tfos_lab.engine.search.inputs import ClusterSize
 from tfos_lab.engine.search.plan import SearchPlan
 from tfos_lab.engine.search.results import SearchResults
 from tfos_lab.engine.search.start import SearchRequest, TrialOptions, make_search
-from tfos_lab.jupyter.display import open_display
-from tfos_lab.jupyter.parallel import render_errors
+from tfos_lab.jupyter.display import open_display, render_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -53,6 +53,19 @@ def test_a_damaged_file_is_reported(places):
         titanic()
 
 
+def test_made_up_passengers_stand_in_where_they_are_asked_for_and_there_are_no_files(places):
+    passengers = titanic(stand_in=True)
+    assert repr(passengers).startswith("<891 training and 418 test rows: made-up passengers, as there are no Titanic")
+    assert passengers.train.equals(titanic(stand_in=True).train), "they are the same each time"
+    assert list(passengers.test) == [name for name in passengers.train if name != "Survived"]
+    rates = passengers.train.groupby("Sex").Survived.mean()
+    assert rates["female"] > 0.6
+    assert rates["male"] < 0.3
+    assert 0.1 < passengers.train.Age.isna().mean() < 0.3
+    put(places / "cache/tfos_lab/titanic")
+    assert len(titanic(stand_in=True).train) == 2, "the real ones come first"
+
+
 @pytest.mark.spark
 def test_gaps_become_nulls_of_the_right_type(places, spark):
     put(places / "cache/tfos_lab/titanic")

@@ -1,7 +1,7 @@
 """The passengers of the Titanic: a small table with gaps, names and categories, as tutorials use it.
 
 It is not downloaded, as its usual site asks for a login. `titanic` reads it from the user's folders, and says where to
-put it.
+put it, or makes passengers up if that is asked for.
 """
 
 from __future__ import annotations
@@ -55,11 +55,17 @@ class TableData:
         return _dataframe(self.test, spark, partitions)
 
 
-def titanic() -> TableData:
+def titanic(*, stand_in: bool = False) -> TableData:
     """Load the Titanic's passengers as Kaggle's competition has them: ``Survived`` is in the training rows only.
 
     Tries the folder ``titanic`` in the one that the environment variable ``TFOS_LAB_DATA`` names, and in
     ``~/.cache/tfos_lab`` (``$XDG_CACHE_HOME/tfos_lab``).
+
+    Parameters
+    ----------
+    stand_in : bool
+        Whether made-up passengers do where there are no files: the same columns and gaps, and survival by odds that
+        resemble the real ones. ``source`` says so.
 
     Returns
     -------
@@ -75,11 +81,15 @@ def titanic() -> TableData:
 
     folders = _folders()
     folder = next((path for path in folders if (path / "train.csv").is_file() and (path / "test.csv").is_file()), None)
+    asked = " or ".join(str(path) for path in folders)
+    if folder is None and stand_in:
+        from tfos_lab.data.datasets.titanic_stand_in import make_passengers
+
+        return TableData(*make_passengers(), source=f"made-up passengers, as there are no Titanic data in {asked}")
     if folder is None:
-        asked = " or ".join(str(path) for path in folders)
         problem = (
             f"no Titanic data in {asked}: put train.csv and test.csv (from kaggle.com/c/titanic/data) there, or into "
-            "the folder titanic of the one that TFOS_LAB_DATA names"
+            "the folder titanic of the one that TFOS_LAB_DATA names; or use made-up passengers: titanic(stand_in=True)"
         )
         raise ConfigError([problem])
     try:

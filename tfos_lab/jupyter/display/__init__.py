@@ -53,6 +53,15 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
     return TextDisplay(cluster, blocking=blocking)
 
 
+def render_errors() -> None:
+    """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
+    kernel = current_kernel()
+    if kernel is not None:
+        from tfos_lab.jupyter.display import error_messages
+
+        error_messages.install(kernel.shell)
+
+
 def load_in_background() -> None:
     """In a kernel, import what its first cell needs: that would take longer than launching the nodes."""
     if current_kernel() is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Protocol
 from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.formats import format_seconds
+from tfos_lab.jupyter.display.plain_table import PlainTable
 
 _COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")
 
@@ -26,29 +26,13 @@ class ListedCluster(Protocol):
         """Return the cluster as it is now."""
 
 
-class StatusTable:
+class StatusTable(PlainTable):
     """The clusters of this notebook as a table, in HTML and as text."""
 
     def __init__(self, clusters: Sequence[ListedCluster]) -> None:
         now_s = time.time()
-        self._rows = [_row(cluster, now_s) for cluster in clusters]
-
-    def __repr__(self) -> str:
-        if not self._rows:
-            return "no cluster yet: write %%tfos above a cell"
-        table = [_COLUMNS, *self._rows]
-        widths = [max(len(row[index]) for row in table) for index in range(len(_COLUMNS))]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
-
-    def _repr_html_(self) -> str:
-        if not self._rows:
-            return "no cluster yet: write <code>%%tfos</code> above a cell"
-        head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in _COLUMNS)
-        body = "".join(
-            "<tr>" + "".join(f'<td style="text-align: left">{html.escape(text)}</td>' for text in row) + "</tr>"
-            for row in self._rows
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        rows = [_row(cluster, now_s) for cluster in clusters]
+        super().__init__(_COLUMNS, rows, empty="no cluster yet: write %%tfos above a cell")
 
 
 def _row(cluster: ListedCluster, now_s: float) -> tuple[str, ...]:

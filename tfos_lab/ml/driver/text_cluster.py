@@ -21,10 +21,9 @@ from tfos_lab.engine.feed.spark_job import ObjectRows
 from tfos_lab.engine.parallel.feeder import Feeder
 from tfos_lab.engine.start import make_cluster
 from tfos_lab.errors import ClusterInterrupted, ConfigError, WaitTimeout
-from tfos_lab.jupyter.display import open_display
+from tfos_lab.jupyter.display import open_display, render_errors
 from tfos_lab.jupyter.display.base import Display
 from tfos_lab.jupyter.display.tensorboard import show_tensorboard
-from tfos_lab.jupyter.parallel import render_errors
 from tfos_lab.ml.driver.text_data import TextData
 from tfos_lab.ml.driver.text_results import last_metrics
 from tfos_lab.ml.text_model import TrainedModel

@@ -1,0 +1,51 @@
+"""Runs the programs of ``examples/`` as users do: with spark-submit, on the tests' standalone cluster."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 240
+
+
+def make_submit(master: str, folder: Path, programs: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs a program with spark-submit, in a folder that it shares with the cluster.
+
+    Parameters
+    ----------
+    master : str
+        Where Spark runs.
+    folder : path
+        The programs' working directory.
+    programs : path
+        Where they are.
+    """
+    conf = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.cores": "2",
+        "spark.executor.extraJavaOptions": QUICK_JVM,
+        "spark.ui.enabled": "false",
+    }
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
+    submit = [spark_home() / "bin" / "spark-submit", "--master", master, *options]
+
+    def run(program: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        command = [*submit, programs / program, *arguments]
+        return subprocess.run(
+            command, cwd=folder, env=env | environ, timeout=PATIENCE_S, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a program printed; it must have ended well."""
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout

@@ -1,0 +1,145 @@
+"""Checks what `tfos_lab.run_script` is asked for, and makes the run; nothing is started yet."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from tfos_lab.core.config import ClusterConfig, FeedConfig, make_config
+from tfos_lab.core.launchers import launcher_for
+from tfos_lab.engine.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
+from tfos_lab.engine.script.rows import open_rows
+from tfos_lab.engine.script.run import ScriptRows, ScriptRun
+from tfos_lab.engine.script.source import ScriptSource, read_script
+from tfos_lab.engine.script.versions import Versions
+from tfos_lab.engine.start import make_cluster
+from tfos_lab.errors import ConfigError
+from tfos_lab.node.script.program import SentScript, run_sent_script
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DATA_FORMATS = ("parquet", "json", "arrow")
+_OUTPUT = "output"
+
+_lock = threading.Lock()
+_runs: list[ScriptRun] = []
+
+
+class ScriptOptions(TypedDict, total=False):
+    """The options of `tfos_lab.run` that a script's nodes take."""
+
+    driver_ps: bool
+    tensorboard: bool
+    log_dir: str | None
+    local: str
+    restarts: int
+    gpus: int | None
+    env: Mapping[str, str] | None
+    output: str
+    output_limit_bytes: int
+    reservation_timeout_s: float
+    grace_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptRequest:
+    """What `tfos_lab.run_script` is asked for; see there."""
+
+    path: str | os.PathLike[str]
+    nodes: Sequence[Mapping[str, Any]] = ONE_WORKER
+    data: Any = None
+    function: str | None = None
+    files: Sequence[str] = ()
+    keep_versions: int | None = None
+    output_dir: str | os.PathLike[str] | None = None
+    data_format: str = "parquet"
+    columns: list[str] | None = None
+    epochs: int = 1
+    spark: SparkSession | None = None
+    name: str | None = None
+
+
+def make_script_run(request: ScriptRequest, options: ScriptOptions) -> ScriptRun:
+    """Check everything, and return a run that is not started yet.
+
+    Raises
+    ------
+    ConfigError, NoSession, PayloadError, NotEnoughRoom
+        For what cannot work.
+    """
+    source = read_script(request.path, function=request.function, files=request.files)
+    plan = plan_nodes(request.nodes)
+    _require_sense(request, plan, options)
+    config = make_config(**plan.options, **options, name=request.name or _free_name(source.path.stem))
+    _require_processes(config, source)
+    spark = request.spark or getattr(request.data, "sparkSession", None)
+    data = open_rows(request.data, spark)
+    versions = _versions_of(request, source)
+    cluster = make_cluster(
+        run_sent_script, _sent(request, source, plan), spark=spark, config=config, chief_stays_here=False
+    )
+    rows = None if data is None else ScriptRows(data, request.epochs, request.columns)
+    run = ScriptRun(cluster, source.path, rows=rows, versions=versions)
+    with _lock:
+        _runs.append(run)
+    return run
+
+
+def script_runs() -> list[ScriptRun]:
+    """Return all script runs of this process, oldest first, ended ones included."""
+    with _lock:
+        return list(_runs)
+
+
+def _free_name(stem: str) -> str:
+    """Return the script's name, with a number where another run of it goes on."""
+    taken = {run.name for run in script_runs() if not run.ended}
+    return next(name for number in range(1, len(taken) + 2) if (name := _numbered(stem, number)) not in taken)
+
+
+def _numbered(stem: str, number: int) -> str:
+    return stem if number == 1 else f"{stem}-{number}"
+
+
+def _require_sense(request: ScriptRequest, plan: NodePlan, options: ScriptOptions) -> None:
+    FeedConfig(epochs=request.epochs, columns=request.columns)
+    counted = [name for name in NodeCounts.__annotations__ if name in options]
+    problems = [f"{name}: the list of nodes says which there are; leave it out" for name in counted]
+    if request.data_format not in DATA_FORMATS:
+        problems.append(f"data_format={request.data_format!r}: use one of {', '.join(DATA_FORMATS)}")
+    if plan.reads_data and request.data is None:
+        problems.append("nodes: a parameter names {data_dir}, but there is no data: give data=...")
+    if problems:
+        raise ConfigError(problems)
+
+
+def _require_processes(config: ClusterConfig, source: ScriptSource) -> None:
+    launcher = launcher_for(config.local)
+    if launcher is not None and launcher.runs_inline:
+        advice = "use local='processes', and import its function to debug it here"
+        raise ConfigError(
+            [f"local={config.local!r}: {source.path.name} becomes the main program of a process; {advice}"]
+        )
+
+
+def _versions_of(request: ScriptRequest, source: ScriptSource) -> Versions | None:
+    """Return where the output is kept, if versions were asked for."""
+    if request.output_dir is None and request.keep_versions is None:
+        return None
+    return Versions.make(request.output_dir or Path(_OUTPUT) / source.path.stem, request.keep_versions)
+
+
+def _sent(request: ScriptRequest, source: ScriptSource, plan: NodePlan) -> SentScript:
+    return SentScript(
+        home=str(source.path.parent),
+        name=source.path.name,
+        files=source.files,
+        params=plan.params,
+        function=request.function,
+        data_format=request.data_format,
+    )

@@ -1,0 +1,42 @@
+"""A small table of texts, as HTML and as lines."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+
+class PlainTable:
+    """Rows of texts below their titles.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        The titles.
+    rows : sequence of sequences of str
+        The texts, one for each title.
+    empty : str
+        What is shown where there are no rows.
+    """
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
+        self._columns = columns
+        self._rows = rows
+        self._empty = empty
+
+    def __repr__(self) -> str:
+        if not self._rows:
+            return self._empty
+        table = [self._columns, *self._rows]
+        widths = [max(len(row[index]) for row in table) for index in range(len(self._columns))]
+        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+
+    def _repr_html_(self) -> str:
+        if not self._rows:
+            return html.escape(self._empty)
+        head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in self._columns)
+        body = "".join(
+            "<tr>" + "".join(f'<td style="text-align: left">{html.escape(text)}</td>' for text in row) + "</tr>"
+            for row in self._rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

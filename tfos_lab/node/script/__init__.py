@@ -1,0 +1,1 @@
+"""The node's part of `tfos_lab.run_script`: a Python file with its parameters, run as the main program."""

@@ -1,0 +1,115 @@
+"""Runs a user's Python file on a node, as Python runs a script, or one function of it."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core.roles import tf_cluster_spec
+from tfos_lab.errors import ConfigError
+from tfos_lab.node.invoke import call_map_fun
+from tfos_lab.node.script.params import NodeParams, command_line, filled
+from tfos_lab.payload.notebook_sources import Source, register
+
+if TYPE_CHECKING:
+    from tfos_lab.node.context.context import NodeContext
+
+_FOLDER = "script"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentScript:
+    """A script as it travels to the nodes.
+
+    Attributes
+    ----------
+    home : str
+        The folder of the script on the driver's machine.
+    name : str
+        Its file.
+    files : mapping of str to bytes
+        The script and what it imports from its folder, by the path within that folder.
+    params : sequence of dict
+        Each node's parameters, by rank.
+    function : str or None
+        Which function to call; None to run the file as the main program.
+    data_format : str
+        How the node's share of the data is written for the placeholder ``{data_dir}``.
+    """
+
+    home: str
+    name: str
+    files: Mapping[str, bytes]
+    params: tuple[dict[str, Any], ...]
+    function: str | None = None
+    data_format: str = "parquet"
+
+
+def run_sent_script(script: SentScript, ctx: NodeContext) -> Any:
+    """Run the script on this node; returns what its function returns, None for a main program."""
+    folder = _unpack(script)
+    _set_tf_config(ctx)
+    params = NodeParams(filled(script.params[ctx.worker_num], _meanings(script, ctx)))
+    ctx.args = params
+    path = folder / script.name
+    sys.argv = [str(path), *command_line(params)]
+    sys.path.insert(0, str(folder))
+    names = {"args": params, "ctx": ctx}
+    if script.function is None:
+        _run_module(path, "__main__", names)
+        return None
+    module = _run_module(path, path.stem, names)
+    function = getattr(module, script.function, None)
+    if not callable(function):
+        raise ConfigError([f"{script.name} has no function {script.function!r} when it has run to its end"])
+    return call_map_fun(function, params, ctx)
+
+
+def _unpack(script: SentScript) -> Path:
+    """Write the files to this node's own folder; tracebacks name those that the user knows."""
+    scratch = os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-script-")
+    folder = Path(scratch) / _FOLDER
+    for name, data in script.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    known = [name for name in script.files if name.endswith(".py")]
+    register(Source(str(folder / name), f'File "{Path(script.home) / name}"', "") for name in known)
+    return folder
+
+
+def _set_tf_config(ctx: NodeContext) -> None:
+    """Set TF_CONFIG on a single node, too: a script reads it without asking how many there are."""
+    task = {"type": ctx.job_name, "index": ctx.task_index}
+    os.environ.setdefault("TF_CONFIG", json.dumps({"cluster": tf_cluster_spec(ctx.cluster_spec), "task": task}))
+
+
+def _meanings(script: SentScript, ctx: NodeContext) -> dict[str, Any]:
+    return {
+        "job_name": lambda: ctx.job_name,
+        "task_index": lambda: str(ctx.task_index),
+        "output_dir": lambda: ctx.output_dir,
+        "data_dir": lambda: _data_dir(ctx, script.data_format),
+    }
+
+
+def _data_dir(ctx: NodeContext, data_format: str) -> str:
+    """Return the folder with the files of this node's share of the rows."""
+    return str(Path(ctx.data_files(format=data_format)[0]).parent)
+
+
+def _run_module(path: Path, name: str, names: Mapping[str, Any]) -> ModuleType:
+    """Run a file as a module, which stays in `sys.modules`: threads, pickles and exit handlers look for it there."""
+    module = ModuleType(name)
+    vars(module).update(names, __file__=str(path), __builtins__=builtins, __cached__=None)
+    sys.modules[name] = module
+    exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))  # noqa: S102 - it is the request
+    return module
