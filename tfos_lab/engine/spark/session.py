@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from tfos_lab.transport.link import address_towards
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.storagelevel import StorageLevel
+
+
+#: Environment variable of the driver: how executors reach it, where that is not Spark's ``spark.driver.host``.
+HOST_VARIABLE = "TFOS_SERVER_HOST"
 
 
 def active_session() -> SparkSession | None:
@@ -87,7 +92,15 @@ def owner_of(spark: SparkSession) -> str:
 
 
 def driver_hosts(spark: SparkSession) -> tuple[str, str]:
-    """Return the address that the kernel listens on, and the one that executors connect to, as Spark chose them."""
+    """Return the address that the kernel listens on, and the one that executors connect to.
+
+    Both are those that Spark chose for its driver, unless `HOST_VARIABLE` names another one for executors.
+    """
+    listening, public = _spark_s_hosts(spark)
+    return listening, os.environ.get(HOST_VARIABLE) or public
+
+
+def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
     if is_connect(spark):
         client = spark._client  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that knows its host
         host = str(getattr(client, "host", "127.0.0.1"))
@@ -157,6 +170,23 @@ def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
         if not coming and not leaving:
             return slots
         time.sleep(_POLL_S)
+
+
+def executors_asked(spark: SparkSession) -> int:
+    """Return how many executors Spark keeps asking its cluster manager for; 0 if it takes what there is."""
+    asks = master_of(spark).startswith(("k8s://", "yarn"))
+    return int(conf(spark, "spark.executor.instances", "2")) if asks and not allocates_dynamically(spark) else 0
+
+
+def coming_slots(spark: SparkSession) -> int:
+    """Return how many task slots the executors will have that Spark has asked for, and that have not come yet."""
+    asked = 0 if is_connect(spark) else executors_asked(spark)
+    if not asked:
+        return 0
+    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
+    absent = asked - int(scala.taskScheduler().runningTasksByExecutors().size())
+    profile = scala.resourceProfileManager().defaultResourceProfile()
+    return max(0, absent) * int(profile.maxTasksPerExecutor(scala.conf()))
 
 
 def allocates_dynamically(spark: SparkSession) -> bool:
