@@ -15,6 +15,7 @@ from tests.support.kube_documents import confs_of, manifests_of
 from tests.support.kube_pod import isolates
 from tests.support.unix_http import fetch_until, write_events
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.asked import coming_slots
 from tfos_lab.errors import NodeFailed, NotEnoughSlots
 
 pytestmark = pytest.mark.leaves_nothing
@@ -166,6 +167,27 @@ def test_tensorboard_and_output_of_a_pod_reach_the_notebook(run):
     assert (runtime_of(cluster).files.output / "model.txt").read_text() == "trained"
 
 
+@pytest.mark.tensorflow
+def test_two_pods_train_one_model(session, run):
+    def train(args, ctx):
+        import keras
+
+        with ctx.strategy().scope():
+            model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        rows = ctx.dataset(5).map(lambda batch: (batch["x"], 2.0 * batch["x"], batch["sample_weight"]))
+        model.fit(rows, verbose=0)
+        if ctx.is_chief:
+            ctx.save_model(model)
+        return [weights.tolist() for weights in model.get_weights()]
+
+    cluster = run(train, cluster_size=PODS, env={})
+    cluster.train(session.range(20).selectExpr("array(cast(id / 20 as float)) as x"))
+    chief_s, worker_s = cluster.wait(timeout_s=2 * PATIENCE_S).values()
+    assert chief_s == worker_s
+    assert list(runtime_of(cluster).files.output.rglob("*.keras"))
+
+
 def test_the_driver_s_port_and_address_can_be_set(session, run, monkeypatch):
     import socket
 
@@ -214,4 +236,4 @@ def test_a_killed_pod_is_told_at_once_and_kubernetes_brings_another(kube, sessio
 
 def test_slots_that_are_still_to_come_are_counted(session):
     wait_until(lambda: spark_session.slots_of(session).total == PODS)
-    assert spark_session.coming_slots(session) == 0
+    assert coming_slots(session) == 0

@@ -7,8 +7,6 @@ maps, watches and lists pods, and deletes them. Each pod becomes a `tests.suppor
 from __future__ import annotations
 
 import itertools
-import json
-import re
 import shutil
 import tempfile
 import threading
@@ -16,17 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from tests.support.kube_pod import PodProcess
+from tests.support.kube_server import KINDS, Manifest, make_server
 
-Manifest = dict[str, Any]
-
-_PATH = re.compile(r"/api/v1/namespaces/([^/]+)/(\w+)(?:/([^/]+))?")
-_KINDS = {"pods": "Pod", "configmaps": "ConfigMap", "services": "Service", "events": "Event"}
 _TURN_S = 0.05
 _GRACE_S = 5.0
 
@@ -52,14 +44,14 @@ class Kube:
         self._folder = Path(tempfile.mkdtemp(prefix="kube-", dir="/tmp"))
         self._changed = threading.Condition()
         self._objects: dict[tuple[str, str], Manifest] = {}
-        self._events: list[tuple[int, str, Manifest]] = []
+        self._events: list[tuple[str, Manifest]] = []
         self._version = itertools.count(1)
         self._numbers = itertools.count(1)
         self._processes: dict[str, PodProcess] = {}
         self._doomed: dict[str, float] = {}
         self._closed = threading.Event()
         self._kubelet = threading.Thread(target=self._work, name="kubelet", daemon=True)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = make_server(self)
         self._listener = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="kube", daemon=True)
         self._kubelet.start()
         self._listener.start()
@@ -171,22 +163,22 @@ class Kube:
             version = next(self._version)
             stored = {**found, "metadata": {**found["metadata"], "resourceVersion": str(version)}}
             self._objects[resource, stored["metadata"]["name"]] = stored
-            self._tell(version, event, resource, stored)
+            self._tell(event, resource, stored)
         return stored
 
     def _remove(self, name: str) -> None:
         with self._changed:
             pod = self._objects.pop(("pods", name))
-            self._tell(next(self._version), "DELETED", "pods", pod)
+            self._tell("DELETED", "pods", pod)
 
-    def _tell(self, version: int, event: str, resource: str, found: Manifest) -> None:
+    def _tell(self, event: str, resource: str, found: Manifest) -> None:
         if resource == "pods":
-            self._events.append((version, event, found))
+            self._events.append((event, found))
             self._changed.notify_all()
 
     def create(self, resource: str, namespace: str, found: Manifest) -> Manifest:
         """Store what was posted."""
-        kind = _KINDS.get(resource, resource)
+        kind = KINDS.get(resource, resource)
         metadata = {
             **found["metadata"],
             "namespace": namespace,
@@ -226,7 +218,7 @@ class Kube:
             metadata[field] = {**metadata.get(field, {}), **change.get("metadata", {}).get(field, {})}
         return self._put("MODIFIED", resource, {**found, "metadata": metadata})
 
-    def changes(self, selector: Mapping[str, str]) -> Iterator[Manifest]:
+    def changes(self) -> Iterator[Manifest]:
         """Yield what happens to pods from now on, until the server closes."""
         with self._changed:
             seen = len(self._events)
@@ -234,92 +226,7 @@ class Kube:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed.is_set() or len(self._events) > seen)  # noqa: B023
                 news, seen = self._events[seen:], len(self._events)
-            for _, event, pod in news:
-                if _selects(selector, pod):
-                    yield {"type": event, "object": pod}
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        kube = self
-
-        class Handler(_Handler):
-            def __init__(self, *arguments: Any) -> None:
-                self.kube = kube
-                super().__init__(*arguments)
-
-        return Handler
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One connection of Spark's Kubernetes client."""
-
-    protocol_version = "HTTP/1.1"
-    kube: Kube
-
-    def do_GET(self) -> None:
-        namespace, resource, name, query = self._target()
-        if self.headers.get("Upgrade", "").lower() == "websocket":
-            self._answer({})  # the client then watches over plain HTTP
-        elif name:
-            self._answer(self.kube.found(resource, name))
-        elif query.get("watch") == "true":
-            self._watch(_selector(query))
-        else:
-            items = [found for found in self.kube.objects(resource) if _is_asked_for(query, found)]
-            kind = f"{_KINDS.get(resource, 'Object')}List"
-            self._answer({"apiVersion": "v1", "kind": kind, "metadata": {"resourceVersion": "0"}, "items": items})
-
-    def do_POST(self) -> None:
-        namespace, resource, _, _ = self._target()
-        self._answer(self.kube.create(resource, namespace, self._body()), 201)
-
-    def do_PATCH(self) -> None:
-        _, resource, name, _ = self._target()
-        self._answer(self.kube.patch(resource, name, self._body()))
-
-    def do_DELETE(self) -> None:
-        _, resource, name, query = self._target()
-        self._body()
-        chosen = [
-            found["metadata"]["name"] for found in self.kube.objects(resource) if _selects(_selector(query), found)
-        ]
-        deleted = [self.kube.delete(resource, each) for each in ([name] if name else chosen)]
-        self._answer({"kind": "Status", "status": "Success"} if all(deleted) else None)
-
-    def _target(self) -> tuple[str, str, str, dict[str, str]]:
-        url = urlsplit(self.path)
-        match = _PATH.fullmatch(url.path)
-        namespace, resource, name = match.groups() if match else ("", url.path, "")
-        return namespace, resource, name or "", {key: values[0] for key, values in parse_qs(url.query).items()}
-
-    def _body(self) -> Manifest:
-        return json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-
-    def _answer(self, content: Manifest | None, status: int = 200) -> None:
-        if content is None:
-            status = 404
-            content = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
-        data = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def _watch(self, selector: Mapping[str, str]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        try:
-            for change in self.kube.changes(selector):
-                line = json.dumps(change).encode() + b"\n"
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
-                self.wfile.flush()
-        except OSError:
-            self.close_connection = True  # the client has gone
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+            yield from ({"type": event, "object": pod} for event, pod in news)
 
 
 @contextmanager
@@ -378,20 +285,3 @@ def _container(state: Manifest) -> Manifest:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _selector(query: Mapping[str, str]) -> dict[str, str]:
-    pairs = (
-        part.partition("=") for part in query.get("labelSelector", "").split(",") if "=" in part and "!=" not in part
-    )
-    return {name: value.lstrip("=") for name, _, value in pairs}
-
-
-def _is_asked_for(query: Mapping[str, str], found: Manifest) -> bool:
-    field, _, value = query.get("fieldSelector", "").partition("=")
-    involved = found.get("involvedObject", {}).get("name")
-    return _selects(_selector(query), found) and (field != "involvedObject.name" or involved == value)
-
-
-def _selects(selector: Mapping[str, str], found: Manifest) -> bool:
-    return selector.items() <= found["metadata"].get("labels", {}).items()

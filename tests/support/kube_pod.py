@@ -1,7 +1,7 @@
 """One pod of the stand-in for Kubernetes: Spark's executor as a process, alone with its own /tmp, host name and pids.
 
-Where Linux namespaces may be made (a container or machine with its usual rights), the executor's JVM is process 1 of its
-own, as in an image without an init process; nothing of it outlives it. Elsewhere it is a plain process group.
+Where Linux namespaces may be made, the executor's JVM is process 1 of its own, as in an image without an init process,
+and nothing of the pod outlives it. Elsewhere it is a plain process.
 """
 
 from __future__ import annotations
@@ -124,10 +124,15 @@ class PodProcess:
     def processes(self) -> list[psutil.Process]:
         """Return all processes of the pod, its JVM first, as this machine sees them."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            leader = psutil.Process(self._process.pid)
-            inside = leader.children(recursive=True)
-            return inside if isolates() else [leader, *inside]
+            if isolates():
+                return psutil.Process(self._process.pid).children(recursive=True)
+            return sorted(filter(self._holds, psutil.process_iter()), key=lambda each: each.pid != self._process.pid)
         return []
+
+    def _holds(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            return process.environ().get("SPARK_EXECUTOR_POD_NAME") == self._name
+        return False
 
     def terminate(self) -> None:
         """Ask the JVM to end, as the kubelet does."""

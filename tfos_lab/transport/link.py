@@ -56,12 +56,8 @@ def _bind(router: zmq.Socket[bytes], host: str, ports: list[int]) -> int:
                 raise
         else:
             return port
-    raise ConfigError(
-        [
-            f"{PORT_VARIABLE}={os.environ[PORT_VARIABLE]}: none of these ports is free; each cluster that runs takes "
-            "one. Give a wider range, or stop a cluster"
-        ]
-    )
+    advice = "each cluster that runs takes one. Give a wider range, or stop a cluster"
+    raise ConfigError([f"{PORT_VARIABLE}={os.environ[PORT_VARIABLE]}: none of these ports is free; {advice}"])
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 from tfos_lab.engine.spark import arrival as module
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.arrival import Arrival
+from tfos_lab.engine.spark.asked import executors_asked
 from tfos_lab.engine.spark.session import Slots
 
 PENDING = "1 executor pod is pending: exec-2 (no room)"
@@ -24,7 +25,7 @@ def slots(monkeypatch):
 
     monkeypatch.setattr(spark_session, "await_slots", next_slots)
     monkeypatch.setattr(spark_session, "slots_of", next_slots)
-    monkeypatch.setattr(spark_session, "coming_slots", lambda spark: said["coming"])
+    monkeypatch.setattr(module, "coming_slots", lambda spark: said["coming"])
     monkeypatch.setattr(module, "pending_text", lambda spark: said["pending"])
     monkeypatch.setattr(module, "_QUIET_S", 0.0)
     monkeypatch.setattr(module, "_LEAVING_S", 0.3)
@@ -102,4 +103,4 @@ def test_a_block_is_ended_when_the_time_is_up_and_what_was_pending_is_remembered
 )
 def test_only_some_cluster_managers_are_asked_for_a_number_of_executors(monkeypatch, conf, asked):
     monkeypatch.setattr(spark_session, "conf", lambda spark, key, default="": conf.get(key, default))
-    assert spark_session.executors_asked(None) == asked
+    assert executors_asked(None) == asked

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.asked import coming_slots
 from tfos_lab.engine.spark.pods import pending_text
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Arrival:
         self._look_s = time.monotonic() + _QUIET_S
         self._deadline = time.monotonic() + timeout_s
         self._told: set[str] = set()
-        self._pending = ""
+        self._given_up = ""
 
     @property
     def is_late(self) -> bool:
@@ -67,7 +68,7 @@ class Arrival:
         slots = spark_session.await_slots(self._spark, wanted)
         leaving_until_s = time.monotonic() + _LEAVING_S
         while slots is not None and slots.free < wanted and not self.is_late and not is_cancelled():
-            coming = spark_session.coming_slots(self._spark)
+            coming = coming_slots(self._spark)
             leaving = slots.total - slots.free if time.monotonic() < leaving_until_s else 0
             if not coming or slots.free + coming + leaving < wanted:
                 break
@@ -93,7 +94,7 @@ class Arrival:
             while not done.wait(_POLL_S) and self._missing():
                 self.tell()
                 if self.is_late:
-                    self.pending()  # what nobody waits for any more, Spark gives up
+                    self._given_up = self.pending()  # Spark forgets pods that it no longer needs
                     cancel()
 
         thread = threading.Thread(target=watch, name=name, daemon=True)
@@ -104,9 +105,8 @@ class Arrival:
             done.set()
 
     def pending(self) -> str:
-        """Return a clause on the executors that have not come, or had not when it was last asked; "" if it is unknown."""
-        self._pending = pending_text(self._spark) or self._pending
-        return self._pending
+        """Return a clause on executors that have not come, or had not when they were given up; "" if unknown."""
+        return self._given_up or pending_text(self._spark)
 
     def tell(self) -> None:
         """Add a note on what executors wait for, now and then."""

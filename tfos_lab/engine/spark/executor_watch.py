@@ -156,7 +156,7 @@ def removal_of(spark: SparkSession, executor: str) -> str | None:
 
 
 def loss_reason(text: str) -> str:
-    """Return why an executor was lost in one line, without a stop; on Kubernetes, Spark adds a page to the sentence.
+    r"""Return why an executor was lost in one line, without a stop; on Kubernetes, Spark adds a page to the sentence.
 
     Examples
     --------

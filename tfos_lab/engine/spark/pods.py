@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.asked import executors_asked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +42,7 @@ def pending_text(spark: SparkSession) -> str:
     with contextlib.suppress(Exception):  # the session may be gone, or its account may not list pods
         pods = _pods(spark)
         pending = [_pending_pod(spark, pod) for pod in pods if _phase_of(pod) == _PENDING]
-        return describe_pending(pending, spark_session.executors_asked(spark) - len(pods))
+        return describe_pending(pending, executors_asked(spark) - len(pods))
     return ""
 
 

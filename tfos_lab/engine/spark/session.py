@@ -172,23 +172,6 @@ def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
         time.sleep(_POLL_S)
 
 
-def executors_asked(spark: SparkSession) -> int:
-    """Return how many executors Spark keeps asking its cluster manager for; 0 if it takes what there is."""
-    asks = master_of(spark).startswith(("k8s://", "yarn"))
-    return int(conf(spark, "spark.executor.instances", "2")) if asks and not allocates_dynamically(spark) else 0
-
-
-def coming_slots(spark: SparkSession) -> int:
-    """Return how many task slots the executors will have that Spark has asked for, and that have not come yet."""
-    asked = 0 if is_connect(spark) else executors_asked(spark)
-    if not asked:
-        return 0
-    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
-    absent = asked - int(scala.taskScheduler().runningTasksByExecutors().size())
-    profile = scala.resourceProfileManager().defaultResourceProfile()
-    return max(0, absent) * int(profile.maxTasksPerExecutor(scala.conf()))
-
-
 def allocates_dynamically(spark: SparkSession) -> bool:
     """Whether executors come and go with demand; Spark then refuses barrier stages."""
     return conf(spark, "spark.dynamicAllocation.enabled", "false").lower() == "true"
