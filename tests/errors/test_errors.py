@@ -55,6 +55,15 @@ EXAMPLES = [
         ),
     ),
     (
+        errors.NotEnoughSlots(wanted=3, free=2, total=2, pending="1 executor pod is pending: app-exec-3 (no room)"),
+        RuntimeError,
+        (
+            "cluster_size=3, but Spark has 2 free task slots of 2: 1 executor pod is pending: app-exec-3 (no room). "
+            "Ask for cluster_size=2, add executors or cores (spark.executor.instances, spark.executor.cores, "
+            "spark.cores.max), or run on this machine with local=processes."
+        ),
+    ),
+    (
         errors.NotEnoughSlots(wanted=7, free=4, total=4, elsewhere=2),
         RuntimeError,
         (

@@ -11,7 +11,8 @@ import pytest
 import zmq
 from zmq.utils import monitor
 
-from tfos_lab.transport.link import KeyPair, Link, Listener, address_towards
+from tfos_lab.errors import ConfigError
+from tfos_lab.transport.link import PORT_VARIABLE, KeyPair, Link, Listener, address_towards
 
 PATIENCE_S = 5.0
 
@@ -213,5 +214,48 @@ def test_ipv6_loopback_works():
     assert listener.address.endpoint.startswith("tcp://[::1]:")
     assert receive(listener) == [(b"agent/6", b"six")]
     assert address_towards(listener.address.endpoint) == "::1"
+    link.close()
+    listener.close()
+
+
+# ---- where the driver listens -------------------------------------------------------------------------------------
+
+
+def test_a_port_can_be_named_for_firewalls(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
+        last = max(sock.getsockname()[1] for sock in (taken, other))
+        monkeypatch.setenv(PORT_VARIABLE, str(last))
+        with pytest.raises(ConfigError, match=rf"TFOS_SERVER_PORT={last}: none of these ports is free; each cluster"):
+            Listener()
+    listener = Listener()
+    assert listener.address.endpoint == f"tcp://127.0.0.1:{last}"
+    monkeypatch.setenv(PORT_VARIABLE, f"{last}-{last + 50}")
+    second = Listener()
+    assert last < int(second.address.endpoint.rpartition(":")[2]) <= last + 50
+    second.close()
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("https", "is neither a port such as 8888 nor a range such as 9990-9999"),
+        ("-9999", "is neither a port"),
+        ("9999-9990", "ports go from 1 to 65535, the smaller one first"),
+        ("70000", "ports go from 1 to 65535"),
+    ],
+)
+def test_what_is_no_port_is_refused(monkeypatch, text, problem):
+    monkeypatch.setenv(PORT_VARIABLE, text)
+    with pytest.raises(ConfigError, match=f"TFOS_SERVER_PORT={text}: {problem}"):
+        Listener()
+
+
+def test_it_listens_where_a_host_name_leads():
+    # As a headless service's name leads to the driver's pod.
+    listener = Listener("localhost", "localhost")
+    link = Link(listener.address, b"agent/1")
+    link.send(b"here")
+    assert [item.data for item in receive(listener)] == [b"here"]
     link.close()
     listener.close()

@@ -70,6 +70,11 @@ class NodeControl:
         with self._server.lock:
             return {view.executor for view in self._cluster_state.views if view.executor and not view.state.ended}
 
+    def missing(self) -> list[str]:
+        """Return the nodes that have not reserved, by name."""
+        with self._server.lock:
+            return self._cluster_state.missing
+
     def free_slots(self) -> None:
         """Have all agents give their Spark task slots back."""
         self._server.request(

@@ -148,7 +148,7 @@ class GenerationMaker:
             on_saving=services.record_saving,
         )
         control = NodeControl(cluster_state, server)
-        launcher = self.make_launcher(self._plan(services.run_dir, server, control))
+        launcher = self.make_launcher(self._plan(services, server, control))
         return Generation(number, cluster_state, feed_state, server, control, launcher, tunnel, caught_up=number == 0)
 
     def _find_lack(self, views: tuple[NodeView, ...], services: RunServices, control: NodeControl) -> str:
@@ -172,19 +172,21 @@ class GenerationMaker:
             on_start=services.record_start,
         )
 
-    def _plan(self, run_dir: RunDir, server: Server, control: NodeControl) -> LaunchPlan:
+    def _plan(self, services: RunServices, server: Server, control: NodeControl) -> LaunchPlan:
         return LaunchPlan(
             traits=self.launcher,
-            cluster_id=run_dir.id,
+            cluster_id=services.run_dir.id,
             config=self.config,
             node_specs=self.node_specs,
             driver=server.address,
-            shared_dir=run_dir.backup_home if self.config.restarts else "",
+            shared_dir=services.run_dir.backup_home if self.config.restarts else "",
             fail=control.fail_launch,
             lose=control.lose,
             lose_executor=control.lose_executor,
             executors=control.executors,
             free_slots=control.free_slots,
+            missing=control.missing,
+            note=services.history.add_note,
             spark=self.spark,
             call=self.call,
             chief_stays_here=self.chief_stays_here,

@@ -21,15 +21,26 @@ class NoSession(TfosError, RuntimeError):
 
 
 class NotEnoughSlots(TfosError, RuntimeError):
-    """Spark has fewer free task slots than the cluster needs; ``elsewhere`` counts nodes that need none."""
+    """Spark has fewer free task slots than the cluster needs.
+
+    Attributes
+    ----------
+    wanted, free, total : int
+        How many slots the nodes need, how many are free, and how many there are.
+    elsewhere : int
+        Nodes that need none.
+    pending : str
+        Which executors have not come, and why; "" where nothing is known of that.
+    """
 
     wanted: int
     free: int
     total: int
     elsewhere: int
+    pending: str
 
-    def __init__(self, *, wanted: int, free: int, total: int, elsewhere: int = 0) -> None:
-        super().__init__(wanted=wanted, free=free, total=total, elsewhere=elsewhere)
+    def __init__(self, *, wanted: int, free: int, total: int, elsewhere: int = 0, pending: str = "") -> None:
+        super().__init__(wanted=wanted, free=free, total=total, elsewhere=elsewhere, pending=pending)
 
     def __str__(self) -> str:
         fitting = self.free + self.elsewhere
@@ -37,7 +48,7 @@ class NotEnoughSlots(TfosError, RuntimeError):
         others = f" for the {self.wanted} nodes that are not parameter servers" if self.elsewhere else ""
         return (
             f"cluster_size={self.wanted + self.elsewhere}, but Spark has {self.free} free task slots of {self.total}"
-            f"{others}. "
+            f"{others}{self.pending and f': {self.pending}'}. "
             f"{use}, add executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), "
             "or run on this machine with local=processes."
         )

@@ -53,7 +53,8 @@ def executor_identity() -> ExecutorIdentity:
     pid = os.getpid()
     for _ in range(5):
         pid = parent_of(pid)
-        arguments = command_line(pid) if pid > 1 else []
+        # In a container without an init process, the JVM is process 1.
+        arguments = command_line(pid) if pid else []
         if arguments and Path(arguments[0]).name == "java":
             options = dict(itertools.pairwise(arguments))
             return ExecutorIdentity(pid, options.get("--executor-id", os.environ.get("SPARK_EXECUTOR_ID", "driver")))

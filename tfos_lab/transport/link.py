@@ -7,7 +7,9 @@ one cluster and discarded with it. The listener authenticates in its own poll lo
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import secrets
 import socket
 import threading
@@ -19,9 +21,43 @@ from typing import NamedTuple
 import zmq
 from zmq.utils import z85
 
+from tfos_lab.errors import ConfigError
 from tfos_lab.messages import DriverAddress
 
+#: Environment variable of the driver: the port to listen on, such as 8888, or a range such as 9990-9999.
+PORT_VARIABLE = "TFOS_SERVER_PORT"
+_PORTS = re.compile(r"(?:(\d+)(?:\s*-\s*(\d+))?)?")
+_LAST_PORT = 65_535
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+
+
+def listening_ports() -> list[int]:
+    """Return the ports on which a driver may listen, according to `PORT_VARIABLE`; [] for any."""
+    text = os.environ.get(PORT_VARIABLE, "").strip()
+    match = _PORTS.fullmatch(text)
+    if match is None:
+        raise ConfigError([f"{PORT_VARIABLE}={text}: is neither a port such as 8888 nor a range such as 9990-9999"])
+    first = int(match[1] or 0)
+    ports = range(first, int(match[2] or first) + 1) if first else range(0)
+    if first and (not ports or ports[-1] > _LAST_PORT):
+        raise ConfigError([f"{PORT_VARIABLE}={text}: ports go from 1 to {_LAST_PORT}, the smaller one first"])
+    return list(ports)
+
+
+def _bind(router: zmq.Socket[bytes], host: str, ports: list[int]) -> int:
+    """Bind to the first of ``ports`` that is free, or to any port; return it."""
+    if not ports:
+        return router.bind_to_random_port(f"tcp://{host}")
+    for port in ports:
+        try:
+            router.bind(f"tcp://{host}:{port}")
+        except zmq.ZMQError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return port
+    advice = "each cluster that runs takes one. Give a wider range, or stop a cluster"
+    raise ConfigError([f"{PORT_VARIABLE}={os.environ[PORT_VARIABLE]}: none of these ports is free; {advice}"])
 
 
 @dataclass(frozen=True)
@@ -56,9 +92,15 @@ class Listener:
         The one interface to listen on.
     public_host : str
         The host name or address that agents connect to.
+
+    Raises
+    ------
+    ConfigError
+        If `PORT_VARIABLE` names no port, or none that is free.
     """
 
     def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None) -> None:
+        ports = listening_ports()
         self._server = KeyPair.make()
         self._client = KeyPair.make()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -72,7 +114,11 @@ class Listener:
         self._router.curve_server = True
         self._router.curve_secretkey = self._server.secret.encode()
         self._router.curve_publickey = self._server.public.encode()
-        port = self._router.bind_to_random_port(f"tcp://{_bracketed(bind_host)}")
+        try:
+            port = _bind(self._router, _bracketed(bind_host), ports)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
         self.address = DriverAddress(
             endpoint=f"tcp://{_bracketed(public_host or bind_host)}:{port}",
             server_key=self._server.public,

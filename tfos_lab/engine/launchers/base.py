@@ -42,6 +42,10 @@ class LaunchPlan:
         Returns the executors that nodes live on.
     free_slots : callable
         Has all agents give their Spark task slots back.
+    missing : callable
+        Returns the nodes that have not reserved, by name.
+    note : callable
+        ``note(text)``: adds a sentence that the cell shows.
     spark : SparkSession or None
         The session to use, if there is one.
     call : tuple
@@ -61,6 +65,8 @@ class LaunchPlan:
     lose_executor: Callable[[str, str], None]
     executors: Callable[[], set[str]]
     free_slots: Callable[[], None]
+    missing: Callable[[], list[str]]
+    note: Callable[[str], None]
     spark: SparkSession | None
     call: tuple[Callable[..., Any], Any]
     chief_stays_here: bool = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,9 +20,10 @@ from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import check_assigned, wanted_of
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
-from tfos_lab.engine.spark.executor_watch import ExecutorWatch
+from tfos_lab.engine.spark.arrival import Arrival
+from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
-from tfos_lab.errors import FeedError, NodeFailed, NotEnoughSlots
+from tfos_lab.errors import FeedError, NodeFailed, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import LaunchSpec
 
@@ -32,7 +34,9 @@ _HAND_OVER_TIMEOUT_S = 20.0
 # The client retries for minutes when a Connect server does not answer.
 _UNPERSIST_TIMEOUT_S = 5.0
 _SCHEMA = "rank long, ended string"
-_LOST_EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason: (.*)")
+_LOST_EXECUTOR = re.compile(
+    r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason:(.*?)(?:\n\n?Driver stack|\n\tat |\Z)", re.DOTALL
+)
 
 
 class SparkLauncher(Launcher):
@@ -46,22 +50,50 @@ class SparkLauncher(Launcher):
         self._inspection = f"tfos-inspect-{plan.cluster_id}"
         self._closed = False
         self._cached: DataFrame | None = None
+        self._arrival = Arrival(spark, plan.missing, plan.note, timeout_s=plan.config.reservation_timeout_s)
         self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor)
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
         """Check slots and executors, then start the job on its own thread."""
-        wanted = len(self._plan.node_specs)
         check_assigned(self._plan.config, spark_session.gpus_per_task(self._spark))
-        slots = spark_session.await_slots(self._spark, wanted)
-        if slots is not None and slots.free < wanted:
-            elsewhere = self._plan.config.cluster_size - wanted
-            raise NotEnoughSlots(wanted=wanted, free=slots.free, total=slots.total, elsewhere=elsewhere)
+        self._require_slots()
         if not self._closed:
-            check_executors(self._spark, wanted, dict(self._plan.config.env), tag=self._inspection)
+            self._check_executors()
         if not self._closed:
             self._thread.start()
             self._watch.start()
+
+    def _require_slots(self) -> None:
+        wanted = len(self._plan.node_specs)
+        slots = self._arrival.await_slots(wanted, lambda: self._closed)
+        if slots is not None and slots.free < wanted and not self._closed:
+            elsewhere = self._plan.config.cluster_size - wanted
+            pending = self._arrival.pending()
+            raise NotEnoughSlots(
+                wanted=wanted, free=slots.free, total=slots.total, elsewhere=elsewhere, pending=pending
+            )
+
+    def _check_executors(self) -> None:
+        """Check executors; under dynamic allocation they may all be still to come."""
+        plan = self._plan
+        wanted = len(plan.node_specs)
+        try:
+            with self._watching("inspect", lambda: spark_session.cancel_tagged(self._spark, self._inspection)):
+                check_executors(self._spark, wanted, dict(plan.config.env), tag=self._inspection)
+        except Exception as error:
+            if isinstance(error, TfosError) or not self._arrival.is_late:
+                raise
+            waited_s, missing = plan.config.reservation_timeout_s, plan.missing()
+            raise ReservationTimeout(
+                reserved=0, wanted=wanted, waited_s=waited_s, missing=missing, hint=self.hint()
+            ) from None
+
+    def _watching(self, what: str, cancel: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """Tell what executors wait for, where they come when there are tasks for them."""
+        if not spark_session.allocates_dynamically(self._spark):
+            return contextlib.nullcontext()
+        return self._arrival.watched(f"tfos-{what}-{self._plan.cluster_id}", cancel)
 
     def _run_job(self) -> None:
         plan, spark = self._plan, self._spark
@@ -85,7 +117,7 @@ class SparkLauncher(Launcher):
         dynamic = spark_session.allocates_dynamically(spark)
         description = f"tfos_lab: nodes of '{plan.config.name}' ({wanted})"
         try:
-            with spark_session.tagged(spark, self._tag, description):
+            with spark_session.tagged(spark, self._tag, description), self._watching("await", lambda: None):
                 # Spark refuses barrier stages under dynamic allocation.
                 held = spark.range(0, wanted, 1, wanted).mapInArrow(task, _SCHEMA, barrier=not dynamic)
                 if dynamic:
@@ -102,7 +134,7 @@ class SparkLauncher(Launcher):
         own = own_error_in(error)
         ranks = {spec.node: spec.rank for spec in plan.node_specs}
         if lost_executor is not None:
-            plan.lose_executor(lost_executor[1], f"Spark has lost its executor: {lost_executor[2].strip()}")
+            plan.lose_executor(lost_executor[1], f"Spark has lost its executor: {loss_reason(lost_executor[2])}")
         elif isinstance(own, NodeFailed) and own.node in ranks:
             plan.lose(ranks[own.node], own.message)
         else:
@@ -139,7 +171,9 @@ class SparkLauncher(Launcher):
         slots = spark_session.slots_of(self._spark)
         if slots is None:
             return "Ask for fewer nodes, or give the Spark Connect server more executors"
-        return f"Spark has {slots.total} task slots, {slots.free} of them free. Ask for fewer nodes, or add executors"
+        pending = self._arrival.pending()
+        numbers = f"Spark has {slots.total} task slots, {slots.free} of them free"
+        return f"{numbers}{pending and f', and {pending}'}. Ask for fewer nodes, or add executors"
 
     def close(self) -> None:
         """Cancel the rest of the job, and give Spark its executors back; may be called twice."""

@@ -7,6 +7,7 @@ knows of it, and nothing fails.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections import deque
@@ -26,6 +27,10 @@ _REASON_POLL_S = 0.05
 # Spark's reason for executors that it has ended itself.
 _KILLED_BY_DRIVER = "killed by driver"
 _IDLE_TIMEOUT = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+# Kubernetes' word for how a container has ended.
+_TERMINATION = re.compile(r"termination reason: (\w+)")
+_UNTELLING = ("Error", "N")  # "N/A"
+_CODE = re.compile(r"(code -?\d+)\(")
 _REASON_UNKNOWN = (
     "its executor has ended. Whether it failed, or Spark took it back, Spark Connect does not tell: see the server's "
     f"log, and leave {_IDLE_TIMEOUT} there at its default"
@@ -150,6 +155,20 @@ def removal_of(spark: SparkSession, executor: str) -> str | None:
     return None
 
 
+def loss_reason(text: str) -> str:
+    r"""Return why an executor was lost in one line, without a stop; on Kubernetes, Spark adds a page to the sentence.
+
+    Examples
+    --------
+    >>> loss_reason("\n The executor exited with exit code 137.\n The API gave ...:\n termination reason: OOMKilled\n")
+    'The executor exited with exit code 137; its container: OOMKilled'
+    """
+    first = text.strip().partition("\n")[0].strip().rstrip(".")
+    first = _CODE.sub(r"\1 (", first)
+    ended = _TERMINATION.search(text)
+    return f"{first}; its container: {ended[1]}" if ended and ended[1] not in _UNTELLING else first
+
+
 def removal_text(reason: str, idle_timeout: str) -> str:
     """Return a sentence on why Spark has removed an executor.
 
@@ -160,7 +179,7 @@ def removal_text(reason: str, idle_timeout: str) -> str:
     idle_timeout : str
         After what time Spark removes idle executors that hold nodes; empty without dynamic allocation.
     """
-    reason = reason.strip().rstrip(".")
+    reason = loss_reason(reason)
     if _KILLED_BY_DRIVER not in reason:
         return f"Spark has lost its executor: {reason}"
     taken = f"Spark took its executor back ({reason})"

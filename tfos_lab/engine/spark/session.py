@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from tfos_lab.transport.link import address_towards
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.storagelevel import StorageLevel
+
+
+#: Environment variable of the driver: how executors reach it, where that is not Spark's ``spark.driver.host``.
+HOST_VARIABLE = "TFOS_SERVER_HOST"
 
 
 def active_session() -> SparkSession | None:
@@ -87,7 +92,15 @@ def owner_of(spark: SparkSession) -> str:
 
 
 def driver_hosts(spark: SparkSession) -> tuple[str, str]:
-    """Return the address that the kernel listens on, and the one that executors connect to, as Spark chose them."""
+    """Return the address that the kernel listens on, and the one that executors connect to.
+
+    Both are those that Spark chose for its driver, unless `HOST_VARIABLE` names another one for executors.
+    """
+    listening, public = _spark_s_hosts(spark)
+    return listening, os.environ.get(HOST_VARIABLE) or public
+
+
+def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
     if is_connect(spark):
         client = spark._client  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that knows its host
         host = str(getattr(client, "host", "127.0.0.1"))

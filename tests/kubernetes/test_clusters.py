@@ -1,0 +1,239 @@
+"""Clusters on Kubernetes: Spark's own scheduler back end and executors, in pods of a stand-in for its API server.
+
+The pods share one session, and the tests their state: the last pod comes late, and one is killed at the end.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.clusters import runtime_of
+from tests.support.kube import executor_of, unschedulable
+from tests.support.kube_documents import confs_of, manifests_of
+from tests.support.kube_pod import isolates
+from tests.support.unix_http import fetch_until, write_events
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.asked import coming_slots
+from tfos_lab.errors import NodeFailed, NotEnoughSlots
+
+pytestmark = pytest.mark.leaves_nothing
+
+PODS = 2
+PATIENCE_S = 60.0
+NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+HEADING = "### Session"
+
+
+@pytest.fixture(scope="module")
+def session(kube, open_session):
+    """A session whose second pod finds no host at first."""
+    kube.why_pending = lambda pod: unschedulable(NO_NODE) if int(executor_of(pod)) >= PODS else None
+    confs = confs_of(HEADING)
+    name, namespace = confs["spark.kubernetes.driver.pod.name"], confs["spark.kubernetes.namespace"]
+    kube.add_driver(name, namespace, manifests_of("### Service for the driver")[0]["spec"]["selector"])
+    return open_session(HEADING)
+
+
+def executors_of(cluster):
+    return {node.executor for node in cluster.nodes}
+
+
+def wait_until(predicate):
+    deadline = time.monotonic() + PATIENCE_S
+    while not predicate() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert predicate()
+
+
+# Functions are made where they are asked for: nodes elsewhere cannot import this module.
+
+
+def make_waiting():
+    def wait_forever(args, ctx):
+        import threading
+
+        threading.Event().wait()
+
+    return wait_forever
+
+
+def test_pods_are_as_the_page_configures_them(kube, session):
+    session.range(1).count()
+    pod = next(pod for pod in kube.posted if executor_of(pod) == "1")
+    confs = confs_of(HEADING)
+    (container,) = pod["spec"]["containers"]
+    assert pod["metadata"]["namespace"] == confs["spark.kubernetes.namespace"]
+    assert pod["metadata"]["labels"].items() >= manifests_of("### Pod template")[0]["metadata"]["labels"].items()
+    assert container["image"] == confs["spark.kubernetes.container.image"]
+    assert container["resources"]["requests"]["cpu"] == confs["spark.executor.cores"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes[mounts["/tmp"]]["emptyDir"]["sizeLimit"] == "50Gi"
+    assert volumes[mounts["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
+    assert [owner["name"] for owner in pod["metadata"]["ownerReferences"]] == ["notebook-0"]
+
+
+def test_a_pod_that_does_not_come_is_named_with_kubernetes_reason(kube, session, run):
+    with pytest.raises(NotEnoughSlots) as error:
+        run(make_waiting(), cluster_size=PODS, reservation_timeout_s=5)
+    assert (error.value.free, error.value.total) == (1, 1)
+    (pending,) = [pod["metadata"]["name"] for pod in kube.pods() if pod["status"]["phase"] == "Pending"]
+    assert f"Spark has 1 free task slots of 1: 1 executor pod is pending: {pending} ({NO_NODE[:-1]}). " in str(
+        error.value
+    )
+
+
+def test_more_nodes_than_all_pods_will_hold_are_refused_at_once(session, run):
+    with pytest.raises(NotEnoughSlots, match="cluster_size=3, but Spark has 1 free task slots of 1"):
+        run(make_waiting(), cluster_size=PODS + 1)
+
+
+def test_nodes_wait_for_pods_that_come_late_and_tell_so(kube, session, run, monkeypatch):
+    told = []
+
+    def note(history, text):
+        told.append(text)
+        add_note(history, text)
+        if text.startswith("waiting"):
+            kube.why_pending = lambda pod: None  # an autoscaler has found a host
+
+    from tfos_lab.engine.history import History
+
+    add_note = History.add_note
+    monkeypatch.setattr(History, "add_note", note)
+    cluster = run(lambda args, ctx: ctx.node, cluster_size=PODS)
+    assert len(executors_of(cluster)) == PODS
+    assert sorted(cluster.wait(timeout_s=PATIENCE_S).values()) == ["chief:0", "worker:0"]
+    (waiting,) = told
+    assert waiting.startswith("waiting for Spark's executors: 1 executor pod is pending: ")
+    assert NO_NODE[:-1] in waiting
+
+
+def test_nodes_are_in_pods_of_their_own_and_each_row_is_read_once(kube, session, run):
+    def read(args, ctx):
+        import socket
+
+        feed, rows = ctx.data_feed(), []
+        while not feed.should_stop():
+            rows += [row[0] for row in feed.next_batch(10)]
+        return {"rows": rows, "host": socket.gethostname()}
+
+    cluster = run(read, cluster_size=PODS)
+    cluster.train(session.range(0, 1000, 1, 5))  # the nodes hold all slots, and give them back
+    results = cluster.wait(timeout_s=PATIENCE_S).values()
+    assert sorted(row for found in results for row in found["rows"]) == list(range(1000))
+    for executor in executors_of(cluster):
+        tmp = kube.process_of(executor).tmp
+        assert tmp.name.startswith("scratch")  # the page's volume
+        assert [folder.name for folder in tmp.glob("tfos_lab-*/code-*")]
+    if isolates():
+        assert {found["host"] for found in results} == {node.host for node in cluster.nodes}
+        assert len({found["host"] for found in results}) == PODS
+        assert all("-exec-" in found["host"] for found in results)
+
+
+def test_pods_answer_for_rows_in_order(session, run):
+    def double(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        while not feed.should_stop():
+            batch = feed.next_batch(10)
+            if batch:
+                feed.batch_results([2 * row[0] for row in batch])
+
+    cluster = run(double, cluster_size=2)
+    answered = cluster.inference(session.range(0, 100, 1, 4).rdd).collect()
+    assert answered == [2 * x for x in range(100)]
+    cluster.stop()
+
+
+def test_tensorboard_and_output_of_a_pod_reach_the_notebook(run):
+    def train(args, ctx):
+        import threading
+        from pathlib import Path
+
+        if ctx.is_chief:
+            args(ctx.log_dir, loss=[1.0, 0.5])
+            Path(ctx.output_dir, "model.txt").write_text("trained")
+        threading.Event().wait()
+
+    cluster = run(train, write_events, tensorboard=True)
+    unix_server = runtime_of(cluster).publisher.tensorboard_socket
+    fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
+    assert runtime_of(cluster).generation.tunnel.ready
+    cluster.stop()
+    runtime_of(cluster).publisher.close()
+    assert (runtime_of(cluster).files.output / "model.txt").read_text() == "trained"
+
+
+@pytest.mark.tensorflow
+def test_two_pods_train_one_model(session, run):
+    def train(args, ctx):
+        import keras
+
+        with ctx.strategy().scope():
+            model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        rows = ctx.dataset(5).map(lambda batch: (batch["x"], 2.0 * batch["x"], batch["sample_weight"]))
+        model.fit(rows, verbose=0)
+        if ctx.is_chief:
+            ctx.save_model(model)
+        return [weights.tolist() for weights in model.get_weights()]
+
+    cluster = run(train, cluster_size=PODS, env={})
+    cluster.train(session.range(20).selectExpr("array(cast(id / 20 as float)) as x"))
+    chief_s, worker_s = cluster.wait(timeout_s=2 * PATIENCE_S).values()
+    assert chief_s == worker_s
+    assert list(runtime_of(cluster).files.output.rglob("*.keras"))
+
+
+def test_the_driver_s_port_and_address_can_be_set(session, run, monkeypatch):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("TFOS_SERVER_PORT", f"{port}-{port + 9}")
+    monkeypatch.setenv("TFOS_SERVER_HOST", "localhost")
+    cluster = run(lambda args, ctx: ctx.node)
+    endpoint = runtime_of(cluster).generation.server.address.endpoint
+    assert endpoint.startswith("tcp://localhost:")
+    assert port <= int(endpoint.rpartition(":")[2]) <= port + 9
+    cluster.wait(timeout_s=PATIENCE_S)
+
+
+def test_stop_ends_the_nodes_and_leaves_the_pods(kube, session, run):
+    cluster = run(make_waiting(), cluster_size=PODS)
+    inside = {executor: kube.process_of(executor).processes() for executor in executors_of(cluster)}
+    assert all(len(processes) > 3 for processes in inside.values())
+    cluster.stop()
+    children = [process for processes in inside.values() for process in processes if not process.is_running()]
+    assert len(children) >= 2 * PODS  # each node's agent and child
+    assert session.range(10).count() == 10
+    assert executors_of(cluster) <= {executor_of(pod) for pod in kube.pods() if pod["status"]["phase"] == "Running"}
+
+
+@pytest.mark.parametrize("slots", ["held", "given back"])
+def test_a_killed_pod_is_told_at_once_and_kubernetes_brings_another(kube, session, run, slots):
+    cluster = run(make_waiting(), cluster_size=PODS)
+    if slots == "given back":
+        cluster.train(session.range(10))
+    victim = next(node for node in cluster.nodes if node.node == "worker:0")
+    kube.process_of(victim.executor).kill()
+    with pytest.raises(NodeFailed) as error:
+        cluster.wait(timeout_s=PATIENCE_S)
+    assert (error.value.node, error.value.kind) == ("worker:0", "Lost")
+    assert error.value.message == (
+        f"the node on {victim.host} (executor {victim.executor}) is gone: Spark has lost its executor: The executor "
+        f"with id {victim.executor} exited with exit code 137 (SIGKILL, possible container OOM); its container: "
+        "OOMKilled"
+    )
+    # Spark asks for another pod; the next cluster waits for it.
+    again = run(lambda args, ctx: ctx.node, cluster_size=PODS)
+    assert victim.executor not in executors_of(again)
+    again.wait(timeout_s=PATIENCE_S)
+
+
+def test_slots_that_are_still_to_come_are_counted(session):
+    wait_until(lambda: spark_session.slots_of(session).total == PODS)
+    assert coming_slots(session) == 0

@@ -1,0 +1,45 @@
+"""Dynamic allocation on Kubernetes: pods come when there are tasks for them, or do not come."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.kube import waiting
+from tfos_lab.errors import ReservationTimeout
+
+pytestmark = pytest.mark.leaves_nothing
+
+PATIENCE_S = 60.0
+NO_VOLUME = 'MountVolume.SetUp failed for volume "data": not found'
+
+
+@pytest.fixture(scope="module")
+def session(kube, open_session):
+    """A session without pods; those that it asks for find no volume, of which only an event tells."""
+    warned = set()
+
+    def why_pending(pod):
+        name = pod["metadata"]["name"]
+        if name not in warned:
+            warned.add(name)
+            kube.warn(pod, "FailedMount", NO_VOLUME)
+        return waiting("ContainerCreating")
+
+    kube.why_pending = why_pending
+    return open_session("## Dynamic allocation")
+
+
+def test_the_wait_for_pods_that_do_not_come_is_limited_and_explained(kube, session, run):
+    with pytest.raises(ReservationTimeout) as error:
+        run(lambda: None, cluster_size=2, reservation_timeout_s=6)
+    assert error.value.missing == ["chief:0", "worker:0"]
+    assert str(error.value).startswith("0 of 2 nodes reserved within 6 s; missing: chief:0, worker:0. Spark has ")
+    names = ", ".join(pod["metadata"]["name"] for pod in kube.posted[:2])
+    assert f"2 executor pods are pending: {names} (FailedMount: {NO_VOLUME}). " in str(error.value)
+
+
+def test_pods_come_when_nodes_wait_for_them(kube, session, run):
+    kube.why_pending = lambda pod: None
+    cluster = run(lambda args, ctx: ctx.node, cluster_size=2)
+    assert len({node.executor for node in cluster.nodes}) == 2
+    assert sorted(cluster.wait(timeout_s=PATIENCE_S).values()) == ["chief:0", "worker:0"]
