@@ -18,9 +18,9 @@ def make_reader():
             epochs = []
             for _ in range(ctx.epochs):
                 ids, sizes = [], []
-                for x, y, weights in ctx.dataset(4, ["id", "x"], label="id", shuffle=feed == args - 2, seed=1):
-                    assert x["x"].shape[1] == 3
-                    assert (x["x"].numpy()[:, 0] * 2 == y.numpy()).all()
+                for x, y, weights in ctx.dataset(4, ["x"], label="id", shuffle=feed == args - 2, seed=1):
+                    assert x.shape[1] == 3
+                    assert (x.numpy()[:, 0] * 2 == y.numpy()).all()
                     ids += y.numpy()[weights.numpy() > 0].tolist()
                     sizes.append(len(weights))
                 epochs.append((ids, sizes))

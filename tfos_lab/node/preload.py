@@ -20,6 +20,7 @@ def preload(kind: str) -> None:
 def _preload_plain() -> None:
     import tfos_lab.node.agent
     import tfos_lab.node.child
+    import tfos_lab.node.feed.files.search
     import tfos_lab.node.feed.flight_endpoint
     import tfos_lab.node.tensorboard.process  # noqa: F401
 
