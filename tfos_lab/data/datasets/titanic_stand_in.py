@@ -1,6 +1,6 @@
 """Made-up passengers, for machines that have no Titanic data: the same columns, gaps and rough proportions.
 
-Nobody of them existed. Who survives is drawn from odds by sex, class, age and family, as in the real table, but clearer:
+Nobody of them existed. Who survives is drawn from odds by sex, class, age and family, as in the real table but clearer:
 there is the same kind of thing to learn, and nothing to be learned about the ship.
 """
 
