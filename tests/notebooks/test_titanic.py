@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ def test_two_nodes_learn_who_survives_from_files(execute, tmp_path):
     assert "made-up passengers" in outputs(done.notebook, "load")[0].text
     [cluster] = done.state["clusters"]
     assert cluster["nodes"] == ["chief:0", "worker:0"]
-    assert done.state["accuracy"] > 0.75
+    [told] = outputs(done.notebook, "score")
+    model, rule = (float(number) for number in re.findall(r"(\d+\.\d)%", told.text))
+    assert model == pytest.approx(100 * done.state["accuracy"], abs=0.1)
+    assert model > max(75.0, rule)
     assert outputs(done.notebook, "session") == []
     for picture in ("look", "curve", "predictions"):
         assert [output.output_type for output in outputs(done.notebook, picture)] == ["display_data"]

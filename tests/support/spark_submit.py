@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 240
+PATIENCE_S = 400
 
 
 def make_submit(master: str, folder: Path, programs: Path) -> Callable[..., subprocess.CompletedProcess[str]]:

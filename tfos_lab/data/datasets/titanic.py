@@ -64,8 +64,8 @@ def titanic(*, stand_in: bool = False) -> TableData:
     Parameters
     ----------
     stand_in : bool
-        Whether made-up passengers do where there are no files: the same columns and gaps, and survival by odds that
-        resemble the real ones. ``source`` says so.
+        Whether made-up passengers do where there are no files: the same columns and gaps, and survival by odds of
+        the same kind. ``source`` says so.
 
     Returns
     -------
