@@ -87,7 +87,7 @@ def fit_twice(args, ctx):
     for _ in range(2):
         with ctx.strategy().scope():
             keras.utils.set_random_seed(3)
-            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
             model.compile(keras.optimizers.SGD(0.01), loss="mse")
         model.fit(ctx.dataset(4, ["x"], label="id"), epochs=ctx.epochs, verbose=0)
         trained.append([weight.tolist() for weight in model.get_weights()])
