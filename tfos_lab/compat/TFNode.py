@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import operator
 import socket
@@ -49,7 +48,7 @@ def hdfs_path(ctx: PathContext, path: str) -> str:
     if path.startswith("/"):
         return f"{root}{path}"
     if scheme in ("hdfs", "viewfs"):
-        return f"{root}/user/{getpass.getuser()}/{path}"
+        return f"{root}/user/{hadoop_user()}/{path}"
     if scheme == "file":
         return f"{root}/{ctx.working_dir.lstrip('/')}/{path}"
     logger.warning("relative path %s: taken from the top of %s", path, ctx.defaultFS)
