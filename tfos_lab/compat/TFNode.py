@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Protocol
 
 from tfos_lab.compat.node_manager import NodeManager, Rows
 from tfos_lab.compat.queue_feed import QueueFeed
-from tfos_lab.core.paths import split_scheme
+from tfos_lab.core.paths import hadoop_user, split_scheme
 
 logger = logging.getLogger(__name__)
 
