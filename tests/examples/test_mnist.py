@@ -96,7 +96,11 @@ def test_workers_train_asynchronously_with_a_parameter_server(submit, data):
 
 def test_an_estimator_trains_and_its_model_scores_the_test_images(submit, data):
     places = ("--model-dir", "pipeline", "--export-dir", "pipeline/export", "--output", "pipeline/predictions")
-    printed = succeeded(submit("pipeline.py", "--data", "mnist/csv", *TRAINING, *places))
+    printed = succeeded(
+        submit(
+            "pipeline.py", "--data", "mnist/csv", "--cluster-size", "2", "--epochs", "8", "--batch-size", "25", *places
+        )
+    )
     assert accuracy_in(printed) > ACCURACY
     assert (submit.folder / "pipeline" / "model.keras").is_file()
     check_lines(submit.folder / "pipeline" / "predictions", submit.folder, printed)

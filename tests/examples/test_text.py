@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
+from tests.support.spark_submit import ROOT, make_submit, succeeded
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.spark]
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "examples" / "text" / "classify.py"
-PATIENCE_S = 240
 # Fewer sentences than by default, and enough to read nine in ten.
 ARGUMENTS = ("--rows", "1000", "--cluster-size", "2", "--model", "models/text")
 
@@ -24,21 +20,9 @@ ARGUMENTS = ("--rows", "1000", "--cluster-size", "2", "--model", "models/text")
 def done(standalone, tmp_path_factory):
     """The program, which has run in a folder of its own; both executors have two cores."""
     folder = tmp_path_factory.mktemp("text")
-    conf = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": QUICK_JVM,
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.extraJavaOptions": QUICK_JVM,
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-    }
-    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    command = [spark_home() / "bin" / "spark-submit", "--master", standalone, *options, PROGRAM, *ARGUMENTS]
-    env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        command, cwd=folder, env=env, timeout=PATIENCE_S, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, f"{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+    submit = make_submit(standalone, folder, ROOT / "examples" / "text", {"spark.sql.shuffle.partitions": "2"})
+    ended = submit("classify.py", *ARGUMENTS)
+    succeeded(ended)
     ended.folder = folder
     return ended
 

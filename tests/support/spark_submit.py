@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 400
 
 
-def make_submit(master: str, folder: Path, programs: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def make_submit(
+    master: str, folder: Path, programs: Path, more_conf: Mapping[str, str] | None = None
+) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Return a function that runs a program with spark-submit, in a folder that it shares with the cluster.
 
     Parameters
@@ -23,6 +25,8 @@ def make_submit(master: str, folder: Path, programs: Path) -> Callable[..., subp
         The programs' working directory.
     programs : path
         Where they are.
+    more_conf : mapping of str to str, optional
+        Further settings of Spark.
     """
     conf = {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -31,6 +35,7 @@ def make_submit(master: str, folder: Path, programs: Path) -> Callable[..., subp
         "spark.executor.cores": "2",
         "spark.executor.extraJavaOptions": QUICK_JVM,
         "spark.ui.enabled": "false",
+        **(more_conf or {}),
     }
     options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
