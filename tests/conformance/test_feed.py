@@ -130,7 +130,7 @@ def test_rows_that_cannot_be_fed_are_refused_and_the_cluster_goes_on(run, frame,
     assert "x" in str(error.value)
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError) as error:
-        cluster.train("rows", epochs=0, remainder="wrap", timeout_s=0, spool_bytes=0.5)
+        cluster.train(17, epochs=0, remainder="wrap", timeout_s=0, spool_bytes=0.5)
     assert [problem.partition("=")[0] for problem in error.value.problems] == [
         "epochs",
         "remainder",

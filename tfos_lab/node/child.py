@@ -82,7 +82,7 @@ def _redirect_output(stdout: int, stderr: int) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    faulthandler.enable(file=2)  # a crash in C++ code leaves the Python stacks in the node's log
+    faulthandler.enable(file=2, all_threads=False)  # a crash in C++ code leaves its Python stack in the log
     keyboard.disable()
 
 
