@@ -38,8 +38,10 @@ def gpu_cluster(tmp_path_factory):
     """A standalone worker with four cores, and four GPUs that its discovery script finds."""
     folder = tmp_path_factory.mktemp("gpu-cluster")
     script = discovery_script(folder, "4", "5", "6", "7")
-    with standalone_cluster(folder, workers=1, cores=4, conf=worker_resources(script)) as cluster:
-        yield cluster
+    with pytest.MonkeyPatch.context() as environ:
+        environ.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # executors inherit it
+        with standalone_cluster(folder, workers=1, cores=4, conf=worker_resources(script)) as cluster:
+            yield cluster
 
 
 def start_on(spark, monkeypatch, tmp_path):

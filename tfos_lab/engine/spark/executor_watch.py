@@ -98,6 +98,8 @@ class ExecutorWatch(threading.Thread):
         if known is not None:
             ours = self._executors()
             gone |= (ours & self._seen) - known | (ours & executors_being_removed(self._spark))
+            # Those that have gone before they were seen; what is none of Spark's executors has no such entry.
+            gone |= {one for one in ours - known - self._seen if removal_of(self._spark, one) is not None}
             self._seen |= ours & known
         gone -= self._reported
         self._reported |= gone

@@ -90,7 +90,9 @@ def mark_as_presharded(dataset: tf.data.Dataset, rows: Presharded | None = None)
 
 
 def presharded_of(dataset: tf.data.Dataset) -> Presharded | None:
-    """Return what is known about a marked dataset, or about the one that it derives from; None for any other."""
+    """Return what is known about a marked dataset, or about the one that it derives from; None for anything else."""
+    if not hasattr(dataset, "element_spec"):
+        return None  # arrays
     untouched = True
     for source in sources_of(dataset):
         rows = getattr(source, _MARK, None)
