@@ -44,8 +44,8 @@ tfos_lab.parallel(
     lambda: __import__("time").sleep(600), range(5), slots=2, name="endless", local="processes", env={QUICK_ENV}
 )
 """
-# With this seed, trial 0 gets x = 0, and so on. Trials 3 and 0 are cut; 2 is best first, and 1 in the end. Trial 1 reports
-# last: among three, only one would go on.
+# With this seed, trial 0 gets x = 0, and so on. Trials 3 and 0 are cut; 2 is best first, and 1 in the end. Trial 1
+# reports last: among three, only one would go on.
 BEST_FIRST = f"""
 def improve(args, ctx):
     import time
