@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import zipfile
+import zlib
 
 import pytest
 from pyspark import cloudpickle
@@ -33,7 +34,7 @@ ENTRIES = {
 @pytest.fixture(scope="module")
 def archived():
     """The modules of tfos_lab in the archive, with their source."""
-    archive = zipfile.ZipFile(io.BytesIO(code_archive()[0]))
+    archive = zipfile.ZipFile(io.BytesIO(zlib.decompress(code_archive()[0])))
     names = [name for name in archive.namelist() if name.startswith("tfos_lab/")]
     return {_module_of(name): archive.read(name).decode() for name in names}
 
@@ -62,8 +63,8 @@ def _package_of(module):
 def test_the_archive_is_small_and_has_what_nodes_need(archived):
     data, digest = code_archive()
     assert {"tfos_lab.core.code_archive", "tfos_lab.node.child", "tfos_lab.data.tfrecords.reading"} <= set(archived)
-    assert not [name for name in zipfile.ZipFile(io.BytesIO(data)).namelist() if "__pycache__" in name]
-    assert len(data) < 470_000
+    assert not [name for name in zipfile.ZipFile(io.BytesIO(zlib.decompress(data))).namelist() if "__pycache__" in name]
+    assert len(data) < 400_000
     assert len(digest) == 16
 
 

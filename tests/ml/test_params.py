@@ -8,6 +8,7 @@ import io
 import subprocess
 import sys
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -147,7 +148,7 @@ def test_what_is_trained_is_a_function_or_a_model_not_both():
 
 
 def test_executors_can_import_both_from_the_archive_without_the_driver(tmp_path):
-    zipfile.ZipFile(io.BytesIO(code_archive()[0])).extractall(tmp_path)
+    zipfile.ZipFile(io.BytesIO(zlib.decompress(code_archive()[0]))).extractall(tmp_path)
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from tfos_lab.ml import TFEstimator, TFModel; "
         "TFModel(modelPath='x'); import pyspark; "

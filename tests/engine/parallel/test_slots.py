@@ -145,6 +145,7 @@ def test_nodes_that_have_given_their_slots_back_still_count(spark):
     spark.slots = Slots(total=4, free=4)
     slots = SparkSlots(None, spark)
     assert slots.free(3, 0) == 1, "they did so for the tasks that feed them"
+    assert slots.free(4, 0) == 0
 
 
 def test_under_dynamic_allocation_a_larger_run_waits_with_all_its_tasks(spark):
