@@ -22,8 +22,10 @@ demo: setup  ## train MNIST from the first notebook on local Spark and report
 lab: setup  ## JupyterLab with the tutorials
 	@.venv/bin/tfos-lab lab
 
-test: test-tools  ## all tests, or some: make test ARGS="tests/engine -k state"
-	$(PYTHON) -m pytest $(ARGS)
+# Each of the two processes takes one half of the list, in its order: it goes on to use its session and cluster. The one
+# that ends first takes tests from the end of the other's half.
+test: test-tools  ## all tests, two at a time, or some: make test ARGS="tests/engine -k state"
+	$(PYTHON) -m pytest $(or $(ARGS),--numprocesses=2 --dist=worksteal)
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,10 @@ def pipe():
     yield reading, writing
     for fd in (reading, writing):
         os.close(fd)
+
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_frames_arrive_whole_and_in_order(pair):
@@ -65,6 +70,54 @@ def test_a_frame_larger_than_the_socket_s_buffer_arrives(pair):
     sender.start()
     assert theirs.receive() == (data, [])
     sender.join(5.0)
+
+
+def test_descriptors_of_a_frame_are_not_held_while_its_rest_is_on_its_way(pair, pipe):
+    """A fork server would give them to the process of another client: its port was in use, its output never ended."""
+    ours, theirs = pair
+    data = os.urandom(8 << 20)
+    before = open_descriptors()
+    sender = threading.Thread(target=ours.send, args=(data, [pipe[1]]))
+    sender.start()
+    assert theirs.available(5.0) == []
+    assert open_descriptors() == before
+    frame = theirs.receive()
+    sender.join(5.0)
+    assert (frame.data, len(frame.fds)) == (data, 1)
+    os.close(frame.fds[0])
+
+
+def test_descriptors_belong_to_the_frame_that_they_were_sent_with(pair, pipe):
+    ours, theirs = pair
+    ours.send(b"nothing")
+    ours.send(b"take this", [pipe[1]])
+    ours.send(b"and nothing")
+    frames = [*theirs.available(), *theirs.available()]
+    assert [(frame.data, len(frame.fds)) for frame in frames] == [
+        (b"nothing", 0),
+        (b"take this", 1),
+        (b"and nothing", 0),
+    ]
+    os.close(frames[1].fds[0])
+
+
+def test_descriptors_that_nobody_took_are_closed(pair, pipe):
+    ours, theirs = pair
+    before = open_descriptors()
+    ours.send(b"nothing")
+    ours.send(b"take this", [pipe[1]])
+    theirs.receive()
+    theirs.close()
+    assert open_descriptors() == before - 1
+
+
+def test_descriptors_without_a_frame_are_closed(pair, pipe):
+    _, theirs = pair
+    before = open_descriptors()
+    with socket.socket(fileno=os.dup(pair[0].fileno())) as raw:
+        socket.send_fds(raw, [b"\0"], [pipe[1]])
+    assert theirs.available() == []
+    assert open_descriptors() == before
 
 
 def test_descriptors_arrive_with_their_frame(pair, pipe):

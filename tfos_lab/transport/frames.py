@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
@@ -33,7 +34,7 @@ class FrameSocket:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._buffer = bytearray()
-        self._fds: list[int] = []
+        self._received: deque[Frame] = deque()
         self._unsent: deque[memoryview] = deque()
 
     def fileno(self) -> int:
@@ -41,13 +42,18 @@ class FrameSocket:
         return self._sock.fileno()
 
     def send(self, data: bytes, fds: list[int] | None = None) -> None:
-        """Send one frame; raises `ConnectionClosed` if the other end is gone."""
+        """Send one frame; raises `ConnectionClosed` if the other end is gone.
+
+        Descriptors go with the last byte: a receiver that is a fork server would otherwise hold them while it waits for
+        the rest, and a process that it forks for another client meanwhile would keep copies of them.
+        """
+        whole = _HEADER.pack(len(data)) + data
         try:
             if fds:
-                socket.send_fds(self._sock, [_HEADER.pack(len(data))], fds)
-                self._sock.sendall(data)
+                self._sock.sendall(whole[:-1])
+                socket.send_fds(self._sock, [whole[-1:]], fds)
             else:
-                self._sock.sendall(_HEADER.pack(len(data)) + data)
+                self._sock.sendall(whole)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ConnectionClosed from error
 
@@ -77,11 +83,9 @@ class FrameSocket:
 
     def receive(self) -> Frame:
         """Wait for one whole frame."""
-        while True:
-            frame = self._next_frame()
-            if frame is not None:
-                return frame
+        while not self._received:
             self._read_some()
+        return self._received.popleft()
 
     def available(self, wait_s: float = 0.0) -> list[Frame]:
         """Return the whole frames that are there, after waiting up to ``wait_s`` seconds for the next bytes."""
@@ -89,9 +93,8 @@ class FrameSocket:
         poller.register(self._sock, select.POLLIN)
         if poller.poll(wait_s * 1000):
             self._read_some()
-        frames = []
-        while (frame := self._next_frame()) is not None:
-            frames.append(frame)
+        frames = list(self._received)
+        self._received.clear()
         return frames
 
     def _read_some(self) -> None:
@@ -102,9 +105,14 @@ class FrameSocket:
         if not data:
             raise ConnectionClosed
         self._buffer += data
-        self._fds += fds
+        while (whole := self._next_frame()) is not None:
+            self._received.append(Frame(whole, []))
+        if self._received:  # the kernel ends a read behind the byte that descriptors come with
+            self._received[-1].fds.extend(fds)
+        else:
+            close_all(fds)  # not sent by `send`
 
-    def _next_frame(self) -> Frame | None:
+    def _next_frame(self) -> bytes | None:
         if len(self._buffer) < _HEADER.size:
             return None
         (length,) = _HEADER.unpack_from(self._buffer)
@@ -113,12 +121,13 @@ class FrameSocket:
             return None
         data = bytes(self._buffer[_HEADER.size : end])
         del self._buffer[:end]
-        fds, self._fds = self._fds, []
-        return Frame(data, fds)
+        return data
 
     def close(self) -> None:
-        """Close this end; may be called twice."""
+        """Close this end, and descriptors that nobody has taken; may be called twice."""
         self._sock.close()
+        while self._received:
+            close_all(self._received.popleft().fds)
 
     def __enter__(self) -> Self:
         return self
@@ -131,3 +140,9 @@ def frame_pair() -> tuple[FrameSocket, socket.socket]:
     """Return a connected pair: one end for this process, and the raw other end for a process that is forked."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return FrameSocket(ours), theirs
+
+
+def close_all(fds: list[int]) -> None:
+    """Close descriptors of a frame."""
+    for fd in fds:
+        os.close(fd)

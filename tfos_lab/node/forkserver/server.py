@@ -31,7 +31,7 @@ from tfos_lab.node.forkserver.requests import (
     SpawnedReply,
     SpawnRequest,
 )
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, close_all
 
 IDLE_S = 600.0
 
@@ -126,7 +126,7 @@ class ForkServer:
             case SpawnRequest():
                 self._watch(request.watched_pid)
                 if self._failure:
-                    _close_all(fds)
+                    close_all(fds)
                     self._send(client, FailedReply(reason=self._failure))
                 elif request.target:
                     self._fork(client, request, fds)
@@ -145,7 +145,7 @@ class ForkServer:
             pid = os.fork()
         except OSError as error:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            _close_all([*fds, *held])
+            close_all([*fds, *held])
             self._send(client, FailedReply(reason=f"no process could be forked: {error.strerror}"))
             return
         if pid == 0:
@@ -157,7 +157,7 @@ class ForkServer:
         # Parent and child both set the process group, so that a signal to the group never comes too early.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
-        _close_all([*fds, *held])
+        close_all([*fds, *held])
         client.pid = pid
         self._send(client, SpawnedReply(pid=pid))
 
@@ -219,8 +219,3 @@ class ForkServer:
         reset_signals()
         os.close(self._wake_read)
         os.close(self._wake_write)
-
-
-def _close_all(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)
