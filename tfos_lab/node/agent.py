@@ -93,6 +93,7 @@ class Agent:
         self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
+        self._start_folder = spec.cwd
         self._leaving = False
         self._asked_to_leave = False
         self._output_until: float | None = None
@@ -107,6 +108,7 @@ class Agent:
         if self._watched_pidfd is not None:
             self._loop.watch(self._watched_pidfd, self._on_watched_exit)
         self._shared.mark()
+        self._start_folder = self._output.working_folder.make(self._spec)
         self._reserve()
         self._child.warm()
         while not self._leaving:
@@ -190,8 +192,7 @@ class Agent:
         if start.tensorboard:
             fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
             self._tunnel.start(fork_server, start.log_dir, spec.cwd)
-        folder = self._output.working_folder.make(spec, is_chief=start.is_chief)
-        self._child.start(start, folder, self._port)
+        self._child.start(start, self._start_folder, self._port)
         self._port.close()  # the child holds it from now on
 
     def _free_slot(self) -> None:
