@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.diagnosis.progress import TimeLeft, progress_of
 from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.generation import failure_of
@@ -25,6 +26,7 @@ from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.stacks import stacks_of
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
 from tfos_lab.engine.state.readers import unread_text
 from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
@@ -93,6 +95,7 @@ class ClusterRuntime:
         self._generations = Generations(maker, self.services, self._on_over)
         self.feeding = Feeding(self)
         self.results = Results(self._outcomes)
+        self._time_left = TimeLeft()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
         self._recorder = RunRecorder(run_dir, self)
@@ -108,6 +111,8 @@ class ClusterRuntime:
         with generation.server.lock:
             state, nodes = generation.cluster_state.state, generation.cluster_state.views
             reason = generation.cluster_state.reason
+        feeds = self.history.feeds
+        progress = progress_of(nodes, feeds)
         return ClusterView(
             cluster_id=self.id,
             name=self.name,
@@ -118,11 +123,13 @@ class ClusterRuntime:
             nodes=nodes,
             timings=dict(self.history.timings),
             restarts=self.history.restarts,
-            feeds=self.history.feeds,
+            feeds=feeds,
             reason=str(generation.control.launch_error or reason),
             notes=(*self.history.notes, *(output.notes_at_the_end() if state.ended else output.notes)),
             spark_ui=self._spark_ui,
             tensorboard=self.publisher.tensorboard_status if self.publisher is not None else None,
+            progress=progress,
+            seconds_left=None if state.is_settled else self._time_left.note(progress, time.time()),
         )
 
     @property
@@ -190,6 +197,13 @@ class ClusterRuntime:
             return self.services.log_writer.read_all([view.node for view in self.nodes], tail)
         self.log_path(node)
         return self.services.log_writer.read(node, tail)
+
+    def stacks(self, node: str | None, timeout_s: float) -> dict[str, str]:
+        """Return where the threads of a node, or of all, are now; see `Cluster.stacks`."""
+        generation = self.generation
+        with generation.server.lock:
+            views = generation.cluster_state.views
+        return stacks_of(generation.server, views, node, timeout_s)
 
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once the node has written something.

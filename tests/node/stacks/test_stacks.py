@@ -38,6 +38,13 @@ class Asked:
             self.taker.tick(time.monotonic())
         return self._answers.pop()
 
+    def until(self, is_there, **patience):
+        """Ask until the answer is as it will be: a function has printed before it is where it stays."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_there(stacks := self.ask(**patience)):
+            assert time.monotonic() < deadline, stacks.text
+        return stacks
+
 
 @pytest.fixture
 def running(start_child, tmp_path):
@@ -48,7 +55,8 @@ def running(start_child, tmp_path):
             child = start_child(map_fun, args)
             child.wait_for_output(b"there\n")
             stack.callback(child.signal, signal.SIGKILL)
-            return SimpleNamespace(child=child, ask=Asked(child, tmp_path).ask)
+            asked = Asked(child, tmp_path)
+            return SimpleNamespace(child=child, ask=asked.ask, until=asked.until)
 
         yield running
 
@@ -67,23 +75,20 @@ def hold_the_lock():
 def test_a_child_that_sleeps_tells_where_and_goes_on(running):
     node = running(sleep_for_ever)
     for _ in range(2):
-        stacks = node.ask()
+        stacks = node.until(lambda stacks: "in wait" in stacks.text)
         assert (stacks.rank, stacks.request, stacks.condition) == (0, 1, Condition.BUSY)
         assert stacks.place.startswith("stacks/test_stacks.py, line ")
         assert stacks.place.endswith(", in sleep_for_ever")
         assert stacks.text.startswith("main thread (most recent call last):\n  File ")
-        assert "threading.Event().wait()" in stacks.text
+        assert "\n    threading.Event().wait()\n" in stacks.text
         assert "\n\nof the user (" in stacks.text
         assert "take_stacks" not in stacks.text
 
 
 def test_a_child_that_holds_the_interpreter_s_lock_is_asked_with_a_signal(running):
     node = running(hold_the_lock)
-    while node.ask(patience_s=0.3).condition is Condition.BUSY:
-        pass  # it is on its way
     for _ in range(2):
-        stacks = node.ask(patience_s=0.3)
-        assert stacks.condition is Condition.LOCKED
+        stacks = node.until(lambda stacks: stacks.condition is Condition.LOCKED, patience_s=0.3)
         assert stacks.place.endswith(", in hold_the_lock")
         assert "has not answered for 0.3 s" in stacks.text
         assert "main thread (most recent call last):\n  File " in stacks.text
