@@ -26,7 +26,6 @@ from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.stacks import stacks_of
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
 from tfos_lab.engine.state.readers import unread_text
 from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
@@ -203,7 +202,7 @@ class ClusterRuntime:
         generation = self.generation
         with generation.server.lock:
             views = generation.cluster_state.views
-        return stacks_of(generation.server, views, node, timeout_s)
+        return generation.server.stacks.of(views, node, timeout_s)
 
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once the node has written something.

@@ -74,7 +74,7 @@ class Server:
         self._cluster_state = cluster_state
         self._feed_state = feed_state
         self._hangs = hangs
-        self.stacks = StackAnswers()
+        self.stacks = StackAnswers(self.request, self.over)
         self._bus = bus
         self._logs = logs
         self._event_files = event_files
