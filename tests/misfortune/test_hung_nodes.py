@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.clusters import running_clusters
-from tests.support.fake_nodes import until
 from tests.support.quick import QUICK_ENV
 from tfos_lab.engine.state.events import NodeHung
-from tfos_lab.errors import NodeFailed
+from tfos_lab.errors import NodeFailed, ProfileFailed
 
 HANG_TIMEOUT_S = 1.0
 
@@ -74,6 +73,12 @@ def test_a_stopped_node_is_marked_says_so_and_goes_on(run):
         stacks = cluster.stacks()
         assert f"its process {pid} is stopped" in stacks["worker:0"]
         assert "time.sleep(0.1)" in stacks["chief:0"]
+        with pytest.raises(ProfileFailed, match=f"worker:0 cannot be profiled: its process {pid} is stopped"):
+            cluster.profile("worker:0", 0.1)
+        profile = cluster.profile(seconds=0.3)
+        assert (profile.node, profile.trace_dir) == ("chief:0", None)
+        assert "step_for_ever (test_hung_nodes.py:" in profile.flame_graph.read_text()
+        assert profile.flame_graph.parent == cluster.run_dir
     finally:
         os.kill(pid, signal.SIGCONT)
     wait_for(lambda: not hung(cluster))
@@ -120,11 +125,11 @@ def test_a_node_that_stops_reading_its_rows_is_marked(run, tmp_path, reads, told
     pq.write_table(pa.table({"x": np.arange(1000)}), tmp_path / "rows.parquet")
     cluster = run(read_rows, reads, num_ps=0)
     cluster.train(str(tmp_path / "rows.parquet"))
-    assert wait_for(lambda: hung(cluster)) == ["worker:0"]
+    wait_for(lambda: hung(cluster) == ["worker:0"])  # on a busy machine the chief needs a second, too
     assert told in cluster.nodes[1].hung
 
 
 def test_nodes_that_wait_for_rows_do_not_hang(run):
     cluster = run(read_rows, "some")
-    until(lambda: all(view.activity and view.activity.idle_s > 2 * HANG_TIMEOUT_S for view in cluster.nodes))
+    wait_for(lambda: all(view.activity and view.activity.idle_s > 2 * HANG_TIMEOUT_S for view in cluster.nodes))
     assert hung(cluster) == []

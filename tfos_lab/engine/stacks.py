@@ -12,6 +12,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.instructions import Instruction, SendTo
+from tfos_lab.engine.state.node_views import rank_of
 
 # A child answers at once, or its agent asks it with a signal after this share of the time.
 _SIGNAL_AFTER = 0.4
@@ -51,14 +52,16 @@ class StackAnswers:
         KeyError
             If there is no such node.
         """
-        names = {view.node: rank for rank, view in enumerate(views)}
-        if node is not None and node not in names:
-            raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
-        chosen = [names[node]] if node is not None else list(names.values())
+        chosen = [rank_of(views, node)] if node is not None else list(range(len(views)))
         asked_s = time.monotonic()
         answers = self._ask({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
         waited_s = time.monotonic() - asked_s
         return {views[rank].node: _text(views[rank], answers.get(rank), waited_s) for rank in chosen}
+
+    def why_deaf(self, rank: int, timeout_s: float = 3.0) -> str:
+        """Return why a node's process does not answer, in a line; "" if it does."""
+        answer = self._ask({rank}, timeout_s).get(rank)
+        return answer.text.partition("\n")[0] if answer is not None and answer.condition.is_deaf else ""
 
     def _ask(self, ranks: AbstractSet[int], timeout_s: float) -> dict[int, m.Stacks]:
         message = m.StacksWanted(next(self._numbers), min(_LONGEST_PATIENCE_S, timeout_s * _SIGNAL_AFTER))
