@@ -140,6 +140,29 @@ class Cluster:
         """
         return self._runtime.logs(node, tail)
 
+    def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
+        """Return where the threads of a node, or of all nodes, are now, without stopping them.
+
+        Parameters
+        ----------
+        node : str, optional
+            Such as ``"worker:0"``; all nodes by default.
+        timeout_s : float
+            How long to wait for answers. A process whose interpreter is locked by a long call into C is asked with a
+            signal meanwhile; one that is stopped has no stacks, and says so.
+
+        Returns
+        -------
+        dict of str to str
+            The Python stacks of all threads by node, most recent call last; or why there are none.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        """
+        return self._runtime.stacks(node, timeout_s)
+
     # ---- the model --------------------------------------------------------------------------------------------------
 
     @property

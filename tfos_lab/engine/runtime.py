@@ -26,6 +26,7 @@ from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.stacks import stacks_of
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
 from tfos_lab.engine.state.readers import unread_text
 from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
@@ -196,6 +197,13 @@ class ClusterRuntime:
             return self.services.log_writer.read_all([view.node for view in self.nodes], tail)
         self.log_path(node)
         return self.services.log_writer.read(node, tail)
+
+    def stacks(self, node: str | None, timeout_s: float) -> dict[str, str]:
+        """Return where the threads of a node, or of all, are now; see `Cluster.stacks`."""
+        generation = self.generation
+        with generation.server.lock:
+            views = generation.cluster_state.views
+        return stacks_of(generation.server, views, node, timeout_s)
 
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once the node has written something.

@@ -18,6 +18,7 @@ from tfos_lab.core.states import NodeState
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
+from tfos_lab.node.stacks.take import take_stacks
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 # Exit code of a child whose agent has ended.
@@ -78,6 +79,8 @@ class NodeSession:
                     self._finish.set()
                 elif isinstance(message, m.StepsAgreed | m.PeerReturned):
                     self._lock_step.handle(message)
+                elif isinstance(message, m.StacksWanted):
+                    self._send(take_stacks(self._rank, message.request))
                 else:
                     self.feed.handle(message)
         except (ConnectionClosed, OSError):

@@ -141,6 +141,8 @@ class _InlineAgent:
             case m.Stop():
                 self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
                 self._send(m.Drained(rank=0))
+            case m.StacksWanted():
+                self._send_to_session(message)
             case m.Finish():
                 self._send_to_session(message)
                 self._send(m.Drained(rank=0))
