@@ -11,17 +11,26 @@ export interface Chunk {
   note: string;
 }
 
-/** What the browser may know of a cluster: no paths of sockets. */
+/**
+ * What the browser may know of a cluster: no paths of sockets.
+ *
+ * `notebook` is a path below the server's root, or empty; `kernel_state` is what the kernel does besides, such as
+ * `busy`, or empty.
+ */
 export interface ClusterInfo {
   id: string;
   name: string;
   state: string;
+  reason: string;
   launcher: string;
   started_s: number;
   kernel_id: string;
+  kernel_state: string;
+  notebook: string;
   pid: number;
   run_dir: string;
-  nodes: NodeInfo[];
+  nodes: RecordedNode[];
+  figures: RecordedFigures;
   tensorboard: boolean;
 }
 
@@ -104,13 +113,6 @@ export interface MetricsMessage {
   series: SeriesPoints[];
 }
 
-/** One node of a cluster. */
-export interface NodeInfo {
-  node: string;
-  state: string;
-  host: string;
-}
-
 export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | PictureMessage | EndMessage;
 
 /** What the document holds in place of the widget `model` while the run goes on. */
@@ -121,6 +123,28 @@ export interface PictureMessage {
 }
 
 export type Point = [number, number | null, number | null];
+
+/** How far a cluster is: its slowest node's step, and one metric, which is the loss where there is one. */
+export interface RecordedFigures {
+  step?: number | null;
+  total_steps?: number | null;
+  metric?: string;
+  value?: number | null;
+}
+
+/** One node of a cluster, as it was a few seconds ago at most; metrics that are not finite are None. */
+export interface RecordedNode {
+  node: string;
+  state: string;
+  host?: string;
+  detail?: string;
+  pid?: number;
+  gpus?: string[];
+  step?: number | null;
+  total_steps?: number | null;
+  rows?: number;
+  metrics?: Record<string, number | null>;
+}
 
 /**
  * One node: `cells` by the columns' keys, `broken` is what happened where it failed.

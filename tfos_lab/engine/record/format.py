@@ -22,12 +22,16 @@ VERSION = 1
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernel, or other process, that ran the cluster; ``pid`` and ``born`` together identify it."""
+    """The kernel, or other process, that ran the cluster; ``pid`` and ``born`` together identify it.
+
+    ``notebook`` is the path of the notebook that the kernel was started for, or empty.
+    """
 
     host: str
     pid: int
     born: str
     kernel_id: str = ""
+    notebook: str = ""
 
 
 class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
