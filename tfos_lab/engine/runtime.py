@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
 from tfos_lab.engine.generations import WAIT_STEP_S, Generations
 from tfos_lab.engine.history import History
 from tfos_lab.engine.record.recorder import RunRecorder
+from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
@@ -164,6 +166,11 @@ class ClusterRuntime:
     def map_fun(self) -> Callable[..., Any]:
         """The user's function."""
         return self._maker.call[0]
+
+    @functools.cached_property
+    def inputs(self) -> dict[str, Plain]:
+        """The plain values that the function was called with, by name, for the run record."""
+        return plain_inputs(*self._maker.call)
 
     @property
     def inference(self) -> Inference:
