@@ -22,8 +22,8 @@ from tfos_lab.engine.generation import failure_of
 from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
 from tfos_lab.engine.generations import WAIT_STEP_S, Generations
 from tfos_lab.engine.history import History
-from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.record.inputs import Plain, plain_inputs
+from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session

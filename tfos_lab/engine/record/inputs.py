@@ -24,7 +24,9 @@ _MAX_TEXT = 200
 _MAX_ITEMS = 50
 # JSON of larger ones cannot be read by everybody.
 _MAX_WHOLE = 1 << 53
-_SECRET = re.compile(r"passw|passphrase|secret|token|credential|api_?key|access_?key|private_?key|auth", re.IGNORECASE)
+_SECRET = re.compile(
+    r"passw|passphrase|secret|token|credential|api_?key|access_?key|private_?key|auth(?!or)", re.IGNORECASE
+)
 
 
 def plain_inputs(map_fun: Callable[..., Any], args: Any) -> dict[str, Plain]:

@@ -37,18 +37,27 @@ def find_run(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
 
 def choose_run(name: str, found: Runs) -> Run:
     """Return the run that ``name`` means among these; see `find_run`."""
-    for fits in (lambda run: run.id == name, lambda run: run.name == name):
-        run = next(filter(fits, found.runs), None)
-        if run is not None:
-            return run
-    close = [run for run in found.runs if name and (run.id.startswith(name) or run.id.endswith(name))]
-    if len(close) == 1:
-        return close[0]
-    if close:
-        raise ConfigError([f"{name!r} could be any of {len(close)} runs: {_listed([run.id for run in close])}"])
+    meant = _meant(name, found)
+    if len(meant) > 1:
+        raise ConfigError([f"{name!r} could be any of {len(meant)} runs: {_listed([run.id for run in meant])}"])
+    if meant:
+        return meant[0]
     if "/" in name or RunDir(Path(name)).record.is_file():
         return _open_folder(Path(name).expanduser().absolute())
     raise ConfigError([_no_such(name, found)])
+
+
+def may_mean(name: str, found: Runs) -> bool:
+    """Whether a name means one of these runs, or several."""
+    return bool(_meant(name, found))
+
+
+def _meant(name: str, found: Runs) -> list[Run]:
+    """Return the run of that identifier, or the newest of that label, or those whose identifiers begin or end so."""
+    exact = [run for run in found.runs if run.id == name] or [run for run in found.runs if run.name == name]
+    if exact or not name:
+        return exact[:1]
+    return [run for run in found.runs if run.id.startswith(name) or run.id.endswith(name)]
 
 
 def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
@@ -72,6 +81,8 @@ def _fits(pattern: str, run: Run) -> bool:
 
 
 def _open_folder(path: Path) -> Run:
+    if not RunDir(path).record.exists():
+        raise ConfigError([f"{path}: there is no run.json, so this is no run's folder"])
     run = read_run(path)
     if isinstance(run, Unreadable):
         raise ConfigError([str(run)])
