@@ -19,7 +19,6 @@ SHOWN = 30
 _MAX_METRICS = 3
 _MAX_UNREADABLE = 10
 _EMPTY = "no run has been recorded{where}: write %%tfos above a cell"
-_HINT = "%tfos open NAME · %tfos compare A B · %tfos pin NAME · %tfos prune keep=N, where a name is any run's ending"
 
 
 @dataclass(frozen=True)
@@ -125,9 +124,18 @@ class HistoryTable:
 
     def _html(self) -> str:
         bad = "".join(f'<div class="tfos-unreadable">{escape(line)}</div>' for line in self._unreadable_lines())
-        hint = f'<div class="tfos-hint">{escape(_HINT)}</div>' if self.runs else ""
+        hint = f'<div class="tfos-hint">{self._hint()}</div>' if self.runs else ""
         body = self._html_table() if self.runs else escape(self._empty())
         return f'{texts.style_sheets()}<div class="tfos tfos-static tfos-history">{body}{bad}{hint}</div>'
+
+    def _hint(self) -> str:
+        first, *others = [self._ids[run.id] for run in self.runs]
+        lines = [
+            f"%tfos open {first}",
+            *[f"%tfos compare {others[0]} {first}" for _ in others[:1]],
+            f"%tfos pin {first}",
+        ]
+        return " · ".join(f"<code>{escape(line)}</code>" for line in [*lines, "%tfos prune keep=20"])
 
     def _html_table(self) -> str:
         columns = self._columns()

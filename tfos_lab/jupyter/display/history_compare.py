@@ -63,8 +63,8 @@ class Comparison:
 
     def _tables(self) -> list[tuple[str, Rows]]:
         return [
-            ("Last metrics", _rows(last_metrics(self.runs), format_metric)),
             ("What differs", self._differing()),
+            ("Last metrics", _rows(last_metrics(self.runs), format_metric)),
             ("Seconds by phase", _rows(phase_seconds(self.runs), format_seconds)),
         ]
 

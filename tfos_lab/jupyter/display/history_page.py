@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
+from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_bytes, format_count
@@ -73,9 +76,11 @@ class RunPage:
 
     def _options(self) -> str:
         run = self.run
-        named = [*run.inputs.items(), *run.options.items(), *(_version(item) for item in run.record.versions.items())]
+        defaults = msgspec.to_builtins(ClusterConfig())
+        options = [(name, value) for name, value in run.options.items() if value and value != defaults.get(name)]
+        named = [*run.inputs.items(), *options, *(_version(item) for item in run.record.versions.items())]
         rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in named)
-        caption = "What the function used, the options of the cluster, and versions"
+        caption = "Other options have their defaults"
         head = '<thead><tr><th scope="col">name</th><th scope="col">value</th></tr></thead>'
         table = f'<table class="tfos-table"><caption>{caption}</caption>{head}<tbody>{rows}</tbody></table>'
         return _details("Inputs and options", f'<div class="tfos-tables">{table}</div>')
@@ -97,7 +102,7 @@ class RunPage:
 
 def _version(item: tuple[str, str | None]) -> tuple[str, str]:
     name, version = item
-    return f"{name} (version)", version or "not installed in the notebook's environment"
+    return f"{name} (version)", version or "not installed"
 
 
 def _details(title: str, content: str) -> str:
