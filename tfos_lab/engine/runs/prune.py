@@ -71,6 +71,8 @@ def prune_runs(
     _check(keep, days)
     found = [one for place in places_of(folder) for one in read_folders(place)]
     planned = plan(found, keep=keep, days=days, now_s=time.time())
+    if not dry_run and (keep, days) != (None, None):
+        _finish_removals(found)
     return [one if one.kept else _remove(one, dry_run=dry_run) for one in planned]
 
 
@@ -140,6 +142,13 @@ def _remove(one: Pruned, *, dry_run: bool) -> Pruned:
     except OSError as error:
         return replace(one, kept=f"it cannot be removed: {error.strerror or error}")
     return replace(one, size_bytes=size)
+
+
+def _finish_removals(found: Sequence[RunFolder]) -> None:
+    """Remove what an interrupted removal has left."""
+    for place in {one.path.parent for one in found}:
+        for rest in place.glob(f"{_REMOVED}*"):
+            shutil.rmtree(rest, ignore_errors=True)
 
 
 def _size_of(folder: Path) -> int:
