@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from tfos_lab.engine.generation import failure_of
 from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
 from tfos_lab.engine.generations import WAIT_STEP_S, Generations
 from tfos_lab.engine.history import History
-from tfos_lab.engine.record.recorder import RunRecorder
+from tfos_lab.engine.record.inputs import Plain, plain_inputs
+from tfos_lab.engine.record.recorders import Recorders
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
@@ -99,7 +101,7 @@ class ClusterRuntime:
         self._assessor = Assessor()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
-        self._recorder = RunRecorder(run_dir, self)
+        self._recorders = Recorders(run_dir, self)
         self.publisher = make_publisher(self) if published else None
         if self.publisher is not None:
             self.publisher.publish()
@@ -174,6 +176,11 @@ class ClusterRuntime:
         """The user's function."""
         return self._maker.call[0]
 
+    @functools.cached_property
+    def inputs(self) -> dict[str, Plain]:
+        """The plain values that the function was called with, by name, for the run record."""
+        return plain_inputs(*self._maker.call)
+
     @property
     def inference(self) -> Inference:
         """What the nodes answer for, made when it is first asked for."""
@@ -241,7 +248,7 @@ class ClusterRuntime:
         elif isinstance(event, NodeStartedAgain):
             again = f"restart {event.restart} of {event.restarts}, of {event.node} alone, while the others go on"
             self.note(f"{again}: {event.reason}")
-        self._recorder.on_event(event)
+        self._recorders.on_event(event)
         if self.publisher is not None:
             self.publisher.on_event(event)
 
@@ -253,7 +260,7 @@ class ClusterRuntime:
 
     def launch(self) -> None:
         """Start the nodes; returns when all are on their way, or the cluster has been stopped meanwhile."""
-        self._recorder.start()
+        self._recorders.start()
         self._generations.launch()
         if self.config.restarts:
             from tfos_lab.engine.restarts import Restarter
@@ -270,10 +277,10 @@ class ClusterRuntime:
 
     def stop(self, *, grace_s: float | None = None) -> None:
         """Stop all nodes; see `Cluster.stop`."""
-        self._recorder.start()
+        self._recorders.start()
         self._generations.stop(grace_s=grace_s)
-        self._recorder.finish()
-        self._recorder.join(RECORD_TIMEOUT_S)
+        self._recorders.finish()
+        self._recorders.join(RECORD_TIMEOUT_S)
 
     def close(self) -> None:
         """Stop at once, and remove what other processes see of the cluster; for Python's exit."""
@@ -287,7 +294,7 @@ class ClusterRuntime:
     def _on_over(self, state: RunState) -> None:
         """A generation has ended; called by its server's thread."""
         if state.ended:
-            self._recorder.finish()
+            self._recorders.finish()
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
@@ -318,7 +325,7 @@ class ClusterRuntime:
                 raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
         self.feeding.settle()
         if self.generation.server.over.is_set():
-            self._recorder.join(RECORD_TIMEOUT_S)
+            self._recorders.join(RECORD_TIMEOUT_S)
         if self.state is RunState.FAILED:
             self._raise_failure()
         if self.state is RunState.STOPPED:

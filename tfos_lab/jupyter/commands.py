@@ -12,6 +12,7 @@ from tfos_lab.engine.environment.pack import pack
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter import commands_history
 from tfos_lab.jupyter.cell.export import FinishedCell, export
 from tfos_lab.jupyter.commands_profile import make_profile
 from tfos_lab.jupyter.commands_stacks import show_stacks
@@ -50,6 +51,7 @@ class Commands:
             "warm": self._warm,
             "doctor": self._doctor,
             "pack": self._pack,
+            **commands_history.COMMANDS,
         }
 
     def run(self, line: str) -> Any:
@@ -70,9 +72,11 @@ class Commands:
         if finished[0] == "stop" and len(finished) == 1:
             return [*_names(live=True), "all"]
         if finished[0] == "tensorboard" and len(finished) == 1:
-            return _names()
+            return list(dict.fromkeys([*_names(), *commands_history.run_names()]))
         if finished[0] in ("stacks", "profile"):
             return complete_node(finished[1:])
+        if finished[0] in commands_history.COMMANDS:
+            return commands_history.complete(finished[0])
         if finished[0] == "logs":
             named = [cluster for cluster in clusters() if cluster.name == finished[-1]]
             nodes = [node.node for cluster in named or clusters()[-1:] for node in cluster.nodes]
@@ -110,6 +114,9 @@ class Commands:
 
     def _logs(self, arguments: list[str]) -> None:
         _expect(arguments, "logs [name] [node]", at_most=2)
+        if arguments and arguments[0] not in _names() and (old := commands_history.find_named(arguments[0])):
+            commands_history.print_logs(old, arguments[1:], LOG_LINES)
+            return
         if not clusters():
             raise ConfigError(["there are no logs: no cluster has run yet"])
         found = [cluster for cluster in clusters() if arguments and cluster.name == arguments[0]]
@@ -131,7 +138,8 @@ class Commands:
             return view_cluster(runtime_of(found[-1]))
         if not arguments:
             raise ConfigError(["no cluster has run yet: name a folder with event files, %tfos tensorboard FOLDER"])
-        return view_folder(arguments[0])
+        old = commands_history.find_named(arguments[0])
+        return view_folder(arguments[0]) if old is None else commands_history.view_events(old)
 
     def _export(self, arguments: list[str]) -> None:
         _expect(arguments, "export FILE.py", at_most=1)

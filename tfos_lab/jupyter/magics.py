@@ -39,6 +39,10 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
 ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py`` (the last cell as a script for
 spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed).
+
+Runs of earlier kernels: ``%tfos history [name ...]``, ``%tfos open [name]``, ``%tfos compare A B ...``,
+``%tfos pin|unpin NAME`` and ``%tfos prune keep=N days=N``, which removes old runs that are not pinned; with ``dry_run``
+it only says which.
 """
 
 

@@ -106,6 +106,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     ``options`` are the fields of `ClusterConfig`; of ``env`` it has the names only, as values may be secrets.
+    ``inputs`` are numbers and short texts of ``args``, and of names that the function uses, such as ``"args.lr"``.
     ``versions`` are those of this process's environment, null where a package is not installed here. ``outcome`` is
     ``done``, ``failed`` or ``stopped`` once the run has ended. ``metrics`` is a sample, evenly spread, of at most 2,000
     reports. ``files`` are listed at the end, at most 1,000 of ``file_count``. ``verdict`` says what limited the speed,
@@ -121,6 +122,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_s: float | None = None
     process: ProcessRecord
     options: dict[str, Any]
+    inputs: dict[str, bool | int | float | str | None] = {}
     code: CodeRecord | None = None
     versions: dict[str, str | None]
     state: str
