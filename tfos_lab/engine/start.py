@@ -101,7 +101,7 @@ def make_cluster(
     node_specs = _node_specs(config, launcher)
     if launcher.checks_capacity:
         require_room(len(node_specs))
-    payload = b"" if launcher.runs_inline else pack(map_fun, args)
+    payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
     hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
 
     maker = GenerationMaker(
