@@ -15,6 +15,7 @@ from tfos_lab.jupyter.cell.function import make_map_fun
 from tfos_lab.jupyter.cell.location import make_labeller
 from tfos_lab.jupyter.commands import Commands
 from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
+from tfos_lab.jupyter.options import cell_help
 from tfos_lab.jupyter.options.completion import make_matcher
 from tfos_lab.jupyter.options.documents import describe_options
 from tfos_lab.jupyter.options.table import parse_options
@@ -78,6 +79,7 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(magics)
     _remove_matchers(shell)
     shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete))
+    cell_help.install(shell)
     notebook_sources.add_labeller(make_labeller(shell))
     error_messages.install(shell)
     warning_messages.install()
@@ -90,6 +92,7 @@ def unload_ipython_extension(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("tfos", None)
     _remove_matchers(shell)
+    cell_help.remove(shell)
     warning_messages.remove()
 
 

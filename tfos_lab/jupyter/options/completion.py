@@ -1,4 +1,4 @@
-"""Tab completion: options, values and the notebook's DataFrames after ``%%tfos``, commands after ``%tfos``."""
+"""Tab completion: options, values and DataFrames after ``%%tfos``, given names below it, commands after ``%tfos``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from tfos_lab.core.options import Option, OptionType
+from tfos_lab.jupyter.options.cell_help import complete_names
 from tfos_lab.jupyter.options.line import split_line
 from tfos_lab.jupyter.options.table import BY_NAME, OPTIONS, takes_value
 from tfos_lab.jupyter.options.values import UnreadableValue, all_choices, read_value
@@ -33,11 +34,14 @@ def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[st
     def match_tfos(context: CompletionContext) -> SimpleMatcherResult:
         text = context.text_until_cursor
         cell, command = _CELL_LINE.match(text), _COMMAND_LINE.match(text)
-        if cell and not "".join(context.full_text.split("\n")[: context.cursor_line]).strip():
+        above = "".join(context.full_text.split("\n")[: context.cursor_line]).strip()
+        if cell and not above:
             word, found = complete_options(cell["rest"], shell.user_ns)
         elif command:
             *finished, word = re.split(r"\s+", command["rest"])
             found = [SimpleCompletion(name, type="command") for name in complete_command(finished)]
+        elif above.startswith("%%tfos"):
+            word, found = complete_names(text, context.full_text, shell.user_ns)
         else:
             return SimpleMatcherResult(completions=[], suppress=False)
         fitting = [completion for completion in found if completion.text.startswith(word)]
