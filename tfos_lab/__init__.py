@@ -19,6 +19,7 @@ from tfos_lab.core.version import __version__
 if TYPE_CHECKING:
     from tfos_lab.core.config import ClusterConfig
     from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.interactive.cluster import start
     from tfos_lab.engine.registry import clusters
     from tfos_lab.engine.start import run
     from tfos_lab.errors import TfosError
@@ -43,6 +44,7 @@ _HOMES = {
     "run_script": "tfos_lab.jupyter.run_script",
     "scripts": "tfos_lab.jupyter.run_script",
     "search": "tfos_lab.jupyter.search",
+    "start": "tfos_lab.engine.interactive.cluster",
 }
 _PACKAGES = ("data", "errors", "ml")
 
@@ -60,6 +62,7 @@ __all__ = [
     "run_script",
     "scripts",
     "search",
+    "start",
 ]
 
 

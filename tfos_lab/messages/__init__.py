@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tfos_lab.messages import event_files, feed, files, inference, lifecycle, lock_step, logs, tensorboard
+from tfos_lab.messages import event_files, feed, files, inference, interactive, lifecycle, lock_step, logs, tensorboard
 from tfos_lab.messages.common import INPUT_QUEUE, DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
 from tfos_lab.messages.feed import (
@@ -57,6 +57,7 @@ from tfos_lab.messages.inference import (
     InferenceReady,
     RowsAnswered,
 )
+from tfos_lab.messages.interactive import CellEnded, CellWrote, InterruptCell, RunCell
 from tfos_lab.messages.lifecycle import (
     Drained,
     Ended,
@@ -94,6 +95,7 @@ FromAgent = (
     | event_files.FromAgent
     | files.FromAgent
     | lock_step.FromAgent
+    | interactive.FromAgent
 )
 ToAgent = (
     lifecycle.ToAgent
@@ -104,6 +106,7 @@ ToAgent = (
     | event_files.ToAgent
     | files.ToAgent
     | lock_step.ToAgent
+    | interactive.ToAgent
 )
 
 _encoder = msgspec.msgpack.Encoder()

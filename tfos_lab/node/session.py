@@ -17,6 +17,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
+from tfos_lab.node.interactive.inbox import INBOX
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
@@ -60,6 +61,7 @@ class NodeSession:
         self.context = NodeContext(
             start, self.feed, self._send, self._finish, port, scratch=scratch, lock_step=self._lock_step
         )
+        INBOX.connect(self._rank, self._send)
         self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
         self._receiver.start()
 
@@ -78,6 +80,8 @@ class NodeSession:
                     self._finish.set()
                 elif isinstance(message, m.StepsAgreed | m.PeerReturned):
                     self._lock_step.handle(message)
+                elif isinstance(message, m.RunCell | m.InterruptCell):
+                    INBOX.handle(message)
                 else:
                     self.feed.handle(message)
         except (ConnectionClosed, OSError):

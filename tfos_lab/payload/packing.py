@@ -201,7 +201,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
                 return getattr, (sys, name)
         if isinstance(obj, types.FunctionType) and obj.__module__ in (None, "__main__"):
             self.filenames.add(obj.__code__.co_filename)
-            self.modules |= own_modules.imported_names(obj.__code__)
+        elif isinstance(obj, types.CodeType):
+            self.modules |= own_modules.imported_names(obj)
+            if obj.co_name == "<module>":  # a whole cell
+                self.filenames.add(obj.co_filename)
         elif isinstance(obj, types.ModuleType):
             self.modules.add(obj.__name__)
         elif isinstance(obj, types.FunctionType | type) and isinstance(obj.__module__, str):

@@ -9,7 +9,6 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from tfos_lab.core.options import Option, OptionType
-from tfos_lab.jupyter.options.cell_help import complete_names
 from tfos_lab.jupyter.options.line import split_line
 from tfos_lab.jupyter.options.table import BY_NAME, OPTIONS, takes_value
 from tfos_lab.jupyter.options.values import UnreadableValue, all_choices, read_value
@@ -19,7 +18,13 @@ _COMMAND_LINE = re.compile(r"\s*%tfos\s+(?P<rest>.*)", re.DOTALL)
 _LAST_ITEM = re.compile(r"(?:(?P<dashes>--)?(?P<key>[\w-]+)\s*=\s*)?(?P<word>\S*)$")
 
 
-def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[str]]) -> Any:
+# Takes the cursor's line up to it, the cell and the notebook's names; returns the unfinished word, and what fits.
+CompleteBody = Callable[[str, str, dict[str, Any]], tuple[str, list[SimpleCompletion]]]
+
+
+def make_matcher(
+    shell: Any, complete_command: Callable[[list[str]], Iterable[str]], complete_body: CompleteBody
+) -> Any:
     """Return a matcher for ``shell.Completer.custom_matchers``.
 
     Parameters
@@ -28,6 +33,8 @@ def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[st
         Its names are completed.
     complete_command : callable
         Takes the finished arguments of ``%tfos``, returns what can follow.
+    complete_body : callable
+        Completes the lines below ``%%tfos``.
     """
 
     @context_matcher(identifier="tfos_lab")  # type: ignore[untyped-decorator]
@@ -41,7 +48,7 @@ def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[st
             *finished, word = re.split(r"\s+", command["rest"])
             found = [SimpleCompletion(name, type="command") for name in complete_command(finished)]
         elif above.startswith("%%tfos"):
-            word, found = complete_names(text, context.full_text, shell.user_ns)
+            word, found = complete_body(text, context.full_text, shell.user_ns)
         else:
             return SimpleMatcherResult(completions=[], suppress=False)
         fitting = [completion for completion in found if completion.text.startswith(word)]
