@@ -12,7 +12,7 @@ from tfos_lab import errors
 EXAMPLES = [
     (
         errors.CellFailed(node="worker:1", kind="ValueError", message="too small", traceback="ValueError: too small"),
-        errors.NodeFailed,
+        RuntimeError,
         "worker:1: ValueError: too small\n--- traceback of worker:1 ---\nValueError: too small",
     ),
     (
