@@ -19,6 +19,7 @@ from tfos_lab.core.version import __version__
 if TYPE_CHECKING:
     from tfos_lab.core.config import ClusterConfig
     from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.interactive.cluster import start
     from tfos_lab.engine.registry import clusters
     from tfos_lab.engine.runs.table import run_record, runs
     from tfos_lab.engine.start import run
@@ -46,6 +47,7 @@ _HOMES = {
     "runs": "tfos_lab.engine.runs.table",
     "scripts": "tfos_lab.jupyter.run_script",
     "search": "tfos_lab.jupyter.search",
+    "start": "tfos_lab.engine.interactive.cluster",
 }
 _PACKAGES = ("data", "errors", "ml")
 
@@ -65,6 +67,7 @@ __all__ = [
     "runs",
     "scripts",
     "search",
+    "start",
 ]
 
 

@@ -48,6 +48,7 @@ class Stand:
             logs=services.log_writer,
             event_files=services.event_files,
             output=services.output,
+            cells=services.cells,
             tunnel=None,
             make_start=self.make_start,
             on_saving=lambda saving, node: self.saves.append((saving.path, node.node)),

@@ -12,6 +12,7 @@ from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.cells import Cells
 from tfos_lab.engine.files.output import OutputReceiver, saving_note
 from tfos_lab.engine.generation import Generation, NodeControl
 from tfos_lab.engine.history import History
@@ -48,6 +49,8 @@ class RunServices:
         What happens, as it happens.
     log_writer, event_files, output
         What stores the logs, event files and output that nodes send.
+    cells : Cells
+        The cells of an interactive cluster.
     """
 
     run_dir: RunDir
@@ -56,6 +59,7 @@ class RunServices:
     log_writer: LogWriter
     event_files: EventFileReceiver
     output: OutputReceiver
+    cells: Cells
 
     @classmethod
     def make(cls, config: ClusterConfig, run_dir: RunDir, *, history: History, bus: Bus) -> RunServices:
@@ -67,6 +71,7 @@ class RunServices:
             log_writer=LogWriter(run_dir, history.add_note),
             event_files=EventFileReceiver(run_dir.log_dir, run_dir.events, history.add_note),
             output=OutputReceiver(run_dir, limit_bytes=config.output_limit_bytes, of_all=config.output == "all"),
+            cells=Cells(),
         )
 
     def record_start(self) -> None:
@@ -152,6 +157,7 @@ class GenerationMaker:
             logs=services.log_writer,
             event_files=services.event_files,
             output=services.output,
+            cells=services.cells,
             tunnel=tunnel,
             make_start=self._start_maker(services, number),
             on_saving=services.record_saving,

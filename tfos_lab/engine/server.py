@@ -14,6 +14,7 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.cells import Cells
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.profile.profiles import Profiles
@@ -66,6 +67,7 @@ class Server:
         logs: LogWriter,
         event_files: EventFileReceiver,
         output: OutputReceiver,
+        cells: Cells,
         tunnel: Tunnel | None,
         make_start: MakeStart,
         on_saving: Callable[[m.SavesTo, NodeView], None],
@@ -85,6 +87,7 @@ class Server:
         self._output = output
         self._make_start = make_start
         self._on_saving = on_saving
+        self._cells = cells
         self._tunnel = tunnel
         self._identities: dict[int, bytes] = {}
         self._log_sequences: dict[bytes, int] = {}
@@ -180,6 +183,8 @@ class Server:
             self._carry_out(self._output.handle(message, self._cluster_state.views[message.rank], now_s))
         if self._tunnel is not None:
             self._tunnel.handle(message)
+        if isinstance(message, m.CellWrote | m.CellEnded):
+            self._cells.handle(message)
 
     def _on_reserve(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
         known = self._identities.get(message.rank)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.doctor import examine, render_text
 from tfos_lab.engine.environment.pack import pack
@@ -35,13 +37,22 @@ class Commands:
         Returns the ``%%tfos`` cell that was run last, or None.
     history : callable
         Returns the text of the cells that were run before, oldest first.
+    start : callable
+        Starts an interactive cluster, given a line of options.
     """
 
-    def __init__(self, last_cell: Callable[[], FinishedCell | None], history: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        last_cell: Callable[[], FinishedCell | None],
+        history: Callable[[], list[str]],
+        start: Callable[[str], None],
+    ) -> None:
         self._last_cell = last_cell
         self._history = history
+        self._start = start
         self._commands: dict[str, Callable[[list[str]], Any]] = {
             "status": self._status,
+            "start": lambda words: self._start(" ".join(words)),
             "stop": self._stop,
             "logs": self._logs,
             "stacks": show_stacks,
@@ -56,6 +67,8 @@ class Commands:
 
     def run(self, line: str) -> Any:
         """Run the command that follows ``%tfos``; raises `ConfigError` for an unknown one."""
+        if re.match(r"\s*start(?!\S)", line):
+            return self._start(line.strip().removeprefix("start"))  # options, as on the line of a cell
         try:
             name, *arguments = shlex.split(line) or ["status"]
         except ValueError as error:
@@ -69,6 +82,8 @@ class Commands:
         """Return what can follow the finished arguments."""
         if not finished:
             return self._commands
+        if finished[0] == "start":
+            return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterConfig]
         if finished[0] == "stop" and len(finished) == 1:
             return [*_names(live=True), "all"]
         if finished[0] == "tensorboard" and len(finished) == 1:

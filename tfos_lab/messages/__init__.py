@@ -17,6 +17,7 @@ from tfos_lab.messages import (
     feed,
     files,
     inference,
+    interactive,
     lifecycle,
     lock_step,
     logs,
@@ -70,6 +71,7 @@ from tfos_lab.messages.inference import (
     InferenceReady,
     RowsAnswered,
 )
+from tfos_lab.messages.interactive import CellEnded, CellWrote, InterruptCell, RunCell
 from tfos_lab.messages.lifecycle import (
     Drained,
     Ended,
@@ -112,6 +114,7 @@ FromAgent = (
     | lock_step.FromAgent
     | stacks.FromAgent
     | profile.FromAgent
+    | interactive.FromAgent
 )
 ToAgent = (
     lifecycle.ToAgent
@@ -124,6 +127,7 @@ ToAgent = (
     | lock_step.ToAgent
     | stacks.ToAgent
     | profile.ToAgent
+    | interactive.ToAgent
 )
 
 _encoder = msgspec.msgpack.Encoder()

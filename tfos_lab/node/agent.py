@@ -184,11 +184,17 @@ class Agent:
             case m.TunnelOpen() | m.TunnelData() | m.TunnelCredit() | m.TunnelClosed():
                 self._tunnel.handle(message)
             case _:
-                self._feeds.handle(message)
-                self._event_files.handle(message)
-                self._output.handle(message)
-                self._stacks.handle(message)
-                self._profiles.handle(message)
+                self._pass_on(message)
+
+    def _pass_on(self, message: m.ToAgent) -> None:
+        if isinstance(message, m.RunCell | m.InterruptCell):
+            self._child.send(message)
+            return
+        self._feeds.handle(message)
+        self._event_files.handle(message)
+        self._output.handle(message)
+        self._stacks.handle(message)
+        self._profiles.handle(message)
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:

@@ -19,6 +19,7 @@ from tfos_lab.core.states import NodeState
 from tfos_lab.node.activity.sampler import ActivitySampler
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
+from tfos_lab.node.interactive.inbox import INBOX
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
 from tfos_lab.node.profile.child import start_profile
 from tfos_lab.node.stacks.take import take_stacks
@@ -72,6 +73,7 @@ class NodeSession:
             in_lock_step=self._lock_step.nodes > 1,
             counts_fetches=Role.PS not in start.cluster_spec,
         )
+        INBOX.connect(self._rank, self._send)
         self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
         self._receiver.start()
 
@@ -94,6 +96,8 @@ class NodeSession:
                     self._send(take_stacks(self._rank, message.request))
                 elif isinstance(message, m.ProfileWanted):
                     start_profile(self._rank, message, self._scratch, self._send)
+                elif isinstance(message, m.RunCell | m.InterruptCell):
+                    INBOX.handle(message)
                 else:
                     self.feed.handle(message)
         except (ConnectionClosed, OSError):
