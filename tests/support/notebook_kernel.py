@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import nbformat
-from jupyter_client import KernelManager
+from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 
 CELL_TIMEOUT_S = 300
@@ -56,44 +57,52 @@ class NotebookKernel:
     """
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        self._manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "kernel"))
+        self._manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "kernel"))
+        self._runner = asyncio.Runner()
         self._folder = folder
         self._environ = dict(environ)
-        self._client: Any = None
+        self._client: NotebookClient | None = None
 
     def __enter__(self) -> Self:
-        self._manager.start_kernel(cwd=str(self._folder), env=self._environ)
-        self._client = self._manager.client()
-        self._client.start_channels()
-        self._client.wait_for_ready(timeout=60)
+        self._runner.run(self._manager.start_kernel(cwd=str(self._folder), env=self._environ))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._client.stop_channels()
-        self._manager.shutdown_kernel()
+        self._forget_client()
+        self._runner.run(self._manager.shutdown_kernel())
+        self._runner.close()
 
-    def execute(self, path: Path, replaced: Mapping[str, str] | None = None) -> Executed:
-        """Run a notebook; in the source of its cells, replace texts, each of which has to be there."""
+    def execute(self, path: Path) -> Executed:
+        """Run a notebook from a clean start."""
         notebook = nbformat.read(path, as_version=4)
-        for old, new in (replaced or {}).items():
-            [cell] = [cell for cell in notebook.cells if old in cell.source]
-            cell.source = cell.source.replace(old, new)
         began_s = time.monotonic()
-        self._run("get_ipython().reset(new_session=False)")
-        NotebookClient(notebook, km=self._manager, kc=self._client, timeout=CELL_TIMEOUT_S).execute(cleanup_kc=False)
+        self._runner.run(self._execute(notebook))
         return Executed(notebook, time.monotonic() - began_s, self)
 
     def value(self, expression: str) -> Any:
         """Evaluate an expression in the kernel, by way of JSON."""
         asked = f"__import__('json').dumps({expression})"
-        answer = self._run("", {"value": asked})["user_expressions"]["value"]
+        answer = self._runner.run(self._run("", {"value": asked}))["user_expressions"]["value"]
         if answer["status"] != "ok":
             raise AssertionError(f"{expression}: {answer['ename']}: {answer['evalue']}")
         return json.loads(ast.literal_eval(answer["data"]["text/plain"]))
 
-    def _run(self, code: str, expressions: Mapping[str, str] | None = None) -> dict[str, Any]:
-        asked = self._client.execute(code, silent=True, user_expressions=dict(expressions or {}))
-        while (reply := self._client.get_shell_msg(timeout=CELL_TIMEOUT_S))["parent_header"].get("msg_id") != asked:
-            pass
+    async def _execute(self, notebook: Any) -> None:
+        self._forget_client()
+        self._client = NotebookClient(notebook, km=self._manager, timeout=CELL_TIMEOUT_S)
+        await self._client.async_start_new_kernel_client()
+        await self._run("get_ipython().reset()")
+        for index, cell in enumerate(notebook.cells):
+            if cell.cell_type == "code":
+                await self._client.async_execute_cell(cell, index)
+
+    async def _run(self, code: str, expressions: Mapping[str, str] | None = None) -> dict[str, Any]:
+        assert self._client is not None
+        asked = self._client.kc.execute(code, silent=True, user_expressions=dict(expressions or {}))
+        reply = await self._client.async_wait_for_reply(asked)
         content: dict[str, Any] = reply["content"]
         return content
+
+    def _forget_client(self) -> None:
+        if self._client is not None:
+            self._client.kc.stop_channels()
