@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfos_lab.engine.cluster import runtime_of
-from tfos_lab.engine.doctor import examine, render_text
+from tfos_lab.engine.doctor import examine
+from tfos_lab.engine.doctor.finding import render_text
 from tfos_lab.engine.environment.pack import pack
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
