@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.support.bare_python import make_bare_python
@@ -148,6 +150,14 @@ def test_an_error_of_spark_is_the_finding(monkeypatch):
 # ---- real executors -------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """Wait for executors of a machine that is busy with other tests."""
+    monkeypatch.setattr(executors, "JOB_TIMEOUT_S", 120.0)
+    monkeypatch.setattr(session, "_COMING_S", 120.0)
+
+
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_the_executors_of_a_cluster_are_checked(spark, monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
@@ -166,15 +176,24 @@ time.time = lambda: _right() + 60
 """
 
 
-def test_faults_of_real_executors_are_found_at_once(standalone, new_spark, monkeypatch, tmp_path):
-    python = make_bare_python(tmp_path / "python", hidden={"tensorflow"})
-    packages = next((tmp_path / "python/lib").glob("python*/site-packages"))
-    with (packages / "sitecustomize.py").open("a") as file:
-        file.write(OTHER_CLOCK)
-    other_keras = packages / "keras-3.1.0.dist-info"
-    other_keras.mkdir()
-    (other_keras / "METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 3.1.0\n")
-    spark = new_spark(standalone, python=python)
+@pytest.fixture
+def faulty_python(tmp_path):
+    """A Python without TensorFlow, with another Keras by its records, and with a clock that is a minute ahead."""
+    python = make_bare_python(tmp_path / "python")
+    theirs = next((tmp_path / "python/lib").glob("python*/site-packages"))
+    (theirs / "ours.pth").unlink()
+    for package in Path(np.__file__).parents[1].iterdir():
+        if not package.name.startswith(("tensorflow", "keras-")):
+            (theirs / package.name).symlink_to(package)
+    (theirs / "sitecustomize.py").write_text(OTHER_CLOCK)
+    (theirs / "keras-3.1.0.dist-info").mkdir()
+    (theirs / "keras-3.1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 3.1.0\n")
+    return python
+
+
+@pytest.mark.usefixtures("patient")
+def test_faults_of_real_executors_are_found(faulty_python, standalone, new_spark, monkeypatch, tmp_path):
+    spark = new_spark(standalone, python=faulty_python)
     monkeypatch.setenv("TFOS_SERVER_HOST", "127.0.0.2")  # the driver listens on 127.0.0.1 only
     monkeypatch.setenv("TFOS_LAB_RUNS", os.fspath(tmp_path / "runs"))
     findings = {finding.what: finding for finding in session.check_session(spark)}

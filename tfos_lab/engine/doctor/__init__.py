@@ -65,10 +65,17 @@ def examine(spark: SparkSession | None = None) -> list[Finding]:
         The session whose executors are checked; the active one of this process by default.
     """
     session = spark if spark is not None else spark_session.active_session()
-    return [*examine_machine(), *check_session(session)]
+    return _examine(lambda: check_session(session))
 
 
 def examine_machine() -> list[Finding]:
     """Run the checks of this machine."""
+    return _examine(list)
+
+
+def _examine(meanwhile: Callable[[], list[Finding]]) -> list[Finding]:
+    """Run the checks of this machine on threads, and others on this one; returns the findings of both."""
     with ThreadPoolExecutor(len(_MACHINE_CHECKS), thread_name_prefix="tfos-doctor") as pool:
-        return list(pool.map(lambda check: check(), _MACHINE_CHECKS))
+        findings = pool.map(lambda check: check(), _MACHINE_CHECKS)
+        others = meanwhile()
+        return [*findings, *others]
