@@ -20,6 +20,7 @@ PAGES = [README, *DOCS]
 
 _BLOCK = re.compile(r"^(<!-- not run[^\n]*-->\n)?```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_VARIABLE = re.compile(r"\bTFOS_[A-Z_]*[A-Z]\b")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 per_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -82,6 +83,23 @@ def test_every_line_magic_is_listed():
     commands = Commands(lambda: None, list)
     named = set(re.findall(r"`%tfos (\w+)", (ROOT / "docs/options.md").read_text()))
     assert named == set(commands.complete([]))
+
+
+def test_every_variable_that_the_code_reads_is_in_the_table():
+    sources = [path for path in (ROOT / "tfos_lab").rglob("*") if path.suffix in {".py", ".sh"}]
+    # A variable of JavaScript is called so, too.
+    read = {name for path in sources for name in _VARIABLE.findall(path.read_text())} - {"TFOS_OPTIONS"}
+    table = (ROOT / "docs/options.md").read_text().split("## Environment variables")[1]
+    listed = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert sorted(name for name in listed if name.startswith("TFOS_")) == sorted(read)
+
+
+def test_the_variables_of_others_that_it_names_are_read_too():
+    table = (ROOT / "docs/options.md").read_text().split("## Environment variables")[1]
+    sources = "\n".join(path.read_text() for path in (ROOT / "tfos_lab").rglob("*.py"))
+    names = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    # Python's own tempfile reads it.
+    assert [name for name in names if name not in sources and name != "TMPDIR"] == []
 
 
 def test_every_dependency_has_a_reason():

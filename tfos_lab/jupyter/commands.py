@@ -14,6 +14,7 @@ from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.export import FinishedCell, export
+from tfos_lab.jupyter.commands_config import completions_of_config, show_config
 from tfos_lab.jupyter.display.status import StatusTable
 from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.jupyter.options.table import BY_NAME
@@ -46,10 +47,13 @@ class Commands:
             "warm": self._warm,
             "doctor": self._doctor,
             "pack": self._pack,
+            "config": lambda words: show_config(" ".join(words)),
         }
 
     def run(self, line: str) -> Any:
         """Run the command that follows ``%tfos``; raises `ConfigError` for an unknown one."""
+        if line.split()[:1] == ["config"]:
+            return show_config(line.strip().removeprefix("config"))  # options, with the quotes of their values
         try:
             name, *arguments = shlex.split(line) or ["status"]
         except ValueError as error:
@@ -63,6 +67,8 @@ class Commands:
         """Return what can follow the finished arguments."""
         if not finished:
             return self._commands
+        if finished[0] == "config":
+            return completions_of_config()
         if finished[0] == "stop" and len(finished) == 1:
             return [*_names(live=True), "all"]
         if finished[0] == "tensorboard" and len(finished) == 1:

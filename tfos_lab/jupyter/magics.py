@@ -16,6 +16,8 @@ from tfos_lab.jupyter.cell.location import make_labeller
 from tfos_lab.jupyter.commands import Commands
 from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
 from tfos_lab.jupyter.options.completion import make_matcher
+from tfos_lab.jupyter.options.configured import read_configuration
+from tfos_lab.jupyter.options.defaults import DEFAULTS
 from tfos_lab.jupyter.options.documents import describe_options
 from tfos_lab.jupyter.options.table import parse_options
 from tfos_lab.jupyter.run import run_cell
@@ -38,7 +40,8 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
 ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py`` (the last cell as a script for
-spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed).
+spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed), ``%tfos config [option=value]``
+(defaults of options for this notebook).
 """
 
 
@@ -76,6 +79,7 @@ def load_ipython_extension(shell: Any) -> None:
     """Register magics, completion and error rendering, and start warming; prints nothing. May be called twice."""
     magics = TfosMagics(shell)
     shell.register_magics(magics)
+    read_configuration(shell.config)
     _remove_matchers(shell)
     shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete))
     notebook_sources.add_labeller(make_labeller(shell))
@@ -90,6 +94,7 @@ def unload_ipython_extension(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("tfos", None)
     _remove_matchers(shell)
+    DEFAULTS.clear()
     warning_messages.remove()
 
 
