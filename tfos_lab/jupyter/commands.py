@@ -9,13 +9,15 @@ from typing import Any
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.cluster import runtime_of
-from tfos_lab.engine.doctor import examine, render_text
+from tfos_lab.engine.doctor import examine
+from tfos_lab.engine.doctor.finding import render_text
 from tfos_lab.engine.environment.pack import pack
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter import commands_history
 from tfos_lab.jupyter.cell.export import FinishedCell, export
+from tfos_lab.jupyter.commands_config import completions_of_config, show_config
 from tfos_lab.jupyter.commands_profile import make_profile
 from tfos_lab.jupyter.commands_stacks import show_stacks
 from tfos_lab.jupyter.display.status import StatusTable
@@ -63,12 +65,15 @@ class Commands:
             "doctor": self._doctor,
             "pack": self._pack,
             **commands_history.COMMANDS,
+            "config": lambda words: show_config(" ".join(words)),
         }
 
     def run(self, line: str) -> Any:
         """Run the command that follows ``%tfos``; raises `ConfigError` for an unknown one."""
         if re.match(r"\s*start(?!\S)", line):
             return self._start(line.strip().removeprefix("start"))  # options, as on the line of a cell
+        if line.split()[:1] == ["config"]:
+            return show_config(line.strip().removeprefix("config"))  # options, with the quotes of their values
         try:
             name, *arguments = shlex.split(line) or ["status"]
         except ValueError as error:
@@ -84,6 +89,8 @@ class Commands:
             return self._commands
         if finished[0] == "start":
             return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterConfig]
+        if finished[0] == "config":
+            return completions_of_config()
         if finished[0] == "stop" and len(finished) == 1:
             return [*_names(live=True), "all"]
         if finished[0] == "tensorboard" and len(finished) == 1:
