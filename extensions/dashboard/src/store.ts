@@ -1,6 +1,7 @@
 // What the page knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history of
 // log text.
 
+import { hueAt } from "./marks";
 import type { Chunk, FileMessage, HistoryMessage, LogMessage, MetricsMessage, Point, Row, Run, View } from "./messages";
 import { CLUSTER_STATES, NODE_STATES } from "./states";
 
@@ -122,7 +123,7 @@ export class Store {
 
   /** The number of a node's colour. */
   hueOf(node: string): number {
-    return this.placeOf(node) % 7;
+    return hueAt(this.placeOf(node));
   }
 
   // ---- metrics --------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_shares
 from tfos_lab.jupyter.display.formats import format_seconds
 from tfos_lab.jupyter.display.log_text import render_log
+from tfos_lab.jupyter.display.marks import mark_attributes
 from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.node_table import Column, node_columns
@@ -178,7 +179,7 @@ def _table(view: ClusterView) -> str:
 
 def _row(node: NodeView, place: int, columns: list[Column], detail: str) -> str:
     cells = "".join(_cell(node, column) for column in columns)
-    row = f'<tr class="tfos-hue{place % 7}">{cells}</tr>'
+    row = f"<tr {mark_attributes(place)}>{cells}</tr>"
     if detail:
         row += f'<tr class="tfos-detail"><td colspan="{len(columns)}">{_escape(detail)}</td></tr>'
     return row
