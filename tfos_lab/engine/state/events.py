@@ -182,7 +182,10 @@ class SearchFacts:
 
 @dataclass(frozen=True)
 class NodeView:
-    """One node at a moment, for displays and users; ``activity`` is None before its first figures."""
+    """One node at a moment, for displays and users; ``activity`` is None before its first figures.
+
+    ``hung`` says since when a node that should train has given no sign, and what the last one was; else it is "".
+    """
 
     node: str
     job_name: str
@@ -203,6 +206,7 @@ class NodeView:
     last_heartbeat_s: float | None = None
     run: RunFacts | None = None
     activity: NodeActivity | None = None
+    hung: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", NodeState(self.state))
