@@ -31,12 +31,13 @@ export interface ClusterList {
   clusters: ClusterInfo[];
 }
 
-/** A column of the node table; those of a low `rank` stay when it is narrow. */
+/** A column of the node table; those of a low `rank` stay when it is narrow, `shown` ones are there at first. */
 export interface Column {
   key: string;
   title: string;
   numeric: boolean;
   rank: number;
+  shown: boolean;
 }
 
 /** What replaces the widget `model`, as the run has ended. */
@@ -88,7 +89,7 @@ export interface HistoryMessage {
   page: string;
 }
 
-export type KernelMessage = Hello | Fetch | Stop;
+export type KernelMessage = Hello | Fetch | Stop | Stacks;
 
 /** New log text. */
 export interface LogMessage {
@@ -111,7 +112,7 @@ export interface NodeInfo {
   host: string;
 }
 
-export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | PictureMessage | EndMessage;
+export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
 
 /** What the document holds in place of the widget `model` while the run goes on. */
 export interface PictureMessage {
@@ -125,7 +126,9 @@ export type Point = [number, number | null, number | null];
 /**
  * One node: `cells` by the columns' keys, `broken` is what happened where it failed.
  *
- * Its `place` stays when rows change their order: colours and tabs follow it.
+ * Its `place` stays when rows change their order: colours and tabs follow it. `step_time` is its cell without
+ * `straggles`, which says how much slower than its peers it is; `shares` are those of its time, 0 to 1, in the
+ * order of the view's `share_kinds`. `hung` says since when it has given no sign.
  */
 export interface Row {
   node: string;
@@ -136,6 +139,10 @@ export interface Row {
   cells: Record<string, string>;
   progress: number | null;
   heartbeat_s: number | null;
+  step_time: string;
+  straggles: string;
+  shares: number[];
+  hung: string;
 }
 
 export type Run = [string, string];
@@ -155,6 +162,26 @@ export interface SeriesPoints {
   fresh: boolean;
   points: Point[];
   last: Point | null;
+}
+
+/** What a node may spend its time on: the key of its colour, and a word or two for it. */
+export interface ShareKind {
+  key: string;
+  short: string;
+}
+
+/** Say where the threads of a node are. */
+export interface Stacks {
+  kind: "stacks";
+  node: string;
+}
+
+/** Where the threads of a node were, as text; or why there is no telling. */
+export interface StacksMessage {
+  kind: "stacks";
+  node: string;
+  text: string;
+  time_s: number;
 }
 
 /** Stop the cluster. */
@@ -184,15 +211,21 @@ export interface TimelineSpan {
   track: number;
 }
 
-/** The widget's traits that the page reads. */
+/** The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks. */
 export interface Traits {
   view: View;
   display_key: string;
   blocking: boolean;
+  has_stacks: boolean;
   kernel_id: string;
 }
 
-/** The cluster as it is: the trait `view`. Times are the kernel's clock. */
+/**
+ * The cluster as it is: the trait `view`. Times are the kernel's clock.
+ *
+ * `progress` is how much of the training is done, 0 to 1, `left` how long the rest takes; `verdict` says why it
+ * is slow. The three are empty where that is not known.
+ */
 export interface View {
   id: string;
   name: string;
@@ -200,6 +233,9 @@ export interface View {
   reason: string;
   notes: string[];
   headline: string;
+  verdict: string;
+  progress: number | null;
+  left: string;
   spans: TimelineSpan[];
   feed: Feed | null;
   spark_ui: string;
@@ -210,5 +246,6 @@ export interface View {
   run_dir: string;
   bar: string;
   columns: Column[];
+  share_kinds: ShareKind[];
   rows: Row[];
 }

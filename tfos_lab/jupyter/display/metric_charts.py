@@ -1,6 +1,7 @@
 """The charts of the saved output: small line charts in inline SVG, without scripts.
 
-``extensions/dashboard/src/charts.ts`` draws the same charts live, in the same size, so that nothing moves when a cell ends.
+``extensions/dashboard/src/charts.ts`` draws the same charts live, in the same size, so that nothing moves when a cell
+ends.
 """
 
 from __future__ import annotations
