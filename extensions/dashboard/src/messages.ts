@@ -40,12 +40,13 @@ export interface ClusterList {
   clusters: ClusterInfo[];
 }
 
-/** A column of the node table; those of a low `rank` stay when it is narrow. */
+/** A column of the node table; those of a low `rank` stay when it is narrow, `shown` ones are there at first. */
 export interface Column {
   key: string;
   title: string;
   numeric: boolean;
   rank: number;
+  shown: boolean;
 }
 
 /** What replaces the widget `model`, as the run has ended. */
@@ -97,7 +98,7 @@ export interface HistoryMessage {
   page: string;
 }
 
-export type KernelMessage = Hello | Fetch | Stop;
+export type KernelMessage = Hello | Fetch | Stop | Stacks;
 
 /** New log text. */
 export interface LogMessage {
@@ -113,7 +114,7 @@ export interface MetricsMessage {
   series: SeriesPoints[];
 }
 
-export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | PictureMessage | EndMessage;
+export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
 
 /** What the document holds in place of the widget `model` while the run goes on. */
 export interface PictureMessage {
@@ -149,7 +150,9 @@ export interface RecordedNode {
 /**
  * One node: `cells` by the columns' keys, `broken` is what happened where it failed.
  *
- * Its `place` stays when rows change their order: colours and tabs follow it.
+ * Its `place` stays when rows change their order: colours and tabs follow it. `step_time` is its cell without
+ * `straggles`, which says how much slower than its peers it is; `shares` are those of its time, 0 to 1, in the
+ * order of the view's `share_kinds`. `hung` says since when it has given no sign.
  */
 export interface Row {
   node: string;
@@ -160,6 +163,10 @@ export interface Row {
   cells: Record<string, string>;
   progress: number | null;
   heartbeat_s: number | null;
+  step_time: string;
+  straggles: string;
+  shares: number[];
+  hung: string;
 }
 
 export type Run = [string, string];
@@ -179,6 +186,26 @@ export interface SeriesPoints {
   fresh: boolean;
   points: Point[];
   last: Point | null;
+}
+
+/** What a node may spend its time on: the key of its colour, and a word or two for it. */
+export interface ShareKind {
+  key: string;
+  short: string;
+}
+
+/** Say where the threads of a node are. */
+export interface Stacks {
+  kind: "stacks";
+  node: string;
+}
+
+/** Where the threads of a node were, as text; or why there is no telling. */
+export interface StacksMessage {
+  kind: "stacks";
+  node: string;
+  text: string;
+  time_s: number;
 }
 
 /** Stop the cluster. */
@@ -208,15 +235,21 @@ export interface TimelineSpan {
   track: number;
 }
 
-/** The widget's traits that the page reads. */
+/** The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks. */
 export interface Traits {
   view: View;
   display_key: string;
   blocking: boolean;
+  has_stacks: boolean;
   kernel_id: string;
 }
 
-/** The cluster as it is: the trait `view`. Times are the kernel's clock. */
+/**
+ * The cluster as it is: the trait `view`. Times are the kernel's clock.
+ *
+ * `progress` is how much of the training is done, 0 to 1, `left` how long the rest takes; `verdict` says why it
+ * is slow. The three are empty where that is not known.
+ */
 export interface View {
   id: string;
   name: string;
@@ -224,6 +257,9 @@ export interface View {
   reason: string;
   notes: string[];
   headline: string;
+  verdict: string;
+  progress: number | null;
+  left: string;
   spans: TimelineSpan[];
   feed: Feed | null;
   spark_ui: string;
@@ -234,5 +270,6 @@ export interface View {
   run_dir: string;
   bar: string;
   columns: Column[];
+  share_kinds: ShareKind[];
   rows: Row[];
 }
