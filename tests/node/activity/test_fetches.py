@@ -60,6 +60,8 @@ def test_a_step_that_waits_for_its_batch_is_seen_within_the_graph(fetches):
     with pytest.raises(tf.errors.OutOfRangeError):
         step(iterator)
     fetches.look()
+    fetches.settle()
+    fetches.look()
     assert fetches.in_flight
     # Nothing runs: the step that failed waits for nothing.
     fetches.settle()

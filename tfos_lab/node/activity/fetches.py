@@ -39,7 +39,8 @@ class Fetches:
         """Say whether functions that are traced from now on are to count; counters of other ones stay unread."""
         self._enabled = enabled
         self._counters: tuple[Any, Any] | None = None
-        self._left = self._waiting = self.taken = 0
+        self._left = self.taken = 0
+        self._counts = self._counts_before = (0, 0)
         self.in_flight = False
 
     def counters(self) -> tuple[Any, Any] | None:
@@ -58,12 +59,17 @@ class Fetches:
         except Exception:  # noqa: BLE001 - TensorFlow's state may be gone at any time
             self.start(enabled=False)
             return
-        self._waiting, self.taken = begun - ended, ended
-        self.in_flight = self._waiting > self._left
+        self._counts, self._counts_before = (begun, ended), self._counts
+        self.taken, self.in_flight = ended, begun - ended > self._left
 
     def settle(self) -> None:
-        """Note that no step runs now: what has begun and not ended has failed, as at the end of a dataset."""
-        self._left, self.in_flight = self._waiting, False
+        """Note that no step runs now: what has begun and not ended has failed, as at the end of a dataset.
+
+        Of short steps, one may have run when the counters were read; therefore they must not have changed since then.
+        """
+        self.in_flight = False
+        if self._counts == self._counts_before:
+            self._left = self._counts[0] - self._counts[1]
 
 
 FETCHES = Fetches()
