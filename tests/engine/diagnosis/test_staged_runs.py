@@ -151,6 +151,11 @@ def test_slow_steps_in_python_are_told_and_a_function_without_steps_gets_no_verd
     cluster.wait(timeout_s=PATIENCE_S)
     assert cluster.diagnose().kind == "python"
     assert cluster.diagnose().seconds_left is None
+    from tfos_lab.engine.record.format import decode
+
+    record = decode((cluster.run_dir / "run.json").read_bytes())
+    assert record.verdict == cluster.diagnose().verdict
+    assert all(node.activity.step > 0 for node in record.nodes)
 
 
 def take_rows(args, ctx):
