@@ -189,6 +189,25 @@ EXAMPLES = [
         RuntimeError,
         "cannot feed rows: cluster 'mnist' is stopped. Start another with tfos_lab.run(...).",
     ),
+    (
+        errors.ProfileFailed(node="worker:0", reason="its process 7 is stopped"),
+        RuntimeError,
+        "worker:0 cannot be profiled: its process 7 is stopped",
+    ),
+    (
+        errors.NodeFailed(
+            node="worker:0",
+            kind="Hung",
+            message="no step for 64 s",
+            traceback="main thread",
+            consequences={"chief:0": "UnavailableError"},
+        ),
+        RuntimeError,
+        (
+            "worker:0: Hung: no step for 64 s\n--- stacks of worker:0 ---\nmain thread\n"
+            "chief:0 then failed too, because worker:0 hung."
+        ),
+    ),
     (errors.NoModel(reason="'mnist' is running"), RuntimeError, "'mnist' is running"),
     (
         errors.WaitTimeout(waited_s=2.5, still_running=["chief:0", "worker:0"]),

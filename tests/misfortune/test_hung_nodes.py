@@ -106,7 +106,7 @@ def test_a_node_that_holds_the_interpreter_s_lock_fails_the_run_with_its_stacks(
     assert (error.node, error.kind) == ("worker:0", "Hung")
     assert "last: step 3; its Python does not answer: it is at misfortune/test_hung_nodes.py" in error.message
     assert "sum(itertools.repeat(0))" in error.traceback
-    assert "--- traceback of worker:0 ---" in str(error)
+    assert "--- stacks of worker:0 ---" in str(error)
 
 
 def read_rows(args, ctx):

@@ -42,11 +42,11 @@ class NodeFailed(TfosError, RuntimeError):
     node : str
         The first node that failed, such as ``"worker:1"``.
     kind : str
-        Name of the remote exception's type, or ``"Exited"`` or ``"Lost"``.
+        Name of the remote exception's type, or ``"Exited"``, ``"Lost"`` or ``"Hung"``.
     message : str
         The remote exception's text.
     traceback : str
-        The remote traceback without frames of tfos_lab, or "".
+        The remote traceback without frames of tfos_lab, the stacks of a hung node, or "".
     also : list of str
         Other nodes that failed in the same way.
     consequences : dict of str to str
@@ -88,12 +88,14 @@ class NodeFailed(TfosError, RuntimeError):
         also = f" (and {', '.join(self.also)})" if self.also else ""
         parts = [f"{self.node}{also}: {self.kind}: {self.message}"]
         if self.traceback:
-            parts.append(f"\n--- traceback of {self.node} ---\n{self.traceback.rstrip()}")
+            what = "stacks" if self.kind == "Hung" else "traceback"
+            parts.append(f"\n--- {what} of {self.node} ---\n{self.traceback.rstrip()}")
         elif self.log_tail:
             parts.append(f"\n--- last lines of {self.node} ---\n{self.log_tail.rstrip()}")
         if self.consequences:
             names = ", ".join(sorted(self.consequences))
-            parts.append(f"\n{names} then failed too, because {self.node} was gone.")
+            why = "hung" if self.kind == "Hung" else "was gone"
+            parts.append(f"\n{names} then failed too, because {self.node} {why}.")
         return "".join(parts)
 
 

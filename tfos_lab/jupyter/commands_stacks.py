@@ -1,8 +1,7 @@
-"""``%tfos stacks``: where the threads of the nodes are now; and the same for the button of a cell's live view."""
+"""``%tfos stacks``: where the threads of the nodes are now."""
 
 from __future__ import annotations
 
-from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.jupyter.node_arguments import cluster_and_node
 
 USAGE = "stacks [cluster] [node]"
@@ -23,15 +22,3 @@ def _heading(node: str, hung: str) -> str:
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" if line else "" for line in text.splitlines())
-
-
-def stacks_of_rank(runtime: ClusterRuntime, rank: int, timeout_s: float = _TIMEOUT_S) -> tuple[str, str]:
-    """Return the name of a node and its stacks as text, for a page that knows it by its rank; ("", why) without one.
-
-    It waits for the node's answer: not for the thread that reads messages.
-    """
-    nodes = runtime.nodes
-    if not 0 <= rank < len(nodes):
-        return "", f"there is no node {rank}"
-    node = nodes[rank].node
-    return node, runtime.stacks(node, timeout_s)[node]

@@ -21,6 +21,7 @@ from tfos_lab import messages as m
 from tfos_lab.engine.feed import job as job_module
 from tfos_lab.engine.feed.job import FeedJob, GenerationLost
 from tfos_lab.engine.feed.spark_job import ObjectRows
+from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, NodeFailed
 from tfos_lab.node.feed.object_rows import OBJECTS_SCHEMA
@@ -148,6 +149,17 @@ def test_a_feed_in_which_nothing_moves_times_out(cluster):
     with pytest.raises(FeedTimeout, match=r"nothing has moved for 0.02 s: .* raise feed_timeout"):
         run(cluster, lambda job: job.store({1: 1}), timeout_s=0.02)
     assert cluster.generation.failures[0].kind == "FeedTimeout"
+
+
+def test_a_feed_that_times_out_names_the_nodes_that_hold_rows_and_the_one_that_hangs(cluster):
+    cluster.generation.cluster_state.views = [
+        NodeView("chief:0", "chief", 0, is_chief=True, rows=3),
+        NodeView("worker:0", "worker", 0, is_chief=False, hung="no step for 64 s"),
+    ]
+    with pytest.raises(FeedTimeout) as raised:
+        run(cluster, lambda job: job.store({1: 4, 2: 4}), timeout_s=0.02)
+    told = "Rows wait for chief:0 (has taken 3), worker:0 (has taken 0). worker:0 hangs: no step for 64 s"
+    assert str(raised.value).endswith(f"(timeout_s of cluster.train). {told}")
 
 
 def test_rows_that_are_stored_and_never_committed_time_out(cluster):

@@ -6,7 +6,7 @@ import pytest
 
 import tfos_lab
 from tfos_lab.messages import Condition
-from tfos_lab.node.stacks.dump import stacks_in
+from tfos_lab.node.stacks.dump import stack_in
 from tfos_lab.node.stacks.frames import Place, call_of, condition_of, own_part, place_of
 
 OWN = tfos_lab.__path__[0]
@@ -62,11 +62,7 @@ def test_a_place_is_the_user_s_line_and_the_call_what_that_has_called():
     assert (place_of([]), call_of([])) == ("", "")
 
 
-def test_a_dump_is_read_with_the_thread_first_that_took_the_signal():
-    dump = (
-        'Thread 0x1 (most recent call first):\n  File "/a/b.py", line 3 in inner\n  File "/a/b.py", line 9 in outer\n\n'
-        'Current thread 0x2 (most recent call first):\n  File "/c.py", line 1 in <module>\n'
-    )
-    outer, inner = Place("/a/b.py", 9, "outer"), Place("/a/b.py", 3, "inner")
-    assert stacks_in(dump) == [[Place("/c.py", 1, "<module>")], [outer, inner]]
-    assert stacks_in("") == []
+def test_a_dump_is_read_from_the_outermost_frame():
+    dump = 'Stack (most recent call first):\n  File "/a/b.py", line 3 in inner\n  File "/a/b.py", line 9 in <module>\n'
+    assert stack_in(dump) == [Place("/a/b.py", 9, "<module>"), Place("/a/b.py", 3, "inner")]
+    assert stack_in("") == []

@@ -206,7 +206,17 @@ class FeedJob:
             raise FeedTimeout(
                 reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
                 f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout_s of cluster.train)"
+                f"{self._who_waits()}"
             )
+
+    def _who_waits(self) -> str:
+        """Return which nodes hold rows that they do not take, and which of them hang, as further sentences."""
+        with self._generation.server.lock:
+            views, with_rows = self._generation.cluster_state.views, self._feed_state.with_rows
+        holding = [f"{view.node} (has taken {view.rows:,})" for view in views if view.node in with_rows]
+        hung = [f"{view.node} hangs: {view.hung}" for view in views if view.hung]
+        told = [f"Rows wait for {', '.join(holding)}"] if holding else []
+        return "".join(f". {text}" for text in [*told, *hung])
 
     def _look_for_a_cause(self, error: Exception) -> None:
         """Wait a moment for a node's failure: a node that is gone fails Spark's job, too, and is reported later."""

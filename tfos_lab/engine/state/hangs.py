@@ -93,10 +93,10 @@ class Hangs:
         if state.causes.has_unexplained and not self._explained:
             self._explained = True
             return self._ask(_SHORT_PATIENCE_S, now_s, explains=True)
-        if not self._timeout_s or now_s < self._next_s:
+        if not self._timeout_s:
             return []
         gone_on = self._clear(lambda view: not self._is_idle(view), now_s)
-        if any(_may_hang(view) and self._is_idle(view) for view in state.views):
+        if now_s >= self._next_s and any(_may_hang(view) and self._is_idle(view) for view in state.views):
             return [*gone_on, *self._ask(min(_PATIENCE_S, self._timeout_s), now_s)]
         return gone_on
 

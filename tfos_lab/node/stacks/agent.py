@@ -11,7 +11,7 @@ from pathlib import Path
 from tfos_lab import messages as m
 from tfos_lab.core.processes import catches, state_of
 from tfos_lab.node.child_supervisor import ChildSupervisor
-from tfos_lab.node.stacks.dump import SIGNAL, dump_path, stacks_in
+from tfos_lab.node.stacks.dump import SIGNAL, dump_path, stack_in
 from tfos_lab.node.stacks.frames import Place, call_of, has_entry, own_part, place_of
 from tfos_lab.node.stacks.text import MAIN, render
 
@@ -111,13 +111,13 @@ class StackTaker:
             self._tell_dump(request, asked, self._file.read_text(errors="replace"))
 
     def _tell_dump(self, request: int, asked: _Asked, dump: str) -> None:
-        stacks = sorted(stacks_in(dump), key=lambda stack: not has_entry(stack))
-        if not stacks:
+        stack = stack_in(dump)
+        if not stack:
             self._tell(request, m.Condition.LOCKED, f"{_silent(asked)}, and does not take signals either")
             return
-        names = [MAIN, *(f"thread {number}" for number in range(1, len(stacks)))]
-        text = f"{_silent(asked)}; these stacks were taken with a signal\n\n{render(zip(names, stacks, strict=True))}"
-        self._tell(request, m.Condition.LOCKED, text, own_part(stacks[0]))
+        name = MAIN if has_entry(stack) else "the thread that took the signal"
+        text = f"{_silent(asked)}; this stack was taken with a signal\n\n{render([(name, stack)])}"
+        self._tell(request, m.Condition.LOCKED, text, own_part(stack))
 
     def _tell(self, request: int, condition: m.Condition, text: str, stack: list[Place] | None = None) -> None:
         self._asked.pop(request, None)

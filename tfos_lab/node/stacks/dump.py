@@ -1,6 +1,7 @@
-"""Stacks by a signal: Python's `faulthandler` writes them to a file, even while a call into C holds the interpreter.
+"""A stack by a signal: Python's `faulthandler` writes it to a file, even while a call into C holds the interpreter.
 
-The child registers the signal when it begins; its agent sends it, and reads the file.
+The child registers the signal when it begins; its agent sends it, and reads the file. Only the thread that takes the
+signal, the main one as a rule, is written: to look at others while they run could crash the process.
 """
 
 from __future__ import annotations
@@ -26,21 +27,13 @@ def dump_path(scratch: Path) -> Path:
 
 
 def register(scratch: Path) -> None:
-    """Have the signal write the stacks of this process to the file; the file stays open until the process ends."""
+    """Have the signal write a stack of this process to the file; the file stays open until the process ends."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):  # without it, a locked process has no stacks
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        faulthandler.register(SIGNAL, file=os.open(dump_path(scratch), flags, 0o600), all_threads=True)
+        faulthandler.register(SIGNAL, file=os.open(dump_path(scratch), flags, 0o600), all_threads=False)
 
 
-def stacks_in(text: str) -> list[list[Place]]:
-    """Return the stacks of a dump, outermost frame first: that of the thread which took the signal first of all."""
-    stacks: list[list[Place]] = []
-    stack: list[Place] = []
-    for line in text.splitlines():
-        if line.startswith("Current thread "):
-            stacks.insert(0, stack := [])
-        elif line.startswith("Thread "):
-            stacks.append(stack := [])
-        elif found := _FRAME.match(line):
-            stack.insert(0, Place(found[1], int(found[2]), found[3]))
-    return stacks
+def stack_in(text: str) -> list[Place]:
+    """Return the stack of a dump, outermost frame first."""
+    frames = [found for line in text.splitlines() if (found := _FRAME.match(line))]
+    return [Place(found[1], int(found[2]), found[3]) for found in reversed(frames)]
