@@ -28,7 +28,7 @@ class Pruned:
     folder : RunFolder
         The folder, with its runs.
     kept : str
-        Why it stays: one of ``newest``, ``recent``, ``pinned``, ``not ended``, ``kernel lives`` (of independent runs) and
+        Why it stays: ``newest``, ``recent``, ``pinned``, ``not ended``, ``kernel lives`` (of independent runs),
         ``unreadable``, or an error.
     size_bytes : int
         How much room a folder that goes takes, or took.
