@@ -123,6 +123,17 @@ def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: No
     expect(shown).to_have_count(0)
 
 
+def test_a_stop_that_fails_is_explained(notebook: Notebook, runtime_dir: Path) -> None:
+    with ActedCluster(runtime_dir, name="gone") as acted:
+        acted.set_state("running")
+        acted.stop_listening()
+        card(notebook, "gone").get_by_role("button", name="Stop gone").click()
+        note = toast(notebook, "The cluster gone could not be stopped: the process of the cluster (pid")
+        expect(note).to_contain_text("does not answer")
+        expect(card(notebook, "gone").get_by_role("button", name="Stop gone")).to_be_enabled()
+    note.get_by_role("button", name="Dismiss").click()
+
+
 def test_ended_runs_are_listed_with_their_outcome_the_newest_first(
     notebook: Notebook, extended_rig: JupyterRig
 ) -> None:
@@ -134,7 +145,7 @@ def test_ended_runs_are_listed_with_their_outcome_the_newest_first(
     )
     write_ended_run(runs, "wrong-1", outcome="failed", error=error)
     expect(toast(notebook, "wrong failed after 3 min: worker:1: ValueError: label 11")).to_be_visible()
-    expect(ended(notebook, "wrong")).to_contain_text("failed after 3 min · step 400/400 · loss 0.03125")
+    expect(ended(notebook, "wrong")).to_contain_text("failed after 3 min · loss 0.03125")
     expect(ended(notebook, "wrong")).to_contain_text("worker:1: ValueError: label 11 is outside the 10 classes")
     listed = panel(notebook).get_by_role("list", name="Ended runs").get_by_role("listitem")
     expect(listed).to_have_count(20)
