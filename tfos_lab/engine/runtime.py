@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.diagnosis.progress import TimeLeft, progress_of
+from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.generation import failure_of
@@ -95,7 +95,7 @@ class ClusterRuntime:
         self._generations = Generations(maker, self.services, self._on_over)
         self.feeding = Feeding(self)
         self.results = Results(self._outcomes)
-        self._time_left = TimeLeft()
+        self._assessor = Assessor()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
         self._recorder = RunRecorder(run_dir, self)
@@ -111,9 +111,7 @@ class ClusterRuntime:
         with generation.server.lock:
             state, nodes = generation.cluster_state.state, generation.cluster_state.views
             reason = generation.cluster_state.reason
-        feeds = self.history.feeds
-        progress = progress_of(nodes, feeds)
-        return ClusterView(
+        view = ClusterView(
             cluster_id=self.id,
             name=self.name,
             state=state,
@@ -123,14 +121,17 @@ class ClusterRuntime:
             nodes=nodes,
             timings=dict(self.history.timings),
             restarts=self.history.restarts,
-            feeds=feeds,
+            feeds=self.history.feeds,
             reason=str(generation.control.launch_error or reason),
             notes=(*self.history.notes, *(output.notes_at_the_end() if state.ended else output.notes)),
             spark_ui=self._spark_ui,
             tensorboard=self.publisher.tensorboard_status if self.publisher is not None else None,
-            progress=progress,
-            seconds_left=None if state.is_settled else self._time_left.note(progress, time.time()),
         )
+        return self._assessor.assess(view, time.time())
+
+    def diagnose(self) -> Diagnosis:
+        """Return why training is as slow as it is; see `Cluster.diagnose`."""
+        return self._assessor.diagnose(self.view())
 
     @property
     def generation(self) -> Generation:
