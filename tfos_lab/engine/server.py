@@ -16,6 +16,7 @@ from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.profile.profiles import Profiles
 from tfos_lab.engine.stacks import StackAnswers
 from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.events import NodeView
@@ -49,6 +50,8 @@ class Server:
         Set when the generation has ended and nothing more will come.
     stacks : StackAnswers
         What nodes answer when they are asked for their stacks.
+    profiles : Profiles
+        What they answer when they are profiled.
     """
 
     def __init__(
@@ -74,7 +77,8 @@ class Server:
         self._cluster_state = cluster_state
         self._feed_state = feed_state
         self._hangs = hangs
-        self.stacks = StackAnswers()
+        self.stacks = StackAnswers(self.request, self.over)
+        self.profiles = Profiles(self.request, self.over)
         self._bus = bus
         self._logs = logs
         self._event_files = event_files
@@ -170,6 +174,8 @@ class Server:
         if isinstance(message, m.Stacks):
             self._carry_out(self._hangs.handle(message, now_s))
             self.stacks.take(message)
+        elif isinstance(message, m.Profiled | m.ProfilePiece):
+            self.profiles.take(message)
         if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
             self._carry_out(self._output.handle(message, self._cluster_state.views[message.rank], now_s))
         if self._tunnel is not None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.state.instructions import SendTo
-
-if TYPE_CHECKING:
-    from tfos_lab.engine.server import Server
-    from tfos_lab.engine.state.events import NodeView
+from tfos_lab.engine.state.events import NodeView
+from tfos_lab.engine.state.instructions import Instruction, SendTo
+from tfos_lab.engine.state.node_views import rank_of
 
 # A child answers at once, or its agent asks it with a signal after this share of the time.
 _SIGNAL_AFTER = 0.4
@@ -22,9 +20,19 @@ _LONGEST_PATIENCE_S = 2.0
 
 
 class StackAnswers:
-    """The answers to requests for stacks; the server's thread brings them, others wait for them."""
+    """Asks the nodes of one generation; the server's thread brings the answers, others wait for them.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    request : callable
+        Has the server's thread carry out instructions.
+    over : threading.Event
+        Set when no more answers will come.
+    """
+
+    def __init__(self, request: Callable[[Callable[[float], list[Instruction]]], None], over: threading.Event) -> None:
+        self._request = request
+        self._over = over
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
         self._answers: dict[int, dict[int, m.Stacks]] = {}
@@ -36,38 +44,37 @@ class StackAnswers:
                 self._answers[message.request][message.rank] = message
                 self._changed.notify_all()
 
-    def ask(self, server: Server, ranks: Iterable[int], timeout_s: float) -> dict[int, m.Stacks]:
-        """Ask nodes, and return what has been answered in time, by rank."""
-        wanted = set(ranks)
+    def of(self, views: Sequence[NodeView], node: str | None, timeout_s: float) -> dict[str, str]:
+        """Return the stacks of a node, or of all, as text by name; or why there are none.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        """
+        chosen = [rank_of(views, node)] if node is not None else list(range(len(views)))
+        asked_s = time.monotonic()
+        answers = self._ask({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
+        waited_s = time.monotonic() - asked_s
+        return {views[rank].node: _text(views[rank], answers.get(rank), waited_s) for rank in chosen}
+
+    def why_deaf(self, rank: int, timeout_s: float = 3.0) -> str:
+        """Return why a node's process does not answer, in a line; "" if it does."""
+        answer = self._ask({rank}, timeout_s).get(rank)
+        return answer.text.partition("\n")[0] if answer is not None and answer.condition.is_deaf else ""
+
+    def _ask(self, ranks: AbstractSet[int], timeout_s: float) -> dict[int, m.Stacks]:
         message = m.StacksWanted(next(self._numbers), min(_LONGEST_PATIENCE_S, timeout_s * _SIGNAL_AFTER))
         with self._changed:
             answers = self._answers[message.request] = {}
         try:
-            server.request(lambda _now_s: [SendTo(rank, message) for rank in wanted])
+            self._request(lambda _now_s: [SendTo(rank, message) for rank in ranks])
             with self._changed:
-                self._changed.wait_for(lambda: wanted <= set(answers) or server.over.is_set(), timeout_s)
+                self._changed.wait_for(lambda: ranks <= set(answers) or self._over.is_set(), timeout_s)
                 return dict(answers)
         finally:
             with self._changed:
                 del self._answers[message.request]
-
-
-def stacks_of(server: Server, views: tuple[NodeView, ...], node: str | None, timeout_s: float) -> dict[str, str]:
-    """Return the stacks of a node, or of all, as text by name; or why there are none.
-
-    Raises
-    ------
-    KeyError
-        If there is no such node.
-    """
-    names = {view.node: rank for rank, view in enumerate(views)}
-    if node is not None and node not in names:
-        raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
-    chosen = [names[node]] if node is not None else list(names.values())
-    asked_s = time.monotonic()
-    answers = server.stacks.ask(server, [rank for rank in chosen if _has_process(views[rank])], timeout_s)
-    waited_s = time.monotonic() - asked_s
-    return {views[rank].node: _text(views[rank], answers.get(rank), waited_s) for rank in chosen}
 
 
 def _has_process(view: NodeView) -> bool:

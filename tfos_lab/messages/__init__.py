@@ -20,6 +20,7 @@ from tfos_lab.messages import (
     lifecycle,
     lock_step,
     logs,
+    profile,
     stacks,
     tensorboard,
 )
@@ -88,6 +89,7 @@ from tfos_lab.messages.lifecycle import (
 )
 from tfos_lab.messages.lock_step import PeerReturned, StepsAgreed, StepsAhead
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
+from tfos_lab.messages.profile import Profiled, ProfilePiece, ProfilePieceWanted, ProfileWanted
 from tfos_lab.messages.stacks import Condition, Stacks, StacksWanted
 from tfos_lab.messages.tensorboard import (
     TensorBoardGone,
@@ -109,6 +111,7 @@ FromAgent = (
     | files.FromAgent
     | lock_step.FromAgent
     | stacks.FromAgent
+    | profile.FromAgent
 )
 ToAgent = (
     lifecycle.ToAgent
@@ -120,6 +123,7 @@ ToAgent = (
     | files.ToAgent
     | lock_step.ToAgent
     | stacks.ToAgent
+    | profile.ToAgent
 )
 
 _encoder = msgspec.msgpack.Encoder()

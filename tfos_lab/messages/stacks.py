@@ -41,7 +41,7 @@ class StacksWanted(Message, frozen=True):
 class Stacks(Message, frozen=True):
     """The answer: the stacks as ``text``, and what the main thread is at.
 
-    ``place`` is the user's line that it is in, and ``call`` the function innermost of all; "" where neither is known.
+    ``place`` is the user's line that it is in, ``call`` the function that this has called; "" where that is not known.
     """
 
     rank: int

@@ -34,6 +34,7 @@ from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs.sender import LogSender
 from tfos_lab.node.logs.spool import LogSpool
+from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stacks.agent import StackTaker
 from tfos_lab.node.tensorboard.event_files import EventFileSender
@@ -92,6 +93,7 @@ class Agent:
         self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
         self._feeds = FeedStore(spec.rank, self._driver.host, self._scratch.path, send, self._child.send)
         self._stacks = StackTaker(spec.rank, self._scratch.path, self._child, send)
+        self._profiles = ProfileFiles(spec.rank, self._scratch.path, send, self._child.send)
         self._tunnel = AgentTunnel(spec.rank, send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._event_files = EventFileSender(spec.rank, send)
@@ -184,6 +186,7 @@ class Agent:
                 self._event_files.handle(message)
                 self._output.handle(message)
                 self._stacks.handle(message)
+                self._profiles.handle(message)
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:

@@ -54,10 +54,11 @@ def test_a_stack_begins_with_the_user_s_function():
     assert own_part([USER, KERAS]) == [USER, KERAS]
 
 
-def test_a_place_is_the_user_s_line_and_the_call_the_innermost_function():
-    stack = [USER, KERAS, EXECUTE]
-    assert (place_of(stack), call_of(stack)) == ("me/train.py, line 7, in train", "quick_execute (tensorflow)")
+def test_a_place_is_the_user_s_line_and_the_call_what_that_has_called():
+    stack = [USER, KERAS._replace(function="error_handler"), KERAS, EXECUTE]
+    assert (place_of(stack), call_of(stack)) == ("me/train.py, line 7, in train", "fit (keras)")
     assert (place_of([USER]), call_of([USER])) == ("me/train.py, line 7, in train", "")
+    assert call_of([USER, WAIT]) == ""
     assert (place_of([]), call_of([])) == ("", "")
 
 

@@ -117,8 +117,13 @@ class Hangs:
         has_begun = any(_has_begun(view) for view in views)
         with_rows = self._with_rows()
         suspicions = {
-            rank: Suspicion(views[rank], stacks, self._is_idle(views[rank]), has_begun or views[rank].node in with_rows)
-            for rank, stacks in inquiry.answers.items()
+            rank: Suspicion(
+                views[rank],
+                inquiry.answers.get(rank) or m.Stacks(rank, inquiry.number, Condition.AWAY, ""),
+                self._is_idle(views[rank]),
+                has_begun or views[rank].node in with_rows,
+            )
+            for rank in sorted(inquiry.ranks)
             if _may_hang(views[rank])
         }
         if inquiry.explains:
@@ -148,7 +153,7 @@ class Hangs:
         marked = [i for rank, text in texts.items() for i in self._cluster_state.mark_hung(rank, text, now_s)]
         first, *others = texts
         also = ", ".join(suspicions[rank].view.node for rank in others)
-        message = texts[first] + (f" (so do {also})" if also else "")
+        message = texts[first] + (f" (also hung: {also})" if also else "")
         one = suspicions[first]
         failure = Failure(one.view.node, "Hung", message, traceback=one.stacks.text, gone=True)
         return [*marked, *self._cluster_state.fail(failure, now_s)]
@@ -173,7 +178,7 @@ def find_hung(suspicions: Mapping[int, Suspicion]) -> list[int]:
     if deaf or busy:
         return [*deaf, *busy]
     conditions = {one.stacks.condition for one in suspicions.values() if _trains(one.view)}
-    if conditions & {Condition.WAITS_FOR_ROWS, Condition.WAITS}:
+    if conditions & {Condition.WAITS_FOR_ROWS, Condition.WAITS, Condition.AWAY}:
         return []
     inside = {rank: _steps(one.view) for rank, one in working.items()}
     least = min(inside.values(), default=0)

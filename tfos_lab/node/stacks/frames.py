@@ -17,6 +17,8 @@ _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]([^\\/]+)")
 _TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 # Runs Python functions for TensorFlow, on threads of its own: generators, `tf.py_function`, `tf.numpy_function`.
 _CALLED_BY_TENSORFLOW = "script_ops.py"
+# Around every function of Keras and TensorFlow: they shorten tracebacks.
+_WRAPPERS = ("error_handler",)
 # Calls the user's function: what is above it in the stack is ours.
 _ENTRY = str(Path(_OWN) / "node" / "invoke.py")
 
@@ -108,6 +110,11 @@ def place_of(stack: Sequence[Place]) -> str:
 
 
 def call_of(stack: Sequence[Place]) -> str:
-    """Return the innermost function of all, where that is none of the user's own: ``"fit (keras)"``."""
-    inner = stack[-1] if stack else None
-    return f"{inner.function} ({inner.package})" if inner is not None and inner.package else ""
+    """Return what the innermost line of the user's own has called: ``"fit (keras)"``; "" for Python's own functions."""
+    called: list[Place] = []
+    for place in reversed(stack):
+        if not place.package:
+            break
+        if place.package != "Python" and place.function not in _WRAPPERS:
+            called.append(place)
+    return f"{called[-1].function} ({called[-1].package})" if called else ""
