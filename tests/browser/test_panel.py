@@ -131,7 +131,6 @@ def test_a_stop_that_fails_is_explained(notebook: Notebook, runtime_dir: Path) -
         note = toast(notebook, "The cluster gone could not be stopped: the process of the cluster (pid")
         expect(note).to_contain_text("does not answer")
         expect(card(notebook, "gone").get_by_role("button", name="Stop gone")).to_be_enabled()
-    note.get_by_role("button", name="Dismiss").click()
 
 
 def test_ended_runs_are_listed_with_their_outcome_the_newest_first(
