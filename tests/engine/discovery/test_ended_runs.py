@@ -82,6 +82,13 @@ def test_damaged_and_foreign_records_are_left_out(runs, write, tmp_path, data):
     assert [run.id for run in runs.find(5)] == ["mnist-1"]
 
 
+def test_newer_folders_that_are_no_runs_crowd_nothing_out(runs, write, tmp_path):
+    write(outcome="done", ended_s=1.0)
+    for number in range(10):
+        (tmp_path / f"later-{number}").mkdir()
+    assert [run.id for run in runs.find(1)] == ["mnist-1"]
+
+
 def test_records_that_have_not_changed_are_not_read_again(runs, write, monkeypatch):
     write(outcome="done", ended_s=1.0)
     before = runs.find(5)

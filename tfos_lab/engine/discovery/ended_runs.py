@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import os
 import socket
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from tfos_lab.core.cluster_records import RecordedFigures, birth_of
+from tfos_lab.core.cluster_records import birth_of
+from tfos_lab.core.recorded_cluster import RecordedFigures
 from tfos_lab.core.states import known_run_state
 from tfos_lab.engine.discovery.contents import figures_of_nodes
 from tfos_lab.engine.record.format import VERSION, ErrorRecord, NodeRecord, ProcessRecord
@@ -45,7 +46,7 @@ class EndedRuns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._folders: set[Path] = set()
-        self._read: dict[Path, tuple[tuple[int, int], _Record | None]] = {}
+        self._read: dict[Path, tuple[_Found, _Record | None]] = {}
 
     def remember(self, folders: Iterable[Path]) -> None:
         """Look for runs in these folders from now on; they need not be there yet."""
@@ -61,30 +62,33 @@ class EndedRuns:
             return self._find(limit)
 
     def _find(self, limit: int) -> list[EndedRun]:
-        # A run's folder changes whenever its record does. Some of the newest may not have ended, or be no runs.
-        newest = heapq.nlargest(2 * limit, _run_dirs(self._folders))
-        records = {path: self._record_of(path) for _, path in newest}
-        self._read = {path: known for path, known in self._read.items() if path in records}
-        runs = [run for path, record in records.items() if record and (run := _ended(path, record))]
+        # Some of the newest may not have ended, or be no runs.
+        newest = heapq.nlargest(2 * limit, _records_in(self._folders))
+        known = {found.run_dir: (found, self._record_of(found)) for found in newest}
+        self._read = known
+        runs = [run for found, record in known.values() if record and (run := _ended(found.run_dir, record))]
         return heapq.nlargest(limit, runs, key=lambda run: run.ended_s)
 
-    def _record_of(self, run_dir: Path) -> _Record | None:
-        try:
-            stat = (run_dir / _RECORD).stat()
-            version = (stat.st_mtime_ns, stat.st_size)
-            if run_dir not in self._read or self._read[run_dir][0] != version:
-                self._read[run_dir] = version, _read(run_dir / _RECORD) if stat.st_size <= _MAX_BYTES else None
-        except OSError:
-            return None
-        return self._read[run_dir][1]
+    def _record_of(self, found: _Found) -> _Record | None:
+        known, record = self._read.get(found.run_dir, (None, None))
+        return record if known == found else _read(found)
 
 
-def _run_dirs(folders: Iterable[Path]) -> Iterator[tuple[float, Path]]:
-    """Yield the folders in ``folders``, with the time of their last change."""
+class _Found(NamedTuple):
+    """A record as it lies on the disk; the one that changed last is the greatest."""
+
+    changed_ns: int
+    size_bytes: int
+    run_dir: Path
+
+
+def _records_in(folders: Iterable[Path]) -> Iterator[_Found]:
     for folder in {folder.resolve() for folder in folders}:
-        # What another process removes meanwhile ends the listing early, and is no error.
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            yield from ((entry.stat().st_mtime, Path(entry)) for entry in entries if entry.is_dir())
+        with contextlib.suppress(OSError):
+            for run_dir in folder.iterdir():
+                with contextlib.suppress(OSError):  # no run, or removed meanwhile
+                    stat = (run_dir / _RECORD).stat()
+                    yield _Found(stat.st_mtime_ns, stat.st_size, run_dir)
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,10 +109,12 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeRecord, ...] = ()
 
 
-def _read(path: Path) -> _Record | None:
+def _read(found: _Found) -> _Record | None:
+    if found.size_bytes > _MAX_BYTES:
+        return None
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=_Record)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        record = msgspec.json.decode((found.run_dir / _RECORD).read_bytes(), type=_Record)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return record if record.version <= VERSION else None
 
