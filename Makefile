@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-tools check format bench lock clean
+.PHONY: help setup demo lab test test-tools check format bench docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -46,12 +46,15 @@ format: setup  ## format the code, fix what ruff can fix, and write the TypeScri
 bench: setup  ## benchmarks side by side; writes benchmarks/results.json
 	@.venv/bin/tfos-lab bench
 
+docs: setup  ## the site of the documents, in site/; fails on a link that leads nowhere
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet && echo "Open site/index.html"
+
 lock:  ## update requirements.lock from pyproject.toml, keeping versions that still fit (needs uv)
-	uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
+	uv pip compile pyproject.toml --group dev --group docs --all-extras --universal --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 clean:  ## remove .venv and all that tools have made
-	rm -rf .venv .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	rm -rf .venv .venv-peers build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  tests/artefacts runs metastore_db spark-warehouse artifacts tfos_lab/jupyter/display/static \
 	  $(addprefix extensions/,node_modules .yarn build.log jupyterlab/lib jupyterlab/labextension)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.jupyter.scripted import ScriptedCluster
-from tfos_lab.engine.doctor import Finding
+from tfos_lab.engine.doctor.finding import Finding
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.magics import load_ipython_extension
 from tfos_lab.jupyter.options.table import OPTIONS

@@ -20,6 +20,7 @@ PAGES = [README, *DOCS]
 
 _BLOCK = re.compile(r"^(<!-- not run[^\n]*-->\n)?```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
+_VARIABLE = re.compile(r"\bTFOS_[A-Z_]*[A-Z]\b")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 per_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -84,6 +85,23 @@ def test_every_line_magic_is_listed():
     assert named == set(commands.complete([]))
 
 
+def test_every_variable_that_the_code_reads_is_in_the_table():
+    sources = [path for path in (ROOT / "tfos_lab").rglob("*") if path.suffix in {".py", ".sh"}]
+    # A variable of JavaScript is called so, too.
+    read = {name for path in sources for name in _VARIABLE.findall(path.read_text())} - {"TFOS_OPTIONS"}
+    table = (ROOT / "docs/options.md").read_text().split("## Environment variables")[1]
+    listed = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    assert sorted(name for name in listed if name.startswith("TFOS_")) == sorted(read)
+
+
+def test_the_variables_of_others_that_it_names_are_read_too():
+    table = (ROOT / "docs/options.md").read_text().split("## Environment variables")[1]
+    sources = "\n".join(path.read_text() for path in (ROOT / "tfos_lab").rglob("*.py"))
+    names = re.findall(r"^\| `(\w+)`", table, re.MULTILINE)
+    # Python's own tempfile reads it.
+    assert [name for name in names if name not in sources and name != "TMPDIR"] == []
+
+
 def test_every_dependency_has_a_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     table = (ROOT / "docs/development.md").read_text().split("## Dependencies")[1].split("## Conventions")[0]
@@ -113,6 +131,13 @@ def test_every_page_can_be_reached_from_the_readme():
     text = README.read_text()
     for page in DOCS:
         assert f"(docs/{page.name})" in text, page.name
+
+
+def test_each_row_of_the_fault_table_is_shown_by_a_test():
+    rows = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/when-something-fails.md").read_text())
+    missing = [f"{path}::{test}" for path, test in rows if f"def {test}(" not in (ROOT / path).read_text()]
+    assert missing == []
+    assert len(rows) > 30
 
 
 def test_the_files_that_the_readme_names_are_there():

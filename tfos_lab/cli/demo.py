@@ -20,7 +20,7 @@ from tfos_lab.cli.notebook_run import CellFailure, KernelDied, Section, Watcher,
 from tfos_lab.cli.paths import QUICKSTART, find_checkout, kernel_environ, spark_log
 from tfos_lab.cli.terminal import StatusLine, echo, echo_error, paint
 from tfos_lab.core.launchers import LAUNCHERS
-from tfos_lab.engine.doctor import check_java
+from tfos_lab.engine.doctor.programs import check_java
 from tfos_lab.errors import NoModel
 
 # Evaluated in the kernel, see `final_state`.

@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Sequence
 
 from tfos_lab.cli.terminal import echo, echo_error, paint
-from tfos_lab.engine.doctor import Finding, examine, render_text
+from tfos_lab.engine.doctor import examine, examine_machine
+from tfos_lab.engine.doctor.finding import Finding, render_text
+from tfos_lab.engine.doctor.network import check_master
 from tfos_lab.errors.text import first_line
 
 
@@ -27,6 +29,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _examine_at(master: str) -> list[Finding]:
+    unreachable = check_master(master)
+    if unreachable is not None:
+        return [*examine_machine(), unreachable]  # Spark would try for a minute
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("tfos-lab doctor").config("spark.ui.enabled", "false")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfos_lab.cli.paths import find_checkout, kernel_environ
 from tfos_lab.cli.terminal import echo, echo_error
-from tfos_lab.engine.doctor import check_java
+from tfos_lab.engine.doctor.programs import check_java
 
 HELP = """usage: tfos-lab lab [FOLDER] [arguments of JupyterLab]
 

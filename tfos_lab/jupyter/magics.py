@@ -18,6 +18,8 @@ from tfos_lab.jupyter.cell.selection import NotebookCells
 from tfos_lab.jupyter.commands import Commands
 from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
 from tfos_lab.jupyter.options.completion import make_matcher
+from tfos_lab.jupyter.options.configured import read_configuration
+from tfos_lab.jupyter.options.defaults import DEFAULTS
 from tfos_lab.jupyter.options.documents import describe_options
 from tfos_lab.jupyter.options.table import is_for_waiting_nodes, parse_options
 from tfos_lab.jupyter.run import run_cell
@@ -43,7 +45,12 @@ cell on them: names stay on the nodes from cell to cell, and ``%tfos stop`` ends
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
 ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py [NUMBER|NAME ...]`` (the last
-cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed).
+cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed),
+``%tfos config [option=value]`` (defaults of options for this notebook).
+
+Runs of earlier kernels: ``%tfos history [name ...]``, ``%tfos open [name]``, ``%tfos compare A B ...``,
+``%tfos pin|unpin NAME`` and ``%tfos prune keep=N days=N``, which removes old runs that are not pinned; with ``dry_run``
+it only says which.
 """
 
 
@@ -91,6 +98,7 @@ def load_ipython_extension(shell: Any) -> None:
     """Register magics, completion and error rendering, and start warming; prints nothing. May be called twice."""
     magics = TfosMagics(shell)
     shell.register_magics(magics)
+    read_configuration(shell.config)
     _remove_matchers(shell)
     shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete, cell_help.complete_names))
     cell_help.install(shell)
@@ -107,6 +115,7 @@ def unload_ipython_extension(shell: Any) -> None:
         shell.magics_manager.magics[kind].pop("tfos", None)
     _remove_matchers(shell)
     cell_help.remove(shell)
+    DEFAULTS.clear()
     warning_messages.remove()
 
 

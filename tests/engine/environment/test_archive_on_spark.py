@@ -87,7 +87,7 @@ def map_funs():
 
 
 def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypatch, tmp_path):
-    from tfos_lab.engine import doctor
+    from tfos_lab.engine.doctor import check_session
 
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     conf = {**packed.conf, "spark.executorEnv.PYTHONPATH": pyspark_path(), "spark.cores.max": "2"}
@@ -105,7 +105,7 @@ def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypa
     for _, prefix, files in results.values():
         assert prefix.endswith("/environment")
         assert all(file.startswith(prefix) for file in files)
-    findings = {finding.what: finding for finding in doctor.check_session(spark)}
+    findings = {finding.what: finding for finding in check_session(spark)}
     assert "is stale: absl-py missing there" in findings["environment"].found, "this Python has more"
     executor = next(finding for what, finding in findings.items() if what.startswith("executor "))
     assert "its environment is stale: absl-py missing there" in executor.found

@@ -168,7 +168,9 @@ def test_clusters_and_nodes_that_wait_are_offered(notebook: Notebook) -> None:
 
 
 def test_stop_ends_the_nodes(notebook: Notebook) -> None:
+    notebook.run("%tfos config restarts=2")
     notebook.run("%tfos start cluster_size=1 local=processes name=short")
+    notebook.run("%tfos config reset")
     assert notebook.run("%%tfos on=short\nctx.node") == "chief:0: 'chief:0'"
     notebook.run("%tfos stop short")
     assert notebook.run("short.state.value") == "'stopped'"

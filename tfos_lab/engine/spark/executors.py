@@ -6,7 +6,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.environments import this_platform
 from tfos_lab.engine.spark import session as spark_session
@@ -15,7 +15,7 @@ from tfos_lab.errors import ExecutorMismatch
 from tfos_lab.errors.channel import own_error_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 _SCHEMA = (
     "host string, executor string, python string, missing string, platform string, environment string, gpus string"
@@ -60,19 +60,32 @@ def inspect_executors(
     ExecutorMismatch
         If Spark itself refuses an executor's Python.
     """
+    task = make_task("tfos_lab.node.spark_task", "inspect_task", spark_session.owner_of(spark), extra_env)
+    rows = collect_from_executors(spark, nodes, task, _SCHEMA, tag=tag)
+    return list({(row["host"], row["executor"]): row.asDict() for row in rows}.values())
+
+
+def collect_from_executors(
+    spark: SparkSession, nodes: int, task: Callable[..., Any], schema: str, *, tag: str = ""
+) -> list[Row]:
+    """Run a task of `make_task` on (most likely) all executors, at least ``nodes`` times; returns its rows.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If Spark itself refuses an executor's Python.
+    """
     slots = spark_session.slots_of(spark)
     tasks = max(nodes, slots.total if slots else nodes)
-    task = make_task("tfos_lab.node.spark_task", "inspect_task", spark_session.owner_of(spark), extra_env)
     tag = tag or f"tfos-inspect-{secrets.token_hex(4)}"
     try:
         with spark_session.tagged(spark, tag, "tfos_lab: look at the executors and warm them"):
-            rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, _SCHEMA).collect()
+            return spark.range(0, tasks, 1, tasks).mapInArrow(task, schema).collect()
     except Exception as error:
         mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))
         if mismatch is None:
             raise
         raise mismatch from None
-    return list({(row["host"], row["executor"]): row.asDict() for row in rows}.values())
 
 
 def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> ExecutorMismatch | None:

@@ -236,4 +236,5 @@ def _main(options: CellOptions, texts: dict[str, str], function: str) -> str:
 
 
 def _keywords(owner: type, options: CellOptions) -> list[str]:
-    return [f"{keyword}={value!r}" for keyword, value in keywords_of(owner, options.given).items()]
+    said = keywords_of(owner, {**options.defaults, **options.given})
+    return [f"{keyword}={value!r}" for keyword, value in said.items()]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tfos_lab.core.config import ClusterConfig, FeedConfig
 from tfos_lab.core.options import Option, OptionGroup, OptionType, option, options_of
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.options.defaults import DEFAULTS
 from tfos_lab.jupyter.options.line import Item, split_line
 from tfos_lab.jupyter.options.values import UnreadableValue, nearest, read_value
 
@@ -28,11 +29,14 @@ class CellOptions:
         What the engine is asked for.
     given : mapping of str to object
         The options that are on the line, by name, with their values as read.
+    defaults : mapping of str to object
+        Those that are not, and have another default here than the built-in one.
     """
 
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     feed: FeedConfig = field(default_factory=FeedConfig)
     given: Mapping[str, object] = field(default_factory=dict, compare=False)
+    defaults: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     data: Any = option(
         None,
@@ -130,14 +134,17 @@ def parse_options(line: str, names: Mapping[str, Any]) -> CellOptions:
     items, problems = split_line(line, takes_value)
     given: dict[str, object] = {}
     for item in items:
-        problem = _read(item, names, given)
+        problem = read_item(item, names, given)
         if problem:
             problems.append(problem)
-    cluster = _build(ClusterConfig, given, problems)
-    feed = _build(FeedConfig, given, problems)
+    defaults = {name: value for name, value in DEFAULTS.values().items() if name not in given}
+    values = {**defaults, **given}
+    cluster = _build(ClusterConfig, values, problems)
+    feed = _build(FeedConfig, values, problems)
     if problems or cluster is None or feed is None:
         raise ConfigError(problems)
-    return CellOptions(cluster=cluster, feed=feed, given=given, **keywords_of(CellOptions, given))
+    own = keywords_of(CellOptions, values)
+    return CellOptions(cluster=cluster, feed=feed, given=given, defaults=defaults, **own)
 
 
 def is_for_waiting_nodes(line: str) -> bool:
@@ -165,10 +172,13 @@ def _build(owner: type[T], given: Mapping[str, object], problems: list[str]) -> 
         for problem in error.problems:
             keyword, equals, rest = problem.partition("=")
             problems.append(f"{names.get(keyword, keyword)}{equals}{rest}")
+        set_elsewhere = DEFAULTS.describe()
+        if set_elsewhere:
+            problems.append(f"defaults that hold here: {set_elsewhere}")
         return None
 
 
-def _read(item: Item, names: Mapping[str, Any], given: dict[str, object]) -> str | None:
+def read_item(item: Item, names: Mapping[str, Any], given: dict[str, object]) -> str | None:
     """Put the item's value into ``given``, or return what is wrong with it."""
     known = BY_NAME.get(item.key)
     if known is None:

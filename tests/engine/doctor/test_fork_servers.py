@@ -1,0 +1,48 @@
+"""What the doctor says of fork servers."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.fork_servers import wait_until_warm
+from tfos_lab.engine.doctor import fork_servers
+from tfos_lab.node.forkserver.client import ForkServerSpec
+
+
+def test_without_fork_servers_the_first_cell_starts_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(fork_servers, "scratch_root", lambda: tmp_path)
+    assert fork_servers.check_fork_servers().found == "none yet: the first cell starts them"
+
+
+def test_a_fork_server_that_has_gone_is_not_counted(monkeypatch, tmp_path):
+    monkeypatch.setattr(fork_servers, "scratch_root", lambda: tmp_path)
+    (tmp_path / "owner").mkdir()
+    (tmp_path / "owner" / "plain-1.sock").touch()
+    assert fork_servers.check_fork_servers().found == "none yet: the first cell starts them"
+
+
+@pytest.mark.parametrize(
+    ("answers", "ok", "found"),
+    [
+        (["warm", "warm"], True, "2 plain warm"),
+        (["importing", "gone"], True, "1 plain importing"),
+        (["warm", "ImportError: no keras"], False, "cannot import: ImportError: no keras"),
+    ],
+)
+def test_fork_servers_are_counted_by_state(answers, ok, found, monkeypatch, tmp_path):
+    monkeypatch.setattr(fork_servers, "scratch_root", lambda: tmp_path)
+    (tmp_path / "owner").mkdir()
+    for number in range(len(answers)):
+        (tmp_path / "owner" / f"plain-{number}.sock").touch()
+    said = iter(answers)
+    monkeypatch.setattr(fork_servers, "ask_fork_server", lambda _path: next(said))
+    finding = fork_servers.check_fork_servers()
+    assert (finding.ok, finding.found) == (ok, found)
+
+
+def test_a_real_fork_server_answers_that_it_is_warm():
+    fork_server = ForkServerSpec.plain("test-doctor", os.environ, os.getpid())
+    wait_until_warm(fork_server)
+    assert fork_servers.ask_fork_server(fork_server.socket_path) == "warm"

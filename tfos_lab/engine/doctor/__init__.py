@@ -1,0 +1,81 @@
+"""Checks that everything a cluster needs is installed and working, and says what to do if not.
+
+`examine` returns a `Finding` for each check; ``tfos-lab doctor`` and ``%tfos doctor`` show them. The checks change
+nothing and do not import TensorFlow. Executors are checked only if there is a session already. Each module checks one
+place: what is installed (`programs`), folders and devices (`machine`), `network`, what Jupyter loads (`front_end`),
+`fork_servers`, the `session` and the `executors`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from tfos_lab.engine.doctor.finding import Finding
+from tfos_lab.engine.doctor.fork_servers import check_fork_servers
+from tfos_lab.engine.doctor.front_end import check_lab_extension, check_server_extension
+from tfos_lab.engine.doctor.machine import check_gpus, check_runs, check_scratch, check_shared_memory
+from tfos_lab.engine.doctor.network import check_ports, check_proxies
+from tfos_lab.engine.doctor.programs import (
+    SPARK_NEEDED,
+    TENSORFLOW_NAMES,
+    TENSORFLOW_NEEDED,
+    check_java,
+    check_package,
+    check_python,
+    check_spark_python,
+)
+from tfos_lab.engine.doctor.session import check_session
+from tfos_lab.engine.spark import session as spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# In the order in which problems are best fixed.
+_MACHINE_CHECKS: Sequence[Callable[[], Finding]] = (
+    check_python,
+    lambda: check_java(os.environ),
+    lambda: check_package("pyspark", ("pyspark",), SPARK_NEEDED),
+    lambda: check_spark_python(os.environ),
+    lambda: check_package("TensorFlow", TENSORFLOW_NAMES, TENSORFLOW_NEEDED),
+    lambda: check_package("Keras", ("keras", "tf-keras")),
+    check_gpus,
+    check_scratch,
+    check_shared_memory,
+    lambda: check_runs(os.environ),
+    lambda: check_proxies(os.environ),
+    check_ports,
+    check_lab_extension,
+    check_server_extension,
+    check_fork_servers,
+)
+
+
+def examine(spark: SparkSession | None = None) -> list[Finding]:
+    """Run all checks; returns the findings in the order in which problems are best fixed.
+
+    Every check has a limit of its own, and those of this machine run side by side, so that all are done in half a
+    minute whatever hangs.
+
+    Parameters
+    ----------
+    spark : pyspark.sql.SparkSession, optional
+        The session whose executors are checked; the active one of this process by default.
+    """
+    session = spark if spark is not None else spark_session.active_session()
+    return _examine(lambda: check_session(session))
+
+
+def examine_machine() -> list[Finding]:
+    """Run the checks of this machine."""
+    return _examine(list)
+
+
+def _examine(meanwhile: Callable[[], list[Finding]]) -> list[Finding]:
+    """Run the checks of this machine on threads, and others on this one; returns the findings of both."""
+    with ThreadPoolExecutor(len(_MACHINE_CHECKS), thread_name_prefix="tfos-doctor") as pool:
+        findings = pool.map(lambda check: check(), _MACHINE_CHECKS)
+        others = meanwhile()
+        return [*findings, *others]

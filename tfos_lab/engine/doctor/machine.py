@@ -1,0 +1,87 @@
+"""Checks of this machine: its GPUs, and the folders in which nodes keep rows, shared memory and logs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.engine.doctor.finding import Finding
+from tfos_lab.node.gpus import free_gpus, visible_gpus
+
+FREE_BYTES_NEEDED = 2 * 1024**3
+SHARED_MEMORY_NEEDED = 32 * 1024**2
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's own folder, looked at only
+SHARED_MEMORY_ADVICE = (
+    "NCCL, tf.data workers and Python's multiprocessing keep buffers there: remove what ended processes have left in "
+    "/dev/shm, or make it larger (docker run --shm-size=2g; Kubernetes: an emptyDir of medium Memory)"
+)
+_GIB = 1024**3
+_MIB = 1024**2
+
+
+def free_bytes(path: Path) -> int:
+    """Return the free bytes of a folder's file system."""
+    return shutil.disk_usage(path).free
+
+
+def check_gpus() -> Finding:
+    """Count the GPUs; having none is fine."""
+    gpus = visible_gpus()
+    if not gpus:
+        return Finding("GPUs", ok=True, found="none: nodes on this machine compute on the CPU")
+    free = free_gpus(gpus)
+    return Finding("GPUs", ok=True, found=f"{', '.join(gpus)}; {len(free) or 'none'} of {len(gpus)} free")
+
+
+def check_scratch(free: Callable[[Path], int] = free_bytes) -> Finding:
+    """Check the folder for sockets and spools of nodes: it must be private and have space for rows."""
+    try:
+        root = scratch_root()
+    except OSError as error:
+        return Finding("scratch folder", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
+    there = free(root)
+    advice = "rows that are fed lie here: make room, or set TMPDIR to a larger disk"
+    return Finding("scratch folder", there >= FREE_BYTES_NEEDED, f"{root}, {there / _GIB:.1f} GiB free", advice)
+
+
+def check_shared_memory(free: Callable[[Path], int] = free_bytes) -> Finding:
+    """Check that shared memory is not full."""
+    if not SHARED_MEMORY.is_dir():
+        return Finding("shared memory", ok=True, found=f"this system has no {SHARED_MEMORY}")
+    there = free(SHARED_MEMORY)
+    ok = there >= SHARED_MEMORY_NEEDED
+    found = f"{SHARED_MEMORY}, {there / _MIB:,.0f} MiB free" if ok else shared_memory_shortage(there)
+    return Finding("shared memory", ok, found, SHARED_MEMORY_ADVICE)
+
+
+def shared_memory_shortage(there: int) -> str:
+    """Say that shared memory is full, with what is left of it."""
+    return f"{SHARED_MEMORY} is full: {there / _MIB:,.0f} MiB are left"
+
+
+def run_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder in which runs are to be kept."""
+    return Path(environ.get("TFOS_LAB_RUNS", "runs")).absolute()
+
+
+def existing_part(folder: Path) -> Path:
+    """Return the folder itself, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
+
+
+def check_runs(environ: Mapping[str, str]) -> Finding:
+    """Check that the folder for the logs of runs can be written to, by making a file there for a moment."""
+    folder = run_folder(environ)
+    existing = existing_part(folder)
+    try:
+        # Permissions say nothing to root, and nothing of file systems that are mounted read-only.
+        tempfile.TemporaryFile(prefix=".tfos-doctor-", dir=existing).close()
+    except OSError as error:
+        reason = f"{existing} cannot be written to ({error.strerror or error})"
+        fallback = Path.home() / ".cache" / "tfos_lab" / "runs"
+        advice = f"name a folder of your own with TFOS_LAB_RUNS; until then, logs go to {fallback}"
+        return Finding("run folder", ok=False, found=reason, advice=advice)
+    return Finding("run folder", ok=True, found=str(folder))
