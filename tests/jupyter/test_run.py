@@ -152,7 +152,7 @@ def test_an_interrupt_while_nodes_are_launched_stops_them(run: Any, scripted: An
 def test_an_interrupt_before_the_cluster_is_made_has_no_raw_traceback(
     run: Any, magics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def press(*args: Any) -> None:
+    def press(*args: Any, **_options: Any) -> None:
         press_stop()
         threading.Event().wait(10)
 
