@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.core.states import RunState
+from tfos_lab.engine.diagnosis.diagnosis import Diagnosis
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.results import Results
@@ -101,6 +102,23 @@ class Cluster:
         one float64 column for each metric, NaN where a report lacks it. Rows are in the order of arrival.
         """
         return metrics_frame(self._runtime.history.metrics, self.view().started_s)
+
+    def diagnose(self) -> Diagnosis:
+        """Say why training is as slow as it is, from what the nodes have measured in the last seconds.
+
+        Returns
+        -------
+        Diagnosis
+            ``kind`` and ``verdict`` say what limits the speed, the second one in words; ``nodes`` has each node's step
+            time, what it waits for, and what it takes of its host. ``progress`` and ``seconds_left`` are of the whole
+            training. Of a cluster that has ended, what was known last.
+
+        Examples
+        --------
+        >>> print(cluster.diagnose())  # doctest: +SKIP
+        compute bound: 93 % of a step of 210 ms is spent in TensorFlow, on 1.9 cores of each node; more nodes or GPUs …
+        """
+        return self._runtime.diagnose()
 
     def plot(self) -> matplotlib.figure.Figure:
         """Draw the metrics, one line for each node, and a timeline of the phases."""

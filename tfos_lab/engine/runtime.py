@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.generation import failure_of
@@ -93,6 +94,7 @@ class ClusterRuntime:
         self._generations = Generations(maker, self.services, self._on_over)
         self.feeding = Feeding(self)
         self.results = Results(self._outcomes)
+        self._assessor = Assessor()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
         self._recorder = RunRecorder(run_dir, self)
@@ -108,7 +110,7 @@ class ClusterRuntime:
         with generation.server.lock:
             state, nodes = generation.cluster_state.state, generation.cluster_state.views
             reason = generation.cluster_state.reason
-        return ClusterView(
+        view = ClusterView(
             cluster_id=self.id,
             name=self.name,
             state=state,
@@ -124,6 +126,11 @@ class ClusterRuntime:
             spark_ui=self._spark_ui,
             tensorboard=self.publisher.tensorboard_status if self.publisher is not None else None,
         )
+        return self._assessor.assess(view, time.time())
+
+    def diagnose(self) -> Diagnosis:
+        """Return why training is as slow as it is; see `Cluster.diagnose`."""
+        return self._assessor.diagnose(self.view())
 
     @property
     def generation(self) -> Generation:

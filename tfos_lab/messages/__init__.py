@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tfos_lab.messages import event_files, feed, files, inference, lifecycle, lock_step, logs, tensorboard
+from tfos_lab.messages import activity, event_files, feed, files, inference, lifecycle, lock_step, logs, tensorboard
+from tfos_lab.messages.activity import Activity
 from tfos_lab.messages.common import INPUT_QUEUE, DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
 from tfos_lab.messages.feed import (
@@ -87,6 +88,7 @@ from tfos_lab.messages.tensorboard import (
 
 FromAgent = (
     lifecycle.FromAgent
+    | activity.FromAgent
     | logs.FromAgent
     | feed.FromAgent
     | inference.FromAgent

@@ -23,6 +23,7 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.core.processes import open_pidfd, set_process_name
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
 from tfos_lab.node.driver_link import DriverLink
 from tfos_lab.node.feed.store import FeedStore
@@ -84,6 +85,8 @@ class Agent:
         self._loop = PollLoop()
         self._logs = LogSpool(self._scratch.path / "log")
         self._log_sender = LogSender(spec.rank, self._logs, send)
+        gpus, logs = self._gpus.own or (), self._logs
+        self._activity = ActivityReporter(spec.rank, send, gpus=gpus, output_at=lambda: logs.appended_at)
         events = ChildEvents(on_progress=send, on_message=self._on_child_message, on_ended=self._on_child_ended)
         self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
         self._feeds = FeedStore(spec.rank, self._driver.host, self._scratch.path, send, self._child.send)
@@ -140,6 +143,7 @@ class Agent:
             self._send_output_and_leave(now)
         self._child.tick(now)
         self._log_sender.send_due()
+        self._activity.tick()
         self._output.work()
         self._tunnel.flush()
         if self._child.is_over:
@@ -205,16 +209,20 @@ class Agent:
     # ---- the child's messages ---------------------------------------------------------------------------------------
 
     def _on_child_message(self, message: m.FromAgent) -> None:
+        self._activity.take(message)
         match message:
             case m.SavesTo(path=path):
                 self._saved_paths.report(path)
             case m.OutputOpened():
                 self._output.open()
+            case m.Activity():
+                pass  # the reporter sends it, with more figures
             case _:
                 if self._feeds.on_child_message(message):
                     self._driver.send(message)
 
     def _on_child_ended(self, outcome: m.Outcome) -> None:
+        self._activity.end()
         self._driver.send(m.Ended(rank=self._rank, outcome=outcome))
         if outcome.kind == "raised" and not outcome.consequence:
             self._feeds.fail(f"{self._spec.node}: {outcome.error}: {outcome.message}")
@@ -272,6 +280,7 @@ class Agent:
         self._driver.close()
         if self._watched_pidfd is not None:
             os.close(self._watched_pidfd)
+        self._activity.close()
         self._gpus.close()
         self._scratch.remove()
 

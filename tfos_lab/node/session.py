@@ -14,7 +14,9 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
+from tfos_lab.node.activity.sampler import ActivitySampler
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
@@ -60,6 +62,13 @@ class NodeSession:
         self.context = NodeContext(
             start, self.feed, self._send, self._finish, port, scratch=scratch, lock_step=self._lock_step
         )
+        self._activity = ActivitySampler(
+            self._rank,
+            self._send,
+            self.feed.count_rows,
+            in_lock_step=self._lock_step.nodes > 1,
+            counts_fetches=Role.PS not in start.cluster_spec,
+        )
         self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
         self._receiver.start()
 
@@ -93,9 +102,11 @@ class NodeSession:
     def send_running(self) -> None:
         """Report that the user's function starts now."""
         self._send(m.Progressed(rank=self._rank, state=NodeState.RUNNING, pid=os.getpid()))
+        self._activity.start()
 
     def send_ended(self, outcome: m.Outcome) -> None:
         """Report how the function ended."""
+        self._activity.stop()
         self.feed.flush()
         self._lock_step.close()
         outcome = msgspec.structs.replace(outcome, steps=STEP_COUNT.steps, dataset_ended=STEP_COUNT.ended)
