@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.engine.feed.dstream import DStreamFeed
     from tfos_lab.engine.feed.stream import StreamFeed
+    from tfos_lab.engine.profile.profiles import Profile
 
 
 class Cluster:
@@ -157,6 +158,54 @@ class Cluster:
             If there is no such node.
         """
         return self._runtime.logs(node, tail)
+
+    def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
+        """Return where the threads of a node, or of all nodes, are now, without stopping them.
+
+        Parameters
+        ----------
+        node : str, optional
+            Such as ``"worker:0"``; all nodes by default.
+        timeout_s : float
+            How long to wait for answers. A process whose interpreter is locked by a long call into C is asked with a
+            signal meanwhile; one that is stopped has no stacks, and says so.
+
+        Returns
+        -------
+        dict of str to str
+            The Python stacks of all threads by node, most recent call last; or why there are none.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        """
+        return self._runtime.stacks(node, timeout_s)
+
+    def profile(self, node: str | None = None, seconds: float = 5.0) -> Profile:
+        """Find out what a node spends its time on, while it goes on.
+
+        Parameters
+        ----------
+        node : str, optional
+            Such as ``"worker:0"``; by default the one that leads.
+        seconds : float
+            How long.
+
+        Returns
+        -------
+        Profile
+            In a notebook, a flame graph of the Python functions; it is kept in `run_dir`. A trace of TensorFlow's own
+            profiler is put among the run's event files, where TensorBoard shows it if its profile plugin is installed.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        ProfileFailed
+            If its function does not run, or its process does not answer.
+        """
+        return self._runtime.profile(node, seconds)
 
     # ---- the model --------------------------------------------------------------------------------------------------
 

@@ -27,14 +27,16 @@ from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
+from tfos_lab.engine.state.node_views import rank_of
 from tfos_lab.engine.state.readers import unread_text
-from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
+from tfos_lab.errors import ClusterEnded, FeedError, ProfileFailed, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.generation import Generation
+    from tfos_lab.engine.profile.profiles import Profile
     from tfos_lab.engine.tensorboard.tunnel import Tunnel
     from tfos_lab.messages import Outcome
 
@@ -198,6 +200,26 @@ class ClusterRuntime:
         self.log_path(node)
         return self.services.log_writer.read(node, tail)
 
+    def stacks(self, node: str | None, timeout_s: float) -> dict[str, str]:
+        """Return where the threads of a node, or of all, are now; see `Cluster.stacks`."""
+        generation = self.generation
+        with generation.server.lock:
+            views = generation.cluster_state.views
+        return generation.server.stacks.of(views, node, timeout_s)
+
+    def profile(self, node: str | None, seconds: float) -> Profile:
+        """Profile a node, the one that leads by default; see `Cluster.profile`."""
+        generation = self.generation
+        with generation.server.lock:
+            views = generation.cluster_state.views
+        rank = rank_of(views, node or next(view.node for view in views if view.is_chief))
+        view = views[rank]
+        if not view.state.is_up or view.state.ended:
+            raise ProfileFailed(node=view.node, reason=f"its function does not run: its state is {view.state}")
+        if reason := generation.server.stacks.why_deaf(rank):
+            raise ProfileFailed(node=view.node, reason=reason)
+        return generation.server.profiles.make(view.node, rank, seconds, self.files)
+
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once the node has written something.
 
@@ -206,9 +228,7 @@ class ClusterRuntime:
         KeyError
             If there is no such node.
         """
-        names = [view.node for view in self.nodes]
-        if node not in names:
-            raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
+        rank_of(self.nodes, node)
         return self.files.log(node)
 
     # ---- events -----------------------------------------------------------------------------------------------------

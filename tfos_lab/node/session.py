@@ -20,6 +20,8 @@ from tfos_lab.node.activity.sampler import ActivitySampler
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
+from tfos_lab.node.profile.child import start_profile
+from tfos_lab.node.stacks.take import take_stacks
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 # Exit code of a child whose agent has ended.
@@ -53,6 +55,7 @@ class NodeSession:
         scratch: Path | None = None,
     ) -> None:
         self._control = control
+        self._scratch = scratch or Path(os.environ.get("TFOS_LAB_SCRATCH", ""))
         self._rank = start.rank
         self._lock = threading.Lock()
         self._finish = threading.Event()
@@ -87,6 +90,10 @@ class NodeSession:
                     self._finish.set()
                 elif isinstance(message, m.StepsAgreed | m.PeerReturned):
                     self._lock_step.handle(message)
+                elif isinstance(message, m.StacksWanted):
+                    self._send(take_stacks(self._rank, message.request))
+                elif isinstance(message, m.ProfileWanted):
+                    start_profile(self._rank, message, self._scratch, self._send)
                 else:
                     self.feed.handle(message)
         except (ConnectionClosed, OSError):

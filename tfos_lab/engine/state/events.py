@@ -39,6 +39,14 @@ class NodeChanged(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeHung(Event):
+    """A node that should work shows no sign of it, as ``text`` says; with an empty one, it goes on again."""
+
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeStartedAgain(Event):
     """A worker that served others was lost, and is started again alone while training goes on.
 
@@ -182,7 +190,10 @@ class SearchFacts:
 
 @dataclass(frozen=True)
 class NodeView:
-    """One node at a moment, for displays and users; ``activity`` is None before its first figures."""
+    """One node at a moment, for displays and users; ``activity`` is None before its first figures.
+
+    ``hung`` is a sentence if the node shows no sign of work although it should, and else "".
+    """
 
     node: str
     job_name: str
@@ -203,6 +214,7 @@ class NodeView:
     last_heartbeat_s: float | None = None
     run: RunFacts | None = None
     activity: NodeActivity | None = None
+    hung: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", NodeState(self.state))
