@@ -121,6 +121,8 @@ class Test04WatchingARun:
         assert "worker:0 begins" in done.printed("logs")
         assert {"launched", "running", "fed", "done"} <= set(done.value("watched.timings"))
         assert done.value("own.metrics.groupby('node').step.max().to_dict()") == {"chief:0": 40, "worker:0": 40}
+        assert done.value("diagnosis.kind") in ("python", "straggler")
+        assert "turn_and_blur" in done.printed("diagnose")
         assert {"chief-0/train", "chief-0/validation"} <= set(re.findall(r"chief-0/\w+", done.printed("event-files")))
         assert done.value("record['outcome']") == "done"
 
@@ -134,6 +136,8 @@ class Test05WhenItBreaks:
         assert name == "NodeFailed"
         assert "ZeroDivisionError" in text
         assert "about to divide" in done.printed("after")
+        assert list(done.value("hung")) == ["worker:0"]
+        assert "wait_for_a_lock" in done.printed("stacks")
         assert "chief:0 raised ZeroDivisionError" in done.printed("catch")
         assert done.error("refused") == ("ConfigError", done.error("refused")[1])
         assert "epochs" in done.error("refused")[1]
@@ -141,7 +145,7 @@ class Test05WhenItBreaks:
         assert done.error("inline")[0] == "ZeroDivisionError"
         assert done.value("found") == [1.0, 0.5, 0.0]
         assert done.outputs("alone")[0].data["text/plain"] == "2.5"
-        assert done.value("[restarts, epochs]") == [1, [3, 4, 5]]
+        assert done.value("[restarts, epochs]") == [1, [2, 3]]
         assert done.value("accuracies[-1]") > 0.8
 
 
