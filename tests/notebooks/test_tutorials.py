@@ -24,7 +24,7 @@ runs = [pytest.mark.notebook, pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
 
 def environ_of(**more):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith((*FROM_OUTSIDE, "MASTER"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
     return kernel_environ({"PYTHONPATH": str(ROOT), **kept, **more}, find_checkout())
 
 
