@@ -53,7 +53,7 @@ def test_their_numbers_are_complete_and_each_is_there_once():
 
 
 @per_tutorial
-def test_each_says_at_its_top_what_it_teaches_how_long_it_takes_and_what_it_needs(path):
+def test_each_says_at_its_top_what_you_learn_how_long_it_takes_and_what_it_needs(path):
     first = nbformat.read(path, as_version=4).cells[0]
     assert first.cell_type == "markdown"
     assert re.findall(r"^\* \*\*(.+?)\*\*", first.source, re.MULTILINE) == ["You learn", "It takes", "It needs"]
