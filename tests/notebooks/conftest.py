@@ -12,7 +12,7 @@ from tfos_lab.cli.notebook_run import Watcher, run_notebook
 from tfos_lab.cli.paths import find_checkout, kernel_environ
 
 ROOT = Path(__file__).parents[2]
-FROM_OUTSIDE = ("SPARK_", "PYSPARK_", "TFOS_LAB_")
+FROM_OUTSIDE = ("MASTER", "SPARK_", "PYSPARK_", "TFOS_LAB_")
 
 
 @pytest.fixture
