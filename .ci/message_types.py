@@ -48,7 +48,7 @@ FILES = {
     ),
     "extensions/jupyterlab/src/messages.ts": (
         "tfos_lab/jupyter_server/messages.py",
-        {"ClusterList": server_messages.ClusterList},
+        {"ClusterList": server_messages.ClusterList, "RunList": server_messages.RunList},
     ),
 }
 STATES = ("extensions/dashboard/src/states.ts", "extensions/jupyterlab/src/states.ts")

@@ -19,7 +19,9 @@ from tfos_lab.core.version import __version__
 if TYPE_CHECKING:
     from tfos_lab.core.config import ClusterConfig
     from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.engine.interactive.cluster import start
     from tfos_lab.engine.registry import clusters
+    from tfos_lab.engine.runs.table import run_record, runs
     from tfos_lab.engine.start import run
     from tfos_lab.errors import TfosError
     from tfos_lab.jupyter.parallel import parallel
@@ -40,9 +42,12 @@ _HOMES = {
     "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
+    "run_record": "tfos_lab.engine.runs.table",
     "run_script": "tfos_lab.jupyter.run_script",
+    "runs": "tfos_lab.engine.runs.table",
     "scripts": "tfos_lab.jupyter.run_script",
     "search": "tfos_lab.jupyter.search",
+    "start": "tfos_lab.engine.interactive.cluster",
 }
 _PACKAGES = ("data", "errors", "ml")
 
@@ -57,9 +62,12 @@ __all__ = [
     "parallel",
     "predict",
     "run",
+    "run_record",
     "run_script",
+    "runs",
     "scripts",
     "search",
+    "start",
 ]
 
 

@@ -11,5 +11,5 @@ await build({ ...common, entryPoints: ["src/dashboard.ts"], format: "esm" });
 // Scripts of saved outputs: no modules, as they stand in the page itself.
 await build({ ...common, entryPoints: ["src/outputs/seen_note.ts", "src/outputs/tensorboard_frame.ts"], format: "iife" });
 
-// Style sheets of the live dashboard and of saved outputs. No target: browsers get the CSS as it is written.
-await build({ ...common, target: "esnext", entryPoints: ["style/dashboard.css", "style/summary.css"] });
+// Style sheets of the live dashboard, of saved outputs, and of the history of runs. No target: browsers get the CSS as it is written.
+await build({ ...common, target: "esnext", entryPoints: ["style/dashboard.css", "style/summary.css", "style/history.css"] });

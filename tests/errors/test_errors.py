@@ -11,6 +11,11 @@ from tfos_lab import errors
 
 EXAMPLES = [
     (
+        errors.CellFailed(node="worker:1", kind="ValueError", message="too small", traceback="ValueError: too small"),
+        RuntimeError,
+        "worker:1: ValueError: too small\n--- traceback of worker:1 ---\nValueError: too small",
+    ),
+    (
         errors.ConfigError(["cluster_size=0: at least one node is needed", "num_ps=-1: cannot be negative"]),
         ValueError,
         "cluster_size=0: at least one node is needed; num_ps=-1: cannot be negative",

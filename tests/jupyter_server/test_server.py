@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import socket
@@ -16,6 +17,7 @@ import pytest
 from tests.jupyter_server.server import BASE, TOKEN, ask
 from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
 from tfos_lab.core import cluster_records
+from tfos_lab.engine.record.format import ProcessRecord, RunRecord, encode
 from tfos_lab.jupyter_server.routes import make_routes
 
 
@@ -60,7 +62,15 @@ def ticket_url(url):
     return url.removesuffix(BASE) + headers["Location"].partition("?")[0]
 
 
-PATHS = ["clusters", "clusters/mnist-1/stop", "tb/mnist-1/", "tb/mnist-1", "tb/mnist-1/~00ff/", "tb/mnist-1/~00/x.js"]
+PATHS = [
+    "clusters",
+    "runs",
+    "clusters/mnist-1/stop",
+    "tb/mnist-1/",
+    "tb/mnist-1",
+    "tb/mnist-1/~00ff/",
+    "tb/mnist-1/~00/x.js",
+]
 
 
 def test_every_route_is_tested_below():
@@ -79,16 +89,56 @@ def test_without_a_login_nothing_is_served(url, publish, node, path, method):
 
 
 def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, publish, node):
-    publish(id="a", tensorboard=node, nodes=(cluster_records.RecordedNode("chief:0", "running", "host"),))
+    chief = cluster_records.RecordedNode("chief:0", "running", "host", pid=7, step=3, metrics={"loss": math.nan})
+    publish(id="a", tensorboard=node, nodes=(chief,), figures=cluster_records.RecordedFigures(3, 9, "loss", 0.5))
     publish(id="b", started_s=2.0, kernel_id="1234")
     publish(id="c", state="done", tensorboard=node)
     status, _, body = ask(f"{url}tfos-lab/clusters")
     assert status == 200
     first, second = json.loads(body)["clusters"]
     assert (first["id"], first["name"], first["tensorboard"]) == ("a", "mnist", True)
-    assert first["nodes"] == [{"node": "chief:0", "state": "running", "host": "host"}]
+    [listed] = first["nodes"]
+    assert [listed[name] for name in ("node", "state", "host", "pid", "step")] == ["chief:0", "running", "host", 7, 3]
+    assert listed["metrics"] == {"loss": None}
+    assert first["figures"] == {"step": 3, "total_steps": 9, "metric": "loss", "value": 0.5}
+    assert (first["notebook"], first["kernel_state"]) == ("", "")
     assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
     assert node not in body.decode()
+
+
+def test_runs_that_have_ended_are_listed_also_after_their_clusters_have_gone(url, publish, folder, node):
+    run_dir = folder / "elsewhere" / "mnist-1"
+    run_dir.mkdir(parents=True)
+    publish(run_dir=str(run_dir))
+    assert json.loads(ask(f"{url}tfos-lab/clusters")[2])["clusters"][0]["id"] == "mnist-1"
+    process = ProcessRecord(host="h", pid=1, born="")
+    record = RunRecord(
+        id="mnist-1",
+        name="mnist",
+        launcher="local",
+        started_s=1.0,
+        written_s=9.0,
+        ended_s=9.0,
+        process=process,
+        options={},
+        versions={},
+        state="done",
+        outcome="done",
+    )
+    (run_dir / "run.json").write_bytes(encode(record))
+    publish(state="done", tensorboard=node)
+    [run] = json.loads(ask(f"{url}tfos-lab/runs")[2])["runs"]
+    assert (run["id"], run["outcome"], run["ended_s"], run["tensorboard"]) == ("mnist-1", "done", 9.0, True)
+    cluster_records.remove("mnist-1")
+    [run] = json.loads(ask(f"{url}tfos-lab/runs")[2])["runs"]
+    assert (run["id"], run["tensorboard"]) == ("mnist-1", False)
+
+
+def test_asking_for_the_lists_does_not_keep_the_server_alive(url):
+    before = json.loads(ask(f"{url}api/status")[2])["last_activity"]
+    ask(f"{url}tfos-lab/clusters")
+    ask(f"{url}tfos-lab/runs")
+    assert json.loads(ask(f"{url}api/status")[2])["last_activity"] == before
 
 
 def test_the_ticket_leads_to_tensorboard_which_gets_no_user_headers(url, publish, node):

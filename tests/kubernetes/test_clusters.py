@@ -1,6 +1,6 @@
 """Clusters on Kubernetes: Spark's own scheduler back end and executors, in pods of a stand-in for its API server.
 
-The pods share one session, and the tests their state: the last pod comes late, and one is killed at the end.
+The pods share one session. Tests with `late_pod` come first, while its second pod finds no host; others have both pods.
 """
 
 from __future__ import annotations
@@ -36,6 +36,18 @@ def session(kube, open_session):
     return open_session(HEADING)
 
 
+@pytest.fixture
+def late_pod(session):
+    """Leave the second pod waiting for a host."""
+
+
+@pytest.fixture(autouse=True)
+def _hosts(request, kube, session):
+    """Let all pods find hosts, unless the test is about one that does not: each may be run by itself."""
+    if "late_pod" not in request.fixturenames:
+        kube.why_pending = lambda pod: None
+
+
 def executors_of(cluster):
     return {node.executor for node in cluster.nodes}
 
@@ -59,7 +71,7 @@ def make_waiting():
     return wait_forever
 
 
-def test_pods_are_as_the_page_configures_them(kube, session):
+def test_pods_are_as_the_page_configures_them(kube, session, late_pod):
     session.range(1).count()
     pod = next(pod for pod in kube.posted if executor_of(pod) == "1")
     confs = confs_of(HEADING)
@@ -75,7 +87,7 @@ def test_pods_are_as_the_page_configures_them(kube, session):
     assert [owner["name"] for owner in pod["metadata"]["ownerReferences"]] == ["notebook-0"]
 
 
-def test_a_pod_that_does_not_come_is_named_with_kubernetes_reason(kube, session, run):
+def test_a_pod_that_does_not_come_is_named_with_kubernetes_reason(kube, session, run, late_pod):
     with pytest.raises(NotEnoughSlots) as error:
         run(make_waiting(), cluster_size=PODS, reservation_timeout_s=5)
     assert (error.value.free, error.value.total) == (1, 1)
@@ -85,12 +97,12 @@ def test_a_pod_that_does_not_come_is_named_with_kubernetes_reason(kube, session,
     )
 
 
-def test_more_nodes_than_all_pods_will_hold_are_refused_at_once(session, run):
+def test_more_nodes_than_all_pods_will_hold_are_refused_at_once(session, run, late_pod):
     with pytest.raises(NotEnoughSlots, match="cluster_size=3, but Spark has 1 free task slots of 1"):
         run(make_waiting(), cluster_size=PODS + 1)
 
 
-def test_nodes_wait_for_pods_that_come_late_and_tell_so(kube, session, run, monkeypatch):
+def test_nodes_wait_for_pods_that_come_late_and_tell_so(kube, session, run, monkeypatch, late_pod):
     told = []
 
     def note(history, text):

@@ -14,6 +14,7 @@ from tfos_lab import messages as m
 FROM_AGENT = [
     m.Reserve(rank=1, host="h", address="h:1", pid=2, executor="3", gpus=["0"]),
     m.Heartbeat(rank=0),
+    m.Activity(rank=0, step=41, step_s=0.5, waits_rows=0.62, gpu=None, last_sign="step 41"),
     m.Progressed(rank=0, state="running", pid=4),
     m.Logs(rank=0, sequence=3, records=[m.LogRecord(1.5, "stderr", bytes(range(256)))]),
     m.Reported(rank=0, step=None, total_steps=10, metrics={"loss": 0.5}, time_s=1.0),

@@ -137,6 +137,14 @@ def test_the_node_itself_may_bind_the_port_that_its_agent_has_bound(driver, star
     assert decode_value(driver.wait_for(m.Ended).outcome.value) == port
 
 
+def test_a_node_is_not_shown_what_others_write_before_it_starts(driver, start_agent, tmp_path):
+    start_agent(cwd=str(tmp_path))
+    driver.wait_for(m.Reserve)
+    (tmp_path / "model").mkdir()  # a chief that stays in this folder was quicker
+    driver.send(start_for(lambda args, ctx: Path("model").mkdir()))
+    assert driver.wait_for(m.Ended).outcome.kind == "returned"
+
+
 def test_each_step_of_a_run_is_reported_from_reservation_to_shutdown(driver, start_agent):
     agent = start_agent()
     driver.wait_for(m.Reserve)

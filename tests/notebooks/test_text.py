@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "02_text_classification.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "13_text_classification.ipynb"
 
 pytestmark = [pytest.mark.notebook, pytest.mark.tensorflow, pytest.mark.timeout(600)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "03_titanic.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "06_titanic.ipynb"
 
 pytestmark = [pytest.mark.notebook, pytest.mark.tensorflow, pytest.mark.timeout(600)]
 

@@ -42,6 +42,13 @@ TRACEBACK = """\x1b[31mTraceback (most recent call last):\x1b[0m
 \x1b[31mValueError\x1b[0m: label 11 is outside the 10 classes
 """
 
+STACKS = """\
+  File "Cell In[5]", line 12, in map_fun
+    model.fit(dataset, epochs=3)
+  File ".../keras/src/trainers/trainer.py", line 377, in fit
+    logs = self.train_function(iterator)
+"""
+
 
 class FakeCluster:
     """Plays a scenario on a thread of its own; ``speed=2`` plays it twice as fast."""
@@ -109,6 +116,9 @@ class FakeCluster:
         path = self.run_dir / f"{node.replace(':', '-')}.log"
         path.write_text(self.logs(node))
         return path
+
+    def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
+        return {name: f"MainThread of {name}\n{STACKS}" for name in ([node] if node else self.nodes)}
 
     def failure(self) -> Exception:
         return NodeFailed(

@@ -56,6 +56,7 @@ class Stage:
             "view": self._view(),
             "display_key": "k",
             "blocking": True,
+            "has_stacks": True,
             "kernel_id": "",
         }
         module = re.sub(r"export\{(\S+) as default\};?$", r"return \1;", str(DashboardWidget._esm))

@@ -1,4 +1,4 @@
-"""The command line: ``tfos-lab doctor | pack | demo | lab | bench | compat | mnist | run-script``.
+"""The command line: ``tfos-lab doctor | pack | demo | lab | bench | compat | mnist | run-script | history``.
 
 Each command is a module of this package with a function ``run(arguments) -> exit code``.
 """
@@ -21,6 +21,7 @@ COMMANDS = {
     "compat": "run a program of TensorFlowOnSpark unchanged",
     "mnist": "write MNIST as the files from which the examples train",
     "run-script": "run a Python file on the nodes of a cluster, each with its role and parameters",
+    "history": "list the runs of this folder, newest first, with how they ended and their last metrics",
 }
 
 USAGE = "\n".join(

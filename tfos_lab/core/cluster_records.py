@@ -24,17 +24,34 @@ _ID = re.compile(r"\w[\w.-]{0,119}")
 
 
 class RecordedNode(msgspec.Struct, frozen=True):
-    """One node of a cluster."""
+    """One node of a cluster, as it was a few seconds ago at most; metrics that are not finite are None."""
 
     node: str
     state: str
     host: str = ""
+    detail: str = ""
+    pid: int = 0
+    gpus: tuple[str, ...] = ()
+    step: int | None = None
+    total_steps: int | None = None
+    rows: int = 0
+    metrics: dict[str, float | None] = {}
+
+
+class RecordedFigures(msgspec.Struct, frozen=True):
+    """How far a cluster is: its slowest node's step, and one metric, which is the loss where there is one."""
+
+    step: int | None = None
+    total_steps: int | None = None
+    metric: str = ""
+    value: float | None = None
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the Jupyter server knows about a cluster, or about a folder that TensorBoard shows.
 
     ``pid`` and ``born`` identify its process; ``tensorboard`` and ``control`` are paths of unix sockets, or empty.
+    ``notebook`` is the path of the notebook that the kernel was started for, or empty.
     """
 
     id: str
@@ -43,9 +60,12 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     born: str
     started_s: float
+    reason: str = ""
     kernel_id: str = ""
+    notebook: str = ""
     launcher: str = ""
     nodes: tuple[RecordedNode, ...] = ()
+    figures: RecordedFigures = RecordedFigures()
     run_dir: str = ""
     tensorboard: str = ""
     control: str = ""
@@ -163,6 +183,11 @@ def own_kernel_id() -> str:
         if name.startswith("kernel-") and name.endswith(".json"):
             return name.removeprefix("kernel-").removesuffix(".json")
     return ""
+
+
+def own_notebook() -> str:
+    """Return the path of the notebook that this kernel was started for, or "" if it is not known."""
+    return os.environ.get("JPY_SESSION_NAME", "")
 
 
 def announce_server() -> None:

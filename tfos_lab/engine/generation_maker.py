@@ -12,6 +12,7 @@ from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.cells import Cells
 from tfos_lab.engine.files.output import OutputReceiver, saving_note
 from tfos_lab.engine.generation import Generation, NodeControl
 from tfos_lab.engine.history import History
@@ -24,6 +25,7 @@ from tfos_lab.engine.start_messages import StartMaker
 from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
+from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
@@ -47,6 +49,8 @@ class RunServices:
         What happens, as it happens.
     log_writer, event_files, output
         What stores the logs, event files and output that nodes send.
+    cells : Cells
+        The cells of an interactive cluster.
     """
 
     run_dir: RunDir
@@ -55,6 +59,7 @@ class RunServices:
     log_writer: LogWriter
     event_files: EventFileReceiver
     output: OutputReceiver
+    cells: Cells
 
     @classmethod
     def make(cls, config: ClusterConfig, run_dir: RunDir, *, history: History, bus: Bus) -> RunServices:
@@ -66,6 +71,7 @@ class RunServices:
             log_writer=LogWriter(run_dir, history.add_note),
             event_files=EventFileReceiver(run_dir.log_dir, run_dir.events, history.add_note),
             output=OutputReceiver(run_dir, limit_bytes=config.output_limit_bytes, of_all=config.output == "all"),
+            cells=Cells(),
         )
 
     def record_start(self) -> None:
@@ -131,6 +137,13 @@ class GenerationMaker:
         )
         trainers = {spec.rank: spec.node for spec in self.node_specs if spec.role.is_fed}
         feed_state = FeedState(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
+        hangs = Hangs(
+            cluster_state,
+            lambda: feed_state.with_rows,
+            # A function in the kernel is watched by its user, who may be at a breakpoint.
+            timeout_s=0.0 if self.launcher.runs_inline else self.config.hang_timeout_s,
+            fails=self.config.on_hang == "fail",
+        )
         listener = self.make_listener(*self.hosts)
         has_tensorboard = self.config.tensorboard and not self.launcher.runs_inline
         tunnel = Tunnel(chief_of(self.node_specs).rank, listener.post) if has_tensorboard else None
@@ -139,10 +152,12 @@ class GenerationMaker:
             listener=listener,
             cluster_state=cluster_state,
             feed_state=feed_state,
+            hangs=hangs,
             bus=services.bus,
             logs=services.log_writer,
             event_files=services.event_files,
             output=services.output,
+            cells=services.cells,
             tunnel=tunnel,
             make_start=self._start_maker(services, number),
             on_saving=services.record_saving,

@@ -10,6 +10,7 @@
         checkpoint-0/    how far Spark has read the first stream
         backup-<id>/     what a restart continues from, unless ``log_dir`` names another folder
         run-3/           the same of one of several independent runs
+        .pinned          is there if the user wants to keep the run
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class RunDir:
     ----------
     id : str
         Unique identifier of the run.
-    events, output, record : pathlib.Path
-        Event files, output of the nodes, and ``run.json``.
+    events, output, record, pin_mark : pathlib.Path
+        Event files, output of the nodes, ``run.json``, and the empty file that keeps the run.
     log_dir : str
         Where the nodes write event files.
     """
@@ -50,6 +51,7 @@ class RunDir:
         self.events = path / "events"
         self.output = path / "output"
         self.record = path / "run.json"
+        self.pin_mark = path / ".pinned"
         self.log_dir = log_dir or str(self.events)
         self._backup_home = log_dir or str(path)
 
@@ -66,10 +68,10 @@ class RunDir:
             If neither can be written.
         """
         run = f"{_label(name)}-{dt.datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-        bases = [Path(os.environ.get("TFOS_LAB_RUNS", "runs")), Path.home() / ".cache" / "tfos_lab" / "runs"]
+        bases = run_bases()
         for base in bases:
             with contextlib.suppress(OSError):
-                folder = base.absolute() / run
+                folder = base / run
                 folder.mkdir(parents=True)
                 return cls(folder, log_dir)
         raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")
@@ -125,6 +127,17 @@ class RunDir:
         with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
             file.write(data)
         partial.replace(self.record)
+
+
+def run_bases() -> list[Path]:
+    """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache."""
+    here = Path(os.environ.get("TFOS_LAB_RUNS", "runs")).absolute()
+    return [here, Path.home() / ".cache" / "tfos_lab" / "runs"]
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """Return the folders of independent runs within a run's folder, or none."""
+    return sorted(folder.glob("run-*"), key=lambda path: [(len(part), part) for part in path.name.split(".")])
 
 
 def _label(name: str) -> str:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -15,25 +16,29 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.generation import failure_of
 from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
 from tfos_lab.engine.generations import WAIT_STEP_S, Generations
 from tfos_lab.engine.history import History
-from tfos_lab.engine.record.recorder import RunRecorder
+from tfos_lab.engine.record.inputs import Plain, plain_inputs
+from tfos_lab.engine.record.recorders import Recorders
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
+from tfos_lab.engine.state.node_views import rank_of
 from tfos_lab.engine.state.readers import unread_text
-from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
+from tfos_lab.errors import ClusterEnded, FeedError, ProfileFailed, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.generation import Generation
+    from tfos_lab.engine.profile.profiles import Profile
     from tfos_lab.engine.tensorboard.tunnel import Tunnel
     from tfos_lab.messages import Outcome
 
@@ -93,9 +98,10 @@ class ClusterRuntime:
         self._generations = Generations(maker, self.services, self._on_over)
         self.feeding = Feeding(self)
         self.results = Results(self._outcomes)
+        self._assessor = Assessor()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
-        self._recorder = RunRecorder(run_dir, self)
+        self._recorders = Recorders(run_dir, self)
         self.publisher = make_publisher(self) if published else None
         if self.publisher is not None:
             self.publisher.publish()
@@ -108,7 +114,7 @@ class ClusterRuntime:
         with generation.server.lock:
             state, nodes = generation.cluster_state.state, generation.cluster_state.views
             reason = generation.cluster_state.reason
-        return ClusterView(
+        view = ClusterView(
             cluster_id=self.id,
             name=self.name,
             state=state,
@@ -124,6 +130,11 @@ class ClusterRuntime:
             spark_ui=self._spark_ui,
             tensorboard=self.publisher.tensorboard_status if self.publisher is not None else None,
         )
+        return self._assessor.assess(view, time.time())
+
+    def diagnose(self) -> Diagnosis:
+        """Return why training is as slow as it is; see `Cluster.diagnose`."""
+        return self._assessor.diagnose(self.view())
 
     @property
     def generation(self) -> Generation:
@@ -165,6 +176,11 @@ class ClusterRuntime:
         """The user's function."""
         return self._maker.call[0]
 
+    @functools.cached_property
+    def inputs(self) -> dict[str, Plain]:
+        """The plain values that the function was called with, by name, for the run record."""
+        return plain_inputs(*self._maker.call)
+
     @property
     def inference(self) -> Inference:
         """What the nodes answer for, made when it is first asked for."""
@@ -191,6 +207,26 @@ class ClusterRuntime:
         self.log_path(node)
         return self.services.log_writer.read(node, tail)
 
+    def stacks(self, node: str | None, timeout_s: float) -> dict[str, str]:
+        """Return where the threads of a node, or of all, are now; see `Cluster.stacks`."""
+        generation = self.generation
+        with generation.server.lock:
+            views = generation.cluster_state.views
+        return generation.server.stacks.of(views, node, timeout_s)
+
+    def profile(self, node: str | None, seconds: float) -> Profile:
+        """Profile a node, the one that leads by default; see `Cluster.profile`."""
+        generation = self.generation
+        with generation.server.lock:
+            views = generation.cluster_state.views
+        rank = rank_of(views, node or next(view.node for view in views if view.is_chief))
+        view = views[rank]
+        if not view.state.is_up or view.state.ended:
+            raise ProfileFailed(node=view.node, reason=f"its function does not run: its state is {view.state}")
+        if reason := generation.server.stacks.why_deaf(rank):
+            raise ProfileFailed(node=view.node, reason=reason)
+        return generation.server.profiles.make(view.node, rank, seconds, self.files)
+
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once the node has written something.
 
@@ -199,9 +235,7 @@ class ClusterRuntime:
         KeyError
             If there is no such node.
         """
-        names = [view.node for view in self.nodes]
-        if node not in names:
-            raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
+        rank_of(self.nodes, node)
         return self.files.log(node)
 
     # ---- events -----------------------------------------------------------------------------------------------------
@@ -214,7 +248,7 @@ class ClusterRuntime:
         elif isinstance(event, NodeStartedAgain):
             again = f"restart {event.restart} of {event.restarts}, of {event.node} alone, while the others go on"
             self.note(f"{again}: {event.reason}")
-        self._recorder.on_event(event)
+        self._recorders.on_event(event)
         if self.publisher is not None:
             self.publisher.on_event(event)
 
@@ -226,7 +260,7 @@ class ClusterRuntime:
 
     def launch(self) -> None:
         """Start the nodes; returns when all are on their way, or the cluster has been stopped meanwhile."""
-        self._recorder.start()
+        self._recorders.start()
         self._generations.launch()
         if self.config.restarts:
             from tfos_lab.engine.restarts import Restarter
@@ -243,10 +277,10 @@ class ClusterRuntime:
 
     def stop(self, *, grace_s: float | None = None) -> None:
         """Stop all nodes; see `Cluster.stop`."""
-        self._recorder.start()
+        self._recorders.start()
         self._generations.stop(grace_s=grace_s)
-        self._recorder.finish()
-        self._recorder.join(RECORD_TIMEOUT_S)
+        self._recorders.finish()
+        self._recorders.join(RECORD_TIMEOUT_S)
 
     def close(self) -> None:
         """Stop at once, and remove what other processes see of the cluster; for Python's exit."""
@@ -260,7 +294,7 @@ class ClusterRuntime:
     def _on_over(self, state: RunState) -> None:
         """A generation has ended; called by its server's thread."""
         if state.ended:
-            self._recorder.finish()
+            self._recorders.finish()
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
@@ -291,7 +325,7 @@ class ClusterRuntime:
                 raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
         self.feeding.settle()
         if self.generation.server.over.is_set():
-            self._recorder.join(RECORD_TIMEOUT_S)
+            self._recorders.join(RECORD_TIMEOUT_S)
         if self.state is RunState.FAILED:
             self._raise_failure()
         if self.state is RunState.STOPPED:

@@ -89,10 +89,12 @@ def make_cluster(
     spark: SparkSession | None = None,
     config: ClusterConfig,
     chief_stays_here: bool = True,
+    kind: type[Cluster] = Cluster,
 ) -> Cluster:
     """Check what is asked for, and return a cluster that is not launched yet; `run` does both and waits.
 
     With ``chief_stays_here=False``, a chief on this machine works in a folder of its own, as all other nodes do.
+    ``kind`` is the class of the handle.
     """
     called_s = time.time()
     session, launcher = choose_launcher(config, spark)
@@ -101,7 +103,7 @@ def make_cluster(
     node_specs = _node_specs(config, launcher)
     if launcher.checks_capacity:
         require_room(len(node_specs))
-    payload = b"" if launcher.runs_inline else pack(map_fun, args)
+    payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
     hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
 
     maker = GenerationMaker(
@@ -121,7 +123,7 @@ def make_cluster(
     if len(node_specs) < config.cluster_size:
         count = "one node" if len(node_specs) == 1 else f"{len(node_specs)} nodes"
         runtime.note(f"{launcher.name} runs {count} instead of {config.cluster_size}")
-    cluster = Cluster(runtime)
+    cluster = kind(runtime)
     registry.register(cluster)
     return cluster
 

@@ -13,12 +13,14 @@
     ├── ReservationTimeout     (TimeoutError)     fewer nodes than asked for reserved in time
     ├── LaunchFailed           (RuntimeError)     a node could not be started at all
     ├── NodeFailed             (RuntimeError)     the user's function failed on a node, or the node was lost
+    │   └── CellFailed         (RuntimeError)     a cell failed on an interactive cluster, whose nodes go on
     ├── ClusterEnded           (RuntimeError)     the cluster that was asked for something has ended
     ├── WaitTimeout            (TimeoutError)     `wait(timeout_s=...)` ran out; the cluster goes on
     ├── RunFailed              (RuntimeError)     one of several independent runs failed
     ├── ParallelFailed         (RuntimeError)     some independent runs failed; it has the results of the others
     │   └── SearchFailed       (RuntimeError)     all trials of a search failed
     ├── ShutdownTimeout        (TimeoutError)     `TFCluster.shutdown(timeout=...)` ran out; the nodes were stopped
+    ├── ProfileFailed          (RuntimeError)     a node could not be profiled
     ├── NoModel                (RuntimeError)     a run has no model (yet), or this kernel cannot load it
     ├── FeedError              (RuntimeError)     rows could not be fed
     │   ├── FeedTimeout        (TimeoutError)     the nodes took no rows for too long
@@ -30,6 +32,7 @@
     └── ResultUnreadable       (ValueError)       the bytes of a result are not what a node sends
 
     ClusterInterrupted         (KeyboardInterrupt)  the user interrupted the cell; its nodes are stopped
+    ├── CellInterrupted                             a cell of an interactive cluster; its nodes go on
     └── ParallelInterrupted                         the same of independent runs; it has the results so far
 
 Each error is also the builtin named beside it. Fields are given by keyword, survive pickling, and are attributes of the
@@ -42,11 +45,13 @@ from tfos_lab.errors.cluster import (
     LaunchFailed,
     NodeFailed,
     NoModel,
+    ProfileFailed,
     ReservationTimeout,
     ShutdownTimeout,
     WaitTimeout,
 )
 from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
+from tfos_lab.errors.interactive import CellFailed, CellInterrupted
 from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard, ParallelInterrupted
 from tfos_lab.errors.options import ConfigError, ParamError, PayloadError
 from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed, SearchFailed
@@ -54,6 +59,8 @@ from tfos_lab.errors.resources import ExecutorMismatch, NoSession, NotEnoughGpus
 from tfos_lab.errors.results import ResultNotSendable, ResultTooLarge, ResultUnreadable
 
 __all__ = [
+    "CellFailed",
+    "CellInterrupted",
     "ClusterEnded",
     "ClusterInterrupted",
     "ConfigError",
@@ -74,6 +81,7 @@ __all__ = [
     "ParallelInterrupted",
     "ParamError",
     "PayloadError",
+    "ProfileFailed",
     "RecordError",
     "ReservationTimeout",
     "ResultNotSendable",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.doctor import examine
 from tfos_lab.engine.doctor.finding import render_text
@@ -13,10 +15,14 @@ from tfos_lab.engine.environment.pack import pack
 from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter import commands_history
 from tfos_lab.jupyter.cell.export import FinishedCell, export
 from tfos_lab.jupyter.commands_config import completions_of_config, show_config
+from tfos_lab.jupyter.commands_profile import make_profile
+from tfos_lab.jupyter.commands_stacks import show_stacks
 from tfos_lab.jupyter.display.status import StatusTable
 from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_cluster, view_folder
+from tfos_lab.jupyter.node_arguments import complete_node
 from tfos_lab.jupyter.options.table import BY_NAME
 from tfos_lab.jupyter.options.values import nearest
 
@@ -33,25 +39,39 @@ class Commands:
         Returns the ``%%tfos`` cell that was run last, or None.
     history : callable
         Returns the text of the cells that were run before, oldest first.
+    start : callable
+        Starts an interactive cluster, given a line of options.
     """
 
-    def __init__(self, last_cell: Callable[[], FinishedCell | None], history: Callable[[], list[str]]) -> None:
+    def __init__(
+        self,
+        last_cell: Callable[[], FinishedCell | None],
+        history: Callable[[], list[str]],
+        start: Callable[[str], None],
+    ) -> None:
         self._last_cell = last_cell
         self._history = history
+        self._start = start
         self._commands: dict[str, Callable[[list[str]], Any]] = {
             "status": self._status,
+            "start": lambda words: self._start(" ".join(words)),
             "stop": self._stop,
             "logs": self._logs,
+            "stacks": show_stacks,
+            "profile": make_profile,
             "tensorboard": self._tensorboard,
             "export": self._export,
             "warm": self._warm,
             "doctor": self._doctor,
             "pack": self._pack,
+            **commands_history.COMMANDS,
             "config": lambda words: show_config(" ".join(words)),
         }
 
     def run(self, line: str) -> Any:
         """Run the command that follows ``%tfos``; raises `ConfigError` for an unknown one."""
+        if re.match(r"\s*start(?!\S)", line):
+            return self._start(line.strip().removeprefix("start"))  # options, as on the line of a cell
         if line.split()[:1] == ["config"]:
             return show_config(line.strip().removeprefix("config"))  # options, with the quotes of their values
         try:
@@ -67,12 +87,18 @@ class Commands:
         """Return what can follow the finished arguments."""
         if not finished:
             return self._commands
+        if finished[0] == "start":
+            return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterConfig]
         if finished[0] == "config":
             return completions_of_config()
         if finished[0] == "stop" and len(finished) == 1:
             return [*_names(live=True), "all"]
         if finished[0] == "tensorboard" and len(finished) == 1:
-            return _names()
+            return list(dict.fromkeys([*_names(), *commands_history.run_names()]))
+        if finished[0] in ("stacks", "profile"):
+            return complete_node(finished[1:])
+        if finished[0] in commands_history.COMMANDS:
+            return commands_history.complete(finished[0])
         if finished[0] == "logs":
             named = [cluster for cluster in clusters() if cluster.name == finished[-1]]
             nodes = [node.node for cluster in named or clusters()[-1:] for node in cluster.nodes]
@@ -110,6 +136,9 @@ class Commands:
 
     def _logs(self, arguments: list[str]) -> None:
         _expect(arguments, "logs [name] [node]", at_most=2)
+        if arguments and arguments[0] not in _names() and (old := commands_history.find_named(arguments[0])):
+            commands_history.print_logs(old, arguments[1:], LOG_LINES)
+            return
         if not clusters():
             raise ConfigError(["there are no logs: no cluster has run yet"])
         found = [cluster for cluster in clusters() if arguments and cluster.name == arguments[0]]
@@ -131,7 +160,8 @@ class Commands:
             return view_cluster(runtime_of(found[-1]))
         if not arguments:
             raise ConfigError(["no cluster has run yet: name a folder with event files, %tfos tensorboard FOLDER"])
-        return view_folder(arguments[0])
+        old = commands_history.find_named(arguments[0])
+        return view_folder(arguments[0]) if old is None else commands_history.view_events(old)
 
     def _export(self, arguments: list[str]) -> None:
         _expect(arguments, "export FILE.py", at_most=1)

@@ -10,6 +10,7 @@ from typing import Any
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand, output_can_be_silenced
 
 from tfos_lab.engine.warm import warm_in_background
+from tfos_lab.jupyter.cell import help as cell_help
 from tfos_lab.jupyter.cell.export import FinishedCell
 from tfos_lab.jupyter.cell.function import make_map_fun
 from tfos_lab.jupyter.cell.location import make_labeller
@@ -19,7 +20,7 @@ from tfos_lab.jupyter.options.completion import make_matcher
 from tfos_lab.jupyter.options.configured import read_configuration
 from tfos_lab.jupyter.options.defaults import DEFAULTS
 from tfos_lab.jupyter.options.documents import describe_options
-from tfos_lab.jupyter.options.table import parse_options
+from tfos_lab.jupyter.options.table import is_for_waiting_nodes, parse_options
 from tfos_lab.jupyter.run import run_cell
 from tfos_lab.payload import notebook_sources
 
@@ -38,10 +39,17 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
         model = build()
     model.fit(ctx.dataset(64, label='label'), callbacks=ctx.callbacks())
 
+``%tfos start cluster_size=4`` leaves nodes waiting, and ``%%tfos on=cluster`` (or ``on=cluster nodes=worker:1``) runs a
+cell on them: names stay on the nodes from cell to cell, and ``%tfos stop`` ends them.
+
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
 ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py`` (the last cell as a script for
 spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed), ``%tfos config [option=value]``
 (defaults of options for this notebook).
+
+Runs of earlier kernels: ``%tfos history [name ...]``, ``%tfos open [name]``, ``%tfos compare A B ...``,
+``%tfos pin|unpin NAME`` and ``%tfos prune keep=N days=N``, which removes old runs that are not pinned; with ``dry_run``
+it only says which.
 """
 
 
@@ -53,7 +61,7 @@ class TfosMagics(Magics):
         super().__init__(shell)
         self._notebook = shell
         self._last_cell: FinishedCell | None = None
-        self.commands = Commands(lambda: self._last_cell, self._earlier_cells)
+        self.commands = Commands(lambda: self._last_cell, self._earlier_cells, self._start)
 
     @output_can_be_silenced
     @no_var_expand
@@ -63,12 +71,21 @@ class TfosMagics(Magics):
         __tracebackhide__ = True
         if cell is None:
             return self.commands.run(line)
+        if is_for_waiting_nodes(line):
+            from tfos_lab.jupyter.interactive.cell import run_on_nodes
+
+            return run_on_nodes(self._notebook, line, cell)
         options = parse_options(line, self._notebook.user_ns)
         map_fun = make_map_fun(self._notebook, line, cell)
         self._last_cell = FinishedCell(line, cell, options, tuple(map_fun.__kwdefaults__ or ()))
         return run_cell(self._notebook, map_fun, options)
 
     tfos.__doc__ = _HELP
+
+    def _start(self, line: str) -> None:
+        from tfos_lab.jupyter.interactive.start import start_cluster
+
+        start_cluster(self._notebook, line)
 
     def _earlier_cells(self) -> list[str]:
         history = self._notebook.history_manager
@@ -81,7 +98,8 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(magics)
     read_configuration(shell.config)
     _remove_matchers(shell)
-    shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete))
+    shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete, cell_help.complete_names))
+    cell_help.install(shell)
     notebook_sources.add_labeller(make_labeller(shell))
     error_messages.install(shell)
     warning_messages.install()
@@ -94,6 +112,7 @@ def unload_ipython_extension(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("tfos", None)
     _remove_matchers(shell)
+    cell_help.remove(shell)
     DEFAULTS.clear()
     warning_messages.remove()
 

@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState, known_run_state
 from tfos_lab.engine.cluster import Cluster, runtime_of
+from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.registry import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
@@ -72,7 +74,12 @@ def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str
 
 
 def run_cluster(
-    cluster: Cluster, map_fun: Callable[..., Any], options: CellOptions, *, quiet: Display | None = None
+    cluster: Cluster,
+    map_fun: Callable[..., Any],
+    options: CellOptions,
+    *,
+    quiet: Display | None = None,
+    feed_rows: Feed | None = None,
 ) -> Mapping[str, object] | None:
     """Launch a cluster that was made, show it, feed it, and wait for its end.
 
@@ -86,6 +93,8 @@ def run_cluster(
         What it was made from, and what to feed it.
     quiet : Display, optional
         Is polled while the cluster runs, instead of the display that would show it.
+    feed_rows : callable, optional
+        Feeds the cluster once its nodes run, instead of feeding the ``data`` of the options.
 
     Returns
     -------
@@ -93,6 +102,7 @@ def run_cluster(
         As `run_cell`, with the same errors.
     """
     __tracebackhide__ = True
+    rows = feed_rows or partial(_feed_data, options=options)
     launch = _Task(f"tfos-launch-cell-{cluster.id}", runtime_of(cluster).launch)
     try:
         launch.start()
@@ -109,7 +119,7 @@ def run_cluster(
         _stop_at_once(cluster, options)  # nothing shows it, so it must not go on
         raise
     with display:
-        return _wait(cluster, options, display, map_fun, launch)
+        return _wait(cluster, options, display, map_fun, launch=launch, feed_rows=rows)
 
 
 def require_free_name(options: CellOptions) -> None:
@@ -145,10 +155,21 @@ def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
 
 
 def _wait(
-    cluster: Cluster, options: CellOptions, display: Display, map_fun: Callable[..., Any], launch: _Task
+    cluster: Cluster,
+    options: CellOptions,
+    display: Display,
+    map_fun: Callable[..., Any],
+    *,
+    launch: _Task,
+    feed_rows: Feed,
 ) -> Mapping[str, object] | None:
     __tracebackhide__ = True
-    feeder = _Task(f"tfos-cell-{cluster.id}", lambda: feed(cluster, options))
+
+    def work() -> None:
+        cluster.wait_until_running()
+        feed_rows(cluster)
+
+    feeder = _Task(f"tfos-cell-{cluster.id}", work)
     try:
         launch.finish(display)
         feeder.start()
@@ -237,9 +258,8 @@ class _Task(threading.Thread):
             raise self._error
 
 
-def feed(cluster: Cluster, options: CellOptions) -> None:
-    """Wait until all nodes run, then feed ``data``, if there is any."""
-    cluster.wait_until_running()
+def _feed_data(cluster: Cluster, options: CellOptions) -> None:
+    """Feed ``data``, if there is any."""
     if options.data is not None:
         cluster.train(options.data, **dataclasses.asdict(options.feed))
 
@@ -249,7 +269,8 @@ def _continue_in_background(cluster: Cluster, options: CellOptions) -> None:
 
     def work() -> None:
         try:
-            feed(cluster, options)
+            cluster.wait_until_running()
+            _feed_data(cluster, options)
             if options.data is not None or LAUNCHERS[cluster.view().launcher].runs_inline:
                 cluster.wait()  # without data, another cell may still feed the nodes
         except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display report what the engine knows

@@ -1,33 +1,35 @@
 """The answers of the server extension; ``extensions/jupyterlab`` and the pictures of running clusters read them.
 
-Their TypeScript types are generated from the ones here by ``make format``.
+Their TypeScript types are generated from the ones here by ``make format``. Metrics that are not finite are null.
 """
 
 from __future__ import annotations
 
 from typing import TypedDict
 
-
-class NodeInfo(TypedDict):
-    """One node of a cluster."""
-
-    node: str
-    state: str
-    host: str
+from tfos_lab.core.cluster_records import RecordedFigures, RecordedNode
 
 
 class ClusterInfo(TypedDict):
-    """What the browser may know of a cluster: no paths of sockets."""
+    """What the browser may know of a cluster: no paths of sockets.
+
+    `notebook` is a path below the server's root, or empty; `kernel_state` is what the kernel does besides, such as
+    `busy`, or empty.
+    """
 
     id: str
     name: str
     state: str
+    reason: str
     launcher: str
     started_s: float
     kernel_id: str
+    kernel_state: str
+    notebook: str
     pid: int
     run_dir: str
-    nodes: list[NodeInfo]
+    nodes: list[RecordedNode]
+    figures: RecordedFigures
     tensorboard: bool
 
 
@@ -36,3 +38,27 @@ class ClusterList(TypedDict):
 
     now_s: float
     clusters: list[ClusterInfo]
+
+
+class RunInfo(TypedDict):
+    """A run that has ended; `outcome` is `done`, `failed`, `stopped` or `lost`."""
+
+    id: str
+    name: str
+    launcher: str
+    outcome: str
+    reason: str
+    started_s: float
+    ended_s: float
+    notebook: str
+    run_dir: str
+    nodes: int
+    figures: RecordedFigures
+    tensorboard: bool
+
+
+class RunList(TypedDict):
+    """``GET tfos-lab/runs``: the latest ended runs, the newest first."""
+
+    now_s: float
+    runs: list[RunInfo]

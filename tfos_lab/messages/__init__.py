@@ -11,7 +11,21 @@ from __future__ import annotations
 
 import msgspec
 
-from tfos_lab.messages import event_files, feed, files, inference, lifecycle, lock_step, logs, tensorboard
+from tfos_lab.messages import (
+    activity,
+    event_files,
+    feed,
+    files,
+    inference,
+    interactive,
+    lifecycle,
+    lock_step,
+    logs,
+    profile,
+    stacks,
+    tensorboard,
+)
+from tfos_lab.messages.activity import Activity
 from tfos_lab.messages.common import INPUT_QUEUE, DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
 from tfos_lab.messages.feed import (
@@ -57,6 +71,7 @@ from tfos_lab.messages.inference import (
     InferenceReady,
     RowsAnswered,
 )
+from tfos_lab.messages.interactive import CellEnded, CellWrote, InterruptCell, RunCell
 from tfos_lab.messages.lifecycle import (
     Drained,
     Ended,
@@ -76,6 +91,8 @@ from tfos_lab.messages.lifecycle import (
 )
 from tfos_lab.messages.lock_step import PeerReturned, StepsAgreed, StepsAhead
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
+from tfos_lab.messages.profile import Profiled, ProfilePiece, ProfilePieceWanted, ProfileWanted
+from tfos_lab.messages.stacks import Condition, Stacks, StacksWanted
 from tfos_lab.messages.tensorboard import (
     TensorBoardGone,
     TensorBoardReady,
@@ -87,6 +104,7 @@ from tfos_lab.messages.tensorboard import (
 
 FromAgent = (
     lifecycle.FromAgent
+    | activity.FromAgent
     | logs.FromAgent
     | feed.FromAgent
     | inference.FromAgent
@@ -94,6 +112,9 @@ FromAgent = (
     | event_files.FromAgent
     | files.FromAgent
     | lock_step.FromAgent
+    | stacks.FromAgent
+    | profile.FromAgent
+    | interactive.FromAgent
 )
 ToAgent = (
     lifecycle.ToAgent
@@ -104,6 +125,9 @@ ToAgent = (
     | event_files.ToAgent
     | files.ToAgent
     | lock_step.ToAgent
+    | stacks.ToAgent
+    | profile.ToAgent
+    | interactive.ToAgent
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -46,8 +46,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         environment.
     shared_dir
         A folder that all nodes must see, or "".
-    is_notebook_folder
-        Whether ``cwd`` is the folder of the notebook, and the chief stays in it.
+    stays
+        Whether the function works in ``cwd`` itself: the chief's does, in the folder of the notebook.
     host
         The name by which the other nodes reach this one; "" for its address on the route to the driver.
     """
@@ -67,7 +67,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     sys_path: list[str] = []
     driver_timeout_s: float = 60.0
     shared_dir: str = ""
-    is_notebook_folder: bool = False
+    stays: bool = False
     host: str = ""
 
 

@@ -23,6 +23,7 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.core.processes import open_pidfd, set_process_name
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
 from tfos_lab.node.driver_link import DriverLink
 from tfos_lab.node.feed.store import FeedStore
@@ -33,7 +34,9 @@ from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs.sender import LogSender
 from tfos_lab.node.logs.spool import LogSpool
+from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.scratch import Scratch
+from tfos_lab.node.stacks.agent import StackTaker
 from tfos_lab.node.tensorboard.event_files import EventFileSender
 from tfos_lab.node.tensorboard.tunnel import AgentTunnel
 from tfos_lab.transport.poll_loop import PollLoop
@@ -84,15 +87,20 @@ class Agent:
         self._loop = PollLoop()
         self._logs = LogSpool(self._scratch.path / "log")
         self._log_sender = LogSender(spec.rank, self._logs, send)
+        gpus, logs = self._gpus.own or (), self._logs
+        self._activity = ActivityReporter(spec.rank, send, gpus=gpus, output_at=lambda: logs.appended_at)
         events = ChildEvents(on_progress=send, on_message=self._on_child_message, on_ended=self._on_child_ended)
         self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
         self._feeds = FeedStore(spec.rank, self._driver.host, self._scratch.path, send, self._child.send)
+        self._stacks = StackTaker(spec.rank, self._scratch.path, self._child, send)
+        self._profiles = ProfileFiles(spec.rank, self._scratch.path, send, self._child.send)
         self._tunnel = AgentTunnel(spec.rank, send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._event_files = EventFileSender(spec.rank, send)
         self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
+        self._start_folder = spec.cwd
         self._leaving = False
         self._asked_to_leave = False
         self._output_until: float | None = None
@@ -107,6 +115,7 @@ class Agent:
         if self._watched_pidfd is not None:
             self._loop.watch(self._watched_pidfd, self._on_watched_exit)
         self._shared.mark()
+        self._start_folder = self._output.working_folder.make(self._spec)
         self._reserve()
         self._child.warm()
         while not self._leaving:
@@ -128,8 +137,8 @@ class Agent:
 
     def _poll_ms(self) -> int:
         is_draining = self._child.ended and self._drained_at is None
-        is_busy = self._asked_to_leave or self._child.holds_line or self._log_sender.can_send or is_draining
-        return _BUSY_POLL_MS if is_busy else _IDLE_POLL_MS
+        has_work = self._child.holds_line or self._log_sender.can_send or self._stacks.waits
+        return _BUSY_POLL_MS if self._asked_to_leave or has_work or is_draining else _IDLE_POLL_MS
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -139,7 +148,9 @@ class Agent:
         if self._asked_to_leave:
             self._send_output_and_leave(now)
         self._child.tick(now)
+        self._stacks.tick(now)
         self._log_sender.send_due()
+        self._activity.tick()
         self._output.work()
         self._tunnel.flush()
         if self._child.is_over:
@@ -173,9 +184,17 @@ class Agent:
             case m.TunnelOpen() | m.TunnelData() | m.TunnelCredit() | m.TunnelClosed():
                 self._tunnel.handle(message)
             case _:
-                self._feeds.handle(message)
-                self._event_files.handle(message)
-                self._output.handle(message)
+                self._pass_on(message)
+
+    def _pass_on(self, message: m.ToAgent) -> None:
+        if isinstance(message, m.RunCell | m.InterruptCell):
+            self._child.send(message)
+            return
+        self._feeds.handle(message)
+        self._event_files.handle(message)
+        self._output.handle(message)
+        self._stacks.handle(message)
+        self._profiles.handle(message)
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:
@@ -190,8 +209,7 @@ class Agent:
         if start.tensorboard:
             fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
             self._tunnel.start(fork_server, start.log_dir, spec.cwd)
-        folder = self._output.working_folder.make(spec, is_chief=start.is_chief)
-        self._child.start(start, folder, self._port)
+        self._child.start(start, self._start_folder, self._port)
         self._port.close()  # the child holds it from now on
 
     def _free_slot(self) -> None:
@@ -205,16 +223,22 @@ class Agent:
     # ---- the child's messages ---------------------------------------------------------------------------------------
 
     def _on_child_message(self, message: m.FromAgent) -> None:
+        self._activity.take(message)
         match message:
             case m.SavesTo(path=path):
                 self._saved_paths.report(path)
             case m.OutputOpened():
                 self._output.open()
+            case m.Stacks():
+                self._stacks.answer(message)
+            case m.Activity():
+                pass  # the reporter sends it, with more figures
             case _:
                 if self._feeds.on_child_message(message):
                     self._driver.send(message)
 
     def _on_child_ended(self, outcome: m.Outcome) -> None:
+        self._activity.end()
         self._driver.send(m.Ended(rank=self._rank, outcome=outcome))
         if outcome.kind == "raised" and not outcome.consequence:
             self._feeds.fail(f"{self._spec.node}: {outcome.error}: {outcome.message}")
@@ -272,6 +296,7 @@ class Agent:
         self._driver.close()
         if self._watched_pidfd is not None:
             os.close(self._watched_pidfd)
+        self._activity.close()
         self._gpus.close()
         self._scratch.remove()
 

@@ -1,14 +1,15 @@
 """Packs the user's function and its arguments on the driver, and unpacks them on each node.
 
 Functions and classes of the notebook are pickled by value, with the names that they use and their source text. Those of
-importable modules are pickled by reference, and the node imports the module. What cannot be pickled is refused on the
-driver, before anything is launched, under the name that the user knows.
+importable modules are pickled by reference, and the node imports the module; the user's own modules can travel along.
+What cannot be pickled is refused on the driver, before anything is launched, under the name that the user knows.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import struct
 import sys
 import types
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import cloudpickle
 
 from tfos_lab.errors import PayloadError
 from tfos_lab.errors.text import first_line
-from tfos_lab.payload import notebook_sources
+from tfos_lab.payload import notebook_sources, own_modules, sent_modules
 from tfos_lab.payload.closure import CapturedValue, captured_values, find_culprit
 from tfos_lab.payload.unpicklable import UnpicklableKind, unpicklable_kind
 
@@ -29,6 +30,9 @@ LIMIT_BYTES = 1 << 30
 
 # The version comes first: a code object of another minor version of Python crashes the process that unpickles it.
 _HEADER = b"tfos\x01" + bytes(sys.version_info[:2])
+# At the end of a payload with modules: this mark, and where they begin. Nodes need them before the function.
+_TRAILER = struct.Struct("<8sQ")
+_MARK = b"modules\x01"
 _DEFAULT_ADVICE = "Make it inside the cell, or capture plain data instead"
 _RAW_DATA_ADVICE = "Feed the rows with data=..., or load them from files inside the cell"
 
@@ -42,7 +46,9 @@ def prepare_nodes(function: Callable[[], object]) -> None:
         _preparations.append(function)
 
 
-def pack(map_fun: Callable[..., Any], args: Any, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
+def pack(
+    map_fun: Callable[..., Any], args: Any, *, limit_bytes: int = LIMIT_BYTES, with_modules: bool = False
+) -> bytes:
     """Return ``map_fun`` and ``args`` as bytes for `unpack`.
 
     Parameters
@@ -53,6 +59,8 @@ def pack(map_fun: Callable[..., Any], args: Any, *, limit_bytes: int = LIMIT_BYT
         Anything that pickles.
     limit_bytes : int
         Larger payloads are refused.
+    with_modules : bool
+        Whether the user's own modules travel along, as they are on disk now.
 
     Raises
     ------
@@ -73,11 +81,22 @@ def pack(map_fun: Callable[..., Any], args: Any, *, limit_bytes: int = LIMIT_BYT
         pickler = _Pickler(sink)
         pickler.dump((map_fun, args))
         pickle.dump(notebook_sources.collect(pickler.filenames), sink)
+        if with_modules:
+            _add_modules(own_modules.collect(pickler.modules), sink)
+    except PayloadError:
+        raise
     except _TooLarge:
         raise _too_large(map_fun, args, limit_bytes) from None
     except Exception as error:
         raise _explain(map_fun, args, error) from error
     return sink.getvalue()
+
+
+def _add_modules(modules: list[own_modules.OwnModule], sink: _Sink) -> None:
+    if modules:
+        start = sink.tell()
+        pickle.dump(modules, sink)
+        sink.write(_TRAILER.pack(_MARK, start))
 
 
 def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
@@ -96,6 +115,7 @@ def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
         # A node trusts its driver: this is the user's own function.
         for prepare in pickle.load(stream):  # noqa: S301
             prepare()
+        _register_modules(data)
         map_fun, args = pickle.load(stream)  # noqa: S301
         notebook_sources.register(pickle.load(stream))  # noqa: S301
     except ModuleNotFoundError as error:
@@ -103,7 +123,10 @@ def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
             name=error.name or "a module",
             type_name="module",
             reason="this node cannot import it",
-            advice="Install it on the nodes, or define what you need of it in the notebook, whose code is sent along",
+            advice=(
+                "Install it on the nodes, or put what you need of it into the notebook or a .py file beside it, which "
+                "are sent along"
+            ),
         ) from error
     except Exception as error:
         raise PayloadError(
@@ -113,6 +136,12 @@ def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
             advice="Install the same versions of your packages on the nodes and in the notebook",
         ) from error
     return map_fun, args
+
+
+def _register_modules(data: bytes) -> None:
+    mark, start = _TRAILER.unpack(data[-_TRAILER.size :]) if len(data) > _TRAILER.size else (b"", 0)
+    if mark == _MARK:
+        sent_modules.register(pickle.loads(memoryview(data)[start : -_TRAILER.size]))  # noqa: S301
 
 
 def captured_sizes(map_fun: Callable[..., Any], args: Any) -> dict[str, int]:
@@ -156,11 +185,12 @@ class _Sink(io.BytesIO):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Refuses unpicklable values, however deep, and collects the file names of notebook functions."""
+    """Refuses unpicklable values, however deep; collects file names of notebook functions, and modules in use."""
 
     def __init__(self, sink: _Sink) -> None:
         super().__init__(sink, protocol=pickle.HIGHEST_PROTOCOL)
         self.filenames: set[str] = set()
+        self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
         kind = unpicklable_kind(obj)
@@ -171,6 +201,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
                 return getattr, (sys, name)
         if isinstance(obj, types.FunctionType) and obj.__module__ in (None, "__main__"):
             self.filenames.add(obj.__code__.co_filename)
+        elif isinstance(obj, types.CodeType):
+            self.modules |= own_modules.imported_names(obj)
+            if obj.co_name == "<module>":  # a whole cell
+                self.filenames.add(obj.co_filename)
+        elif isinstance(obj, types.ModuleType):
+            self.modules.add(obj.__name__)
+        elif isinstance(obj, types.FunctionType | type) and isinstance(obj.__module__, str):
+            self.modules.add(obj.__module__)
         return super().reducer_override(obj)
 
 

@@ -2,6 +2,8 @@
 
 import { element, setAttribute, setText, svgElement } from "./dom";
 import { formatMetric, formatSeconds } from "./format";
+import { Legend } from "./legend";
+import { drawMark, hueAt, lineAttributes, markAttributes } from "./marks";
 import { PLOT, byWeight, dotsOf, formatTick, nearest, pathOf, scaleOf, stepsIncrease, thin, type Dot } from "./plot";
 import type { MetricLines, Store } from "./store";
 
@@ -9,19 +11,22 @@ const MAX_LINES = 64;
 /** Nodes in the tip beside the pointer, and in the label for screen readers. */
 const MAX_IN_TIP = 12;
 const MAX_IN_LABEL = 8;
+/** From so many lines on, each is drawn thin and light, unless it is raised. */
+const MANY_LINES = 17;
+/** More charts scroll. */
+const MANY_CHARTS = 7;
 
 export class Charts {
   private readonly charts = new Map<string, Chart>();
   private readonly grid = element("div", { class: "tfos-charts" });
-  readonly el = element(
-    "details",
-    { class: "tfos-metrics", open: true },
-    element("summary", {}, "Metrics"),
-    this.grid,
-  );
+  private readonly legend: Legend;
+  readonly el: HTMLDetailsElement;
   private frame = 0;
 
   constructor(private readonly store: Store) {
+    this.legend = new Legend(store, () => this.raise());
+    const title = element("summary", {}, "Metrics");
+    this.el = element("details", { class: "tfos-metrics", open: true }, title, this.legend.el, this.grid);
     this.el.addEventListener("toggle", () => this.update());
     this.el.hidden = true;
   }
@@ -38,13 +43,28 @@ export class Charts {
 
   private draw(): void {
     this.frame = 0;
-    for (const [metric, lines] of this.store.series) this.chartOf(metric).update(lines);
+    const nodes = new Set<string>();
+    for (const [metric, lines] of this.store.series) {
+      this.chartOf(metric).update(lines);
+      for (const node of lines.nodes.keys()) nodes.add(node);
+    }
+    this.legend.update(inPlace(nodes, (node) => this.store.placeOf(node)));
+    this.grid.classList.toggle("tfos-many-lines", nodes.size >= MANY_LINES);
+    this.grid.classList.toggle("tfos-many-charts", this.charts.size >= MANY_CHARTS);
+  }
+
+  private raise(): void {
+    for (const chart of this.charts.values()) chart.raise();
   }
 
   private chartOf(metric: string): Chart {
     let chart = this.charts.get(metric);
     if (!chart) {
-      chart = new Chart(metric, (node) => this.store.placeOf(node));
+      chart = new Chart(
+        metric,
+        (node) => this.store.placeOf(node),
+        (node) => this.legend.isRaised(node),
+      );
       this.charts.set(metric, chart);
       this.grid.replaceChildren(...byWeight(this.charts.keys()).flatMap((name) => this.charts.get(name)?.el ?? []));
     }
@@ -75,6 +95,7 @@ class Chart {
   constructor(
     private readonly metric: string,
     private readonly placeOf: (node: string) => number,
+    private readonly isRaised: (node: string) => boolean | null,
   ) {
     const caption = element("figcaption", {}, element("b", {}, metric), " ", this.range);
     this.el = element("figure", { class: "tfos-chart" }, caption, this.svg, this.tip);
@@ -90,16 +111,30 @@ class Chart {
   update({ version, nodes }: MetricLines): void {
     if (version === this.shownVersion) return;
     this.shownVersion = version;
-    const drawn = [...nodes].sort(([one], [other]) => this.placeOf(one) - this.placeOf(other)).slice(0, MAX_LINES);
-    this.byStep = stepsIncrease(drawn.map(([, points]) => points));
-    this.dots = new Map(drawn.map(([node, points]) => [node, dotsOf(points, this.byStep)]));
+    const drawn = inPlace(nodes.keys(), this.placeOf).slice(0, MAX_LINES);
+    const pointsOf = (node: string) => nodes.get(node) ?? [];
+    this.byStep = stepsIncrease(drawn.map(pointsOf));
+    this.dots = new Map(drawn.map((node) => [node, dotsOf(pointsOf(node), this.byStep)]));
     const all = [...this.dots.values()].flat();
     this.xScale = scaleOf(all.map(({ x }) => x), PLOT.left, PLOT.width - PLOT.right);
     const heights = all.flatMap(({ y }) => (y === null ? [] : [y]));
     this.yScale = scaleOf(heights, PLOT.height - PLOT.bottom, PLOT.top);
     this.drawAxes();
     this.lines.replaceChildren(...[...this.dots].flatMap(([node, dots]) => this.drawLine(node, dots)));
+    this.raise();
     this.showNewest();
+    this.showTip();
+  }
+
+  /** Draws the raised lines before the others, which fade. */
+  raise(): void {
+    const lines = [...this.lines.children];
+    for (const line of lines) {
+      const raised = this.isRaised(line.getAttribute("data-node") ?? "");
+      line.classList.toggle("tfos-raised", raised === true);
+      line.classList.toggle("tfos-faded", raised === false);
+      if (raised) this.lines.append(line);
+    }
     this.showTip();
   }
 
@@ -119,17 +154,15 @@ class Chart {
     this.axes.replaceChildren(...parts);
   }
 
+  /** A node's line, with its mark at the newest value. */
   private drawLine(node: string, dots: Dot[]): SVGElement[] {
-    const line = svgElement("g", { class: `tfos-line ${this.hueOf(node)}` });
-    const finite = dots.filter(({ y }) => y !== null);
-    const [first] = finite;
-    if (!first) return [];
-    if (finite.length === 1) {
-      const [x, y] = [this.xScale.toPixel(first.x), this.yScale.toPixel(Number(first.y))];
-      line.append(svgElement("circle", { cx: String(x), cy: String(y), r: "2.5" }));
-    } else {
-      line.append(svgElement("path", { d: pathOf(thin(dots), this.xScale.toPixel, this.yScale.toPixel) }));
-    }
+    const place = this.placeOf(node);
+    const line = svgElement("g", { class: `tfos-line tfos-hue${hueAt(place)}`, "data-node": node });
+    const newest = dots.findLast(({ y }) => y !== null);
+    if (!newest) return [];
+    const path = pathOf(thin(dots), this.xScale.toPixel, this.yScale.toPixel);
+    if (path.includes("L")) line.append(svgElement("path", lineAttributes(place, path)));
+    line.append(drawMark(place, this.xScale.toPixel(newest.x), this.yScale.toPixel(Number(newest.y))));
     return [line];
   }
 
@@ -209,18 +242,22 @@ class Chart {
   private markOf(node: string, { x, y }: Dot): SVGElement[] {
     if (y === null) return [];
     const [cx, cy] = [this.xScale.toPixel(x), this.yScale.toPixel(y)];
-    return [svgElement("circle", { class: this.hueOf(node), cx: String(cx), cy: String(cy), r: "3" })];
+    const place = this.placeOf(node);
+    const mark = drawMark(place, cx, cy);
+    mark.classList.add(`tfos-hue${hueAt(place)}`);
+    return [mark];
   }
 
   private tipRow(node: string, { y }: Dot): HTMLElement {
     const value = y === null ? "not finite" : formatMetric(y);
-    const mark = element("span", { class: `tfos-mark ${this.hueOf(node)}` });
+    const { class: hue, ...dash } = markAttributes(this.placeOf(node));
+    const mark = element("span", { class: `tfos-mark ${hue}`, ...dash });
     return element("div", {}, element("span", {}, mark, node), element("b", {}, value));
   }
+}
 
-  private hueOf(node: string): string {
-    return `tfos-hue${this.placeOf(node) % 7}`;
-  }
+function inPlace(nodes: Iterable<string>, placeOf: (node: string) => number): string[] {
+  return [...nodes].sort((one, other) => placeOf(one) - placeOf(other));
 }
 
 function tick(x: number, y: number, anchor: string, text: string): SVGTextElement {

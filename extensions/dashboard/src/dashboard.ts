@@ -9,9 +9,10 @@ import { formatClock } from "./format";
 import { Header } from "./header";
 import { watchKernel } from "./kernel_watch";
 import { LogTabs } from "./logs";
-import type { HistoryMessage, PageMessage, PictureMessage } from "./messages";
+import type { HistoryMessage, PageMessage, PictureMessage, StacksMessage } from "./messages";
 import type { Model } from "./model";
 import { keepPicture, lostPicture, replaceOutput } from "./picture";
+import { Stacks } from "./stacks";
 import { Store, type KeptChunk } from "./store";
 import { NodeTable } from "./table";
 
@@ -37,6 +38,8 @@ function initialize({ model }: { model: Model }): () => void {
         return store.addMetrics(message);
       case "file":
         return store.onFile(message, buffers);
+      case "stacks":
+        return store.addStacks(message);
       case "picture":
         picture = message;
         return keepPicture(model, message.model, message.bundle);
@@ -77,10 +80,11 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const header = new Header(store, model);
   const charts = new Charts(store);
   const logs = new LogTabs(store, model, `tfos-${model.get("display_key")}-${viewCount}`);
-  const table = new NodeTable(store, (node) => logs.select(node));
+  const stacks = new Stacks(store, model);
+  const table = new NodeTable(store, stacks, (node) => logs.select(node));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
   const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
-  root.append(header.el, table.el, charts.el, logs.el);
+  root.append(header.el, table.el, stacks.el, charts.el, logs.el);
   const listener = {
     viewChanged: () => {
       setAttribute(root, "data-state", store.view.state);
@@ -91,6 +95,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     metricsChanged: () => charts.update(),
     logsAdded: (chunks: KeptChunk[]) => logs.add(chunks),
     logsReplaced: () => logs.redraw(),
+    stacksAdded: (message: StacksMessage) => stacks.show(message),
   };
   store.listeners.add(listener);
   listener.viewChanged();
@@ -105,6 +110,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     store.listeners.delete(listener);
     header.close();
     charts.close();
+    stacks.close();
     logs.close();
     root.remove();
   };

@@ -37,7 +37,7 @@ export function appendRuns(target: Element, runs: readonly Run[]): void {
   }
 }
 
-type ButtonShape = "down" | "save" | "fold" | "away";
+type ButtonShape = "down" | "save" | "fold" | "away" | "waits";
 type Part = ["circle" | "path" | "rect", Record<string, string>];
 
 /** In a box of 14 × 14. */
@@ -59,6 +59,7 @@ const SHAPES: Record<Shape | ButtonShape, Part[]> = {
   down: [["path", { d: "M7 2v9M3.5 7.5L7 11l3.5-3.5" }]],
   save: [["path", { d: "M7 1.5v7M4 6l3 3 3-3M2 11v1.5h10V11" }]],
   fold: [["path", { d: "M2 3.5h10M2 7h10M2 10.5h5" }]],
+  waits: [["path", { d: "M3.5 1.5h7M3.5 12.5h7M4.5 1.5c0 3.5 5 4 5 5.5s-5 2-5 5.5M9.5 1.5c0 3.5-5 4-5 5.5s5 2 5 5.5" }]],
   away: [["path", { d: "M6 3H3v8h8V8M8.5 2H12v3.5M12 2L6.5 7.5" }]],
 };
 

@@ -2,7 +2,7 @@
 
 import { element, icon, setAttribute, setText } from "./dom";
 import { SILENT_S, formatClock, formatElapsed } from "./format";
-import type { Feed } from "./messages";
+import type { Feed, View } from "./messages";
 import type { Model } from "./model";
 import { CLUSTER_STATES } from "./states";
 import { requestStop } from "./stop";
@@ -17,6 +17,22 @@ export class Header {
   private readonly state = element("span", { class: "tfos-state" });
   private readonly name = element("span", { class: "tfos-name" });
   private readonly facts = element("span", { class: "tfos-facts" });
+  private readonly progressFill = element("div");
+  private readonly progressBar = element(
+    "div",
+    { class: "tfos-bar", role: "progressbar", "aria-label": "Progress of the training" },
+    this.progressFill,
+  );
+  private readonly progressText = element("span", { class: "tfos-part" });
+  private readonly left = element("span", { class: "tfos-left-text" });
+  private readonly progress = element(
+    "span",
+    { class: "tfos-overall" },
+    this.progressBar,
+    this.progressText,
+    this.left,
+  );
+  private readonly verdict = element("div", { class: "tfos-verdict", hidden: true });
   private readonly stopLabel = element("span");
   private readonly stop = element(
     "button",
@@ -48,6 +64,7 @@ export class Header {
   private readonly announcer = element("span", { class: "tfos-hidden", role: "status", "aria-live": "polite" });
   readonly el: HTMLElement;
   private shownState = "";
+  private announcedHung = "";
   private mayForce = false;
   private forceTimer: ReturnType<typeof setTimeout> | undefined;
 
@@ -62,9 +79,10 @@ export class Header {
     this.el = element(
       "div",
       { class: "tfos-top" },
-      element("div", { class: "tfos-header" }, this.state, this.name, this.facts, actions),
+      element("div", { class: "tfos-header" }, this.state, this.name, this.facts, this.progress, actions),
       this.reason,
       this.silence,
+      this.verdict,
       this.notes,
       this.tensorboard.note,
       this.timeline.el,
@@ -79,6 +97,9 @@ export class Header {
     setText(this.name, view.name);
     setText(this.reason, view.reason);
     this.reason.hidden = !view.reason;
+    this.updateProgress(view);
+    this.updateVerdict(view.verdict);
+    this.announceHung(view);
     this.updateSparkUi(view.spark_ui);
     this.tensorboard.update();
     this.updateFeed(view.feed);
@@ -102,6 +123,29 @@ export class Header {
 
   close(): void {
     clearTimeout(this.forceTimer);
+  }
+
+  private updateProgress({ progress, left }: View): void {
+    this.progress.hidden = progress === null;
+    if (progress === null) return;
+    const percent = Math.floor(progress * 100);
+    setAttribute(this.progressBar, "aria-valuenow", String(percent));
+    this.progressFill.style.width = `${progress * 100}%`;
+    setText(this.progressText, `${percent} %`);
+    setText(this.left, left);
+  }
+
+  /** Its line stays once there has been one, so that nothing below jumps. */
+  private updateVerdict(verdict: string): void {
+    if (verdict) this.verdict.hidden = false;
+    setText(this.verdict, verdict);
+  }
+
+  private announceHung(view: View): void {
+    const hung = view.rows.filter((row) => row.hung).map((row) => row.node);
+    if (hung.join() === this.announcedHung) return;
+    this.announcedHung = hung.join();
+    if (hung.length) this.announcer.textContent = `${view.name}: ${hung.join(", ")} hangs`;
   }
 
   private updateSparkUi(address: string): void {

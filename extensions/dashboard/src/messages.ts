@@ -11,17 +11,26 @@ export interface Chunk {
   note: string;
 }
 
-/** What the browser may know of a cluster: no paths of sockets. */
+/**
+ * What the browser may know of a cluster: no paths of sockets.
+ *
+ * `notebook` is a path below the server's root, or empty; `kernel_state` is what the kernel does besides, such as
+ * `busy`, or empty.
+ */
 export interface ClusterInfo {
   id: string;
   name: string;
   state: string;
+  reason: string;
   launcher: string;
   started_s: number;
   kernel_id: string;
+  kernel_state: string;
+  notebook: string;
   pid: number;
   run_dir: string;
-  nodes: NodeInfo[];
+  nodes: RecordedNode[];
+  figures: RecordedFigures;
   tensorboard: boolean;
 }
 
@@ -31,12 +40,13 @@ export interface ClusterList {
   clusters: ClusterInfo[];
 }
 
-/** A column of the node table; those of a low `rank` stay when it is narrow. */
+/** A column of the node table; those of a low `rank` stay when it is narrow, `shown` ones are there at first. */
 export interface Column {
   key: string;
   title: string;
   numeric: boolean;
   rank: number;
+  shown: boolean;
 }
 
 /** What replaces the widget `model`, as the run has ended. */
@@ -88,7 +98,7 @@ export interface HistoryMessage {
   page: string;
 }
 
-export type KernelMessage = Hello | Fetch | Stop;
+export type KernelMessage = Hello | Fetch | Stop | Stacks;
 
 /** New log text. */
 export interface LogMessage {
@@ -104,14 +114,7 @@ export interface MetricsMessage {
   series: SeriesPoints[];
 }
 
-/** One node of a cluster. */
-export interface NodeInfo {
-  node: string;
-  state: string;
-  host: string;
-}
-
-export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | PictureMessage | EndMessage;
+export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
 
 /** What the document holds in place of the widget `model` while the run goes on. */
 export interface PictureMessage {
@@ -122,10 +125,34 @@ export interface PictureMessage {
 
 export type Point = [number, number | null, number | null];
 
+/** How far a cluster is: its slowest node's step, and one metric, which is the loss where there is one. */
+export interface RecordedFigures {
+  step?: number | null;
+  total_steps?: number | null;
+  metric?: string;
+  value?: number | null;
+}
+
+/** One node of a cluster, as it was a few seconds ago at most; metrics that are not finite are None. */
+export interface RecordedNode {
+  node: string;
+  state: string;
+  host?: string;
+  detail?: string;
+  pid?: number;
+  gpus?: string[];
+  step?: number | null;
+  total_steps?: number | null;
+  rows?: number;
+  metrics?: Record<string, number | null>;
+}
+
 /**
  * One node: `cells` by the columns' keys, `broken` is what happened where it failed.
  *
- * Its `place` stays when rows change their order: colours and tabs follow it.
+ * Its `place` stays when rows change their order: colours and tabs follow it. `step_time` is its cell without
+ * `straggles`, which says how much slower than its peers it is; `shares` are those of its time, 0 to 1, in the
+ * order of the view's `share_kinds`. `hung` says since when it has given no sign.
  */
 export interface Row {
   node: string;
@@ -136,6 +163,10 @@ export interface Row {
   cells: Record<string, string>;
   progress: number | null;
   heartbeat_s: number | null;
+  step_time: string;
+  straggles: string;
+  shares: number[];
+  hung: string;
 }
 
 export type Run = [string, string];
@@ -155,6 +186,26 @@ export interface SeriesPoints {
   fresh: boolean;
   points: Point[];
   last: Point | null;
+}
+
+/** What a node may spend its time on: the key of its colour, and a word or two for it. */
+export interface ShareKind {
+  key: string;
+  short: string;
+}
+
+/** Say where the threads of a node are. */
+export interface Stacks {
+  kind: "stacks";
+  node: string;
+}
+
+/** Where the threads of a node were, as text; or why there is no telling. */
+export interface StacksMessage {
+  kind: "stacks";
+  node: string;
+  text: string;
+  time_s: number;
 }
 
 /** Stop the cluster. */
@@ -184,15 +235,21 @@ export interface TimelineSpan {
   track: number;
 }
 
-/** The widget's traits that the page reads. */
+/** The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks. */
 export interface Traits {
   view: View;
   display_key: string;
   blocking: boolean;
+  has_stacks: boolean;
   kernel_id: string;
 }
 
-/** The cluster as it is: the trait `view`. Times are the kernel's clock. */
+/**
+ * The cluster as it is: the trait `view`. Times are the kernel's clock.
+ *
+ * `progress` is how much of the training is done, 0 to 1, `left` how long the rest takes; `verdict` says why it
+ * is slow. The three are empty where that is not known.
+ */
 export interface View {
   id: string;
   name: string;
@@ -200,6 +257,9 @@ export interface View {
   reason: string;
   notes: string[];
   headline: string;
+  verdict: string;
+  progress: number | null;
+  left: string;
   spans: TimelineSpan[];
   feed: Feed | null;
   spark_ui: string;
@@ -210,5 +270,6 @@ export interface View {
   run_dir: string;
   bar: string;
   columns: Column[];
+  share_kinds: ShareKind[];
   rows: Row[];
 }

@@ -1,7 +1,8 @@
 // What the page knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history of
 // log text.
 
-import type { Chunk, FileMessage, HistoryMessage, LogMessage, MetricsMessage, Point, Row, Run, View } from "./messages";
+import { hueAt } from "./marks";
+import type { Chunk, FileMessage, HistoryMessage, LogMessage, MetricsMessage, Point, Row, Run, StacksMessage, View } from "./messages";
 import { CLUSTER_STATES, NODE_STATES } from "./states";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
@@ -27,6 +28,7 @@ export interface Listener {
   metricsChanged?(): void;
   logsAdded?(chunks: KeptChunk[]): void;
   logsReplaced?(): void;
+  stacksAdded?(message: StacksMessage): void;
 }
 
 export interface FileReceiver {
@@ -41,6 +43,8 @@ export class Store {
   readonly open = new Map<string, Run[]>();
   /** By metric. */
   readonly series = new Map<string, MetricLines>();
+  /** The last answer of each node that was asked. */
+  readonly stacks = new Map<string, StacksMessage>();
   readonly downloads = new Set<FileReceiver>();
   readonly listeners = new Set<Listener>();
   stopRequested = false;
@@ -103,6 +107,8 @@ export class Store {
         `${view.run_dir}.`,
       headline: `last seen with ${view.headline}`,
       ended_s,
+      progress: null,
+      left: "",
       spans: view.spans.map((span) => ({ ...span, end_s: span.end_s ?? ended_s - view.started_s })),
       rows: view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row))),
     });
@@ -122,7 +128,7 @@ export class Store {
 
   /** The number of a node's colour. */
   hueOf(node: string): number {
-    return this.placeOf(node) % 7;
+    return hueAt(this.placeOf(node));
   }
 
   // ---- metrics --------------------------------------------------------------------------------------------------------
@@ -137,6 +143,11 @@ export class Store {
       this.series.set(metric, lines);
     }
     for (const listener of this.listeners) listener.metricsChanged?.();
+  }
+
+  addStacks(message: StacksMessage): void {
+    this.stacks.set(message.node, message);
+    for (const listener of this.listeners) listener.stacksAdded?.(message);
   }
 
   // ---- logs -----------------------------------------------------------------------------------------------------------
@@ -206,5 +217,5 @@ export class Store {
 }
 
 function lostRow(row: Row): Row {
-  return { ...row, state: "lost", cells: { ...row.cells, state: "lost" } };
+  return { ...row, state: "lost", hung: "", cells: { ...row.cells, state: "lost" } };
 }

@@ -1,55 +1,70 @@
 // The node table: one row per node, changed cell by cell, so that a large cluster costs what has changed.
 
-import { element, icon, setAttribute, setText } from "./dom";
+import { ProgressCell, SharesCell, StateCell, StepTimeCell, TextCell, type Cell } from "./cells";
+import { ColumnChoice } from "./columns";
+import { RowDetails } from "./details";
+import { element, setText } from "./dom";
 import { LATE_S, formatElapsed } from "./format";
+import { markAttributes } from "./marks";
 import type { Column, Row } from "./messages";
+import type { Stacks } from "./stacks";
 import { NODE_STATES } from "./states";
 import type { Store } from "./store";
 
 interface ShownRow {
   readonly row: HTMLTableRowElement;
-  readonly cells: Map<string, HTMLTableCellElement>;
+  readonly cells: Map<string, Cell>;
   readonly heartbeat: HTMLTableCellElement;
-  bar: ProgressBar | null;
-  detail: { readonly row: HTMLTableRowElement; readonly cell: HTMLTableCellElement } | null;
-  state: string;
+  readonly details: RowDetails;
 }
 
-interface ProgressBar {
-  readonly box: HTMLElement;
-  readonly fill: HTMLElement;
-  readonly text: HTMLElement;
-}
+/** Columns that are never made wider for their longest text: it is long, or does not change. */
+const ANY_WIDTH = new Set(["node", "args", "host", "shares", "where"]);
 
 export class NodeTable {
   private readonly head = element("tr");
   private readonly body = element("tbody");
   private readonly caption = element("caption", { class: "tfos-hidden" });
+  private readonly choice = new ColumnChoice(() => this.update());
   readonly el = element(
     "div",
-    { class: "tfos-table-box", role: "region", "aria-label": "Nodes", tabindex: "0" },
-    element("table", { class: "tfos-table" }, this.caption, element("thead", {}, this.head), this.body),
+    { class: "tfos-nodes" },
+    element(
+      "div",
+      { class: "tfos-table-box", role: "region", "aria-label": "Nodes", tabindex: "0" },
+      element("table", { class: "tfos-table" }, this.caption, element("thead", {}, this.head), this.body),
+    ),
+    this.choice.el,
   );
   private rows = new Map<string, ShownRow>();
+  private columns: Column[] = [];
+  private keys: ReadonlySet<string> = new Set();
   private shownColumns = "";
   private shownOrder = "";
+  /** The longest text that each column has had: it keeps its width when texts get shorter. */
+  private readonly widths = new Map<string, number>();
 
   /** `openLog` is called when a node's name is pressed. */
   constructor(
     private readonly store: Store,
+    private readonly stacks: Stacks,
     private readonly openLog: (node: string) => void,
   ) {}
 
   update(): void {
     const { view } = this.store;
     setText(this.caption, `Nodes of ${view.name}`);
-    const columns = [view.bar, ...view.columns.map((column) => column.key)].join();
-    if (columns !== this.shownColumns || view.rows.length !== this.rows.size) {
-      this.shownColumns = columns;
+    this.choice.update(view.columns);
+    this.columns = view.columns.filter((column) => this.choice.isShown(column));
+    const shown = [view.bar, ...this.columns.map((column) => column.key + this.choice.classOf(column))].join();
+    if (shown !== this.shownColumns || view.rows.length !== this.rows.size) {
+      this.shownColumns = shown;
       this.rebuild();
     }
-    this.reorder();
-    for (const row of view.rows) this.updateRow(row);
+    let moved = false;
+    for (const row of view.rows) moved = this.updateRow(row) || moved;
+    this.reorder(moved);
+    this.keepWidths();
     this.tick();
   }
 
@@ -68,109 +83,100 @@ export class NodeTable {
   }
 
   private rebuild(): void {
-    const { view } = this.store;
-    const titles = view.columns.map((column) =>
-      element("th", { scope: "col", class: columnClass(column) }, column.title),
+    const titles = this.columns.map((column) =>
+      element("th", { scope: "col", class: this.choice.classOf(column) }, column.title),
     );
-    this.head.replaceChildren(...titles, element("th", { scope: "col", class: "tfos-rank1" }, "Heartbeat"));
-    this.rows = new Map(view.rows.map(({ node }) => [node, this.makeRow(node)]));
+    this.keys = new Set(this.columns.map(({ key }) => key));
+    this.head.replaceChildren(...titles, element("th", { scope: "col", class: "tfos-rank1 tfos-heartbeat" }, "Heartbeat"));
+    const before = this.rows;
+    this.rows = new Map(this.store.view.rows.map(({ node }) => [node, this.makeRow(node, before.get(node)?.details)]));
     this.body.replaceChildren();
     this.shownOrder = "";
+    for (const [key, length] of this.widths) this.setWidth(key, length);
   }
 
   /** Moves the rows where the view has them: the trials of a search come best first. */
-  private reorder(): void {
+  private reorder(moved: boolean): void {
     const order = this.store.view.rows.map((row) => row.node);
-    if (order.join() === this.shownOrder) return;
+    if (!moved && order.join() === this.shownOrder) return;
     this.shownOrder = order.join();
     const focused = document.activeElement;
-    this.body.append(...order.flatMap((node) => rowsOf(this.rows.get(node))));
+    this.body.replaceChildren(...order.flatMap((node) => rowsOf(this.rows.get(node))));
     // A row that moves loses the focus.
     if (focused instanceof HTMLElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
   }
 
-  private makeRow(node: string): ShownRow {
-    const row = element("tr", { class: `tfos-hue${this.store.hueOf(node)}` });
-    const cells = new Map<string, HTMLTableCellElement>();
-    for (const column of this.store.view.columns) {
-      const isName = column.key === "node";
-      const cell = element(isName ? "th" : "td", { class: columnClass(column), ...(isName && { scope: "row" }) });
-      cells.set(column.key, cell);
-      row.append(cell);
-    }
-    const link = element("button", { class: "tfos-node-link", type: "button", title: `Show the log of ${node}` }, node);
-    link.addEventListener("click", () => this.openLog(node));
-    cells.get("node")?.append(element("span", { class: "tfos-mark", "aria-hidden": "true" }), link);
-    const heartbeat = element("td", { class: "tfos-rank1 tfos-heartbeat" });
-    row.append(heartbeat);
-    return { row, cells, heartbeat, bar: null, detail: null, state: "" };
-  }
-
-  private updateRow(row: Row): void {
-    const shown = this.rows.get(row.node);
-    if (!shown) return;
-    for (const [key, cell] of shown.cells) {
-      if (key === "state") this.updateState(shown, cell, row);
-      else if (key === this.store.view.bar) this.updateProgress(shown, cell, row);
-      else if (key !== "node") {
-        setText(cell, row.cells[key] ?? "");
-        setAttribute(cell, "title", row.cells[key] ?? "");
+  private makeRow(node: string, kept: RowDetails | undefined): ShownRow {
+    const row = element("tr", markAttributes(this.store.placeOf(node)));
+    const cells = new Map<string, Cell>();
+    const details = kept ?? new RowDetails(node, this.stacks);
+    for (const column of this.columns) {
+      const className = this.choice.classOf(column);
+      if (column.key === "node") {
+        const name = element("div", { class: "tfos-node" }, ...this.nameOf(node, details));
+        row.append(element("th", { scope: "row", class: className }, name));
+      } else {
+        const cell = this.makeCell(column.key, element("td", { class: className, "data-key": column.key }));
+        cells.set(column.key, cell);
+        row.append(cell.el);
       }
     }
-    this.updateDetail(shown, row);
+    const heartbeat = element("td", { class: "tfos-rank1 tfos-heartbeat" });
+    row.append(heartbeat);
+    return { row, cells, heartbeat, details };
   }
 
-  private updateState(shown: ShownRow, cell: HTMLTableCellElement, row: Row): void {
-    setAttribute(cell, "title", row.detail);
-    if (shown.state === row.state) return;
-    shown.state = row.state;
-    setAttribute(shown.row, "data-state", row.state);
-    const shape = NODE_STATES[row.state]?.shape ?? "waiting";
-    cell.replaceChildren(element("span", { class: "tfos-state", "data-state": row.state }, icon(shape), row.state));
+  private nameOf(node: string, details: RowDetails): HTMLElement[] {
+    const link = element("button", { class: "tfos-node-link", type: "button", title: `Show the log of ${node}` }, node);
+    link.addEventListener("click", () => this.openLog(node));
+    const label = `Details of ${node}`;
+    const more = element("details", { class: "tfos-more" }, element("summary", { "aria-label": label, title: label }));
+    more.open = details.isOpen;
+    more.addEventListener("toggle", () => {
+      if (details.isOpen === more.open) return;
+      details.isOpen = more.open;
+      this.update();
+    });
+    return [more, element("span", { class: "tfos-mark", "aria-hidden": "true" }), link];
   }
 
-  private updateProgress(shown: ShownRow, cell: HTMLTableCellElement, row: Row): void {
-    const text = row.cells[this.store.view.bar] ?? "";
-    if (row.progress === null) {
-      shown.bar = null;
-      setText(cell, text);
-      return;
-    }
-    const bar = (shown.bar ??= makeProgressBar(cell, row.node));
-    setText(bar.text, text);
-    setAttribute(bar.box, "data-state", row.state);
-    setAttribute(bar.box, "aria-valuenow", String(Math.round(row.progress * 100)));
-    bar.fill.style.width = `${row.progress * 100}%`;
+  private makeCell(key: string, el: HTMLTableCellElement): Cell {
+    if (key === "state") return new StateCell(el);
+    if (key === "step_time") return new StepTimeCell(el);
+    if (key === "shares") return new SharesCell(el, this.store.view.share_kinds);
+    return key === this.store.view.bar ? new ProgressCell(el) : new TextCell(el);
   }
 
-  private updateDetail(shown: ShownRow, row: Row): void {
-    if (!row.broken) {
-      shown.detail?.row.remove();
-      shown.detail = null;
-      return;
+  /** Returns whether its details have come or gone. */
+  private updateRow(row: Row): boolean {
+    const shown = this.rows.get(row.node);
+    if (!shown) return false;
+    for (const [key, cell] of shown.cells) {
+      const text = row.cells[key] ?? "";
+      cell.update(row, text);
+      if (text.length > (this.widths.get(key) ?? 0)) this.widths.set(key, text.length);
     }
-    if (!shown.detail) {
-      const cell = element("td", { colspan: String(shown.cells.size + 1) });
-      shown.detail = { row: element("tr", { class: "tfos-detail" }, cell), cell };
-      shown.row.after(shown.detail.row);
+    shown.row.classList.toggle("tfos-hangs", row.hung !== "");
+    return shown.details.update(row, this.store.view, this.keys, this.keys.size + 1);
+  }
+
+  /** Figures do not jump: a column stays as wide as its longest text was. */
+  private keepWidths(): void {
+    for (const [key, length] of this.widths) {
+      if (!ANY_WIDTH.has(key)) this.setWidth(key, length);
     }
-    setText(shown.detail.cell, row.broken);
+  }
+
+  private setWidth(key: string, length: number): void {
+    const index = this.columns.findIndex((column) => column.key === key);
+    const title = this.head.children[index];
+    if (title instanceof HTMLElement && !ANY_WIDTH.has(key)) {
+      const width = `calc(${length} * var(--tfos-digit) + ${key === this.store.view.bar ? 64 : 12}px)`;
+      if (title.style.minWidth !== width) title.style.minWidth = width;
+    }
   }
 }
 
 function rowsOf(shown: ShownRow | undefined): HTMLElement[] {
-  if (!shown) return [];
-  return shown.detail ? [shown.row, shown.detail.row] : [shown.row];
-}
-
-function makeProgressBar(cell: HTMLElement, node: string): ProgressBar {
-  const [fill, text] = [element("div"), element("span")];
-  const label = `Progress of ${node}`;
-  const box = element("div", { class: "tfos-bar", role: "progressbar", "aria-label": label }, fill);
-  cell.replaceChildren(element("div", { class: "tfos-progress" }, box, text));
-  return { box, fill, text };
-}
-
-function columnClass(column: Column): string {
-  return `tfos-rank${column.rank}${column.numeric ? " tfos-numeric" : ""}`;
+  return shown ? [shown.row, ...shown.details.rows] : [];
 }

@@ -3,7 +3,7 @@
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 
-import type { ClusterList } from "./messages";
+import type { ClusterList, RunList } from "./messages";
 
 /** What went wrong, as the server says it. */
 export class ServerError extends Error {}
@@ -11,8 +11,14 @@ export class ServerError extends Error {}
 export class ServerApi {
   constructor(private readonly settings: ServerConnection.ISettings) {}
 
+  /** The live clusters. */
   async list(): Promise<ClusterList> {
     return (await this.request("clusters", "GET")) as ClusterList;
+  }
+
+  /** The runs that ended last. */
+  async runs(): Promise<RunList> {
+    return (await this.request("runs", "GET")) as RunList;
   }
 
   async stop(id: string): Promise<void> {
@@ -29,7 +35,7 @@ export class ServerApi {
     const url = URLExt.join(this.settings.baseUrl, "tfos-lab", path);
     const response = await ServerConnection.makeRequest(url, { method, cache: "no-store" }, this.settings);
     if (response.ok) return response.json();
-    if (response.status === 404 && path === "clusters") {
+    if (response.status === 404 && method === "GET") {
       throw new ServerError("this Jupyter server runs without tfos_lab's extension: restart it to load it");
     }
     throw new ServerError((await messageOf(response)) ?? response.statusText);

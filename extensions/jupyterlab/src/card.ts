@@ -1,56 +1,70 @@
-// One cluster in the panel: state, nodes, age, TensorBoard, Stop.
+// One live cluster in the panel: state, progress, nodes, and what can be done with it.
 
-import { element, formatAge, setText } from "./dom";
+import { button, element, joined, setAttribute, setOptionalText, setText } from "./dom";
+import { formatAge, formatFigure, formatStep } from "./format";
+import type { Item } from "./keyed_list";
 import type { ClusterInfo } from "./messages";
 import type { ClustersModel } from "./model";
-import { NODE_STATES } from "./states";
+import { troubleOf } from "./node_facts";
+import { NodeList } from "./node_list";
+import { CLUSTER_STATES } from "./states";
 
 export interface CardActions {
   stop(cluster: ClusterInfo): void;
   openTensorBoard(cluster: ClusterInfo): void;
+  /** Shows the run's cell; null where there are no notebooks. */
+  showCell: ((cluster: ClusterInfo) => void) | null;
 }
 
-export class ClusterCard {
+export class ClusterCard implements Item<ClusterInfo> {
   readonly node = element("li", { class: "tfos-lab-card" });
+  private readonly sign = element("span", { class: "tfos-lab-sign", "aria-hidden": "true" });
   private readonly name = element("span", { class: "tfos-lab-card-name" });
-  private readonly age = element("span", { class: "tfos-lab-card-age" });
+  private readonly stop = this.action("Stop", (cluster) => this.actions.stop(cluster));
   private readonly state = element("span", { class: "tfos-lab-card-state" });
-  private readonly facts = element("span", { class: "tfos-lab-card-facts" });
-  private readonly nodes = element("ul", { class: "tfos-lab-card-nodes" });
-  private readonly tensorboard = element("button", { type: "button" }, "TensorBoard");
-  private readonly stop = element("button", { type: "button" });
+  private readonly where = element("span", { class: "tfos-lab-card-where" });
+  private readonly age = element("span", { class: "tfos-lab-card-age" });
+  private readonly progress = element("progress", { max: "1" });
+  private readonly figures = element("div", { class: "tfos-lab-card-figures" });
+  private readonly trouble = element("div", { class: "tfos-lab-card-trouble" });
+  private readonly nodes = new NodeList();
+  private readonly notebook = this.action("", (cluster) => this.actions.showCell?.(cluster));
+  private readonly tensorboard = this.action("TensorBoard", (cluster) => this.actions.openTensorBoard(cluster));
   private cluster: ClusterInfo | undefined;
-  private shownNodes = "";
 
   constructor(
     private readonly model: ClustersModel,
-    actions: CardActions,
+    private readonly actions: CardActions,
   ) {
-    this.tensorboard.addEventListener("click", () => this.cluster && actions.openTensorBoard(this.cluster));
-    this.stop.addEventListener("click", () => this.cluster && actions.stop(this.cluster));
     this.node.append(
-      element("div", { class: "tfos-lab-card-title" }, this.name, this.age),
-      element("div", {}, this.state, " · ", this.facts),
-      this.nodes,
-      element("div", { class: "tfos-lab-card-actions" }, this.tensorboard, this.stop),
+      element("div", { class: "tfos-lab-card-title" }, this.sign, this.name, this.stop),
+      element("div", { class: "tfos-lab-card-line" }, this.state, this.where, this.age),
+      this.progress,
+      this.figures,
+      this.trouble,
+      this.nodes.node,
+      element("div", { class: "tfos-lab-card-actions" }, this.notebook, this.tensorboard),
     );
   }
 
   update(cluster: ClusterInfo): void {
     this.cluster = cluster;
-    const up = cluster.nodes.filter((node) => NODE_STATES[node.state]?.up).length;
     const stopping = this.model.isStopping(cluster);
-    this.node.dataset["state"] = stopping ? "stopping" : cluster.state;
-    this.name.title = `${cluster.name}, process ${cluster.pid}, files in ${cluster.run_dir}`;
+    const state = stopping ? "stopping" : cluster.state;
+    setAttribute(this.node, "data-state", state);
+    setAttribute(this.node, "data-tone", CLUSTER_STATES[state]?.tone ?? "idle");
+    setAttribute(this.name, "title", `${cluster.name}, process ${cluster.pid}, files in ${cluster.run_dir}`);
+    setText(this.sign, CLUSTER_STATES[state]?.sign ?? "○");
     setText(this.name, cluster.name);
-    setText(this.state, stopping ? "stopping" : cluster.state);
-    setText(this.facts, `${up}/${cluster.nodes.length} nodes, ${cluster.launcher}`);
+    setText(this.state, state);
+    setText(this.where, cluster.launcher);
     setText(this.stop, stopping ? "Stopping…" : "Stop");
+    setAttribute(this.stop, "aria-label", `Stop ${cluster.name}`);
     this.stop.disabled = stopping;
-    this.stop.setAttribute("aria-label", `Stop ${cluster.name}`);
-    this.tensorboard.hidden = !cluster.tensorboard;
-    this.tensorboard.setAttribute("aria-label", `TensorBoard of ${cluster.name}`);
-    this.updateNodes(cluster);
+    this.updateFigures(cluster);
+    setOptionalText(this.trouble, troubleOf(cluster.nodes));
+    this.nodes.update(cluster.nodes, cluster.name);
+    this.updateActions(cluster);
     this.tick();
   }
 
@@ -58,13 +72,25 @@ export class ClusterCard {
     if (this.cluster) setText(this.age, formatAge(this.model.ageS(this.cluster)));
   }
 
-  private updateNodes(cluster: ClusterInfo): void {
-    const shown = JSON.stringify(cluster.nodes);
-    if (shown === this.shownNodes) return;
-    this.shownNodes = shown;
-    const rows = cluster.nodes.map(({ node, state, host }) =>
-      element("li", { title: host }, element("span", {}, node), element("span", {}, state)),
-    );
-    this.nodes.replaceChildren(...rows);
+  private updateFigures(cluster: ClusterInfo): void {
+    const { step, total_steps: total } = cluster.figures;
+    const done = total ? Math.min(1, (step ?? 0) / total) : null;
+    this.progress.hidden = done === null;
+    this.progress.value = done ?? 0;
+    setAttribute(this.progress, "aria-label", `Progress of ${cluster.name}`);
+    setOptionalText(this.figures, joined(formatStep(step, total), formatFigure(cluster.figures)));
+  }
+
+  private updateActions(cluster: ClusterInfo): void {
+    this.notebook.hidden = !cluster.notebook || !this.actions.showCell;
+    setText(this.notebook, cluster.notebook.split("/").pop() ?? "");
+    setAttribute(this.notebook, "title", `Show the cell in ${cluster.notebook}`);
+    setAttribute(this.notebook, "aria-label", `Show the cell of ${cluster.name} in ${cluster.notebook}`);
+    this.tensorboard.hidden = !cluster.tensorboard;
+    setAttribute(this.tensorboard, "aria-label", `TensorBoard of ${cluster.name}`);
+  }
+
+  private action(text: string, act: (cluster: ClusterInfo) => void): HTMLButtonElement {
+    return button(text, () => this.cluster && act(this.cluster));
   }
 }

@@ -12,14 +12,30 @@ export function element<K extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
+/** Makes a button that says `text`, and does `action`. */
+export function button(text: string, action: () => void, attributes: Record<string, string> = {}): HTMLButtonElement {
+  const made = element("button", { type: "button", ...attributes }, text);
+  made.addEventListener("click", action);
+  return made;
+}
+
 /** Sets an element's text, but only touches the page when it differs. */
 export function setText(target: Element, text: string): void {
   if (target.textContent !== text) target.textContent = text;
 }
 
-/** An age such as 42 s, 3 min or 2 h 5 min. */
-export function formatAge(seconds: number): string {
-  if (seconds < 60) return `${Math.floor(seconds)} s`;
-  const minutes = Math.floor(seconds / 60);
-  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+/** Sets an attribute, but only touches the page when it differs. */
+export function setAttribute(target: Element, name: string, value: string): void {
+  if (target.getAttribute(name) !== value) target.setAttribute(name, value);
+}
+
+/** Sets a text, and hides its element while there is none. */
+export function setOptionalText(target: HTMLElement, text: string): void {
+  setText(target, text);
+  target.hidden = !text;
+}
+
+/** Joins the parts that are not empty. */
+export function joined(...parts: string[]): string {
+  return parts.filter(Boolean).join(" · ");
 }

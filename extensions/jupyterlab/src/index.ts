@@ -11,8 +11,10 @@ import { INotebookTracker } from "@jupyterlab/notebook";
 
 import { ServerApi } from "./api";
 import { addCellButton } from "./cell_button";
+import { notifyOfEnds } from "./end_note";
 import { clusterIcon } from "./icon";
 import { ClustersModel } from "./model";
+import { Notebooks } from "./notebooks";
 import { ClustersPanel } from "./panel";
 import { notifyOfRunningClusters } from "./running_note";
 import { addTensorBoardCommand, OPEN_TENSORBOARD } from "./tensorboard";
@@ -37,8 +39,10 @@ const plugin: JupyterFrontEndPlugin<void> = {
     if (notebooks) addCellButton(app, notebooks);
 
     const model = new ClustersModel(api);
+    const open = notebooks && new Notebooks(app, notebooks);
     const panel = new ClustersPanel(model, {
       openTensorBoard: ({ id, name }) => void app.commands.execute(OPEN_TENSORBOARD, { id, name }),
+      showCell: open && ((run) => void open.show(run)),
     });
     panel.id = "tfos-lab-clusters";
     panel.title.icon = clusterIcon;
@@ -51,6 +55,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     });
     const showClusters = () => void app.commands.execute(SHOW_CLUSTERS);
     if (notebooks) notifyOfRunningClusters(notebooks, api, { showClusters });
+    notifyOfEnds(model, open, { showClusters });
     palette?.addItem({ command: SHOW_CLUSTERS, category: "TensorFlow Clusters" });
     model.start();
   },

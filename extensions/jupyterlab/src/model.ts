@@ -1,33 +1,39 @@
-// The clusters of all kernels: the panel's state, and a signal when it changes.
+// The clusters of all kernels and the runs that have ended: the panel's state, and signals when it changes.
 
 import type { IDisposable } from "@lumino/disposable";
 import { Poll } from "@lumino/polling";
 import { type ISignal, Signal } from "@lumino/signaling";
 
 import type { ServerApi } from "./api";
-import type { ClusterInfo } from "./messages";
+import { EndWatch, type RunEnd } from "./end_watch";
+import type { ClusterInfo, RunInfo } from "./messages";
 
-const PERIOD_MS = 1500;
-const SLOWEST_MS = 15_000;
+const WATCHED_MS = 1500;
+/** While the panel is hidden: for notices when a run ends. */
+const UNWATCHED_MS = 5000;
+const SLOWEST_MS = 30_000;
+/** Runs that came and went between two looks appear within this time. */
+const RUNS_EVERY_MS = 15_000;
 
 export class ClustersModel implements IDisposable {
   private readonly _changed = new Signal<this, void>(this);
+  private readonly _ended = new Signal<this, RunEnd>(this);
   private readonly poll: Poll;
+  private readonly ends = new EndWatch();
   private readonly stopping = new Set<string>();
   private _clusters: readonly ClusterInfo[] = [];
+  private _runs: readonly RunInfo[] = [];
   private _problem = "";
   private offsetS = 0;
-
-  /** Whether the panel is visible: otherwise the server is not asked. */
-  watched = false;
+  private runsAtMs = -Infinity;
 
   constructor(private readonly api: ServerApi) {
     this.poll = new Poll({
       name: "tfos-lab:clusters",
       auto: false,
       factory: () => this.fetch(),
-      frequency: { interval: PERIOD_MS, backoff: true, max: SLOWEST_MS },
-      standby: () => (this.watched ? "when-hidden" : true),
+      frequency: { interval: UNWATCHED_MS, backoff: true, max: SLOWEST_MS },
+      standby: "when-hidden",
     });
   }
 
@@ -35,8 +41,18 @@ export class ClustersModel implements IDisposable {
     return this._changed;
   }
 
+  /** A run has ended, and the user has not stopped it here. */
+  get ended(): ISignal<this, RunEnd> {
+    return this._ended;
+  }
+
   get clusters(): readonly ClusterInfo[] {
     return this._clusters;
+  }
+
+  /** The runs that ended last, the newest first. */
+  get runs(): readonly RunInfo[] {
+    return this._runs;
   }
 
   /** A sentence on why there is no list, or nothing. */
@@ -48,11 +64,17 @@ export class ClustersModel implements IDisposable {
     return this.poll.isDisposed;
   }
 
+  /** Whether the panel is visible: otherwise the server is asked less often. */
+  set watched(watched: boolean) {
+    this.poll.frequency = { ...this.poll.frequency, interval: watched ? WATCHED_MS : UNWATCHED_MS };
+  }
+
   start(): void {
     void this.poll.start();
   }
 
   async refresh(): Promise<void> {
+    this.runsAtMs = -Infinity;
     await this.poll.refresh();
     await this.poll.tick;
   }
@@ -86,18 +108,30 @@ export class ClustersModel implements IDisposable {
 
   private async fetch(): Promise<void> {
     try {
-      const { clusters, now_s } = await this.api.list();
-      this.offsetS = now_s - Date.now() / 1000;
-      this._clusters = clusters;
+      const list = await this.api.list();
+      this.offsetS = list.now_s - Date.now() / 1000;
+      this.ends.onClusters(list);
+      await this.fetchRuns();
+      this._clusters = list.clusters;
       this._problem = "";
-      for (const id of this.stopping) {
-        if (!clusters.some((cluster) => cluster.id === id)) this.stopping.delete(id);
-      }
     } catch (error) {
       this._problem = error instanceof Error ? error.message : String(error);
       throw error;
     } finally {
       this._changed.emit();
     }
+  }
+
+  private async fetchRuns(): Promise<void> {
+    if (!this.ends.waits && Date.now() - this.runsAtMs < RUNS_EVERY_MS) return;
+    const list = await this.api.runs();
+    this.runsAtMs = Date.now();
+    this._runs = list.runs;
+    for (const end of this.ends.onRuns(list)) this.tell(end);
+  }
+
+  private tell(end: RunEnd): void {
+    const stoppedHere = this.stopping.delete(end.id) && end.outcome !== "failed";
+    if (!stoppedHere) this._ended.emit(end);
   }
 }

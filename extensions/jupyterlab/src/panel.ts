@@ -1,36 +1,51 @@
-// The panel: one card for each live cluster of any kernel.
+// The panel: a card for each live cluster of any kernel, and below a line for each run that has ended.
 
 import { Notification } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 
 import { ClusterCard } from "./card";
-import { element } from "./dom";
-import type { ClusterInfo } from "./messages";
+import { button, element, setText } from "./dom";
+import { KeyedList } from "./keyed_list";
+import type { ClusterInfo, RunInfo } from "./messages";
 import type { ClustersModel } from "./model";
+import { RunItem } from "./run_item";
 
 export interface PanelActions {
-  openTensorBoard(cluster: ClusterInfo): void;
+  openTensorBoard(run: { id: string; name: string }): void;
+  /** Shows the cell of a run; null where there are no notebooks. */
+  showCell: ((run: { id: string; name: string; notebook: string }) => void) | null;
 }
 
 export class ClustersPanel extends Widget {
-  private readonly cards = new Map<string, ClusterCard>();
-  private readonly list = element("ul", { class: "tfos-lab-panel-list", "aria-label": "Running clusters" });
   private readonly note = element("div", { class: "tfos-lab-panel-note", role: "status" });
+  private readonly ended = element("summary");
+  private readonly cards: KeyedList<ClusterInfo>;
+  private readonly runs: KeyedList<RunInfo>;
+  private readonly endedRuns: HTMLDetailsElement;
   private clock: number | undefined;
 
   constructor(
     private readonly model: ClustersModel,
-    private readonly actions: PanelActions,
+    actions: PanelActions,
   ) {
     super();
     this.addClass("tfos-lab-panel");
-    const refresh = element("button", { type: "button" }, "Refresh");
-    refresh.addEventListener("click", () => void this.model.refresh());
+    const stop = (cluster: ClusterInfo) => void this.stop(cluster);
+    this.cards = new KeyedList<ClusterInfo>(
+      element("ul", { class: "tfos-lab-panel-list", "aria-label": "Running clusters" }),
+      ({ id }) => id,
+      () => new ClusterCard(model, { ...actions, stop }),
+    );
+    this.runs = new KeyedList<RunInfo>(
+      element("ul", { class: "tfos-lab-panel-list", "aria-label": "Ended runs" }),
+      ({ id, run_dir }) => `${id} ${run_dir}`,
+      () => new RunItem(actions),
+    );
+    this.endedRuns = element("details", { class: "tfos-lab-ended", open: "" }, this.ended, this.runs.node);
     this.node.append(
-      element("div", { class: "tfos-lab-panel-head" }, "Clusters", refresh),
-      this.list,
-      this.note,
+      element("div", { class: "tfos-lab-panel-head" }, "Clusters", button("Refresh", () => void model.refresh())),
+      element("div", { class: "tfos-lab-panel-body" }, this.note, this.cards.node, this.endedRuns),
     );
     model.changed.connect(this.render, this);
     this.render();
@@ -55,36 +70,19 @@ export class ClustersPanel extends Widget {
   }
 
   private tick(): void {
-    for (const card of this.cards.values()) card.tick();
+    for (const card of this.cards.shown) if (card instanceof ClusterCard) card.tick();
   }
 
   private render(): void {
-    const { clusters, problem } = this.model;
-    const live = new Set(clusters.map((cluster) => cluster.id));
-    for (const [id, card] of this.cards) {
-      if (!live.has(id)) {
-        card.node.remove();
-        this.cards.delete(id);
-      }
-    }
-    for (const cluster of clusters) this.cardFor(cluster).update(cluster);
+    const { clusters, runs, problem } = this.model;
+    this.cards.update(clusters);
+    this.runs.update(runs);
+    this.endedRuns.hidden = runs.length === 0;
+    setText(this.ended, `Ended runs (${runs.length})`);
     this.note.hidden = clusters.length > 0 && !problem;
     this.note.classList.toggle("tfos-lab-panel-problem", Boolean(problem));
-    if (problem) this.note.textContent = `The list could not be fetched: ${problem}.`;
-    else this.note.replaceChildren("No cluster runs. A cell that begins with ", element("code", {}, "%%tfos"), " starts one.");
-  }
-
-  private cardFor(cluster: ClusterInfo): ClusterCard {
-    let card = this.cards.get(cluster.id);
-    if (!card) {
-      card = new ClusterCard(this.model, {
-        stop: (which) => void this.stop(which),
-        openTensorBoard: (which) => this.actions.openTensorBoard(which),
-      });
-      this.cards.set(cluster.id, card);
-      this.list.append(card.node);
-    }
-    return card;
+    if (problem) setText(this.note, `The list could not be fetched: ${problem}.`);
+    else if (!this.note.querySelector("code")) this.note.replaceChildren(...emptyNote());
   }
 
   private async stop(cluster: ClusterInfo): Promise<void> {
@@ -95,4 +93,8 @@ export class ClustersPanel extends Widget {
       Notification.error(`The cluster ${cluster.name} could not be stopped: ${why}`);
     }
   }
+}
+
+function emptyNote(): (Node | string)[] {
+  return ["No cluster runs. A cell that begins with ", element("code", {}, "%%tfos"), " starts one."];
 }

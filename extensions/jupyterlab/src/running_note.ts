@@ -6,6 +6,7 @@ import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
 import type { ServerApi } from "./api";
 import type { ClusterInfo } from "./messages";
+import { cellThatShows } from "./notebooks";
 import { NODE_STATES } from "./states";
 
 export interface NoteActions {
@@ -21,7 +22,7 @@ async function notify(panel: NotebookPanel, api: ServerApi, actions: NoteActions
   const kernel = panel.sessionContext.session?.kernel?.id;
   if (!kernel || panel.isDisposed) return;
   for (const cluster of await runningIn(kernel, api)) {
-    if (isShown(panel, cluster)) continue;
+    if (cellThatShows(panel, cluster.id) >= 0) continue;
     const up = cluster.nodes.filter(({ state }) => NODE_STATES[state]?.up && !NODE_STATES[state]?.ended).length;
     Notification.info(
       `The cluster ${cluster.name} runs on in the kernel of ${panel.title.label}: ${cluster.state}, ` +
@@ -37,12 +38,4 @@ async function runningIn(kernel: string, api: ServerApi): Promise<ClusterInfo[]>
   } catch {
     return []; // the panel says why
   }
-}
-
-/** Whether an output of the notebook belongs to this run; `tfos_lab/jupyter/display/dashboard.py` sets the display id. */
-function isShown(panel: NotebookPanel, cluster: ClusterInfo): boolean {
-  for (const cell of panel.content.model?.cells ?? []) {
-    if (cell.type === "code" && JSON.stringify(cell.toJSON()["outputs"] ?? []).includes(`"tfos-${cluster.id}-`)) return true;
-  }
-  return false;
 }

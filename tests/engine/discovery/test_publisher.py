@@ -16,6 +16,7 @@ from tests.support import leftovers
 from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
 from tfos_lab.core import cluster_records
+from tfos_lab.core.cluster_records import RecordedFigures
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.state.events import TensorBoardStatus
 
@@ -151,6 +152,23 @@ def test_the_control_socket_stops_the_cluster_while_the_main_thread_waits(run):
     with pytest.raises(tfos_lab.errors.ClusterEnded):
         cluster.wait(PATIENCE_S)
     until(lambda: cluster_records.find(cluster.id) is None)
+
+
+def test_the_record_follows_steps_and_metrics(run, monkeypatch):
+    monkeypatch.setattr("tfos_lab.engine.discovery.publisher._FIGURES_S", 0.1)
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/train.ipynb")
+
+    def report(args, ctx):
+        for step in (1, 2):
+            ctx.report(step=step, total_steps=9, loss=1 / step)
+        threading.Event().wait(args)
+
+    cluster = run(report, 600)
+    until(lambda: cluster_records.find(cluster.id).figures == RecordedFigures(2, 9, "loss", 0.5))
+    record = cluster_records.find(cluster.id)
+    [node] = record.nodes
+    assert (node.step, node.metrics, node.pid) == (2, {"loss": 0.5}, cluster.nodes[0].pid)
+    assert record.notebook == "/home/train.ipynb"
 
 
 def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, monkeypatch, caplog):

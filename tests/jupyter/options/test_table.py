@@ -62,7 +62,7 @@ def test_an_empty_line_means_the_defaults() -> None:
 
 def test_the_cell_has_the_options_of_the_engine_and_its_own() -> None:
     engine = {one.name for owner in (ClusterConfig, FeedConfig) for one in options_of(owner)}
-    own = {"data", "args", "spark", "background", "replace"}
+    own = {"data", "args", "spark", "background", "replace", "on", "nodes"}
     assert {one.name for one in OPTIONS} == engine | own
     assert len(OPTIONS) == len(engine) + len(own)
 

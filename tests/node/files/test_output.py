@@ -256,7 +256,7 @@ def work(tmp_path):
     def make(rig, *names):
         (tmp_path / "notebook").mkdir()
         (tmp_path / "notebook" / "shown.csv").touch()
-        folder = Path(rig.files.working_folder.make(launch_spec(cwd=str(tmp_path / "notebook")), is_chief=False))
+        folder = Path(rig.files.working_folder.make(launch_spec(cwd=str(tmp_path / "notebook"))))
         for name in names:
             (folder / name).write_text(name)
             os.utime(folder / name, (0, 0))

@@ -31,8 +31,8 @@ def work(tmp_path):
     return WorkingFolder(scratch)
 
 
-def make(work, notebook, *, is_chief=False, is_notebook_folder=False):
-    return work.make(launch_spec(cwd=str(notebook), is_notebook_folder=is_notebook_folder), is_chief=is_chief)
+def make(work, notebook, *, stays=False):
+    return work.make(launch_spec(cwd=str(notebook), stays=stays))
 
 
 def names(folder):
@@ -61,15 +61,10 @@ def test_what_is_created_or_removed_is_the_node_s_alone(work, notebook):
     assert (sorted(found), links) == (["work/data/new.csv", "work/model/weights"], 1)
 
 
-def test_only_the_chief_on_the_notebook_s_machine_stays_in_its_folder(work, notebook):
-    assert make(work, notebook, is_chief=True, is_notebook_folder=True) == str(notebook)
+def test_a_node_that_stays_where_it_was_launched_has_none(work, notebook):
+    assert make(work, notebook, stays=True) == str(notebook)
     assert not work.path.exists()
     assert work.files() == ({}, 0)
-    assert make(work, notebook, is_chief=False, is_notebook_folder=True) == str(work.path)
-
-
-def test_a_chief_on_an_executor_has_a_folder_of_its_own(work, notebook):
-    assert make(work, notebook, is_chief=True) == str(work.path)
 
 
 def test_a_folder_of_very_many_files_is_one_link(work, notebook, monkeypatch):

@@ -10,6 +10,7 @@ import atexit
 import functools
 import hashlib
 import logging
+import math
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.engine.discovery.contents import figures_of, recorded
 from tfos_lab.engine.state.events import ClusterView, Event, NodeChanged, StateChanged, TensorBoardStatus
 from tfos_lab.engine.tensorboard.server import TensorBoardServer
 from tfos_lab.transport.unix_server import UnixServer
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 STOP_COMMAND = b"stop\n"
 # Changes that come together are written together.
 _SETTLE_S = 0.05
+# Steps and metrics change all the time; the panel reads them about as often.
+_FIGURES_S = 2.0
 
 _warned = False
 
@@ -88,8 +92,9 @@ class Publisher:
     def __init__(self, cluster: PublishedCluster) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
-        self._pending = False
+        self._due_s = math.inf
         self._is_published = False
+        self._written: cluster_records.ClusterRecord | None = None
         self._is_closed = False
         self._tensorboard: TensorBoardServer | None = None
         if cluster.config.tensorboard:
@@ -129,11 +134,16 @@ class Publisher:
     def on_event(self, event: Event) -> None:
         """Plan an update of the cluster record if the event changes it; called by the thread that publishes it."""
         if isinstance(event, StateChanged | NodeChanged):
-            with self._lock:
-                if self._pending:
-                    return
-                self._pending = True
-            self._control.call(self._update_soon)
+            self._plan(_SETTLE_S)
+
+    def _plan(self, delay_s: float) -> None:
+        """Have the record written after ``delay_s`` seconds, unless it will be before."""
+        due_s = time.monotonic() + delay_s
+        with self._lock:
+            if self._due_s <= due_s:
+                return
+            self._due_s = due_s
+        self._control.call(functools.partial(self._update_at, due_s))
 
     def close(self) -> None:
         """Remove the cluster record and close the sockets; may be called twice."""
@@ -145,12 +155,14 @@ class Publisher:
 
     # ---- the sockets' thread ----------------------------------------------------------------------------------------
 
-    def _update_soon(self) -> None:
-        self._control.loop.call_later(_SETTLE_S, self._update)
+    def _update_at(self, due_s: float) -> None:
+        self._control.loop.call_later(max(0.0, due_s - time.monotonic()), self._update, due_s)
 
-    def _update(self) -> None:
+    def _update(self, due_s: float) -> None:
         with self._lock:
-            self._pending = False
+            if self._due_s != due_s:
+                return  # an earlier update was planned after this one
+            self._due_s = math.inf
         if self._is_closed:
             return
         ended = self._cluster.ended
@@ -160,29 +172,39 @@ class Publisher:
         self.publish()
         if ended:
             self._control.close()
+        else:
+            self._plan(_FIGURES_S)
 
     def publish(self) -> None:
-        """Write the cluster record as of now."""
+        """Write the cluster record as of now, if it differs from the one that is written."""
+        record = self._record()
+        if record == self._written:
+            return
+        try:
+            cluster_records.publish(record)
+            self._is_published, self._written = True, record
+        except (OSError, ImportError) as error:
+            _warn_once(error)
+
+    def _record(self) -> cluster_records.ClusterRecord:
         view = self._cluster.view()
-        record = cluster_records.ClusterRecord(
+        return cluster_records.ClusterRecord(
             id=view.cluster_id,
             name=view.name,
             state=view.state,
+            reason=view.reason,
             pid=os.getpid(),
             born=cluster_records.birth_of(os.getpid()),
             started_s=view.started_s,
             kernel_id=cluster_records.own_kernel_id(),
+            notebook=cluster_records.own_notebook(),
             launcher=view.launcher,
-            nodes=tuple(cluster_records.RecordedNode(node.node, node.state, node.host) for node in view.nodes),
+            nodes=tuple(map(recorded, view.nodes)),
+            figures=figures_of(view),
             run_dir=str(self._cluster.run_dir),
             tensorboard=self.tensorboard_socket or "",
             control="" if self._cluster.ended else str(self._control.path),
         )
-        try:
-            cluster_records.publish(record)
-            self._is_published = True
-        except (OSError, ImportError) as error:
-            _warn_once(error)
 
     async def _on_visitor(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Stop the cluster if the visitor sends the command."""

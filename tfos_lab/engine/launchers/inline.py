@@ -19,9 +19,11 @@ from tfos_lab import messages as m
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.errors import TfosError
+from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.driver_link import HEARTBEAT_S
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
+from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
@@ -95,6 +97,8 @@ class _InlineAgent:
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
         self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
+        self._profiles = ProfileFiles(0, self._scratch.path, self._send, self._send_to_session)
+        self._activity = ActivityReporter(0, self._send, group=False)
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
 
@@ -123,6 +127,7 @@ class _InlineAgent:
                 poller.unregister(self._control.fileno())
             if self._feeds.fileno() in ready:
                 self._feeds.pump()
+            self._activity.tick()
             if time.monotonic() - heartbeat_s > HEARTBEAT_S:
                 heartbeat_s = time.monotonic()
                 self._send(m.Heartbeat(rank=0, spooled_bytes=self._feeds.spooled_bytes))
@@ -138,6 +143,8 @@ class _InlineAgent:
             case m.Stop():
                 self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
                 self._send(m.Drained(rank=0))
+            case m.StacksWanted():
+                self._send_to_session(message)
             case m.Finish():
                 self._send_to_session(message)
                 self._send(m.Drained(rank=0))
@@ -147,15 +154,22 @@ class _InlineAgent:
                 pass
             case _:
                 self._feeds.handle(message)
+                self._profiles.handle(message)
 
     def _relay(self) -> bool:
         try:
             for data, _ in self._control.available():
-                if self._feeds.on_child_message(m.decode_from_agent(data)):
-                    self._link.send(data)
+                self._take(m.decode_from_agent(data))
         except (ConnectionClosed, OSError):
             return False
         return True
+
+    def _take(self, message: m.FromAgent) -> None:
+        self._activity.take(message)
+        if isinstance(message, m.Ended):
+            self._activity.end()
+        if not isinstance(message, m.Activity) and self._feeds.on_child_message(message):
+            self._send(message)
 
     def _send(self, message: m.FromAgent) -> None:
         self._link.send(m.encode(message))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.roles import NodeSpec
+from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import local_shares
 from tfos_lab.errors import LaunchFailed
@@ -49,7 +49,7 @@ def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, enviro
         environ=environ,
         cwd=str(Path.cwd()),
         sys_path=[path or str(Path.cwd()) for path in sys.path],
-        is_notebook_folder=plan.chief_stays_here,
+        stays=plan.chief_stays_here and spec == chief_of(plan.node_specs),
         shared_dir=plan.shared_dir if spans_hosts else "",
         # Nodes elsewhere may not reach the address that this machine has for itself.
         host=plan.driver.host if spans_hosts else "",

@@ -67,7 +67,7 @@ class NodeMaker:
             launcher=self.launcher,
             spark=self.spark,
             call=(map_fun, args),
-            payload=b"" if self.launcher.runs_inline else pack(map_fun, args),
+            payload=b"" if self.launcher.runs_inline else pack(map_fun, args, with_modules=True),
             called_s=time.time(),
             hosts=self.hosts,
             default_fs=self.default_fs,

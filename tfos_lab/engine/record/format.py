@@ -16,16 +16,22 @@ from typing import Any
 
 import msgspec
 
+from tfos_lab.engine.state.activity import NodeActivity
+
 VERSION = 1
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernel, or other process, that ran the cluster; ``pid`` and ``born`` together identify it."""
+    """The kernel, or other process, that ran the cluster; ``pid`` and ``born`` together identify it.
+
+    ``notebook`` is the path of the notebook that the kernel was started for, or empty.
+    """
 
     host: str
     pid: int
     born: str
     kernel_id: str = ""
+    notebook: str = ""
 
 
 class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +44,7 @@ class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as it was last seen: its state, where it ran, and the last value of each of its metrics."""
+    """One node as it was last seen: its state, where it ran, what it did, and the last value of each of its metrics."""
 
     node: str
     state: str
@@ -51,6 +57,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     total_steps: int | None = None
     rows: int = 0
     metrics: dict[str, float | None] = {}
+    activity: NodeActivity | None = None
 
 
 class MetricsRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +106,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     ``options`` are the fields of `ClusterConfig`; of ``env`` it has the names only, as values may be secrets.
+    ``inputs`` are numbers and short texts of ``args``, and of names that the function uses, such as ``"args.lr"``.
     ``versions`` are those of this process's environment, null where a package is not installed here. ``outcome`` is
     ``done``, ``failed`` or ``stopped`` once the run has ended. ``metrics`` is a sample, evenly spread, of at most 2,000
-    reports. ``files`` are listed at the end, at most 1,000 of ``file_count``.
+    reports. ``files`` are listed at the end, at most 1,000 of ``file_count``. ``verdict`` says what limited the speed,
+    ``progress`` how far training was, 0 to 1.
     """
 
     version: int = VERSION
@@ -113,6 +122,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_s: float | None = None
     process: ProcessRecord
     options: dict[str, Any]
+    inputs: dict[str, bool | int | float | str | None] = {}
     code: CodeRecord | None = None
     versions: dict[str, str | None]
     state: str
@@ -127,6 +137,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[MetricsRecord, ...] = ()
     files: tuple[FileRecord, ...] = ()
     file_count: int = 0
+    verdict: str = ""
+    progress: float | None = None
 
 
 def encode(record: RunRecord) -> bytes:

@@ -33,6 +33,7 @@ from tfos_lab.engine.record.format import (
     ProcessRecord,
     RunRecord,
 )
+from tfos_lab.engine.record.inputs import Plain
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.errors import NodeFailed
@@ -61,6 +62,11 @@ class RecordedRun(Protocol):
     @property
     def map_fun(self) -> Callable[..., Any]:
         """The user's function."""
+        ...
+
+    @property
+    def inputs(self) -> dict[str, Plain]:
+        """The plain values that the function was called with, by name."""
         ...
 
     @property
@@ -95,6 +101,7 @@ def take_snapshot(run_dir: RunDir, run: RecordedRun) -> RunRecord:
         ended_s=view.ended_s,
         process=_this_process(),
         options=_options(run.config),
+        inputs=run.inputs,
         code=code_of(run.map_fun),
         versions=dict(_versions()),
         state=view.state,
@@ -109,6 +116,8 @@ def take_snapshot(run_dir: RunDir, run: RecordedRun) -> RunRecord:
         metrics=tuple(_metrics(report, view.started_s) for report in run.history.sample_metrics(MAX_METRICS)),
         files=tuple(files[:MAX_FILES]),
         file_count=len(files),
+        verdict=view.verdict,
+        progress=view.progress,
     )
 
 
@@ -152,6 +161,7 @@ def _this_process() -> ProcessRecord:
         pid=pid,
         born=cluster_records.birth_of(pid),
         kernel_id=cluster_records.own_kernel_id(),
+        notebook=cluster_records.own_notebook(),
     )
 
 
@@ -173,6 +183,7 @@ def _node(view: NodeView) -> NodeRecord:
         total_steps=view.total_steps,
         rows=view.rows,
         metrics=_finite(view.metrics),
+        activity=view.activity,
     )
 
 

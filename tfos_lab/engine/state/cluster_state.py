@@ -12,8 +12,16 @@ from dataclasses import replace
 from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.causes import Causes, failure_from, in_terms_of_steps, summary
-from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, NodeView, StateChanged
+from tfos_lab.engine.state.events import (
+    MetricsReported,
+    NodeChanged,
+    NodeHung,
+    NodeStartedAgain,
+    NodeView,
+    StateChanged,
+)
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
 
@@ -138,8 +146,8 @@ class ClusterState:
                 return self._progress(node, NodeState(state), pid, now_s)
             case m.Reported():
                 return self._report(node, message)
-            case m.RowsTaken(rows=rows):
-                node.view = replace(node.view, rows=rows)
+            case m.RowsTaken() | m.Activity():
+                node.view = _with_figures(node.view, message)
                 return []
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
@@ -378,6 +386,13 @@ class ClusterState:
             instructions += self._fail(failure, now_s, consequence=False)
         return instructions + self._when_drained(now_s)
 
+    def mark_hung(self, rank: int, text: str, now_s: float) -> list[Instruction]:
+        """Say that a node hangs, or with an empty text that it goes on."""
+        node = self._nodes[rank]
+        is_news = bool(node.view.hung) != bool(text)
+        node.view = replace(node.view, hung=text)
+        return [Publish(NodeHung(time_s=now_s, node=node.spec.node, text=text))] if is_news else []
+
     # ---- helpers ----------------------------------------------------------------------------------------------------
 
     def _stop_nodes(self, grace_s: float, reason: str = "") -> list[Instruction]:
@@ -395,6 +410,12 @@ class ClusterState:
             return []
         self._state = state
         return [Publish(StateChanged(time_s=now_s, state=state, reason=self._reason))]
+
+
+def _with_figures(view: NodeView, message: m.RowsTaken | m.Activity) -> NodeView:
+    if isinstance(message, m.RowsTaken):
+        return replace(view, rows=message.rows)
+    return replace(view, activity=NodeActivity.from_message(message))
 
 
 def _final(state: RunState) -> RunState:

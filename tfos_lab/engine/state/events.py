@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.engine.state.activity import NodeActivity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,14 @@ class NodeChanged(Event):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", NodeState(self.state))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeHung(Event):
+    """A node that should work shows no sign of it, as ``text`` says; with an empty one, it goes on again."""
+
+    node: str
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +190,10 @@ class SearchFacts:
 
 @dataclass(frozen=True)
 class NodeView:
-    """One node at a moment, for displays and users."""
+    """One node at a moment, for displays and users; ``activity`` is None before its first figures.
+
+    ``hung`` says since when a node that should train has given no sign, and what the last one was; else it is "".
+    """
 
     node: str
     job_name: str
@@ -201,6 +213,8 @@ class NodeView:
     metrics: dict[str, float] = field(default_factory=dict)
     last_heartbeat_s: float | None = None
     run: RunFacts | None = None
+    activity: NodeActivity | None = None
+    hung: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", NodeState(self.state))
@@ -225,7 +239,9 @@ class ClusterView:
     ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to start again, and when all
     of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the address of Spark's UI, or
     ""; ``tensorboard`` is None for runs without it. Where the nodes are independent runs, each has its ``run`` facts,
-    and ``of_runs`` is true; those of a ``search`` come best first.
+    and ``of_runs`` is true; those of a ``search`` come best first. ``progress`` is how much of the training is done, 0
+    to 1, and ``seconds_left`` how long the rest will take; None where that is not known. ``verdict`` says why training
+    is as slow as it is, or nothing.
     """
 
     cluster_id: str
@@ -244,6 +260,9 @@ class ClusterView:
     tensorboard: TensorBoardStatus | None = None
     of_runs: bool = False
     search: SearchFacts | None = None
+    progress: float | None = None
+    seconds_left: float | None = None
+    verdict: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", RunState(self.state))

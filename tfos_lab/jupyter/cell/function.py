@@ -56,10 +56,10 @@ def make_map_fun(shell: Any, line: str, body: str) -> types.FunctionType:
     if not body.strip():
         raise ConfigError(["the cell is empty: write below %%tfos what each node is to do"])
     cell = register_cell(shell, line, body)
-    statements, flags = _parse(shell, cell)
+    statements, flags = parse_body(shell, cell)
     _refuse_invalid_in_function(statements, cell)
     implicit = _return_last_value(statements, body)
-    code, defaults, space = _compile(statements, cell, flags, _visible_names(shell))
+    code, defaults, space = _compile(statements, cell, flags, visible_names(shell))
     # Users see the cell, not a function: tracebacks name no function, and show the lines around.
     map_fun = types.FunctionType(code.replace(co_name="<module>", co_qualname="<module>"), space, _NAME, (None,))
     map_fun.__kwdefaults__ = defaults or None
@@ -71,14 +71,14 @@ def make_map_fun(shell: Any, line: str, body: str) -> types.FunctionType:
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-def _parse(shell: Any, cell: CellText) -> tuple[list[ast.stmt], int]:
+def parse_body(shell: Any, cell: CellText) -> tuple[list[ast.stmt], int]:
     """Return the body's statements without ``from __future__`` imports, and the compiler's flags."""
     flags = shell.compile.flags
     try:
         tree = compile(cell.padded, cell.filename, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
     except (SyntaxError, ValueError, OverflowError) as error:
         _refuse_magics(shell, cell)
-        raise _as_cell_error(error, cell) from None
+        raise as_cell_error(error, cell) from None
     statements = tree.body
     while statements and isinstance(statements[0], ast.ImportFrom) and statements[0].module == "__future__":
         for alias in statements.pop(0).names:
@@ -110,7 +110,8 @@ def _refuse_magics(shell: Any, cell: CellText) -> None:
         raise ConfigError(problems)
 
 
-def _as_cell_error(error: Exception, cell: CellText) -> CellSyntaxError:
+def as_cell_error(error: Exception, cell: CellText) -> CellSyntaxError:
+    """Return the error of Python's compiler as one of the cell, at its own line."""
     # Python's own error may have a location that is not in its `args`.
     line = getattr(error, "lineno", None) or cell.lines_before + 1
     message = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -161,7 +162,7 @@ def _has_value(node: ast.Return) -> bool:
 # ---- compiling ------------------------------------------------------------------------------------------------------
 
 
-def _visible_names(shell: Any) -> dict[str, Any]:
+def visible_names(shell: Any) -> dict[str, Any]:
     """Return the notebook's names, without those that IPython put there for itself (``get_ipython``, ``exit``)."""
     hidden = shell.user_ns_hidden
     return {
@@ -211,7 +212,7 @@ def _compile_function(statements: list[ast.stmt], captured: list[str], cell: Cel
     try:
         code = compile(module, cell.filename, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        raise _as_cell_error(error, cell) from None
+        raise as_cell_error(error, cell) from None
     return next(const for const in code.co_consts if isinstance(const, types.CodeType) and const.co_name == _NAME)
 
 

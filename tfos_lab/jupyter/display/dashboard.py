@@ -10,10 +10,12 @@ front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: e
 front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
 front end  metrics   ``series``: new points of the metrics' lines, or whole lines that are ``fresh``
 front end  file      a piece of a node's log as a buffer; ``page``, ``node``, ``offset``, ``size`` of the whole file
+front end  stacks    where the threads of ``node`` were at ``time_s``, as ``text``
 front end  picture   ``bundle`` that stands in the document for the widget ``model`` while the run goes on
 front end  end       ``bundle`` that replaces the widget ``model``
 kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
 kernel     fetch     ``page`` wants the piece of the log of ``node`` that begins at ``offset``
+kernel     stacks    somebody asks where the threads of ``node`` are
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
 =======
@@ -36,6 +38,7 @@ from tfos_lab.jupyter.display.busy_kernel import keep_busy
 from tfos_lab.jupyter.display.error_messages import render_error
 from tfos_lab.jupyter.display.kernel import current_kernel, kernel_id
 from tfos_lab.jupyter.display.log_files import link_to
+from tfos_lab.jupyter.display.stacks import NodeStacks, StacksReader
 from tfos_lab.jupyter.display.static_bundle import make_bundle
 from tfos_lab.jupyter.display.updates import Updates
 from tfos_lab.jupyter.display.view_model import encode_view
@@ -83,6 +86,7 @@ class Dashboard(Display):
         self._stopper: threading.Thread | None = None
         self._busy = keep_busy(current_kernel())
         subscription = cluster.bus.subscribe()
+        self._stacks = StacksReader(cluster, self._send_stacks)
         self._widget = self._make_widget()
         self._updates = Updates(cluster, subscription, self._widget, self._make_bundle)
         self._widget.receive(self._on_message)
@@ -111,6 +115,7 @@ class Dashboard(Display):
             self._pump.join(timeout=5.0)
         self._updates.send(with_view=True, with_metrics=True, with_picture=False)
         self._updates.close()
+        self._stacks.close()
         if self._stopper is not None:
             self._stopper.join(timeout=1.0)
 
@@ -119,6 +124,7 @@ class Dashboard(Display):
             view=encode_view(self._cluster.view(), str(self._cluster.run_dir), time.time()),
             display_key=self._id,
             blocking=self._blocking,
+            has_stacks=self._stacks.can_ask,
             kernel_id=kernel_id(),
         )
         widget.fallback = self._make_bundle()
@@ -129,7 +135,15 @@ class Dashboard(Display):
         view = self._cluster.view()
         # A cell that waits raises the error itself.
         error = "" if self._blocking or view.state != "failed" else "\n".join(render_error(self._cluster.failure()))
-        return make_bundle(view, self._read_tail, self._cluster.run_dir, reports, error, link_of=self._link_to_log)
+        return make_bundle(
+            view,
+            self._read_tail,
+            self._cluster.run_dir,
+            reports,
+            error,
+            link_of=self._link_to_log,
+            stacks=self._stacks.answers,
+        )
 
     def _read_tail(self, node: str, lines: int) -> str:
         return self._cluster.logs(node, tail=lines)
@@ -168,6 +182,8 @@ class Dashboard(Display):
                 self._greet(page)
             case messages.Fetch(page=page, node=node, offset=offset):
                 self._updates.send_piece(page, node, offset)
+            case messages.Stacks(node=node):
+                self._stacks.ask(node)
             case messages.Stop():
                 self._stop_cluster()
 
@@ -177,7 +193,12 @@ class Dashboard(Display):
             self._updates.send_end(self._end_bundle)
             return
         self._updates.send_history(page)
+        for stacks in self._stacks.answers:
+            self._send_stacks(stacks)
         self._updates.send_picture()
+
+    def _send_stacks(self, stacks: NodeStacks) -> None:
+        self._widget.send_message({"kind": "stacks", "node": stacks.node, "text": stacks.text, "time_s": stacks.time_s})
 
     def _stop_cluster(self) -> None:
         # Stopping may take the nodes' whole grace period: not on the thread that reads messages.

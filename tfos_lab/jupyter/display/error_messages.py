@@ -56,7 +56,7 @@ def render_error(error: BaseException) -> list[str]:
 def _node_failed(error: NodeFailed) -> list[str]:
     """Return the traceback of the first node that failed, and a line for the nodes that failed because of it."""
     nodes = _listed([error.node, *error.also])
-    lines = [_headline("NodeFailed", f"{nodes} failed")]
+    lines = [_headline(type(error).__name__, f"{nodes} failed")]
     if error.traceback:
         *above, last = error.traceback.rstrip().split("\n")
         lines += ["", *above, _coloured_end(last, error.kind)]

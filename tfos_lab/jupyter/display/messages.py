@@ -66,7 +66,16 @@ class EndMessage(TypedDict):
     bundle: Bundle
 
 
-PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | PictureMessage | EndMessage
+class StacksMessage(TypedDict):
+    """Where the threads of a node were, as text; or why there is no telling."""
+
+    kind: Literal["stacks"]
+    node: str
+    text: str
+    time_s: float
+
+
+PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage
 
 # ---- page to kernel -------------------------------------------------------------------------------------------------
 
@@ -89,7 +98,13 @@ class Stop(msgspec.Struct, frozen=True, tag_field="kind", tag="stop"):
     """Stop the cluster."""
 
 
-KernelMessage = Hello | Fetch | Stop
+class Stacks(msgspec.Struct, frozen=True, tag_field="kind", tag="stacks"):
+    """Say where the threads of a node are."""
+
+    node: str
+
+
+KernelMessage = Hello | Fetch | Stop | Stacks
 
 # ---- traits: the state of the cluster -------------------------------------------------------------------------------
 
@@ -97,7 +112,9 @@ KernelMessage = Hello | Fetch | Stop
 class Row(TypedDict):
     """One node: ``cells`` by the columns' keys, ``broken`` is what happened where it failed.
 
-    Its ``place`` stays when rows change their order: colours and tabs follow it.
+    Its ``place`` stays when rows change their order: colours and tabs follow it. ``step_time`` is its cell without
+    ``straggles``, which says how much slower than its peers it is; ``shares`` are those of its time, 0 to 1, in the
+    order of the view's ``share_kinds``. ``hung`` says since when it has given no sign.
     """
 
     node: str
@@ -108,15 +125,27 @@ class Row(TypedDict):
     cells: dict[str, str]
     progress: float | None
     heartbeat_s: float | None
+    step_time: str
+    straggles: str
+    shares: list[float]
+    hung: str
 
 
 class Column(TypedDict):
-    """A column of the node table; those of a low ``rank`` stay when it is narrow."""
+    """A column of the node table; those of a low ``rank`` stay when it is narrow, ``shown`` ones are there at first."""
 
     key: str
     title: str
     numeric: bool
     rank: int
+    shown: bool
+
+
+class ShareKind(TypedDict):
+    """What a node may spend its time on: the key of its colour, and a word or two for it."""
+
+    key: str
+    short: str
 
 
 class TimelineSpan(TypedDict):
@@ -147,7 +176,11 @@ class TensorBoard(TypedDict):
 
 
 class View(TypedDict):
-    """The cluster as it is: the trait ``view``. Times are the kernel's clock."""
+    """The cluster as it is: the trait ``view``. Times are the kernel's clock.
+
+    ``progress`` is how much of the training is done, 0 to 1, ``left`` how long the rest takes; ``verdict`` says why it
+    is slow. The three are empty where that is not known.
+    """
 
     id: str
     name: str
@@ -155,6 +188,9 @@ class View(TypedDict):
     reason: str
     notes: list[str]
     headline: str
+    verdict: str
+    progress: float | None
+    left: str
     spans: list[TimelineSpan]
     feed: Feed | None
     spark_ui: str
@@ -165,15 +201,17 @@ class View(TypedDict):
     run_dir: str
     bar: str
     columns: list[Column]
+    share_kinds: list[ShareKind]
     rows: list[Row]
 
 
 class Traits(TypedDict):
-    """The widget's traits that the page reads."""
+    """The widget's traits that the page reads; ``has_stacks`` where nodes can be asked for their stacks."""
 
     view: View
     display_key: str
     blocking: bool
+    has_stacks: bool
     kernel_id: str
 
 

@@ -1,6 +1,7 @@
 """The charts of the saved output: small line charts in inline SVG, without scripts.
 
-``static/charts.js`` draws the same charts live, in the same size, so that nothing moves when a cell ends.
+``extensions/dashboard/src/charts.ts`` draws the same charts live, in the same size, so that nothing moves when a cell
+ends.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tfos_lab.engine.metrics import by_weight, steps_go_on
 from tfos_lab.jupyter.display.formats import format_metric
+from tfos_lab.jupyter.display.marks import draw_line, draw_mark, draw_sample, hue_at
 from tfos_lab.jupyter.display.series import Point, SeriesPoints
 
 WIDTH, HEIGHT = 320, 130
@@ -44,10 +46,10 @@ def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str]) -> str:
         _render_chart(name, [one for one in series if one["metric"] == name][:MAX_LINES], nodes, budget)
         for name in names[:MAX_CHARTS]
     ]
-    more = f'<div class="tfos-note">and {len(names) - MAX_CHARTS} more metrics</div>' if len(names) > MAX_CHARTS else ""
     return (
         '<details class="tfos-metrics" open><summary>Metrics</summary>'
-        f'<div class="tfos-charts">{"".join(charts)}</div>{more}</details>'
+        f"{_render_legend(nodes, frozenset(one['node'] for one in series))}"
+        f'<div class="tfos-charts">{"".join(charts)}</div>{_more(names[MAX_CHARTS:], series)}</details>'
     )
 
 
@@ -58,7 +60,7 @@ def _render_chart(name: str, series: Sequence[SeriesPoints], nodes: Sequence[str
     up = _Scale([y for line in lines.values() for _, y in line if y is not None], HEIGHT - BOTTOM, TOP)
     last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in lines.items()}
     body = "".join(
-        _render_line(line, across, up, nodes.index(node) % 7 if node in nodes else 6) for node, line in lines.items()
+        _render_line(line, across, up, nodes.index(node) if node in nodes else 0) for node, line in lines.items()
     )
     label = f"{name}: " + ", ".join(f"{node} {_value(last[node])}" for node in list(lines)[:8])
     return (
@@ -67,6 +69,19 @@ def _render_chart(name: str, series: Sequence[SeriesPoints], nodes: Sequence[str
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" aria-label="{html.escape(label)}">'
         f"{_render_axes(across, up, by_step=by_step)}{body}</svg></figure>"
     )
+
+
+def _more(names: Sequence[str], series: Sequence[SeriesPoints]) -> str:
+    """Return the newest values of the metrics that have no chart."""
+    if not names:
+        return ""
+    newest = {name: [_newest(_all_points(one)) for one in series if one["metric"] == name] for name in names}
+    told = ", ".join(f"{name} {_range_text(newest[name])}" for name in names)
+    return f'<div class="tfos-note">and {len(names)} more metrics: {html.escape(told)}</div>'
+
+
+def _newest(points: Sequence[Point]) -> float | None:
+    return next((value for _, _, value in reversed(points) if value is not None), None)
 
 
 def _all_points(one: SeriesPoints) -> list[Point]:
@@ -143,7 +158,8 @@ def _render_axes(across: _Scale, up: _Scale, *, by_step: bool) -> str:
     return "".join(parts)
 
 
-def _render_line(line: Positions, across: _Scale, up: _Scale, hue: int) -> str:
+def _render_line(line: Positions, across: _Scale, up: _Scale, place: int) -> str:
+    """Return a node's line, with its mark at the newest value."""
     path, pen = [], "M"
     for x, y in line:
         if y is None:
@@ -151,11 +167,23 @@ def _render_line(line: Positions, across: _Scale, up: _Scale, hue: int) -> str:
             continue
         path.append(f"{pen}{across(x):g} {up(y):g}")
         pen = "L"
-    drawn = f'<path d="{"".join(path)}" fill="none" stroke="currentColor" stroke-width="1.4" stroke-linejoin="round"/>'
-    known = [point for point in line if point[1] is not None]
-    if len(known) == 1:
-        drawn = f'<circle cx="{across(known[0][0]):g}" cy="{up(known[0][1] or 0):g}" r="2.5" fill="currentColor"/>'
-    return f'<g class="tfos-line tfos-hue{hue}">{drawn}</g>' if known else ""
+    newest = next(((x, y) for x, y in reversed(line) if y is not None), None)
+    if newest is None:
+        return ""
+    drawn = draw_line(place, "".join(path)) if len(path) > 1 else ""
+    mark = draw_mark(place, across(newest[0]), up(newest[1]))
+    return f'<g class="tfos-line tfos-hue{hue_at(place)}">{drawn}{mark}</g>'
+
+
+def _render_legend(nodes: Sequence[str], reporting: frozenset[str]) -> str:
+    """Return each node's line beside its name, where there is more than one."""
+    shown = [(place, node) for place, node in enumerate(nodes) if node in reporting]
+    if len(shown) < 2:
+        return ""
+    items = "".join(
+        f'<span class="tfos-legend-item">{draw_sample(place)}{html.escape(node)}</span>' for place, node in shown
+    )
+    return f'<div class="tfos-legend">{items}</div>'
 
 
 def _tick(value: float) -> str:

@@ -8,21 +8,48 @@ from dataclasses import dataclass
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.metrics import by_weight
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
+from tfos_lab.jupyter.display.activity_text import (
+    cpu_text,
+    gpu_text,
+    host_text,
+    last_sign_text,
+    memory_text,
+    shares_text,
+    step_time_text,
+    where_text,
+)
 from tfos_lab.jupyter.display.formats import format_metric, format_rate, format_seconds
 from tfos_lab.jupyter.display.throughput import Throughput
 
-_MAX_METRICS = 3
+# So many metrics have a column, and so many of them one that is shown unless others are chosen.
+_MAX_METRICS = 24
+_SHOWN_METRICS = 3
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column; ``numeric`` ones are right-aligned, those of a low ``rank`` stay when the table is narrow."""
+    """One column; ``numeric`` ones are right-aligned, those of a low ``rank`` stay when the table is narrow.
+
+    One that is not ``shown`` stands among the details of a row, unless it is chosen.
+    """
 
     key: str
     title: str
     text: Callable[[NodeView], str]
     numeric: bool = False
     rank: int = 0
+    shown: bool = True
+
+
+def shown_columns(view: ClusterView) -> list[Column]:
+    """Return the columns of saved output."""
+    return [column for column in node_columns(view) if column.shown]
+
+
+def hidden_facts(node: NodeView, columns: Sequence[Column]) -> list[str]:
+    """Return what columns that are not shown say of a node, such as ``"PID 4711"``."""
+    told = [(column.title, column.text(node)) for column in columns if not column.shown]
+    return [f"{title} {text}" for title, text in told if text]
 
 
 def node_columns(view: ClusterView, throughput: Throughput | None = None) -> list[Column]:
@@ -30,13 +57,13 @@ def node_columns(view: ClusterView, throughput: Throughput | None = None) -> lis
     metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
     rates = [_rate_column(throughput)] if throughput is not None else []
     first = _trial_columns(view.search.metric) if view.search else _RUN_COLUMNS if view.of_runs else _FIRST_COLUMNS
-    columns = [*first, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
+    columns = [*first, *_TIME_COLUMNS, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
     always = ("node", "state")
     return [column for column in columns if column.key in always or any(column.text(node) for node in view.nodes)]
 
 
 def metric_names(view: ClusterView, at_most: int = _MAX_METRICS) -> list[str]:
-    """Return the names of the metrics that fit in the table: the loss first, those of validation last."""
+    """Return the names of the metrics that may have a column: the loss first, those of validation last."""
     names = dict.fromkeys(name for node in view.nodes for name in node.metrics)
     return by_weight(names)[:at_most]
 
@@ -72,7 +99,7 @@ def _metric_column(name: str, rank: int) -> Column:
     def text(node: NodeView) -> str:
         return format_metric(node.metrics[name]) if name in node.metrics else ""
 
-    return Column(f"metric {name}", name, text, numeric=True, rank=min(2, rank))
+    return Column(f"metric {name}", name, text, numeric=True, rank=min(2, rank), shown=rank < _SHOWN_METRICS)
 
 
 def _rows_column(feeds: Sequence[FeedView]) -> Column:
@@ -124,12 +151,22 @@ _OF_RUNS = (
     _STEP,
 )
 _RUN_COLUMNS = (Column("node", "Run", lambda node: node.node), Column("args", "Args", _args_text), *_OF_RUNS)
+_TIME_COLUMNS = (
+    Column("step_time", "Step time", step_time_text, numeric=True, rank=1),
+    Column("shares", "Time", shares_text, rank=1),
+)
 _LAST_COLUMNS = (
+    Column("cpu", "CPU", cpu_text, numeric=True, rank=2),
+    Column("memory", "Memory", memory_text, numeric=True, rank=2),
+    Column("gpu", "GPU", gpu_text, numeric=True, rank=2),
     Column("host", "Host", lambda node: node.host, rank=2),
-    Column("executor", "Executor", lambda node: node.executor, rank=3),
     Column("gpus", "GPUs", lambda node: ", ".join(node.gpus), rank=2),
-    Column("port", "Port", _port_text, numeric=True, rank=3),
-    Column("pid", "PID", lambda node: str(node.pid or ""), numeric=True, rank=3),
+    Column("host_use", "Use of the host", host_text, shown=False),
+    Column("last_sign", "Last sign", last_sign_text, shown=False),
+    Column("where", "At", where_text, shown=False),
+    Column("executor", "Executor", lambda node: node.executor, shown=False),
+    Column("port", "Port", _port_text, shown=False),
+    Column("pid", "PID", lambda node: str(node.pid or ""), shown=False),
 )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display.log_text import render_log
+from tfos_lab.jupyter.display.marks import hue_at
 from tfos_lab.jupyter.display.runs import Run, count_lines, html_text, last_lines, plain_text
 
 TailReader = Callable[[str, int], str]
@@ -82,7 +83,7 @@ def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker 
 
 
 def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:
-    hues = {node: place % 7 for node, place in view.places.items()}
+    hues = {node: hue_at(place) for node, place in view.places.items()}
     broken = [node for node in view.nodes if node.state.is_broken]
     others = [node for node in view.nodes if not node.state.is_broken]
     lines_per_other = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))

@@ -14,8 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView
+from tfos_lab.engine.state.events import ClusterView, MetricsReported
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
@@ -24,11 +23,12 @@ from tfos_lab.jupyter.display.formats import format_seconds
 from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
-from tfos_lab.jupyter.display.node_table import Column, node_columns
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.runs import html_text, plain_text
 from tfos_lab.jupyter.display.series import all_series
+from tfos_lab.jupyter.display.stacks import NodeStacks, render_stacks
 from tfos_lab.jupyter.display.states import state_tables
+from tfos_lab.jupyter.display.static_table import render_state, render_table
 from tfos_lab.jupyter.display.static_text import render_text, seen_text
 
 _MAX_LINE_CHARS = 1_000
@@ -44,6 +44,7 @@ def make_bundle(
     error: str = "",
     *,
     link_of: Linker = no_link,
+    stacks: Sequence[NodeStacks] = (),
 ) -> dict[str, str]:
     """Return the MIME bundle that replaces the live dashboard.
 
@@ -61,6 +62,8 @@ def make_bundle(
         Why the cluster failed, as a traceback, unless the cell itself raises it.
     link_of : callable, optional
         ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
+    stacks : list of NodeStacks
+        Where the threads of nodes were when somebody asked.
 
     Returns
     -------
@@ -69,7 +72,7 @@ def make_bundle(
     """
     view = summary.with_endings(view)
     return {
-        "text/html": render_html(view, read_tail, run_dir, reports, error, link_of=link_of),
+        "text/html": render_html(view, read_tail, run_dir, reports, error, link_of=link_of, stacks=stacks),
         "text/plain": "\n".join([render_text(view, run_dir), *([_plain_error(error)] if error else [])]),
     }
 
@@ -82,6 +85,7 @@ def render_html(
     error: str = "",
     *,
     link_of: Linker = no_link,
+    stacks: Sequence[NodeStacks] = (),
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
     parts = [
@@ -90,9 +94,11 @@ def render_html(
         _header(view),
         _seen(view),
         _notes(view),
+        _verdict(view),
         _timeline(view),
         _feed(view),
-        _table(view),
+        render_table(view),
+        render_stacks(stacks),
         render_charts(all_series(reports, view.started_s), sorted(view.places, key=lambda node: view.places[node])),
         _error(error),
         *render_printed(view, read_tail, link_of),
@@ -104,9 +110,10 @@ def render_html(
 
 def _header(view: ClusterView) -> str:
     seconds = format_seconds(summary.elapsed_s(view, time.time()))
+    facts = [summary.headline(view), seconds, summary.progress_text(view)]
     return (
-        f'<div class="tfos-header">{_state(view.state)} <strong class="tfos-name">{_escape(view.name)}</strong> '
-        f'<span class="tfos-facts">{_escape(summary.headline(view))} · {seconds}</span></div>'
+        f'<div class="tfos-header">{render_state(view.state)} <strong class="tfos-name">{_escape(view.name)}</strong> '
+        f'<span class="tfos-facts">{_escape(" · ".join(fact for fact in facts if fact))}</span></div>'
     )
 
 
@@ -119,11 +126,6 @@ def _seen(view: ClusterView) -> str:
     ended, up = ([state for state, traits in nodes.items() if traits[trait]] for trait in ("ended", "up"))
     options = SeenNoteOptions(element=element, run=view.cluster_id, ended=ended, up=up)
     return f'<div class="tfos-seen" id="{element}">{seen_text()}</div>{inline_script("seen_note.js", options)}'
-
-
-def _state(state: NodeState | RunState) -> str:
-    sign = f'<span aria-hidden="true">{state.look.sign}</span>'
-    return f'<span class="tfos-state" data-state="{state}">{sign} {state}</span>'
 
 
 def _timeline(view: ClusterView) -> str:
@@ -164,37 +166,8 @@ def _notes(view: ClusterView) -> str:
     return "".join([*reason, *(f'<div class="tfos-note">{_escape(note)}</div>' for note in view.notes)])
 
 
-def _table(view: ClusterView) -> str:
-    columns = node_columns(view)
-    head = "".join(f'<th scope="col"{_column_class(column)}>{_escape(column.title)}</th>' for column in columns)
-    details = dict(summary.broken_nodes(view))
-    places = view.places
-    body = "".join(_row(node, places[node.node], columns, details.get(node.node, "")) for node in view.nodes)
-    return (
-        '<div class="tfos-table-box"><table class="tfos-table">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _row(node: NodeView, place: int, columns: list[Column], detail: str) -> str:
-    cells = "".join(_cell(node, column) for column in columns)
-    row = f'<tr class="tfos-hue{place % 7}">{cells}</tr>'
-    if detail:
-        row += f'<tr class="tfos-detail"><td colspan="{len(columns)}">{_escape(detail)}</td></tr>'
-    return row
-
-
-def _cell(node: NodeView, column: Column) -> str:
-    if column.key == "node":
-        mark = '<span class="tfos-mark" aria-hidden="true"></span>'
-        return f'<th scope="row"{_column_class(column)}>{mark}{_escape(node.node)}</th>'
-    text = _state(node.state) if column.key == "state" else _escape(column.text(node))
-    return f"<td{_column_class(column)}>{text}</td>"
-
-
-def _column_class(column: Column) -> str:
-    numeric = " tfos-numeric" if column.numeric else ""
-    return f' class="tfos-rank{column.rank}{numeric}"'
+def _verdict(view: ClusterView) -> str:
+    return f'<div class="tfos-verdict">{_escape(view.verdict)}</div>' if view.verdict else ""
 
 
 def _error(text: str) -> str:

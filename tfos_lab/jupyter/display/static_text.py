@@ -9,23 +9,24 @@ from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines
 from tfos_lab.jupyter.display.formats import format_seconds
-from tfos_lab.jupyter.display.node_table import Column, node_columns
+from tfos_lab.jupyter.display.node_table import Column, shown_columns
 
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the cluster as text."""
-    columns = node_columns(view)
+    columns = shown_columns(view)
     rows = [[column.title.lower() for column in columns]]
     rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
     lines = [
         _headline_text(view),
         *([] if view.state.ended else [seen_text()]),
         *([view.reason] if view.reason else []),
+        *([view.verdict] if view.verdict else []),
         *([summary.phase_line(view)] if view.timings else []),
         *feed_lines(view),
         *view.notes,
         *_aligned(rows, [column.numeric for column in columns]),
-        *(f"{node}: {detail}" for node, detail in summary.broken_nodes(view)),
+        *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(view), *summary.hung_nodes(view)]),
         *([f"logs: {run_dir}"] if run_dir else []),
     ]
     return "\n".join(lines)
@@ -33,7 +34,8 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
 
 def _headline_text(view: ClusterView) -> str:
     seconds = format_seconds(summary.elapsed_s(view, time.time()))
-    return f"{view.state.look.sign} {view.name}: {view.state} · {summary.headline(view)} · {seconds}"
+    facts = [str(view.state), summary.headline(view), seconds, summary.progress_text(view)]
+    return f"{view.state.look.sign} {view.name}: {' · '.join(fact for fact in facts if fact)}"
 
 
 def _cell_text(column: Column, node: NodeView) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, NodeView, SearchFacts
+from tfos_lab.jupyter.display.activity_text import format_left
 from tfos_lab.jupyter.display.formats import format_count, format_metric, format_metrics, format_seconds
 from tfos_lab.jupyter.display.node_table import step_text
 
@@ -45,6 +46,23 @@ def headline(view: ClusterView) -> str:
     else:
         word, count = "running", sum(node.state.is_up for node in view.nodes)
     return f"{count}/{len(view.nodes)} nodes {word}"
+
+
+def left_text(view: ClusterView) -> str:
+    """Return how long the rest of the training takes, or nothing."""
+    return "" if view.state.ended or view.seconds_left is None else format_left(view.seconds_left)
+
+
+def progress_text(view: ClusterView) -> str:
+    """Return how much of the training is done while it goes on, such as ``"62 % · 3:10 left"``, or nothing."""
+    if view.state.ended or view.progress is None:
+        return ""
+    return " · ".join(part for part in (f"{view.progress * 100:.0f} %", left_text(view)) if part)
+
+
+def hung_nodes(view: ClusterView) -> list[tuple[str, str]]:
+    """Return the nodes that have given no sign for long, and since when."""
+    return [(node.node, node.hung) for node in view.nodes if node.hung]
 
 
 def _headline_of_runs(view: ClusterView) -> str:

@@ -55,6 +55,7 @@ class TextDisplay(Display):
             return
         for event in self._subscription.take():
             self._lines.take_in(event, self._cluster)
+        self._lines.look_at(self._cluster)
         self._lines.add_dropped(self._subscription.take_dropped())
         self._write(self._lines.take_out())
 

@@ -5,6 +5,7 @@ Pure: events go in, lines come out; the caller brings the clock.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 
@@ -20,6 +21,9 @@ BURST_LINES = 100
 LINES_PER_S = 20.0
 METRICS_EVERY_S = 10.0
 LAST_LINES = 5
+LOOK_EVERY_S = 1.0
+
+_FIGURES = re.compile(r"[\d.,]+")
 
 
 class TextLines:
@@ -31,6 +35,8 @@ class TextLines:
         self._nodes: dict[str, _NodeLines] = {}
         self._metrics_due: dict[str, float] = {}
         self._last_state = ""
+        self._look_due = 0.0
+        self._said: dict[str, str] = {}
 
     def take_in(self, event: Event, cluster: WatchedCluster) -> None:
         """Add one event."""
@@ -42,6 +48,23 @@ class TextLines:
                 self._add_metrics(event)
             case StateChanged() | NodeChanged():
                 self._print_state(cluster.view())
+
+    def look_at(self, cluster: WatchedCluster) -> None:
+        """Add why training is slow, and which nodes hang, where that has changed."""
+        if self._clock() < self._look_due:
+            return
+        self._look_due = self._clock() + LOOK_EVERY_S
+        view = cluster.view()
+        progress = summary.progress_text(view)
+        # Its figures change all the time.
+        self._say(view.name, _FIGURES.sub("", view.verdict), " · ".join(filter(None, (progress, view.verdict))))
+        for node in view.nodes:
+            self._say(node.node, "hangs" if node.hung else "", f"hangs: {node.hung}")
+
+    def _say(self, who: str, kind: str, text: str) -> None:
+        if kind and kind != self._said.get(who):
+            self._out.append(f"[{who}] {text}")
+        self._said[who] = kind
 
     def add_dropped(self, count: int) -> None:
         """Add how many events the bus has dropped."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import messages, summary
+from tfos_lab.jupyter.display.activity_text import SHARE_KINDS, own_step_time_text, shares, straggler_text
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
 from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
 from tfos_lab.jupyter.display.throughput import Throughput
@@ -22,6 +23,9 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
         "reason": view.reason,
         "notes": list(view.notes),
         "headline": summary.headline(view),
+        "verdict": view.verdict,
+        "progress": None if view.state.ended else view.progress,
+        "left": summary.left_text(view),
         "spans": [] if view.of_runs else [_encode_span(span) for span in spans_of(view, now_s)],
         "feed": _encode_runs(view) if view.of_runs else _encode_feeds(view, throughput),
         "spark_ui": view.spark_ui,
@@ -34,9 +38,16 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
         "run_dir": run_dir,
         "bar": progress_column(view),
         "columns": [
-            {"key": column.key, "title": column.title, "numeric": column.numeric, "rank": column.rank}
+            {
+                "key": column.key,
+                "title": column.title,
+                "numeric": column.numeric,
+                "rank": column.rank,
+                "shown": column.shown,
+            }
             for column in columns
         ],
+        "share_kinds": [{"key": key, "short": kind.short} for key, kind in SHARE_KINDS.items()],
         "rows": [
             _encode_node(node, place, view, columns, broken.get(node.node, ""))
             for node, place in zip(view.nodes, view.places.values(), strict=True)
@@ -80,4 +91,8 @@ def _encode_node(node: NodeView, place: int, view: ClusterView, columns: list[Co
         "cells": {column.key: column.text(node) for column in columns},
         "progress": progress(node, view.feeds),
         "heartbeat_s": node.last_heartbeat_s,
+        "step_time": own_step_time_text(node),
+        "straggles": straggler_text(node),
+        "shares": [round(share, 3) for share in shares(node).values()],
+        "hung": node.hung,
     }

@@ -27,6 +27,7 @@ class DashboardWidget(anywidget.AnyWidget):
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
+    has_stacks = traitlets.Bool(default_value=False).tag(sync=True)
     kernel_id = traitlets.Unicode().tag(sync=True)
 
     fallback: dict[str, str]

@@ -1,4 +1,4 @@
-"""Tab completion: options, values and the notebook's DataFrames after ``%%tfos``, commands after ``%tfos``."""
+"""Tab completion: options, values and DataFrames after ``%%tfos``, given names below it, commands after ``%tfos``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ _COMMAND_LINE = re.compile(r"\s*%tfos\s+(?P<rest>.*)", re.DOTALL)
 _LAST_ITEM = re.compile(r"(?:(?P<dashes>--)?(?P<key>[\w-]+)\s*=\s*)?(?P<word>\S*)$")
 
 
-def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[str]]) -> Any:
+# Takes the cursor's line up to it, the cell and the notebook's names; returns the unfinished word, and what fits.
+CompleteBody = Callable[[str, str, dict[str, Any]], tuple[str, list[SimpleCompletion]]]
+
+
+def make_matcher(
+    shell: Any, complete_command: Callable[[list[str]], Iterable[str]], complete_body: CompleteBody
+) -> Any:
     """Return a matcher for ``shell.Completer.custom_matchers``.
 
     Parameters
@@ -27,17 +33,22 @@ def make_matcher(shell: Any, complete_command: Callable[[list[str]], Iterable[st
         Its names are completed.
     complete_command : callable
         Takes the finished arguments of ``%tfos``, returns what can follow.
+    complete_body : callable
+        Completes the lines below ``%%tfos``.
     """
 
     @context_matcher(identifier="tfos_lab")  # type: ignore[untyped-decorator]
     def match_tfos(context: CompletionContext) -> SimpleMatcherResult:
         text = context.text_until_cursor
         cell, command = _CELL_LINE.match(text), _COMMAND_LINE.match(text)
-        if cell and not "".join(context.full_text.split("\n")[: context.cursor_line]).strip():
+        above = "".join(context.full_text.split("\n")[: context.cursor_line]).strip()
+        if cell and not above:
             word, found = complete_options(cell["rest"], shell.user_ns)
         elif command:
             *finished, word = re.split(r"\s+", command["rest"])
             found = [SimpleCompletion(name, type="command") for name in complete_command(finished)]
+        elif above.startswith("%%tfos"):
+            word, found = complete_body(text, context.full_text, shell.user_ns)
         else:
             return SimpleMatcherResult(completions=[], suppress=False)
         fitting = [completion for completion in found if completion.text.startswith(word)]

@@ -55,6 +55,22 @@ class CellOptions:
         optional=True,
         group=OptionGroup.CLUSTER,
     )
+    on: str | None = option(
+        None,
+        OptionType.LABEL,
+        "run the cell on this cluster, which `%tfos start` has left waiting; names stay on its nodes",
+        default_text="a cluster of its own",
+        optional=True,
+        group=OptionGroup.CELL,
+    )
+    nodes: list[str] | None = option(
+        None,
+        OptionType.COLUMNS,
+        "with `on`: which of its nodes, such as `worker:1`, or all `worker`",
+        default_text="all",
+        optional=True,
+        group=OptionGroup.CELL,
+    )
     background: bool = option(
         default=False,
         type=OptionType.FLAG,
@@ -78,12 +94,14 @@ OPTIONS = tuple(
 )
 BY_NAME = {one.name: one for one in OPTIONS}
 
+# A cell with one of these runs on nodes that wait.
+OF_WAITING_NODES = ("on", "nodes")
+
 # What people who know other tools write first.
 _SYNONYMS = {
     "num_executors": "cluster_size",
     "num_workers": "cluster_size",
     "workers": "cluster_size",
-    "nodes": "cluster_size",
     "num_nodes": "cluster_size",
     "size": "cluster_size",
     "n": "cluster_size",
@@ -127,6 +145,11 @@ def parse_options(line: str, names: Mapping[str, Any]) -> CellOptions:
         raise ConfigError(problems)
     own = keywords_of(CellOptions, values)
     return CellOptions(cluster=cluster, feed=feed, given=given, defaults=defaults, **own)
+
+
+def is_for_waiting_nodes(line: str) -> bool:
+    """Whether the line of a ``%%tfos`` cell chooses nodes that wait, instead of starting some."""
+    return any(item.key in OF_WAITING_NODES for item in split_line(line, takes_value).items)
 
 
 def takes_value(name: str) -> bool:

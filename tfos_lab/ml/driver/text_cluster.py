@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from tfos_lab.compat.driver.start import default_fs_of, gpus_wanted
 from tfos_lab.compat.main_function import NodeSettings
-from tfos_lab.core.config import ClusterOptions, make_config
-from tfos_lab.core.launchers import LAUNCHERS
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
 from tfos_lab.core.roles import Role
 from tfos_lab.data.prepare import prepare
 from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.feed.request import FeedRequest
 from tfos_lab.engine.feed.spark_job import ObjectRows
-from tfos_lab.engine.parallel.feeder import Feeder
+from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.start import make_cluster
-from tfos_lab.errors import ClusterInterrupted, ConfigError, WaitTimeout
-from tfos_lab.jupyter.display import open_display, render_errors
-from tfos_lab.jupyter.display.base import Display
-from tfos_lab.jupyter.display.tensorboard import show_tensorboard
+from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.display import render_errors
+from tfos_lab.jupyter.options.table import CellOptions
+from tfos_lab.jupyter.run import run_cluster
 from tfos_lab.ml.driver.text_data import TextData
 from tfos_lab.ml.driver.text_results import last_metrics
 from tfos_lab.ml.text_model import TrainedModel
@@ -33,10 +31,6 @@ _NAME = "text"
 _FEED_TIMEOUT_S = 600.0
 _NO_CHOICE = "a node has asked for these rows as objects already, with TFNode.DataFeed: have all nodes ask alike"
 _QUEUES = ("input", "output", "error")
-# Short, so that ■ and the display react quickly.
-_STEP_S = 0.05
-# After ■ nobody wants to wait.
-_INTERRUPT_GRACE_S = 1.0
 
 
 def train_together(
@@ -52,9 +46,10 @@ def _train(call: TextCall, data: TextData, fit_param: dict[str, Any], local: str
     began_s = time.monotonic()
     node = NodeSettings(default_fs_of(data.session), os.getcwd(), _QUEUES, release_port=True)  # noqa: PTH109 - a string
     config = make_config(**_options(fit_param, local))
-    cluster = make_cluster(partial(run_together, call, node), fit_param, spark=data.session, config=config)
+    function = partial(run_together, call, node)
+    cluster = make_cluster(function, fit_param, spark=data.session, config=config)
     render_errors()
-    results = _run(cluster, data, fit_param.get("epochs", 1))
+    results = _said(cluster, function, config, partial(_feed, data, fit_param.get("epochs", 1)))
     said: dict[str, Any] = next((one for one in results.values() if one), {})
     leader = next((view.node for view in cluster.nodes if view.is_chief), "")
     reports, _ = runtime_of(cluster).reports_after()
@@ -81,34 +76,17 @@ def _options(fit_param: dict[str, Any], local: str) -> ClusterOptions:
     return options
 
 
-def _run(cluster: Cluster, data: TextData, epochs: int) -> dict[str, Any]:
+def _said(cluster: Cluster, function: Callable[..., Any], config: ClusterConfig, feed_rows: Feed) -> dict[str, Any]:
     """Run a cluster to its end, and return what the nodes that train have said."""
     __tracebackhide__ = True
-
-    def work(cluster: Cluster) -> None:
-        runtime = runtime_of(cluster)
-        runtime.launch()
-        runtime.wait_until_running()
-        runtime.feeding.feed(_request(data, epochs, runtime.feeding.next_source()))
-
-    feeder = Feeder(work, cluster)
-    with open_display(runtime_of(cluster)) as display:
-        try:
-            if runtime_of(cluster).config.tensorboard:
-                show_tensorboard(runtime_of(cluster))
-            feeder.start()
-            while not feeder.has_ended(_STEP_S):
-                display.poll()
-            said = {node: one for node, one in _wait(cluster, display).items() if _trains(node)}
-        except KeyboardInterrupt:
-            cluster.stop(grace_s=_INTERRUPT_GRACE_S)
-            raise ClusterInterrupted(cluster.name) from None
-        except BaseException:
-            # Its nodes must not take the end of their rows for the end of the training, and save half a model.
-            cluster.stop(grace_s=_INTERRUPT_GRACE_S)
-            raise
+    results = run_cluster(cluster, function, CellOptions(cluster=config), feed_rows=feed_rows) or {}
     cluster.stop()
-    return said
+    return {node: one for node, one in results.items() if Role(node.partition(":")[0]).trains}
+
+
+def _feed(data: TextData, epochs: int, cluster: Cluster) -> None:
+    feeding = runtime_of(cluster).feeding
+    feeding.feed(_request(data, epochs, feeding.next_source()))
 
 
 def _request(data: TextData, epochs: int, source: int) -> FeedRequest:
@@ -121,17 +99,3 @@ def _request(data: TextData, epochs: int, source: int) -> FeedRequest:
         advice = f"{error}; or read the rows as they are with TFNode.DataFeed(ctx.mgr, True)"
     objects = ObjectRows(data.rows, data.session, advice)
     return FeedRequest(frame, epochs, "exact", _FEED_TIMEOUT_S, source=source, objects=objects)
-
-
-def _trains(node: str) -> bool:
-    return Role(node.partition(":")[0]).trains
-
-
-def _wait(cluster: Cluster, display: Display) -> dict[str, Any]:
-    __tracebackhide__ = True
-    if LAUNCHERS[cluster.view().launcher].runs_inline:
-        return dict(cluster.wait())
-    while True:
-        display.poll()
-        with contextlib.suppress(WaitTimeout):
-            return dict(cluster.wait(timeout_s=_STEP_S))

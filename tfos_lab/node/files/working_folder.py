@@ -40,9 +40,12 @@ class WorkingFolder:
         self.path = scratch / FOLDER
         self._links: set[str] = set()
 
-    def make(self, spec: m.LaunchSpec, *, is_chief: bool) -> str:
-        """Return the folder in which the child starts; it is made, unless the child stays where it was launched."""
-        if is_chief and spec.is_notebook_folder:
+    def make(self, spec: m.LaunchSpec) -> str:
+        """Return the folder in which the child starts; it is made, unless the child stays where it was launched.
+
+        Called before the node reserves: no function has begun, so that no node is shown what another has written.
+        """
+        if spec.stays:
             return spec.cwd
         try:
             self.path.mkdir(mode=0o700)

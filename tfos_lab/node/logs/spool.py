@@ -31,9 +31,11 @@ class LogSpool:
         self._reader: BinaryIO = path.open("rb")
         self._unread = 0
         self.lost_bytes = 0
+        self.appended_at = 0.0
 
     def append(self, stream: str, data: bytes) -> None:
         """Append one record; if the disk is full, count its bytes as lost and let the child go on."""
+        self.appended_at = time.monotonic()
         frame = _HEADER.pack(time.time(), _STREAMS.index(stream), len(data)) + data
         try:
             self._writer.write(frame)

@@ -1,0 +1,39 @@
+// How a node is drawn, and what is said of many of them together.
+
+import type { RecordedFigures, RecordedNode } from "./messages";
+import { NODE_STATES, type Tone } from "./states";
+
+export interface NodeLook {
+  sign: string;
+  tone: Tone;
+  says: string;
+}
+
+/** How a node is drawn, and the word for it. */
+export function traitsOf(view: RecordedNode): NodeLook {
+  const traits = NODE_STATES[view.state];
+  return { sign: traits?.sign ?? "○", tone: traits?.tone ?? "idle", says: view.state };
+}
+
+/** The metric beside a node: its loss, or else its first one. */
+export function mainMetric({ metrics = {} }: RecordedNode): RecordedFigures {
+  const metric = "loss" in metrics ? "loss" : (Object.keys(metrics)[0] ?? "");
+  return { metric, value: metrics[metric] ?? null };
+}
+
+/** How many nodes are how: `40/40 nodes`, and those that are in trouble, by name if there are few. */
+export function summaryOf(nodes: readonly RecordedNode[]): string {
+  const up = nodes.filter(({ state }) => NODE_STATES[state]?.up).length;
+  return `${up}/${nodes.length} nodes`;
+}
+
+/** Who is in trouble, such as `worker:3 failed`, or `4 nodes lost`. */
+export function troubleOf(nodes: readonly RecordedNode[]): string {
+  const groups = new Map<string, string[]>();
+  for (const view of nodes) {
+    const { tone, says } = traitsOf(view);
+    if (tone === "bad") groups.set(says, [...(groups.get(says) ?? []), view.node]);
+  }
+  const texts = [...groups].map(([says, names]) => `${names.length > 3 ? `${names.length} nodes` : names.join(", ")} ${says}`);
+  return texts.join("; ");
+}

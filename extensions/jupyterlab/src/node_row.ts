@@ -1,0 +1,74 @@
+// One node in the list of a card: its state and figures, and all that is known of it below, on a click.
+
+import { button, element, joined, setAttribute, setText } from "./dom";
+import { formatFigure, formatMetric, formatStep } from "./format";
+import type { Item } from "./keyed_list";
+import type { RecordedNode } from "./messages";
+import { mainMetric, traitsOf } from "./node_facts";
+
+let count = 0;
+
+export class NodeRow implements Item<RecordedNode> {
+  private readonly sign = element("span", { class: "tfos-lab-sign", "aria-hidden": "true" });
+  private readonly name = element("span", { class: "tfos-lab-node-name" });
+  private readonly facts = element("span", { class: "tfos-lab-node-facts" });
+  private readonly details = element("dl", { class: "tfos-lab-node-details", id: `tfos-lab-node-${(count += 1)}` });
+  private readonly toggle = button("", () => this.open(this.details.hidden), {
+    class: "tfos-lab-node-row",
+    "aria-controls": this.details.id,
+    "aria-expanded": "false",
+  });
+  readonly node = element("li", {}, this.toggle, this.details);
+  private view: RecordedNode | undefined;
+
+  constructor() {
+    this.details.hidden = true;
+    this.toggle.append(this.sign, this.name, this.facts);
+  }
+
+  update(view: RecordedNode): void {
+    this.view = view;
+    const traits = traitsOf(view);
+    setAttribute(this.toggle, "data-tone", traits.tone);
+    setText(this.sign, traits.sign);
+    setText(this.name, view.node);
+    const state = traits.says;
+    const step = formatStep(view.step, view.total_steps);
+    setText(this.facts, joined(step && state === "running" ? "" : state, step, formatFigure(mainMetric(view))));
+    if (!this.details.hidden) this.fillDetails(view);
+  }
+
+  private open(opens: boolean): void {
+    if (opens && this.view) this.fillDetails(this.view);
+    this.details.hidden = !opens;
+    setAttribute(this.toggle, "aria-expanded", String(opens));
+  }
+
+  private fillDetails(view: RecordedNode): void {
+    const facts = detailsOf(view);
+    const entries = this.details.children;
+    if (entries.length !== facts.length) {
+      this.details.replaceChildren(...facts.map(() => element("div", {}, element("dt"), element("dd"))));
+    }
+    facts.forEach(([term, text], place) => {
+      const [dt, dd] = entries[place]?.children ?? [];
+      if (dt && dd) {
+        setText(dt, term);
+        setText(dd, text);
+      }
+    });
+  }
+}
+
+function detailsOf(view: RecordedNode): [string, string][] {
+  const metrics = Object.entries(view.metrics ?? {});
+  const facts: [string, string][] = [
+    ["state", joined(view.state, view.detail ?? "")],
+    ["host", view.host ?? ""],
+    ["process", view.pid ? String(view.pid) : ""],
+    ["GPUs", (view.gpus ?? []).join(", ")],
+    ["rows taken", view.rows ? view.rows.toLocaleString("en-US") : ""],
+    ...metrics.map(([metric, value]): [string, string] => [metric, formatMetric(value)]),
+  ];
+  return facts.filter(([, text]) => text);
+}

@@ -1,0 +1,55 @@
+// The open notebooks: which of them is in sight, and which of its cells shows a run.
+
+import type { JupyterFrontEnd } from "@jupyterlab/application";
+import { Notification } from "@jupyterlab/apputils";
+import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
+
+/** A run, and the notebook that it was started from. */
+export interface RunPlace {
+  readonly id: string;
+  readonly name: string;
+  readonly notebook: string;
+}
+
+export class Notebooks {
+  constructor(
+    private readonly app: JupyterFrontEnd,
+    private readonly tracker: INotebookTracker,
+  ) {}
+
+  /** Whether the user can see this notebook. */
+  isInSight(path: string): boolean {
+    return document.visibilityState === "visible" && (this.find(path)?.isVisible ?? false);
+  }
+
+  /** Opens the notebook of a run if necessary, and shows the cell. */
+  async show(run: RunPlace): Promise<void> {
+    const { commands, shell } = this.app;
+    if (!this.find(run.notebook)) await commands.execute("docmanager:open", { path: run.notebook });
+    const panel = this.find(run.notebook);
+    if (!panel) return; // Notebook 7 has opened a page of its own
+    shell.activateById(panel.id);
+    await Promise.all([panel.context.ready, panel.revealed]);
+    const cell = cellThatShows(panel, run.id);
+    if (cell < 0) {
+      Notification.info(`No cell of ${run.notebook} shows ${run.name}: its output was cleared, or not saved.`);
+      return;
+    }
+    panel.content.activeCellIndex = cell;
+    panel.content.deselectAll();
+    await panel.content.scrollToItem(cell, "start");
+  }
+
+  private find(path: string): NotebookPanel | undefined {
+    const { contents } = this.app.serviceManager;
+    return this.tracker.find(({ context }) => contents.localPath(context.path) === path);
+  }
+}
+
+/** The cell with an output of the run, or -1; `tfos_lab/jupyter/display/dashboard.py` sets the display id. */
+export function cellThatShows(panel: NotebookPanel, runId: string): number {
+  const cells = [...(panel.content.model?.cells ?? [])];
+  return cells.findIndex(
+    (cell) => cell.type === "code" && JSON.stringify(cell.toJSON()["outputs"] ?? []).includes(`"tfos-${runId}-`),
+  );
+}

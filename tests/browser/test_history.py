@@ -1,0 +1,81 @@
+"""The history of runs and a comparison, in a real JupyterLab; pictures are kept in ``tests/artefacts``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.support.jupyter_rig import JupyterRig, Notebook
+from tests.support.recorded_runs import write_some
+
+pytestmark = pytest.mark.browser
+
+expect.set_options(timeout=60_000)
+
+# The magics without what the extension does besides: a warm TensorFlow is of no use here.
+LOAD = """from tfos_lab.jupyter.magics import TfosMagics
+get_ipython().register_magics(TfosMagics)"""
+CELLS = {
+    "load": LOAD,
+    "history": "%tfos history",
+    "compare": "%tfos compare 1f2e 2a3b 3c4d",
+    "open": "%tfos open titanic",
+    "table": "import tfos_lab\ntfos_lab.runs()[['name', 'outcome', 'seconds', 'metrics.loss']].head(3)",
+}
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    folder = tmp_path_factory.mktemp("history")
+    write_some(folder / "runs")
+    with JupyterRig(folder, env={"TFOS_LAB_RUNS": str(folder / "runs")}) as rig:
+        opened = rig.open_notebook("history.ipynb", list(CELLS.values()), height=1100)
+        for name in CELLS:
+            opened.run_cell(list(CELLS).index(name))
+        yield opened
+        assert opened.errors == []
+
+
+def output(notebook: Notebook, name: str) -> Locator:
+    shown = notebook.output(list(CELLS).index(name))
+    shown.scroll_into_view_if_needed()
+    return shown
+
+
+def keep(notebook: Notebook, name: str) -> None:
+    notebook.screenshot(f"history-{name}", notebook.cell(list(CELLS).index(name.split("-", maxsplit=1)[0])))
+
+
+def test_runs_of_other_kernels_are_listed_with_what_they_were(notebook: Notebook) -> None:
+    shown = output(notebook, "history")
+    expect(shown.get_by_role("row")).to_have_count(1 + 8 + 1)
+    expect(shown.get_by_role("row", name="titanic 4e5f")).to_contain_text("failed")
+    expect(shown).to_contain_text("worker:0: ValueError: no such label: 11")
+    keep(notebook, "history")
+
+
+def test_a_comparison_draws_one_curve_for_each_run(notebook: Notebook) -> None:
+    shown = output(notebook, "compare")
+    charts = shown.get_by_role("img", name="last values")
+    expect(charts).to_have_count(2)
+    expect(charts.first.locator("path.tfos-curve")).to_have_count(3)
+    expect(shown.get_by_role("row", name="args.lr 0.01 0.1 1", exact=True)).to_be_visible()
+    keep(notebook, "compare")
+
+
+def test_an_old_run_opens_as_its_cell_showed_it(notebook: Notebook) -> None:
+    shown = output(notebook, "open")
+    expect(shown).to_contain_text("worker:0 failed: ValueError: no such label: 11")
+    shown.locator("summary", has_text="Inputs and options").click()
+    expect(shown.get_by_role("row", name="args.lr 0.01", exact=True)).to_be_visible()
+    keep(notebook, "open")
+    expect(output(notebook, "table")).to_contain_text("metrics.loss")
+
+
+def test_in_a_dark_theme_it_is_dark(notebook: Notebook) -> None:
+    notebook.use_dark_theme()
+    for name in ("history", "compare"):
+        output(notebook, name)
+        keep(notebook, f"{name}-dark")

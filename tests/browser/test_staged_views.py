@@ -1,0 +1,266 @@
+"""The live view and the saved output of staged runs, in light and in dark; pictures are kept in ``tests/artefacts``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.support.axe import violations_in
+from tests.support.jupyter_rig import ARTEFACTS
+from tests.support.stage import Stage
+from tests.support.staged_views import (
+    COMPUTE,
+    FORTY,
+    HUNG,
+    INPUT,
+    STRAGGLER,
+    Staged,
+    make_hang,
+    make_straggle,
+    reports_of,
+    staged_cluster,
+)
+from tfos_lab.jupyter.display.stacks import NodeStacks
+from tfos_lab.jupyter.display.static_bundle import make_bundle
+
+pytestmark = pytest.mark.browser
+
+STACKS = '  File "Cell In[5]", line 12, in map_fun\n    model.fit(dataset, epochs=3)\n'
+
+
+class Staging:
+    """Opens staged views in pages of one browser."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._stages: list[Stage] = []
+
+    def open(self, staged: Staged, *, dark: bool = False, width: int = 1000) -> Stage:
+        page = self._browser.new_page(
+            viewport={"width": width, "height": 1300}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
+        )
+        cluster = staged_cluster(staged)
+        stage = Stage(page, cluster)
+        self._stages.append(stage)
+        stage.report(*reports_of(cluster, staged))
+        for node in cluster.nodes[:4]:
+            stage.write((node, f"Epoch 1/3\n60/96 of {node} - loss: 0.4132\n"))
+        expect(page.locator(".tfos-line").first).to_be_visible()
+        return stage
+
+    def close(self) -> None:
+        for stage in self._stages:
+            assert stage.errors == []
+            stage.page.close()
+
+
+@pytest.fixture
+def staging(chromium: Browser) -> Iterator[Staging]:
+    made = Staging(chromium)
+    yield made
+    made.close()
+
+
+def keep_picture(element: Locator, name: str) -> None:
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    element.screenshot(path=ARTEFACTS / f"{name}.png")
+
+
+def show_saved(stage: Stage, stacks: tuple[NodeStacks, ...] = ()) -> Locator:
+    """Show what stays in the notebook in place of the live view."""
+    view = stage.cluster.view()
+    bundle = make_bundle(
+        view,
+        lambda node, lines: stage.cluster.logs(node, tail=lines),
+        "/runs/1",
+        list(reports_of(stage.cluster, STRAGGLER)),
+        stacks=stacks,
+    )
+    stage.page.set_content(bundle["text/html"])
+    return stage.page.locator(".tfos-static")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("name", "staged", "share"),
+    [
+        ("input bound", INPUT, "waits for rows 62 %"),
+        ("compute bound", COMPUTE, "computes 91 %"),
+    ],
+)
+def test_the_verdict_and_the_shares_say_what_a_run_waits_for(
+    staging: Staging, name: str, staged: Staged, share: str, *, dark: bool
+) -> None:
+    stage = staging.open(staged, dark=dark)
+    expect(stage.page.locator(".tfos-verdict")).to_have_text(staged.verdict)
+    expect(stage.row("chief:0").get_by_role("img")).to_have_attribute("aria-label", re.compile(f"^{share}"))
+    expect(stage.page.get_by_role("progressbar", name="Progress of the training")).to_have_attribute(
+        "aria-valuenow", "62"
+    )
+    expect(stage.page.locator(".tfos-header")).to_contain_text("31 s left")
+    assert violations_in(stage.page, ".tfos") == []
+    keep_picture(stage.page.locator(".tfos"), f"live-{name}-{'dark' if dark else 'light'}".replace(" ", "-"))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_straggler_is_marked(staging: Staging, *, dark: bool) -> None:
+    stage = staging.open(STRAGGLER, dark=dark)
+    make_straggle(stage.cluster, "worker:1")
+    stage.show()
+    expect(stage.row("worker:1").locator(".tfos-straggles")).to_have_text("2.1× slower")
+    expect(stage.page.locator(".tfos-straggles:visible")).to_have_count(1)
+    assert violations_in(stage.page, ".tfos") == []
+    keep_picture(stage.page.locator(".tfos"), f"live-straggler-{'dark' if dark else 'light'}")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging, *, dark: bool) -> None:
+    stage = staging.open(HUNG, dark=dark)
+    make_hang(stage.cluster, "worker:1")
+    stage.show()
+    expect(stage.row("worker:1")).to_contain_text("hangs")
+    expect(stage.page.locator("tr.tfos-detail")).to_contain_text("no step for 64 s; last: step 41")
+    expect(stage.page.get_by_role("status")).to_have_text("mnist: worker:1 hangs")
+    button = stage.page.get_by_role("button", name="Stacks of worker:1")
+    button.click()
+    assert stage.wait_for_message("stacks") == {"kind": "stacks", "node": "worker:1"}
+    expect(stage.page.locator("tr.tfos-detail button")).to_have_attribute("aria-disabled", "true")
+    stage.send({"kind": "stacks", "node": "worker:1", "text": f"{STACKS}<b>no tag</b>", "time_s": 1000.0})
+    answer = stage.page.locator(".tfos-stacks")
+    expect(answer).to_have_attribute("open", "")
+    expect(answer.locator("pre")).to_contain_text("<b>no tag</b>")
+    expect(button).to_have_attribute("aria-disabled", "false")
+    assert violations_in(stage.page, ".tfos") == []
+    keep_picture(stage.page.locator(".tfos"), f"live-hung-{'dark' if dark else 'light'}")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_forty_nodes_have_a_legend_that_raises_lines(staging: Staging, *, dark: bool) -> None:
+    stage = staging.open(FORTY, dark=dark)
+    legend = stage.page.get_by_role("group", name="Lines of nodes")
+    expect(legend.get_by_role("button")).to_have_count(40)
+    legend.get_by_role("button", name="worker:7", exact=True).click()
+    raised = stage.page.locator(".tfos-line.tfos-raised")
+    expect(raised).to_have_count(5)
+    assert set(raised.evaluate_all("(all) => all.map((line) => line.dataset.node)")) == {"worker:7"}
+    stage.page.mouse.move(0, 0)
+    stage.page.keyboard.press("Escape")
+    assert violations_in(stage.page, ".tfos") == []
+    keep_picture(stage.page.locator(".tfos"), f"live-40-nodes-{'dark' if dark else 'light'}")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
+    stage = staging.open(STRAGGLER, dark=dark)
+    make_straggle(stage.cluster, "worker:1")
+    make_hang(stage.cluster, "worker:2")
+    for node in stage.cluster.nodes:
+        stage.cluster.write(node, "".join(f"line {number}\n" for number in range(100)))
+    saved = show_saved(stage, (NodeStacks("worker:2", STACKS, 1000.0),))
+    for text in (STRAGGLER.verdict, "62 % · 31 s left", "2.1× slower", "no step for 64 s", "Stacks of worker:2 at"):
+        expect(saved).to_contain_text(text)
+    expect(saved.locator(".tfos-legend-item")).to_have_count(4)
+    expect(saved.locator("th[title*='PID']")).to_have_count(4)
+    assert violations_in(stage.page, ".tfos") == []
+    keep_picture(saved, f"saved-straggler-{'dark' if dark else 'light'}")
+
+
+# ---- colours ---------------------------------------------------------------------------------------------------------
+
+
+_COLOURS = """() => Array.from({ length: 16 }, (_, place) => {
+  const mark = document.createElement("span");
+  mark.className = `tfos-mark tfos-hue${place}`;
+  document.querySelector(".tfos").append(mark);
+  const [r, g, b] = getComputedStyle(mark).backgroundColor.match(/[\\d.]+/g).map(Number);
+  mark.remove();
+  return [r, g, b];
+})"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_sixteen_colours_stay_apart_and_can_be_read(staging: Staging, *, dark: bool) -> None:
+    stage = staging.open(INPUT, dark=dark)
+    colours = [oklab(colour) for colour in stage.page.evaluate(_COLOURS)]
+    # A difference that is just seen is about 0.02.
+    assert min(distance(one, other) for one, other in combinations(colours, 2)) > 0.08
+    lights = [luminance(colour) for colour in stage.page.evaluate(_COLOURS)]
+    pages = [(17, 17, 17), (33, 33, 33)] if dark else [(255, 255, 255), (246, 248, 250)]
+    for page in map(luminance, pages):
+        assert min((max(page, light) + 0.05) / (min(page, light) + 0.05) for light in lights) >= 4.5
+
+
+def linear(colour: tuple[float, float, float]) -> list[float]:
+    parts = [part / 255 for part in colour]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def luminance(colour: tuple[float, float, float]) -> float:
+    red, green, blue = linear(colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def oklab(colour: tuple[float, float, float]) -> tuple[float, float, float]:
+    red, green, blue = linear(colour)
+    long = (0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue) ** (1 / 3)
+    middle = (0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue) ** (1 / 3)
+    short = (0.0883024619 * red + 0.2817188376 * green + 0.6299787005 * blue) ** (1 / 3)
+    return (
+        0.2104542553 * long + 0.793617785 * middle - 0.0040720468 * short,
+        1.9779984951 * long - 2.428592205 * middle + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * middle - 0.808675766 * short,
+    )
+
+
+def distance(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5
+
+
+# ---- table, metrics and log pane -------------------------------------------------------------------------------------
+
+
+def test_columns_keep_their_width_when_figures_get_shorter(staging: Staging) -> None:
+    stage = staging.open(INPUT)
+    lefts = "() => [...document.querySelectorAll('.tfos-table thead th')].map((th) => th.getBoundingClientRect().left)"
+    before = stage.page.evaluate(lefts)
+    stage.change("chief:0", metrics={"loss": 0.5, "accuracy": 1.0, "val_loss": 1.0}, rows=7, step=7)
+    expect(stage.row("chief:0")).to_contain_text("7/96")
+    assert stage.page.evaluate(lefts) == before
+
+
+def test_columns_can_be_chosen_and_the_rest_are_details(staging: Staging) -> None:
+    stage = staging.open(INPUT, width=1400)
+    titles = stage.page.get_by_role("columnheader")
+    expect(titles.filter(has_text="val_accuracy")).to_have_count(0)
+    expect(titles.filter(has_text="PID")).to_have_count(0)
+    stage.page.get_by_text("Columns", exact=True).click()
+    stage.page.get_by_role("checkbox", name="val_accuracy").check()
+    expect(titles.filter(has_text="val_accuracy")).to_have_count(1)
+    stage.page.get_by_role("checkbox", name="Memory").uncheck()
+    expect(titles.filter(has_text="Memory")).to_have_count(0)
+    stage.page.get_by_label("Details of worker:0").click()
+    details = stage.page.locator("tr.tfos-detail")
+    expect(details).to_contain_text(re.compile(r"Memory1.24 GB.*PID41217", re.DOTALL))
+    expect(details.get_by_role("button", name="Stacks of worker:0")).to_be_visible()
+    assert violations_in(stage.page, ".tfos") == []
+    keep_picture(stage.page.locator(".tfos"), "live-columns-and-details")
+    stage.page.get_by_label("Details of worker:0").click()
+    expect(details).to_have_count(0)
+
+
+def test_the_log_pane_is_as_high_as_its_lines(staging: Staging) -> None:
+    stage = staging.open(INPUT)
+    stage.tab("chief:0").click()
+    stage.has_lines("Epoch 1/3", "60/96 of chief:0 - loss: 0.4132")
+    low = stage.panel.bounding_box()["height"]
+    assert low < 70
+    stage.write(("chief:0", "".join(f"{number}\n" for number in range(200))))
+    expect(stage.panel).to_contain_text("199")
+    high = stage.panel.bounding_box()["height"]
+    assert 200 < high < 300, "then it scrolls"
+    stage.panel.evaluate("(panel) => { panel.style.height = '400px'; }")
+    assert stage.panel.bounding_box()["height"] == 400, "its reader may pull it"

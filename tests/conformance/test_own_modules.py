@@ -1,0 +1,22 @@
+"""A module beside the notebook reaches nodes that do not have it, and each run has it as it is on disk."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.back_ends("local", "standalone")
+def test_a_module_beside_the_notebook_reaches_each_run_as_it_is_on_disk(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "helpers_of_a_run.py"
+
+    def map_fun(args, ctx):
+        import helpers_of_a_run
+
+        return helpers_of_a_run.RATE * args
+
+    results = []
+    for rate in (3, 44):
+        file.write_text(f"RATE = {rate}\n")
+        results.append(set(run(map_fun, 2, cluster_size=2).wait(60).values()))
+    assert results == [{6}, {88}]

@@ -1,0 +1,94 @@
+"""`tfos_lab.start` and `run_cell`: the Python side of interactive clusters, on real nodes."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+
+import pytest
+
+import tfos_lab
+from tests.support.quick import QUICK_ENV
+from tfos_lab.errors import (
+    CellFailed,
+    CellInterrupted,
+    ClusterEnded,
+    ConfigError,
+    NodeFailed,
+    PayloadError,
+    WaitTimeout,
+)
+
+pytestmark = pytest.mark.usefixtures("_runs_folder")
+
+
+@pytest.fixture
+def _runs_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+
+
+@pytest.fixture
+def start():
+    clusters = []
+
+    def start(args=None, **options):
+        clusters.append(tfos_lab.start(args, **{"cluster_size": 2, "local": "processes", "env": QUICK_ENV, **options}))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        cluster.stop(grace_s=0.0)
+
+
+def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
+    cluster = start({"a": 1})
+    assert cluster.run_cell("x = ctx.worker_num\nprint('made', x)").output == {
+        "chief:0": "made 0\n",
+        "worker:0": "made 1\n",
+    }
+    assert dict(cluster.run_cell("x + k", "worker", names={"k": 10})) == {"worker:0": 11}
+    assert dict(cluster.run_cell(lambda args, ctx: (args["a"], ctx.node), ["chief:0"])) == {"chief:0": (1, "chief:0")}
+    with pytest.raises(CellFailed) as failed:
+        cluster.run_cell("def fail():\n    raise ValueError('no')\nfail()")
+    assert failed.value.also == ["worker:0"]
+    assert "raise ValueError('no')" in failed.value.traceback
+    with pytest.raises(PayloadError, match=r"'lock' .lock. cannot be sent"):
+        cluster.run_cell("lock", names={"lock": threading.Lock()})
+    with pytest.raises(SyntaxError):
+        cluster.run_cell("return 1")
+    with pytest.raises(WaitTimeout):
+        cluster.run_cell("import threading\nthreading.Event().wait()", "worker:0", timeout_s=0)
+    with pytest.raises(ConfigError, match="worker:0 still runs an earlier cell"):
+        cluster.run_cell("x")
+    assert dict(cluster.run_cell("x", "chief:0")) == {"chief:0": 0}
+    with pytest.raises(ConfigError, match="wait for cells until they are stopped: call stop"):
+        cluster.wait()
+    cluster.shutdown()
+    with pytest.raises(ClusterEnded):
+        cluster.run_cell("x")
+
+
+def test_ctrl_c_interrupts_the_cell(start):
+    cluster = start()
+    begun = threading.Event()
+    cells = cluster._cells
+    handle = cells.handle
+    cells.handle = lambda message: (handle(message), begun.set())
+    threading.Thread(target=lambda: begun.wait(60) and _thread.interrupt_main(), daemon=True).start()
+    with pytest.raises(CellInterrupted, match="wait for the next cell"):
+        cluster.run_cell("print('in')\nwhile True:\n    pass")
+    assert dict(cluster.run_cell("1 + 1")) == {"chief:0": 2, "worker:0": 2}
+
+
+def test_a_node_that_is_killed_by_its_cell_ends_the_cluster(start):
+    cluster = start()
+    with pytest.raises(NodeFailed, match="worker:0: Exited: the process exited with code 3"):
+        cluster.run_cell("import os\nif ctx.job_name == 'worker':\n    os._exit(3)\nelse:\n    input_ = os.read(0, 1)")
+
+
+@pytest.mark.parametrize("options", [{"local": "inline"}, {"local": "processes", "restarts": 1}])
+def test_what_cannot_be_interactive_is_refused(options):
+    with pytest.raises(
+        ConfigError, match=r"use local=processes for nodes|names of an interactive cluster would be lost"
+    ):
+        tfos_lab.start(**options)

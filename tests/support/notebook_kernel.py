@@ -1,0 +1,108 @@
+"""One kernel that executes several notebooks, one after the other: Spark and TensorFlow start once for all of them."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import nbformat
+from jupyter_client import AsyncKernelManager
+from nbclient import NotebookClient
+
+CELL_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A notebook that has run to its end, and the kernel with the names that it has left."""
+
+    notebook: Any
+    seconds: float
+    kernel: NotebookKernel
+
+    def outputs(self, name: str) -> list[Any]:
+        """Return the outputs of the cell of a name (its id)."""
+        [cell] = [cell for cell in self.notebook.cells if cell.id == name]
+        return list(cell.outputs)
+
+    def printed(self, name: str) -> str:
+        """Return what the cell of a name has printed."""
+        texts = [output.text for output in self.outputs(name) if output.output_type == "stream"]
+        return "".join(texts)
+
+    def shown(self, name: str) -> list[str]:
+        """Return the kinds of the cell's outputs."""
+        return [output.output_type for output in self.outputs(name)]
+
+    def error(self, name: str) -> tuple[str, str]:
+        """Return name and text of the error that the cell has raised."""
+        [error] = [output for output in self.outputs(name) if output.output_type == "error"]
+        return error.ename, error.evalue
+
+    def value(self, expression: str) -> Any:
+        """Evaluate an expression in the kernel; its value has to be fit for JSON."""
+        return self.kernel.value(expression)
+
+
+class NotebookKernel:
+    """A kernel without a front end, in a folder and an environment; it ends with the ``with`` block.
+
+    The names of one notebook are gone before the next one runs. Its session and its fork servers are not.
+    """
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "kernel"))
+        self._runner = asyncio.Runner()
+        self._folder = folder
+        self._environ = dict(environ)
+        self._client: NotebookClient | None = None
+
+    def __enter__(self) -> Self:
+        self._runner.run(self._manager.start_kernel(cwd=str(self._folder), env=self._environ))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._forget_client()
+        self._runner.run(self._manager.shutdown_kernel())
+        self._runner.close()
+
+    def execute(self, path: Path) -> Executed:
+        """Run a notebook from a clean start."""
+        notebook = nbformat.read(path, as_version=4)
+        began_s = time.monotonic()
+        self._runner.run(self._execute(notebook))
+        return Executed(notebook, time.monotonic() - began_s, self)
+
+    def value(self, expression: str) -> Any:
+        """Evaluate an expression in the kernel, by way of JSON."""
+        asked = f"__import__('json').dumps({expression})"
+        answer = self._runner.run(self._run("", {"value": asked}))["user_expressions"]["value"]
+        if answer["status"] != "ok":
+            raise AssertionError(f"{expression}: {answer['ename']}: {answer['evalue']}")
+        return json.loads(ast.literal_eval(answer["data"]["text/plain"]))
+
+    async def _execute(self, notebook: Any) -> None:
+        self._forget_client()
+        self._client = NotebookClient(notebook, km=self._manager, timeout=CELL_TIMEOUT_S)
+        await self._client.async_start_new_kernel_client()
+        await self._run("get_ipython().reset()")
+        for index, cell in enumerate(notebook.cells):
+            if cell.cell_type == "code":
+                await self._client.async_execute_cell(cell, index)
+
+    async def _run(self, code: str, expressions: Mapping[str, str] | None = None) -> dict[str, Any]:
+        assert self._client is not None
+        asked = self._client.kc.execute(code, silent=True, user_expressions=dict(expressions or {}))
+        reply = await self._client.async_wait_for_reply(asked)
+        content: dict[str, Any] = reply["content"]
+        return content
+
+    def _forget_client(self) -> None:
+        if self._client is not None:
+            self._client.kc.stop_channels()

@@ -1,0 +1,102 @@
+"""The cells of one interactive cluster: which nodes run which, what they have written, and how they have ended."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping
+
+from tfos_lab import messages as m
+from tfos_lab.errors import ConfigError
+
+
+class RunningCell:
+    """One cell on its nodes.
+
+    Parameters
+    ----------
+    number : int
+        Counts the cells of the cluster from 1.
+    nodes : mapping of int to str
+        The nodes that run it: names by rank.
+
+    Attributes
+    ----------
+    outcomes : dict of str to Outcome
+        How it has ended, by node; only where it has.
+    written : dict of str to list of (str, str)
+        What it has written so far, by node: stream and text.
+    """
+
+    def __init__(self, number: int, nodes: Mapping[int, str]) -> None:
+        self.number = number
+        self.nodes = dict(nodes)
+        self.outcomes: dict[str, m.Outcome] = {}
+        self.written: dict[str, list[tuple[str, str]]] = {node: [] for node in nodes.values()}
+
+    @property
+    def busy(self) -> list[str]:
+        """The nodes on which it has not ended."""
+        return [node for node in self.nodes.values() if node not in self.outcomes]
+
+    def text_of(self, node: str) -> str:
+        """Return what it has written on a node so far, of both streams."""
+        return "".join(text for _, text in list(self.written[node]))
+
+
+class Cells:
+    """All cells of one cluster. The server's thread hands messages in, others begin cells and wait for them."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._numbers = itertools.count(1)
+        self._cells: dict[int, RunningCell] = {}
+        self._names: dict[str, frozenset[str]] = {}
+
+    def begin(self, nodes: Mapping[int, str]) -> RunningCell:
+        """Record that nodes are sent a cell, and return it.
+
+        Raises
+        ------
+        ConfigError
+            If one of them still runs another.
+        """
+        with self._changed:
+            for cell in self._cells.values():
+                both = [node for node in cell.busy if node in nodes.values()]
+                if both:
+                    which = f"{', '.join(both)} still run{'s' if len(both) == 1 else ''} an earlier cell"
+                    raise ConfigError([f"{which}: wait, choose others with nodes=..., or stop the cluster"])
+            cell = RunningCell(next(self._numbers), nodes)
+            self._cells = {number: old for number, old in self._cells.items() if old.busy}
+            self._cells[cell.number] = cell
+            return cell
+
+    def forget(self, cell: RunningCell) -> None:
+        """Forget a cell that could not be sent."""
+        with self._changed:
+            self._cells.pop(cell.number, None)
+
+    def handle(self, message: m.CellWrote | m.CellEnded) -> None:
+        """Apply a node's message."""
+        with self._changed:
+            cell = self._cells.get(message.cell)
+            node = cell.nodes.get(message.rank) if cell is not None else None
+            if cell is None or node is None:
+                return
+            if isinstance(message, m.CellWrote):
+                cell.written[node].append((message.stream, message.text))
+            else:
+                cell.outcomes[node] = message.outcome
+                self._names[node] = frozenset(message.names)
+            self._changed.notify_all()
+
+    def wait(self, cell: RunningCell, timeout_s: float) -> bool:
+        """Wait until a cell has ended on all its nodes, at most so long; return whether it has."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not cell.busy, timeout_s)
+
+    def own_names(self, nodes: Mapping[int, str]) -> frozenset[str]:
+        """Return the names that cells have made on each of the nodes."""
+        with self._changed:
+            return frozenset.intersection(*(self._names.get(node, frozenset()) for node in nodes.values()))

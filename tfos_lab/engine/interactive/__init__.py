@@ -1,0 +1,1 @@
+"""Interactive clusters: nodes that wait for cells."""

@@ -1,0 +1,245 @@
+"""The handle on an interactive cluster, and `tfos_lab.start`, which makes one."""
+
+from __future__ import annotations
+
+import linecache
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tfos_lab import messages as m
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
+from tfos_lab.core.options import takes_options
+from tfos_lab.engine.cells import Cells, RunningCell
+from tfos_lab.engine.cluster import Cluster, runtime_of
+from tfos_lab.engine.interactive.results import CellResults, failure_of_cell
+from tfos_lab.engine.interactive.source import compile_text
+from tfos_lab.engine.start import choose_launcher, make_cluster
+from tfos_lab.engine.state.instructions import SendTo
+from tfos_lab.errors import CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
+from tfos_lab.node.interactive.loop import run_cells
+from tfos_lab.node.interactive.namespace import InteractiveCell
+from tfos_lab.payload.packing import pack
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tfos_lab.engine.results import Results
+
+_STEP_S = 0.2
+# How long an interrupted cell may take to end before the caller gets control back.
+_INTERRUPT_S = 5.0
+
+
+class InteractiveCluster(Cluster):
+    """Nodes that wait for cells. Made by `tfos_lab.start`; usable with ``with``, which stops it at the end.
+
+    Each node runs its cells one after the other, in one process and one namespace: names stay from cell to cell. It has
+    its ``ctx`` and ``TF_CONFIG`` as in any other cluster. An exception ends the cell, not the node.
+    """
+
+    def run_cell(
+        self,
+        code: str | Callable[..., Any],
+        nodes: str | Iterable[str] | None = None,
+        *,
+        names: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> CellResults:
+        """Run code on the nodes, and wait for its end.
+
+        Parameters
+        ----------
+        code : str or callable
+            Python source, whose names stay on the nodes; or a function, called with ``(args, ctx)``.
+        nodes : str or iterable of str, optional
+            Which nodes, such as ``"worker:1"``, or all of a job, such as ``"worker"``; all by default.
+        names : mapping of str to object, optional
+            Values for names that the source uses; a name that a cell has made on a node keeps its value there.
+        timeout_s : float, optional
+            Give up waiting after so many seconds; the cell goes on.
+
+        Returns
+        -------
+        CellResults
+            The value of the last expression by node, or what the function returned; ``output`` is what was written.
+
+        Raises
+        ------
+        CellFailed
+            If it raised an exception on a node, with its traceback. The nodes go on.
+        CellInterrupted
+            After ctrl-c, once the nodes have been interrupted, too.
+        ConfigError, PayloadError, SyntaxError
+            Before anything is sent.
+        ClusterEnded, NodeFailed
+            If the nodes do not run any more.
+
+        Examples
+        --------
+        >>> import tfos_lab
+        >>> with tfos_lab.start(cluster_size=2, local="processes") as cluster:
+        ...     _ = cluster.run_cell("x = ctx.worker_num + 1")
+        ...     dict(cluster.run_cell("x * 10"))
+        {'chief:0': 10, 'worker:0': 20}
+        """
+        if callable(code):
+            cell = InteractiveCell(function=code)
+        else:
+            compiled = _compiled(code)
+            cell = InteractiveCell(body=compiled.body, last=compiled.last, captured=dict(names or {}))
+        chosen = self.choose(nodes)
+        running = self.begin_cell(cell, chosen)
+        return self.finish_cell(running, timeout_s=timeout_s)
+
+    # ---- in steps, for the notebook ---------------------------------------------------------------------------------
+
+    @property
+    def _cells(self) -> Cells:
+        return runtime_of(self).services.cells
+
+    def choose(self, nodes: str | Iterable[str] | None) -> dict[int, str]:
+        """Return the chosen nodes, names by rank; raises `ConfigError` for one that is not there."""
+        known = dict(enumerate(self.nodes))
+        wanted = [nodes] if isinstance(nodes, str) else list(nodes or [])
+        chosen = {
+            rank: view.node for rank, view in known.items() if not wanted or {view.node, view.job_name} & set(wanted)
+        }
+        there = {name for view in known.values() for name in (view.node, view.job_name)}
+        if missing := [name for name in wanted if name not in there]:
+            names = ", ".join(view.node for view in known.values())
+            raise ConfigError([f"nodes={missing[0]!r}: the cluster '{self.name}' has {names}"])
+        return chosen
+
+    def own_names(self, nodes: Mapping[int, str]) -> frozenset[str]:
+        """Return the names that cells have made on each of these nodes."""
+        return self._cells.own_names(nodes)
+
+    def begin_cell(self, cell: InteractiveCell, nodes: Mapping[int, str]) -> RunningCell:
+        """Send a cell to nodes; raises as `run_cell` does before anything is sent."""
+        if self.ended:
+            raise ClusterEnded(cluster=self.name, state=self.state, asked="run a cell")
+        running = self._cells.begin(nodes)
+        try:
+            payload = _packed(cell)
+        except BaseException:
+            self._cells.forget(running)
+            raise
+        message = m.RunCell(cell=running.number, payload=payload)
+        runtime_of(self).generation.server.request(lambda _now_s: [SendTo(rank, message) for rank in nodes])
+        return running
+
+    def finish_cell(
+        self, cell: RunningCell, *, timeout_s: float | None = None, on_step: Callable[[], None] = lambda: None
+    ) -> CellResults:
+        """Wait for a cell's end, and return what it returned; ``on_step`` is called a few times a second."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            while not self._cells.wait(cell, _STEP_S):
+                on_step()
+                self._require_alive()
+                if deadline is not None and time.monotonic() > deadline:
+                    raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=cell.busy)
+        except KeyboardInterrupt:
+            raise self._interrupt(cell) from None
+        on_step()
+        if (failure := failure_of_cell(cell)) is not None:
+            raise failure
+        return CellResults(cell)
+
+    def _require_alive(self) -> None:
+        if self.ended:
+            super().wait(_INTERRUPT_S)  # it raises what has ended the nodes
+
+    def _interrupt(self, cell: RunningCell) -> CellInterrupted:
+        message = m.InterruptCell(cell=cell.number)
+        runtime_of(self).generation.server.request(lambda _now_s: [SendTo(rank, message) for rank in cell.nodes])
+        deadline = time.monotonic() + _INTERRUPT_S
+        try:
+            while not self._cells.wait(cell, _STEP_S) and time.monotonic() < deadline and not self.ended:
+                pass
+        except KeyboardInterrupt:
+            return CellInterrupted(self.name, cell.busy)
+        return CellInterrupted(self.name, cell.busy)
+
+    # ---- its end ----------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float | None = None) -> Results:
+        """Raise what has ended the nodes; while they live they wait for cells, and so there is nothing to wait for."""
+        if not self.ended:
+            raise ConfigError([f"the nodes of '{self.name}' wait for cells until they are stopped: call stop()"])
+        return super().wait(timeout_s)
+
+    def shutdown(self, timeout_s: float | None = None) -> None:  # noqa: ARG002 - as for any cluster
+        """Stop the nodes; may be called twice."""
+        self.stop()
+
+
+def _compiled(code: str) -> Any:
+    filename = f"<cell {abs(hash(code)):x}>"
+    linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
+    return compile_text(code, filename)
+
+
+def _packed(cell: InteractiveCell) -> bytes:
+    """Pack a cell; what cannot be sent is named as the notebook names it."""
+    try:
+        return pack(len, cell, with_modules=True)  # the node looks at the cell only
+    except PayloadError as error:
+        name = error.name.removeprefix("args.function").removeprefix("args.captured['").replace("']", "", 1)
+        raise PayloadError(
+            name=name or "the function", type_name=error.type_name, reason=error.reason, advice=error.advice
+        ) from error
+
+
+@takes_options(ClusterConfig)
+def start(
+    args: Any = None, *, spark: SparkSession | None = None, **options: Unpack[ClusterOptions]
+) -> InteractiveCluster:
+    """Start nodes that wait for cells; returns when all of them wait.
+
+    Parameters
+    ----------
+    args : object
+        What cells see as ``args`` (pickled with cloudpickle).
+    spark : SparkSession, optional
+        Whose executors to use; the active session by default.
+    {options}
+
+    Returns
+    -------
+    InteractiveCluster
+        Also a context manager, which stops it at the end. Its `run_cell` runs code on the nodes; in a notebook,
+        ``%%tfos on=NAME`` runs a cell.
+
+    Raises
+    ------
+    ConfigError, NoSession, NotEnoughSlots, NotEnoughRoom, ExecutorMismatch, PayloadError
+        Before anything is started.
+    ReservationTimeout, NodeFailed
+        If the nodes do not come up; nothing is left running.
+    """
+    cluster = make_interactive(args, spark=spark, config=make_config(**options))
+    try:
+        runtime_of(cluster).launch()
+        cluster.wait_until_running()
+    except BaseException:
+        cluster.stop(grace_s=0.0)
+        raise
+    return cluster
+
+
+def make_interactive(args: Any, *, spark: SparkSession | None, config: ClusterConfig) -> InteractiveCluster:
+    """Check what is asked for, and return an interactive cluster that is not launched yet."""
+    problems = []
+    if config.restarts:
+        problems.append(f"restarts={config.restarts}: the names of an interactive cluster would be lost; leave it out")
+    if choose_launcher(config, spark)[1].runs_inline:
+        problems.append(
+            f"local={config.local} runs in this very process, where cells run anyway; use local=processes for nodes"
+        )
+    if problems:
+        raise ConfigError(problems)
+    cluster = make_cluster(run_cells, args, spark=spark, config=config, kind=InteractiveCluster)
+    assert isinstance(cluster, InteractiveCluster)
+    return cluster

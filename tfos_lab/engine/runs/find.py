@@ -1,0 +1,104 @@
+"""Finds runs by what people call them: a name, an identifier or a part of it, or a folder."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runs.read import Runs, Unreadable, read_run, read_runs
+from tfos_lab.engine.runs.run import Run
+from tfos_lab.errors import ConfigError
+
+_NAMED = 6
+
+
+def find_run(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Run:
+    """Return the run that ``name`` means.
+
+    Parameters
+    ----------
+    name : str or path
+        The run's identifier, its label (then the newest run of that label is meant), the beginning or end of an
+        identifier, such as ``"1f2e"``, or the run's folder.
+    folder : path, optional
+        Where to look; see `read_runs`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such run, or several could be meant.
+    """
+    return choose_run(os.fspath(name), read_runs(folder))
+
+
+def choose_run(name: str, found: Runs) -> Run:
+    """Return the run that ``name`` means among these; see `find_run`."""
+    meant = _meant(name, found)
+    if len(meant) > 1:
+        raise ConfigError([f"{name!r} could be any of {len(meant)} runs: {_listed([run.id for run in meant])}"])
+    if meant:
+        return meant[0]
+    if "/" in name or RunDir(Path(name)).record.is_file():
+        return _open_folder(Path(name).expanduser().absolute())
+    raise ConfigError([_no_such(name, found)])
+
+
+def may_mean(name: str, found: Runs) -> bool:
+    """Whether a name means one of these runs, or several."""
+    return bool(_meant(name, found))
+
+
+def _meant(name: str, found: Runs) -> list[Run]:
+    """Return the run of that identifier, or the newest of that label, or those whose identifiers begin or end so."""
+    exact = [run for run in found.runs if run.id == name] or [run for run in found.runs if run.name == name]
+    if exact or not name:
+        return exact[:1]
+    return [run for run in found.runs if run.id.startswith(name) or run.id.endswith(name)]
+
+
+def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
+    """Return the runs whose label or identifier fits one of the patterns: ``"mnist"``, ``"mnist-2026*"``; all of none.
+
+    Raises
+    ------
+    ConfigError
+        If no run fits a pattern.
+    """
+    by_pattern = {pattern: [run for run in runs if _fits(pattern, run)] for pattern in patterns}
+    for pattern, chosen in by_pattern.items():
+        if not chosen:
+            raise ConfigError([_no_such(pattern, Runs(tuple(runs), (), ()))])
+    kept = {run.id for chosen in by_pattern.values() for run in chosen}
+    return [run for run in runs if run.id in kept or not patterns]
+
+
+def _fits(pattern: str, run: Run) -> bool:
+    return any(fnmatchcase(text, pattern) for text in (run.id, run.name)) or run.id.endswith(f"-{pattern}")
+
+
+def _open_folder(path: Path) -> Run:
+    if not RunDir(path).record.exists():
+        raise ConfigError([f"{path}: there is no run.json, so this is no run's folder"])
+    run = read_run(path)
+    if isinstance(run, Unreadable):
+        raise ConfigError([str(run)])
+    return run
+
+
+def _no_such(name: str, found: Runs) -> str:
+    if not found.runs:
+        where = " or ".join(map(str, found.places))
+        return f"there is no run {name!r}: no run has been recorded" + (f" in {where}" if where else " here")
+    names = list(dict.fromkeys(run.name for run in found.runs))
+    close = difflib.get_close_matches(name, [*names, *(run.id for run in found.runs)], n=1, cutoff=0.55)
+    hint = f"did you mean {close[0]}?" if close else f"there are {_listed(names)}"
+    return f"there is no run {name!r}; {hint}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,108 @@
+"""Reads the runs below a folder. A file that cannot be read is told in one line, and the others are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tfos_lab.engine.record.format import decode
+from tfos_lab.engine.run_dir import RunDir, parts_of, run_bases
+from tfos_lab.engine.runs.run import Run
+from tfos_lab.errors import ConfigError
+
+# A record with 2,000 reports has some hundred kilobytes.
+_MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A folder whose ``run.json`` cannot be read, and why."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder below ``runs/``: one run, or the independent runs of one call of `tfos_lab.parallel` or `search`."""
+
+    path: Path
+    runs: tuple[Run, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What was found: runs, newest first, and what cannot be read; ``places`` are the folders that were searched."""
+
+    runs: tuple[Run, ...]
+    unreadable: tuple[Unreadable, ...]
+    places: tuple[Path, ...]
+
+
+def read_runs(folder: str | os.PathLike[str] | None = None) -> Runs:
+    """Read all runs.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where the runs are, such as ``"elsewhere/runs"``; by default where this process would make new ones.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder.
+    """
+    places = places_of(folder)
+    found = [one for place in places for one in read_folders(place)]
+    runs = sorted((run for one in found for run in one.runs), key=lambda run: run.started_s, reverse=True)
+    return Runs(tuple(runs), tuple(bad for one in found for bad in one.unreadable), tuple(places))
+
+
+def places_of(folder: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Return the folders that hold runs; raises `ConfigError` if the one that is named is not there."""
+    if folder is None:
+        return list(dict.fromkeys(base for base in run_bases() if base.is_dir()))
+    path = Path(folder).expanduser().absolute()
+    if not path.is_dir():
+        raise ConfigError([f"{folder}: there is no such folder; name the one that holds the folders of runs"])
+    return [path]
+
+
+def read_folders(place: Path) -> Iterator[RunFolder]:
+    """Yield each folder of ``place`` that holds a run, or several."""
+    try:
+        children = sorted(child for child in place.iterdir() if not child.name.startswith("."))
+    except OSError as error:
+        yield RunFolder(place, (), (Unreadable(place, error.strerror or str(error)),))
+        return
+    for child in children:
+        found = [read_run(path) for path in (child, *parts_of(child)) if RunDir(path).record.exists()]
+        if found:
+            runs = tuple(one for one in found if isinstance(one, Run))
+            yield RunFolder(child, runs, tuple(one for one in found if isinstance(one, Unreadable)))
+
+
+def read_run(path: Path) -> Run | Unreadable:
+    """Return the run in a folder, or why it cannot be read."""
+    files = RunDir(path)
+    try:
+        size = files.record.stat().st_size
+        if size > _MAX_BYTES:
+            return Unreadable(path, f"run.json has {size >> 20} MB, which no run of tfos_lab writes")
+        return Run(decode(files.record.read_bytes()), path, pinned=files.pin_mark.exists())
+    except OSError as error:
+        return Unreadable(path, f"run.json: {error.strerror or error}")
+    except msgspec.ValidationError as error:
+        return Unreadable(path, f"run.json is not that of a run of tfos_lab ({error})")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Unreadable(path, f"run.json is damaged ({error})")
+    except (ValueError, RecursionError) as error:
+        return Unreadable(path, str(error))

@@ -1,0 +1,177 @@
+"""One run of the history: what its ``run.json`` says, and what lies in its folder."""
+
+from __future__ import annotations
+
+import math
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core import cluster_records
+from tfos_lab.core.paths import is_local
+from tfos_lab.core.states import RunState, known_run_state
+from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.metrics import metrics_frame
+from tfos_lab.engine.record.format import ProcessRecord, RunRecord
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runs.view import reports_of, view_of
+from tfos_lab.engine.state.events import ClusterView, MetricsReported
+from tfos_lab.engine.state.phases import spans_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that some kernel has made, now or long ago.
+
+    Attributes
+    ----------
+    record : RunRecord
+        What ``run.json`` says.
+    path : pathlib.Path
+        The run's folder.
+    pinned : bool
+        Whether it is kept when old runs are removed.
+    """
+
+    record: RunRecord
+    path: Path
+    pinned: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id!r}: {self.state}>"
+
+    @property
+    def id(self) -> str:
+        """Unique identifier."""
+        return self.record.id
+
+    @property
+    def name(self) -> str:
+        """The label that the user gave."""
+        return self.record.name
+
+    @property
+    def state(self) -> RunState:
+        """How the run ended; of one that has not ended, its last state, or ``lost`` where its kernel has gone."""
+        state = known_run_state(self.record.outcome or self.record.state)
+        if state is None:
+            return RunState.LOST
+        return state if state.ended or process_lives(self.record.process) is not False else RunState.LOST
+
+    @property
+    def live(self) -> bool:
+        """Whether the run has not ended, as far as this machine can know."""
+        return not self.state.ended
+
+    @property
+    def started_s(self) -> float:
+        """When it was asked for, in seconds since the epoch."""
+        return self.record.started_s
+
+    @property
+    def ended_s(self) -> float | None:
+        """When it ended; of a lost run, when it was last heard of; None for one that goes on."""
+        return self.record.ended_s or (self.record.written_s if self.state is RunState.LOST else None)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the cluster, as `tfos_lab.run` takes them."""
+        return self.record.options
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Numbers and short texts that its function used, such as ``"args.lr"``."""
+        return self.record.inputs
+
+    @property
+    def code(self) -> str:
+        """The source of its function, or of its cell; empty where it is not known."""
+        return self.record.code.source if self.record.code is not None else ""
+
+    @property
+    def last_metrics(self) -> dict[str, float]:
+        """The last value of each metric: that of the first node which has reported it, the chief before workers."""
+        found: dict[str, float] = {}
+        for node in self.record.nodes:
+            for name, value in node.metrics.items():
+                found.setdefault(name, math.nan if value is None else value)
+        return found
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """What nodes have reported, as `Cluster.metrics`; a sample of at most 2,000 reports."""
+        return metrics_frame(self.reports, self.started_s)
+
+    @property
+    def reports(self) -> list[MetricsReported]:
+        """The same, as events."""
+        return reports_of(self.record)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the nodes have read, in all epochs."""
+        return sum(node.rows for node in self.record.nodes)
+
+    @property
+    def phases(self) -> dict[str, float]:
+        """The seconds that each phase took: launch, reserve, release, import, start, run, and restarts."""
+        if not self.record.timings:
+            return {}
+        seconds: dict[str, float] = {}
+        for span in spans_of(self.view()):
+            if span.track == 0:
+                seconds[span.name] = seconds.get(span.name, 0.0) + span.end_s - span.start_s
+        return seconds
+
+    @property
+    def output(self) -> Path:
+        """The folder with what the nodes wrote to ``ctx.output_dir``."""
+        return RunDir(self.path).output
+
+    @property
+    def event_dir(self) -> str:
+        """The folder with its event files, as far as this machine sees it."""
+        own = RunDir(self.path).events
+        log_dir = str(self.options.get("log_dir") or own)
+        elsewhere = is_local(log_dir) and not Path(log_dir).is_dir()
+        return str(own) if elsewhere else log_dir
+
+    def view(self) -> ClusterView:
+        """Return the run as displays show a cluster."""
+        return view_of(self.record, self.state, self.ended_s)
+
+    def log_path(self, node: str) -> Path:
+        """Return the log file of a node.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        """
+        names = [one.node for one in self.record.nodes]
+        if node not in names:
+            raise KeyError(f"no node {node!r} in the run {self.id}; there are {', '.join(names)}")
+        return RunDir(self.path).log(node)
+
+    def logs(self, node: str | None = None, tail: int | None = None) -> str:
+        """Return what a node has written, or all nodes, as `Cluster.logs` does; raises KeyError for another node."""
+        writer = LogWriter(RunDir(self.path), _ignore)
+        if node is None:
+            return writer.read_all([one.node for one in self.record.nodes], tail)
+        self.log_path(node)
+        return writer.read(node, tail)
+
+
+def process_lives(process: ProcessRecord) -> bool | None:
+    """Return whether a process is there; None where this machine cannot know, as the process is another one's."""
+    if process.host != socket.gethostname():
+        return None
+    return bool(process.born) and cluster_records.birth_of(process.pid) == process.born
+
+
+def _ignore(_sentence: str) -> None:
+    """Nothing is written, so there is nothing to say."""

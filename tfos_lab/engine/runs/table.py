@@ -1,0 +1,125 @@
+"""`tfos_lab.runs` and `tfos_lab.run_record`: the history of runs as a pandas table, and one run of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.engine.metrics import by_weight
+from tfos_lab.engine.runs.find import find_run
+from tfos_lab.engine.runs.read import read_runs
+from tfos_lab.engine.runs.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def runs(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+    """Return all runs that this machine knows as a table, newest first, those of other kernels included.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where the runs are; by default ``$TFOS_LAB_RUNS``, or ``runs/`` in the working directory, and the user's cache.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each run; the index holds the runs' identifiers. Columns: ``name``, ``when`` (datetime with the
+        local time zone), ``outcome`` (``done``, ``failed``, ``stopped``, ``lost`` where the kernel has gone, or the
+        state of a run that goes on), ``seconds`` (float64), ``launcher``, ``nodes`` and ``rows`` (int64), ``options``,
+        ``inputs`` (numbers and texts that the function used, by name), ``metrics`` (the last values) and ``phases``
+        (seconds) as dicts, ``code`` (its source), ``error``, ``files`` (paths below ``output``), ``pinned`` and
+        ``folder``. Each metric and phase is a float64 column, too: ``metrics.loss``, ``phases.run``.
+        ``attrs["unreadable"]`` has a line for each ``run.json`` that cannot be read.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder.
+
+    Examples
+    --------
+    >>> import tfos_lab
+    >>> best = tfos_lab.runs().sort_values("metrics.loss").head(3)  # doctest: +SKIP
+    """
+    found = read_runs(folder)
+    table = runs_frame(found.runs)
+    table.attrs["unreadable"] = [str(one) for one in found.unreadable]
+    return table
+
+
+def run_record(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Run:
+    """Return one run of the history: its options, code, metrics, logs and folder.
+
+    Parameters
+    ----------
+    name : str or path
+        The run's identifier, a part of it, its label (the newest run of that label) or its folder.
+    folder : path, optional
+        Where the runs are; see `runs`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such run, or several could be meant.
+    """
+    return find_run(name, folder)
+
+
+def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
+    """Return these runs as a table; see `runs`."""
+    import pandas as pd
+
+    zone = dt.datetime.now().astimezone().tzinfo
+    started = pd.to_datetime([run.started_s for run in found], unit="s", utc=True).tz_convert(zone)
+    ids = pd.Index([run.id for run in found], name="id", dtype="object")
+    columns: dict[str, Any] = {
+        "name": _column([run.name for run in found], ids, "string"),
+        "when": pd.Series(started, index=ids),
+        "outcome": _column([run.state.value for run in found], ids, "string"),
+        "seconds": _column([_seconds(run) for run in found], ids, "float64"),
+        "launcher": _column([run.record.launcher for run in found], ids, "string"),
+        "nodes": _column([len(run.record.nodes) for run in found], ids, "int64"),
+        "rows": _column([run.rows for run in found], ids, "int64"),
+        "options": _column([run.options for run in found], ids),
+        "inputs": _column([run.inputs for run in found], ids),
+        "metrics": _column([run.last_metrics for run in found], ids),
+        "phases": _column([run.phases for run in found], ids),
+        "code": _column([run.code for run in found], ids, "string"),
+        "error": _column([_error(run) for run in found], ids, "string"),
+        "files": _column([[file.path for file in run.record.files] for run in found], ids),
+        "pinned": _column([run.pinned for run in found], ids, "bool"),
+        "folder": _column([str(run.path) for run in found], ids, "string"),
+    }
+    columns |= _spread("metrics", [run.last_metrics for run in found], ids)
+    columns |= _spread("phases", [run.phases for run in found], ids)
+    return pd.DataFrame(columns, index=ids)
+
+
+def _column(values: list[Any], index: pd.Index, dtype: str = "object") -> pd.Series:
+    import pandas as pd
+
+    return pd.Series(values, index=index, dtype=dtype)
+
+
+def _spread(prefix: str, dicts: list[dict[str, float]], index: pd.Index) -> dict[str, pd.Series]:
+    """Return a column for each key of these dicts, NaN where one lacks it."""
+    keys = dict.fromkeys(key for one in dicts for key in one)
+    names = by_weight(keys) if prefix == "metrics" else keys
+    return {
+        f"{prefix}.{name}": _column([one.get(name, float("nan")) for one in dicts], index, "float64") for name in names
+    }
+
+
+def _seconds(run: Run) -> float:
+    return (run.ended_s or run.record.written_s) - run.started_s
+
+
+def _error(run: Run) -> str:
+    error = run.record.error
+    if error is None:
+        return ""
+    return f"{error.node}: {error.kind}: {error.message}" if error.node else f"{error.type}: {error.message}"

@@ -1,0 +1,104 @@
+"""How runs of the history are written: their names, times, outcomes and figures. Pure: runs go in, text comes out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import html
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tfos_lab.engine.metrics import UNPLOTTED, by_weight
+from tfos_lab.engine.runs.run import Run
+from tfos_lab.jupyter.display.assets import read_style_sheet
+from tfos_lab.jupyter.display.formats import format_metric, format_seconds
+
+_MAX_INPUTS = 4
+
+
+def style_sheets() -> str:
+    """Return the style element of an output of the history."""
+    return f"<style>{read_style_sheet('summary.css')}{read_style_sheet('history.css')}</style>"
+
+
+def short_ids(runs: Iterable[Run]) -> dict[str, str]:
+    """Return what is enough to name each run: the end of its identifier, or all of it where others end so, too."""
+    ids = [run.id for run in runs]
+    ends = Counter(_end(one) for one in ids)
+    return {one: _end(one) if ends[_end(one)] == 1 else one for one in ids}
+
+
+def _end(run_id: str) -> str:
+    return run_id.rpartition("-")[2]
+
+
+def when_text(time_s: float, now_s: float) -> str:
+    """Return a moment as people write it: ``today 11:19``, ``14 Nov 09:05``, ``3 May 2025 17:00``."""
+    moment, now = dt.datetime.fromtimestamp(time_s).astimezone(), dt.datetime.fromtimestamp(now_s).astimezone()
+    clock = f"{moment:%H:%M}"
+    if moment.date() == now.date():
+        return f"today {clock}"
+    year = "" if moment.year == now.year else f" {moment.year}"
+    return f"{moment.day} {moment:%b}{year} {clock}"
+
+
+def took_text(run: Run, now_s: float) -> str:
+    """Return how long the run took, or goes on."""
+    return format_seconds(max(0.0, (run.ended_s or now_s) - run.started_s))
+
+
+def outcome_text(run: Run) -> str:
+    """Return the run's state with its sign."""
+    return f"{run.state.look.sign} {run.state}"
+
+
+def outcome_html(run: Run) -> str:
+    """Return the run's state with its sign and colour."""
+    sign = f'<span aria-hidden="true">{run.state.look.sign}</span>'
+    return f'<span class="tfos-state" data-state="{run.state}">{sign} {run.state}</span>'
+
+
+def error_text(run: Run) -> str:
+    """Return why the run failed, in one line."""
+    error = run.record.error
+    if error is None:
+        return ""
+    return f"{error.node}: {error.kind}: {error.message}" if error.node else error.message
+
+
+def metric_text(value: float | None) -> str:
+    """Return a metric, or nothing where there is none."""
+    return "" if value is None else format_metric(value)
+
+
+def common_metrics(runs: Sequence[Run], at_most: int) -> list[str]:
+    """Return the metrics that most of the runs have reported, the loss first."""
+    counts = Counter(name for run in runs for name in run.last_metrics if name not in UNPLOTTED)
+    ranked = sorted(by_weight(counts), key=lambda name: -counts[name])[:at_most]
+    return by_weight(ranked)
+
+
+def varied_inputs(runs: Sequence[Run]) -> list[str]:
+    """Return the names of some inputs that are not the same in all of these runs."""
+    names = dict.fromkeys(name for run in runs for name in run.inputs)
+    varied = [name for name in names if len({repr(run.inputs.get(name)) for run in runs}) > 1]
+    return varied[:_MAX_INPUTS]
+
+
+def inputs_text(run: Run, names: Sequence[str]) -> str:
+    """Return these inputs of a run: ``lr 0.1 · units 64``."""
+    return " · ".join(
+        f"{name.removeprefix('args.')} {_plain(run.inputs[name])}" for name in names if name in run.inputs
+    )
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:g}"
+    text = str(value)
+    return text if len(text) <= 24 else f"{text[:23]}…"
+
+
+def escape(text: object) -> str:
+    """Return a text as HTML."""
+    return html.escape(str(text))

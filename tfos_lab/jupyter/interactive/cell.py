@@ -1,0 +1,98 @@
+"""``%%tfos on=NAME``: runs a cell on nodes that wait, and shows below it what they write."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from IPython.core.displayhook import DisplayHook
+
+from tfos_lab.engine.interactive.cluster import InteractiveCluster
+from tfos_lab.engine.interactive.results import CellResults
+from tfos_lab.engine.interactive.source import CompiledCell, compile_statements
+from tfos_lab.engine.registry import clusters
+from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.cell.free_names import early_reads
+from tfos_lab.jupyter.cell.function import as_cell_error, parse_body, visible_names
+from tfos_lab.jupyter.cell.location import CellText, register_cell
+from tfos_lab.jupyter.interactive.output import CellOutput
+from tfos_lab.jupyter.options.table import OF_WAITING_NODES, CellOptions, parse_options
+from tfos_lab.jupyter.options.values import nearest
+from tfos_lab.node.interactive.namespace import InteractiveCell
+from tfos_lab.payload.unpicklable import unpicklable_kind
+
+_GIVEN = {"args", "ctx"}
+
+
+def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
+    """Run a cell on the nodes of an interactive cluster.
+
+    Returns
+    -------
+    CellResults or None
+        The values of the last expression, if it has any.
+
+    Raises
+    ------
+    ConfigError, CellSyntaxError, PayloadError
+        Before anything is sent.
+    CellFailed, CellInterrupted
+        If the cell failed, or was interrupted; the nodes go on.
+    """
+    __tracebackhide__ = True
+    options = parse_options(line, shell.user_ns)
+    cluster = _cluster(options)
+    nodes = cluster.choose(options.nodes)
+    if not body.strip():
+        raise ConfigError(["the cell is empty: write below %%tfos what the nodes are to do"])
+    cell = register_cell(shell, line, body)
+    statements, flags = parse_body(shell, cell)
+    compiled = _compiled(statements, flags, cell)
+    captured = _captured(statements, visible_names(shell), cluster.own_names(nodes) | _GIVEN)
+    sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=captured)
+    running = cluster.begin_cell(sent, nodes)
+    with CellOutput(running) as output:
+        results = cluster.finish_cell(running, on_step=output.update)
+    return results if any(value is not None for value in results.values()) else None
+
+
+def _cluster(options: CellOptions) -> InteractiveCluster:
+    """Return the cluster that the line names; raises `ConfigError` for anything else that it says."""
+    others = [name for name in options.given if name not in OF_WAITING_NODES]
+    waiting = [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
+    found = next((cluster for cluster in waiting if cluster.name == options.on), None)
+    problems = [f"{name}: belongs to %tfos start; with on=..., a cell takes only nodes=..." for name in others]
+    if options.on is None:
+        problems = ["nodes chooses among nodes that wait, and needs on=NAME; for a new cluster write cluster_size=..."]
+    elif found is None:
+        problems.append(_no_such(options.on, [cluster.name for cluster in waiting]))
+    if problems or found is None:
+        raise ConfigError(problems)
+    return found
+
+
+def _no_such(name: str, waiting: list[str]) -> str:
+    if not waiting:
+        return f"on={name}: no nodes wait; start some with %tfos start cluster_size=2 name={name}"
+    close = nearest(name, waiting)
+    hint = f"did you mean {close}?" if close else f"there are {', '.join(waiting)}"
+    return f"on={name}: no nodes of that name wait; {hint}"
+
+
+def _compiled(statements: list[ast.stmt], flags: int, cell: CellText) -> CompiledCell:
+    is_silent = DisplayHook.semicolon_at_end_of_expression(cell.body)  # type: ignore[no-untyped-call]
+    try:
+        return compile_statements(statements, cell.filename, flags=flags, shows_last=not is_silent)
+    except (SyntaxError, ValueError) as error:
+        raise as_cell_error(error, cell) from None
+
+
+def _captured(statements: list[ast.stmt], names: Mapping[str, Any], without: frozenset[str]) -> dict[str, Any]:
+    """Return the notebook's values of names that the cell uses and the nodes do not have themselves."""
+    reads = early_reads(statements)
+    used = {
+        name: names[name] for name in sorted(reads.certain | reads.possible) if name in names and name not in without
+    }
+    # What may never be read is left out if it could not travel.
+    return {name: value for name, value in used.items() if name in reads.certain or unpicklable_kind(value) is None}

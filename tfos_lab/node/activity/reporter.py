@@ -1,0 +1,113 @@
+"""Sends the driver what a node does: the agent's part, which goes on when the child is stopped or holds its GIL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from tfos_lab import messages as m
+from tfos_lab.core.states import NodeState
+from tfos_lab.node.activity.gpu_use import GpuUse
+from tfos_lab.node.activity.machine import Machine
+
+PERIOD_S = 1.0
+
+
+class ActivityReporter:
+    """Joins what the child says of its steps with the figures of its processes and host; used by one thread.
+
+    Parameters
+    ----------
+    rank : int
+        The node's rank.
+    send : callable
+        Sends a message to the driver.
+    gpus : sequence of str
+        The node's GPUs.
+    output_at : callable
+        Returns when the function last printed, by ``time.monotonic()``; 0 before.
+    group : bool
+        Whether the child leads a process group of its own.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        send: Callable[[m.FromAgent], None],
+        *,
+        gpus: Sequence[str] = (),
+        output_at: Callable[[], float] = lambda: 0.0,
+        group: bool = True,
+    ) -> None:
+        self._send = send
+        self._output_at = output_at
+        self._group = group
+        self._gpu = GpuUse(gpus)
+        self._machine: Machine | None = None
+        self._latest = m.Activity(rank)
+        self._rows = 0
+        self._sent_s = 0.0
+        self._sign, self._sign_s = "", 0.0
+
+    def take(self, message: m.FromAgent) -> None:
+        """Note what a message of the child, or about its start, says."""
+        match message:
+            case m.Progressed(state=NodeState.RUNNING, pid=pid):
+                self._begin(pid)
+            case m.Reported(step=step):
+                self._note("reported" if step is None else f"step {step}")
+            case m.RowsTaken(rows=rows) if rows != self._rows:
+                self._rows = rows
+                self._note("took rows")
+            case m.Activity():
+                if message.step not in (None, self._latest.step):
+                    self._note(f"step {message.step}")
+                self._latest = message
+
+    def _begin(self, pid: int) -> None:
+        self._machine = Machine(pid, group=self._group)
+        self._machine.read(time.monotonic())
+        self._latest, self._rows = m.Activity(self._latest.rank), 0
+        self._sent_s = time.monotonic()
+        self._note("began")
+
+    def _note(self, sign: str) -> None:
+        self._sign, self._sign_s = sign, time.monotonic()
+
+    def tick(self) -> None:
+        """Send the figures, if the last ones are old enough; called often."""
+        now = time.monotonic()
+        if self._machine is not None and now - self._sent_s >= PERIOD_S:
+            self._report(self._machine, now)
+
+    def _report(self, machine: Machine, now: float) -> None:
+        self._sent_s = now
+        if (output_at := self._output_at()) > self._sign_s:
+            self._sign, self._sign_s = "printed", output_at
+        figures = machine.read(now)
+        gpu, gpu_memory_bytes = self._gpu.read()
+        self._send(
+            msgspec.structs.replace(
+                self._latest,
+                cpu=figures.cpu,
+                memory_bytes=figures.memory_bytes,
+                host_cpu=figures.host_cpu,
+                host_memory=figures.host_memory,
+                gpu=gpu,
+                gpu_memory_bytes=gpu_memory_bytes,
+                idle_s=now - self._sign_s,
+                last_sign=self._sign,
+            )
+        )
+
+    def end(self) -> None:
+        """Send the last figures: the function has ended."""
+        if self._machine is not None:
+            self._report(self._machine, time.monotonic())
+            self._machine = None
+
+    def close(self) -> None:
+        """Let go of the GPUs."""
+        self._gpu.close()

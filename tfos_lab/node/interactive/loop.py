@@ -1,0 +1,44 @@
+"""The function that an interactive cluster's nodes run: it waits for cells until the cluster is stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab import messages as m
+from tfos_lab.node.interactive.inbox import INBOX
+from tfos_lab.node.interactive.namespace import InteractiveCell, Namespace
+from tfos_lab.node.interactive.written import WrittenText
+from tfos_lab.node.invoke import outcome_of
+from tfos_lab.payload.packing import unpack
+
+if TYPE_CHECKING:
+    from tfos_lab.node.context.context import NodeContext
+
+INTERRUPTED = "KeyboardInterrupt"
+
+
+def run_cells(args: Any, ctx: NodeContext) -> None:
+    """Run each cell that comes, in this process' main thread; an exception of a cell ends only that cell."""
+    namespace = Namespace(args, ctx)
+    while True:
+        message = INBOX.take()
+        try:
+            outcome = _run(message, namespace)
+        except KeyboardInterrupt:  # on its way into the cell, or out of it
+            outcome = m.Outcome(kind="raised", error=INTERRUPTED)
+        INBOX.send(m.CellEnded(rank=INBOX.rank, cell=message.cell, outcome=outcome, names=namespace.own))
+
+
+def _run(message: m.RunCell, namespace: Namespace) -> m.Outcome:
+    written = WrittenText(
+        lambda stream, text: INBOX.send(m.CellWrote(rank=INBOX.rank, cell=message.cell, stream=stream, text=text))
+    )
+
+    def run() -> Any:
+        cell = unpack(message.payload)[1]
+        assert isinstance(cell, InteractiveCell)
+        return namespace.run(cell)
+
+    run.__dict__["__tfos_implicit__"] = True  # if the last value cannot be sent, its text is
+    with written.gathering(), INBOX.running(message.cell):
+        return outcome_of(run, None, None)
