@@ -47,7 +47,7 @@ class Commands:
         self,
         last_cell: Callable[[], FinishedCell | None],
         history: Callable[[], list[str]],
-        start: Callable[[str], None],
+        start: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._last_cell = last_cell
         self._history = history
