@@ -89,7 +89,9 @@ def _told(done: list[Pruned], *, limited: bool, dry_run: bool) -> list[str]:
     lines = [f"{verb}: {one.folder.path} ({format_bytes(one.size_bytes)})" for one in gone]
     lines += [f"{one.folder.path}: {one.kept}" for one in done if one.kept.startswith("it cannot")]
     kept = [one.kept for one in done if one.kept]
-    reasons = [f"{kept.count(why)} {why}" for why in ("pinned", "not ended", "unreadable") if why in kept]
+    reasons = [
+        f"{kept.count(why)} {why}" for why in ("pinned", "not ended", "kernel lives", "unreadable") if why in kept
+    ]
     stay = format_count(len(kept), "stays", "stay") + (f" ({', '.join(reasons)})" if reasons else "")
     total = f"{format_count(len(gone), 'run')} {verb} ({size}), {stay}"
     hint = "" if limited else "; name a limit to remove old ones: %tfos prune keep=20, or days=30, or both"

@@ -22,12 +22,14 @@ def test_inputs_options_and_versions_that_differ_are_told(tmp_path):
         inputs={"args.lr": 0.1, "DEPTH": 3},
         options={**first.options, "restarts": 2, "name": "other"},
         versions={**first.record.versions, "tensorflow": "2.22.0"},
+        verdict="compute bound",
     )
     assert {one.name: one.texts for one in differences([first, second])} == {
         "args.lr": ("0.01", "0.1"),
         "BATCH": ("64", ""),
         "DEPTH": ("", "3"),
         "restarts": ("0", "2"),
+        "verdict": ("", "compute bound"),
         "tensorflow": ("2.21.0", "2.22.0"),
     }
     assert differences([first, first]) == []

@@ -15,6 +15,7 @@ from tests.support.recorded_runs import GONE, curve, this_process, write_run, wr
 from tfos_lab.engine.record.format import NodeRecord
 from tfos_lab.engine.runs.read import read_runs
 from tfos_lab.engine.runs.run import Run
+from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.errors import ConfigError
 
 
@@ -111,6 +112,14 @@ def test_a_run_tells_its_metrics_rows_phases_and_logs(tmp_path):
     assert run.logs() == "[chief:0] one\n[chief:0] two"
     with pytest.raises(KeyError, match="no node 'ps:0' in the run mnist-"):
         run.logs("ps:0")
+
+
+def test_what_was_measured_is_in_the_view(tmp_path):
+    activity = NodeActivity(step=3, step_s=0.1, computes=0.9)
+    nodes = (NodeRecord(node="chief:0", state="done", activity=activity),)
+    write_run(tmp_path, nodes=nodes, verdict="compute bound", progress=0.5)
+    view = only(tmp_path).view()
+    assert (view.verdict, view.progress, view.nodes[0].activity) == ("compute bound", 0.5, activity)
 
 
 def test_event_files_are_where_this_machine_sees_them(tmp_path):

@@ -30,7 +30,7 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
         lambda run: run.inputs,
         lambda run: {name: value for name, value in run.options.items() if name not in _IGNORED},
         lambda run: {"launcher": run.record.launcher, "nodes": len(run.record.nodes)},
-        lambda run: {"fed": _fed(run)},
+        lambda run: {"fed": _fed(run), "verdict": run.record.verdict},
         lambda run: run.record.versions,
         lambda run: {"host": run.record.process.host},
     ]

@@ -28,7 +28,8 @@ class Pruned:
     folder : RunFolder
         The folder, with its runs.
     kept : str
-        Why it stays: one of ``newest``, ``recent``, ``pinned``, ``not ended`` and ``unreadable``, or an error.
+        Why it stays: ``newest``, ``recent``, ``pinned``, ``not ended``, ``kernel lives`` (of independent runs),
+        ``unreadable``, or an error.
     size_bytes : int
         How much room a folder that goes takes, or took.
     """
@@ -105,12 +106,14 @@ def _protected(folder: RunFolder) -> str:
     """Return why a folder stays whatever the limits are, or nothing."""
     if any(run.pinned for run in folder.runs) or RunDir(folder.path).pin_mark.exists():
         return "pinned"
-    if any(run.live for run in folder.runs) or _goes_on(folder):
+    if any(run.live for run in folder.runs):
         return "not ended"
+    if _may_go_on(folder):
+        return "kernel lives"
     return "unreadable" if folder.unreadable or folder.path.is_symlink() else ""
 
 
-def _goes_on(folder: RunFolder) -> bool:
+def _may_go_on(folder: RunFolder) -> bool:
     """Whether independent runs may still go on: nothing records the end of all, so their kernel has to be gone."""
     parts = [run for run in folder.runs if run.path != folder.path]
     return any(process_lives(run.record.process) for run in parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.engine.record.format import decode
+from tfos_lab.engine.record.format import decode_header
 from tfos_lab.engine.run_dir import RunDir, parts_of, run_bases
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
@@ -97,7 +97,7 @@ def read_run(path: Path) -> Run | Unreadable:
         size = files.record.stat().st_size
         if size > _MAX_BYTES:
             return Unreadable(path, f"run.json has {size >> 20} MB, which no run of tfos_lab writes")
-        return Run(decode(files.record.read_bytes()), path, pinned=files.pin_mark.exists())
+        return Run(decode_header(files.record.read_bytes()), path, pinned=files.pin_mark.exists())
     except OSError as error:
         return Unreadable(path, f"run.json: {error.strerror or error}")
     except msgspec.ValidationError as error:

@@ -13,7 +13,7 @@ from tfos_lab.core.paths import is_local
 from tfos_lab.core.states import RunState, known_run_state
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import metrics_frame
-from tfos_lab.engine.record.format import ProcessRecord, RunRecord
+from tfos_lab.engine.record.format import ProcessRecord, RunHeader, RunRecord, decode
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.view import reports_of, view_of
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
@@ -29,15 +29,15 @@ class Run:
 
     Attributes
     ----------
-    record : RunRecord
-        What ``run.json`` says.
+    record : RunHeader
+        What ``run.json`` says; the metrics are read when they are asked for.
     path : pathlib.Path
         The run's folder.
     pinned : bool
         Whether it is kept when old runs are removed.
     """
 
-    record: RunRecord
+    record: RunHeader
     path: Path
     pinned: bool = False
 
@@ -108,8 +108,13 @@ class Run:
 
     @property
     def reports(self) -> list[MetricsReported]:
-        """The same, as events."""
-        return reports_of(self.record)
+        """The same, as events; none if ``run.json`` has gone meanwhile."""
+        if isinstance(self.record, RunRecord):
+            return reports_of(self.record)
+        try:
+            return reports_of(decode(RunDir(self.path).record.read_bytes()))
+        except (OSError, ValueError):
+            return []
 
     @property
     def rows(self) -> int:

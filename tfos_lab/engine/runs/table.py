@@ -31,8 +31,9 @@ def runs(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
         local time zone), ``outcome`` (``done``, ``failed``, ``stopped``, ``lost`` where the kernel has gone, or the
         state of a run that goes on), ``seconds`` (float64), ``launcher``, ``nodes`` and ``rows`` (int64), ``options``,
         ``inputs`` (numbers and texts that the function used, by name), ``metrics`` (the last values) and ``phases``
-        (seconds) as dicts, ``code`` (its source), ``error``, ``files`` (paths below ``output``), ``pinned`` and
-        ``folder``. Each metric and phase is a float64 column, too: ``metrics.loss``, ``phases.run``.
+        (seconds) as dicts, ``code`` (its source), ``error``, ``verdict`` (why it was as slow as it was), ``files``
+        (paths below ``output``), ``pinned`` and ``folder``. Each metric and phase is a float64 column, too, such as
+        ``metrics.loss`` and ``phases.run``.
         ``attrs["unreadable"]`` has a line for each ``run.json`` that cannot be read.
 
     Raises
@@ -90,6 +91,7 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
         "phases": _column([run.phases for run in found], ids),
         "code": _column([run.code for run in found], ids, "string"),
         "error": _column([_error(run) for run in found], ids, "string"),
+        "verdict": _column([run.record.verdict for run in found], ids, "string"),
         "files": _column([[file.path for file in run.record.files] for run in found], ids),
         "pinned": _column([run.pinned for run in found], ids, "bool"),
         "folder": _column([str(run.path) for run in found], ids, "string"),

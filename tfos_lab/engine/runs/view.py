@@ -6,18 +6,18 @@ import math
 
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.record.format import FeedRecord, NodeRecord, RunRecord
+from tfos_lab.engine.record.format import FeedRecord, NodeRecord, RunHeader, RunRecord
 from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView
 
 _GONE = "the kernel that ran it has gone: this is what it had written down before"
 
 
-def view_of(record: RunRecord, state: RunState, ended_s: float | None) -> ClusterView:
+def view_of(record: RunHeader, state: RunState, ended_s: float | None) -> ClusterView:
     """Return the view of a run.
 
     Parameters
     ----------
-    record : RunRecord
+    record : RunHeader
         What is known of it.
     state : RunState
         Its state now, which the record of a lost run cannot say.
@@ -37,6 +37,8 @@ def view_of(record: RunRecord, state: RunState, ended_s: float | None) -> Cluste
         feeds=tuple(_feeds(record.feeds)),
         reason=_GONE if state is RunState.LOST else record.reason,
         notes=record.notes,
+        progress=record.progress,
+        verdict=record.verdict,
     )
 
 
@@ -72,6 +74,7 @@ def _node(record: NodeRecord, run: RunState) -> NodeView:
         total_steps=record.total_steps,
         rows=record.rows,
         metrics=_numbers(record.metrics),
+        activity=record.activity,
     )
 
 
