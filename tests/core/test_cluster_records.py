@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tfos_lab.core import cluster_records
+from tfos_lab.core.recorded_cluster import ClusterRecord
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def runtime(tmp_path, monkeypatch):
 
 
 def record(**changes):
-    made = cluster_records.ClusterRecord(
+    made = ClusterRecord(
         id="mnist-1",
         name="mnist",
         state="running",

@@ -14,67 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.states import known_run_state
+from tfos_lab.core.recorded_cluster import ClusterRecord
 
 _PROC = Path("/proc")
 # A Jupyter server that reads the records puts a file beside them: its pid, and in it when the process began.
 _SERVER = ".server"
 # Letters of any language, but no characters with a meaning in paths.
 _ID = re.compile(r"\w[\w.-]{0,119}")
-
-
-class RecordedNode(msgspec.Struct, frozen=True):
-    """One node of a cluster, as it was a few seconds ago at most; metrics that are not finite are None."""
-
-    node: str
-    state: str
-    host: str = ""
-    detail: str = ""
-    pid: int = 0
-    gpus: tuple[str, ...] = ()
-    step: int | None = None
-    total_steps: int | None = None
-    rows: int = 0
-    metrics: dict[str, float | None] = {}
-
-
-class RecordedFigures(msgspec.Struct, frozen=True):
-    """How far a cluster is: its slowest node's step, and one metric, which is the loss where there is one."""
-
-    step: int | None = None
-    total_steps: int | None = None
-    metric: str = ""
-    value: float | None = None
-
-
-class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the Jupyter server knows about a cluster, or about a folder that TensorBoard shows.
-
-    ``pid`` and ``born`` identify its process; ``tensorboard`` and ``control`` are paths of unix sockets, or empty.
-    ``notebook`` is the path of the notebook that the kernel was started for, or empty.
-    """
-
-    id: str
-    name: str
-    state: str
-    pid: int
-    born: str
-    started_s: float
-    reason: str = ""
-    kernel_id: str = ""
-    notebook: str = ""
-    launcher: str = ""
-    nodes: tuple[RecordedNode, ...] = ()
-    figures: RecordedFigures = RecordedFigures()
-    run_dir: str = ""
-    tensorboard: str = ""
-    control: str = ""
-
-    @property
-    def lives(self) -> bool:
-        """Whether it is a cluster that has not ended."""
-        state = known_run_state(self.state)
-        return state is None or not state.ended
 
 
 def folder() -> Path:

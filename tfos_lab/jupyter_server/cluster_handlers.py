@@ -12,7 +12,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.core.cluster_records import ClusterRecord
+from tfos_lab.core.recorded_cluster import ClusterRecord
 from tfos_lab.engine.discovery.ended_runs import EndedRun, EndedRuns
 from tfos_lab.jupyter_server.messages import ClusterInfo, ClusterList, RunInfo, RunList
 from tfos_lab.jupyter_server.open_notebooks import OpenNotebooks
@@ -123,6 +123,7 @@ def _public(record: ClusterRecord, notebooks: OpenNotebooks) -> ClusterInfo:
         "run_dir": record.run_dir,
         "nodes": list(record.nodes),
         "figures": record.figures,
+        "verdict": record.verdict,
         "tensorboard": bool(record.tensorboard),
     }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from tfos_lab.core.cluster_records import RecordedFigures, RecordedNode
+from tfos_lab.core.recorded_cluster import RecordedFigures, RecordedNode
 
 
 class ClusterInfo(TypedDict):
@@ -30,6 +30,7 @@ class ClusterInfo(TypedDict):
     run_dir: str
     nodes: list[RecordedNode]
     figures: RecordedFigures
+    verdict: str
     tensorboard: bool
 
 

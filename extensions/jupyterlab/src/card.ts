@@ -26,6 +26,7 @@ export class ClusterCard implements Item<ClusterInfo> {
   private readonly age = element("span", { class: "tfos-lab-card-age" });
   private readonly progress = element("progress", { max: "1" });
   private readonly figures = element("div", { class: "tfos-lab-card-figures" });
+  private readonly verdict = element("div", { class: "tfos-lab-card-verdict" });
   private readonly trouble = element("div", { class: "tfos-lab-card-trouble" });
   private readonly nodes = new NodeList();
   private readonly notebook = this.action("", (cluster) => this.actions.showCell?.(cluster));
@@ -41,6 +42,7 @@ export class ClusterCard implements Item<ClusterInfo> {
       element("div", { class: "tfos-lab-card-line" }, this.state, this.where, this.age),
       this.progress,
       this.figures,
+      this.verdict,
       this.trouble,
       this.nodes.node,
       element("div", { class: "tfos-lab-card-actions" }, this.notebook, this.tensorboard),
@@ -73,12 +75,14 @@ export class ClusterCard implements Item<ClusterInfo> {
   }
 
   private updateFigures(cluster: ClusterInfo): void {
-    const { step, total_steps: total } = cluster.figures;
-    const done = total ? Math.min(1, (step ?? 0) / total) : null;
+    const { step, total_steps: total, progress, seconds_left: left } = cluster.figures;
+    const done = progress ?? (total ? Math.min(1, (step ?? 0) / total) : null);
     this.progress.hidden = done === null;
     this.progress.value = done ?? 0;
     setAttribute(this.progress, "aria-label", `Progress of ${cluster.name}`);
-    setOptionalText(this.figures, joined(formatStep(step, total), formatFigure(cluster.figures)));
+    const timeLeft = typeof left === "number" ? `${formatAge(left)} left` : "";
+    setOptionalText(this.figures, joined(formatStep(step, total), formatFigure(cluster.figures), timeLeft));
+    setOptionalText(this.verdict, cluster.verdict);
   }
 
   private updateActions(cluster: ClusterInfo): void {

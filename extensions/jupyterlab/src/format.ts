@@ -36,11 +36,16 @@ export function formatShare(share: number): string {
   return `${Math.round(share * 100)} %`;
 }
 
-/** A step such as `step 41/200`, or nothing. */
-export function formatStep(step: number | null | undefined, total: number | null | undefined): string {
+/** Steps such as `41/200`, or nothing. */
+export function formatCount(step: number | null | undefined, total: number | null | undefined): string {
   if (step === null || step === undefined) return "";
-  const of = total ? `/${total.toLocaleString("en-US")}` : "";
-  return `step ${step.toLocaleString("en-US")}${of}`;
+  return `${step.toLocaleString("en-US")}${total ? `/${total.toLocaleString("en-US")}` : ""}`;
+}
+
+/** Steps such as `step 41/200`, or nothing. */
+export function formatStep(step: number | null | undefined, total: number | null | undefined): string {
+  const count = formatCount(step, total);
+  return count && `step ${count}`;
 }
 
 /** A metric such as `loss 0.031`, or nothing. */

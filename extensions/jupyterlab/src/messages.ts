@@ -21,6 +21,7 @@ export interface ClusterInfo {
   run_dir: string;
   nodes: RecordedNode[];
   figures: RecordedFigures;
+  verdict: string;
   tensorboard: boolean;
 }
 
@@ -30,15 +31,46 @@ export interface ClusterList {
   clusters: ClusterInfo[];
 }
 
-/** How far a cluster is: its slowest node's step, and one metric, which is the loss where there is one. */
+/** What a node has done in the last seconds: see `tfos_lab.engine.state.activity`, where the names are explained. */
+export interface RecordedActivity {
+  step_s?: number | null;
+  waits_rows?: number;
+  waits_data?: number;
+  waits_peers?: number;
+  computes?: number;
+  python?: number;
+  where?: string;
+  cpu?: number;
+  memory_bytes?: number;
+  host_cpu?: number;
+  host_memory?: number;
+  gpu?: number | null;
+  gpu_memory_bytes?: number | null;
+  idle_s?: number;
+  last_sign?: string;
+  slower?: number | null;
+}
+
+/**
+ * How far a cluster is: its slowest node's step, and one metric, which is the loss where there is one.
+ *
+ * `progress` is how much of the training is done, 0 to 1; like `seconds_left` it is None where it is not known.
+ */
 export interface RecordedFigures {
   step?: number | null;
   total_steps?: number | null;
   metric?: string;
   value?: number | null;
+  progress?: number | null;
+  seconds_left?: number | null;
 }
 
-/** One node of a cluster, as it was a few seconds ago at most; metrics that are not finite are None. */
+/**
+ * One node of a cluster, as it was a few seconds ago at most; metrics that are not finite are None.
+ *
+ * `hung` is a sentence if the node shows no sign of work although it should. `activity` is None before its first
+ * figures.
+ */
 export interface RecordedNode {
   node: string;
   state: string;
@@ -50,6 +82,8 @@ export interface RecordedNode {
   total_steps?: number | null;
   rows?: number;
   metrics?: Record<string, number | null>;
+  hung?: string;
+  activity?: RecordedActivity | null;
 }
 
 /** A run that has ended; `outcome` is `done`, `failed`, `stopped` or `lost`. */

@@ -9,8 +9,9 @@ export interface NodeLook {
   says: string;
 }
 
-/** How a node is drawn, and the word for it. */
-export function traitsOf(view: RecordedNode): NodeLook {
+/** How a node is drawn, and the word for it: a hung one is what it is, whatever its state. */
+export function lookOf(view: RecordedNode): NodeLook {
+  if (view.hung) return { sign: "!", tone: "bad", says: "hung" };
   const traits = NODE_STATES[view.state];
   return { sign: traits?.sign ?? "○", tone: traits?.tone ?? "idle", says: view.state };
 }
@@ -21,17 +22,17 @@ export function mainMetric({ metrics = {} }: RecordedNode): RecordedFigures {
   return { metric, value: metrics[metric] ?? null };
 }
 
-/** How many nodes are how: `40/40 nodes`, and those that are in trouble, by name if there are few. */
+/** How many nodes are up: `38/40 nodes`. */
 export function summaryOf(nodes: readonly RecordedNode[]): string {
   const up = nodes.filter(({ state }) => NODE_STATES[state]?.up).length;
   return `${up}/${nodes.length} nodes`;
 }
 
-/** Who is in trouble, such as `worker:3 failed`, or `4 nodes lost`. */
+/** Who is in trouble, such as `worker:3 failed`, or `4 nodes hung`. */
 export function troubleOf(nodes: readonly RecordedNode[]): string {
   const groups = new Map<string, string[]>();
   for (const view of nodes) {
-    const { tone, says } = traitsOf(view);
+    const { tone, says } = lookOf(view);
     if (tone === "bad") groups.set(says, [...(groups.get(says) ?? []), view.node]);
   }
   const texts = [...groups].map(([says, names]) => `${names.length > 3 ? `${names.length} nodes` : names.join(", ")} ${says}`);

@@ -3,7 +3,7 @@
 import { element, setAttribute, setText } from "./dom";
 import { KeyedList } from "./keyed_list";
 import type { RecordedNode } from "./messages";
-import { summaryOf, traitsOf } from "./node_facts";
+import { summaryOf, lookOf } from "./node_facts";
 import { NodeRow } from "./node_row";
 
 /** More than that are folded until the user asks for them. */
@@ -48,7 +48,7 @@ export class NodeList {
     this.nodes.forEach((view, place) => {
       const square = children[place];
       if (!square) return;
-      const { tone, says } = traitsOf(view);
+      const { tone, says } = lookOf(view);
       setAttribute(square, "data-tone", tone);
       setAttribute(square, "data-state", view.state);
       setAttribute(square, "title", `${view.node}: ${says}`);

@@ -1,10 +1,11 @@
 // One node in the list of a card: its state and figures, and all that is known of it below, on a click.
 
 import { button, element, joined, setAttribute, setText } from "./dom";
-import { formatFigure, formatMetric, formatStep } from "./format";
+import { formatCount, formatFigure } from "./format";
 import type { Item } from "./keyed_list";
 import type { RecordedNode } from "./messages";
-import { mainMetric, traitsOf } from "./node_facts";
+import { detailsOf, slownessOf } from "./node_details";
+import { lookOf, mainMetric } from "./node_facts";
 
 let count = 0;
 
@@ -28,13 +29,11 @@ export class NodeRow implements Item<RecordedNode> {
 
   update(view: RecordedNode): void {
     this.view = view;
-    const traits = traitsOf(view);
-    setAttribute(this.toggle, "data-tone", traits.tone);
-    setText(this.sign, traits.sign);
+    const { tone, sign, says } = lookOf(view);
+    setAttribute(this.toggle, "data-tone", tone);
+    setText(this.sign, sign);
     setText(this.name, view.node);
-    const state = traits.says;
-    const step = formatStep(view.step, view.total_steps);
-    setText(this.facts, joined(step && state === "running" ? "" : state, step, formatFigure(mainMetric(view))));
+    setText(this.facts, says === "running" ? figuresOf(view) : joined(says, slownessOf(view)));
     if (!this.details.hidden) this.fillDetails(view);
   }
 
@@ -60,15 +59,8 @@ export class NodeRow implements Item<RecordedNode> {
   }
 }
 
-function detailsOf(view: RecordedNode): [string, string][] {
-  const metrics = Object.entries(view.metrics ?? {});
-  const facts: [string, string][] = [
-    ["state", joined(view.state, view.detail ?? "")],
-    ["host", view.host ?? ""],
-    ["process", view.pid ? String(view.pid) : ""],
-    ["GPUs", (view.gpus ?? []).join(", ")],
-    ["rows taken", view.rows ? view.rows.toLocaleString("en-US") : ""],
-    ...metrics.map(([metric, value]): [string, string] => [metric, formatMetric(value)]),
-  ];
-  return facts.filter(([, text]) => text);
+/** What is said of a node that runs; a narrow panel has room for little. */
+function figuresOf(view: RecordedNode): string {
+  const figures = joined(slownessOf(view), formatCount(view.step, view.total_steps), formatFigure(mainMetric(view)));
+  return figures || view.state;
 }

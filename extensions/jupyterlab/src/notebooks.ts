@@ -4,6 +4,9 @@ import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { Notification } from "@jupyterlab/apputils";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
+/** Without a time, a notification would go to JupyterLab's list only. */
+const NOTE_MS = 10_000;
+
 /** A run, and the notebook that it was started from. */
 export interface RunPlace {
   readonly id: string;
@@ -32,7 +35,8 @@ export class Notebooks {
     await Promise.all([panel.context.ready, panel.revealed]);
     const cell = cellThatShows(panel, run.id);
     if (cell < 0) {
-      Notification.info(`No cell of ${run.notebook} shows ${run.name}: its output was cleared, or not saved.`);
+      const text = `No cell of ${run.notebook} shows ${run.name}: its output was cleared, or not saved.`;
+      Notification.info(text, { autoClose: NOTE_MS });
       return;
     }
     panel.content.activeCellIndex = cell;

@@ -90,7 +90,7 @@ export class ClustersPanel extends Widget {
       await this.model.stop(cluster);
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
-      Notification.error(`The cluster ${cluster.name} could not be stopped: ${why}`);
+      Notification.error(`The cluster ${cluster.name} could not be stopped: ${why}`, { autoClose: false });
     }
   }
 }

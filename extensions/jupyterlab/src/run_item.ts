@@ -39,9 +39,8 @@ export class RunItem implements Item<RunInfo> {
     setText(this.name, run.name);
     setAttribute(this.name, "title", `${run.name}, ${run.nodes} nodes, ${run.launcher}, files in ${run.run_dir}`);
     setText(this.when, formatMoment(run.ended_s));
-    const { step, total_steps: total } = run.figures;
     const took = `${run.outcome} after ${formatAge(run.ended_s - run.started_s)}`;
-    setText(this.facts, joined(took, formatStep(step, total), formatFigure(run.figures)));
+    setText(this.facts, joined(took, stepOf(run), formatFigure(run.figures)));
     setOptionalText(this.reason, run.outcome === "done" ? "" : run.reason);
     this.updateActions(run);
   }
@@ -58,4 +57,9 @@ export class RunItem implements Item<RunInfo> {
   private action(text: string, act: (run: RunInfo) => void): HTMLButtonElement {
     return button(text, () => this.run && act(this.run));
   }
+}
+
+/** How far the run came; of one that took all its steps there is nothing to say. */
+function stepOf({ figures: { step, total_steps: total } }: RunInfo): string {
+  return step === total ? "" : formatStep(step, total);
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tfos_lab.core.cluster_records import RecordedFigures, RecordedNode
-from tfos_lab.engine.discovery.contents import figures_of, figures_of_nodes
+from tfos_lab.core.recorded_cluster import RecordedActivity, RecordedFigures, RecordedNode
+from tfos_lab.engine.discovery.contents import figures_of, figures_of_nodes, recorded
+from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.events import ClusterView, NodeView, SearchFacts
 
 
@@ -37,3 +38,12 @@ def test_a_search_shows_its_best_value_and_other_independent_runs_nothing():
     assert figures_of(view) == RecordedFigures()
     view = ClusterView("id", "name", "running", "local", 0.0, None, nodes, {}, of_runs=True, search=search)
     assert figures_of(view) == RecordedFigures(metric="best loss", value=0.5)
+
+
+def test_a_node_is_recorded_with_what_it_does():
+    activity = NodeActivity(step=9, step_s=0.5, computes=0.25, memory_bytes=7, last_sign="step 9", slower=2.0)
+    view = NodeView("chief:0", "chief", 0, is_chief=True, hung="no step for 64 s", activity=activity)
+    node = recorded(view)
+    assert (node.node, node.state, node.hung) == ("chief:0", "waiting", "no step for 64 s")
+    assert node.activity == RecordedActivity(step_s=0.5, computes=0.25, memory_bytes=7, last_sign="step 9", slower=2.0)
+    assert recorded(NodeView("chief:0", "chief", 0, is_chief=True)).activity is None

@@ -16,7 +16,7 @@ from tests.support import leftovers
 from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
 from tfos_lab.core import cluster_records
-from tfos_lab.core.cluster_records import RecordedFigures
+from tfos_lab.core.recorded_cluster import RecordedFigures
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.state.events import TensorBoardStatus
 

@@ -16,6 +16,7 @@ PATIENCE_S = 20.0
 @pytest.fixture
 def fetches():
     """The counters of this process."""
+    pytest.importorskip("tensorflow")  # before it can be patched
     from tfos_lab.node.activity.fetches import FETCHES, patch_fetches
 
     patch_fetches()
@@ -48,17 +49,24 @@ def test_a_step_that_waits_for_its_batch_is_seen_within_the_graph(fetches):
     deadline = time.monotonic() + PATIENCE_S
     while not fetches.in_flight and time.monotonic() < deadline:
         time.sleep(0.01)
+        fetches.look()
     assert fetches.in_flight
     given.set()
     thread.join()
+    fetches.look()
     assert results == [10]
-    assert not fetches.in_flight
+    assert (fetches.in_flight, fetches.taken) == (False, 1)
     assert int(step(iterator)) == 12
     with pytest.raises(tf.errors.OutOfRangeError):
         step(iterator)
+    fetches.look()
+    fetches.settle()
+    fetches.look()
+    assert fetches.in_flight
     # Nothing runs: the step that failed waits for nothing.
     fetches.settle()
-    assert not fetches.in_flight
+    fetches.look()
+    assert (fetches.in_flight, fetches.taken) == (False, 2)
 
 
 def test_keras_asks_for_optional_batches(fetches):
@@ -71,8 +79,8 @@ def test_keras_asks_for_optional_batches(fetches):
 
     iterator = iter(tf.data.Dataset.range(1))
     assert [int(step(iterator)), int(step(iterator))] == [0, -1]
-    assert fetches._difference() == 0
-    assert int(fetches._counters[0]) == 2
+    fetches.look()
+    assert (fetches.in_flight, fetches.taken) == (False, 2)
 
 
 def test_nothing_is_counted_while_nothing_is_asked_for():
@@ -85,7 +93,8 @@ def test_nothing_is_counted_while_nothing_is_asked_for():
         return next(iterator)
 
     assert int(step(iter(tf.data.Dataset.range(1)))) == 0
-    assert not FETCHES.in_flight
+    FETCHES.look()
+    assert (FETCHES.in_flight, FETCHES.taken) == (False, 0)
     assert [op.type for op in step.get_concrete_function(iter(tf.data.Dataset.range(1))).graph.get_operations()].count(
         "AssignAddVariableOp"
     ) == 0

@@ -43,11 +43,22 @@ def test_only_the_last_seconds_count_but_of_long_steps_the_last_ones(clock):
 
 def test_reports_are_steps_where_there_are_no_batches(clock):
     for step in (10, 20, 20, 40):
-        clock.report(step)
         clock.now += 5.0
+        clock.report(step)
     step, step_s = clock.read()
     assert step == 40
     assert step_s == pytest.approx(0.5)
+
+
+def test_batches_that_tensorflow_fetches_by_itself_are_steps_too(clock):
+    for taken in (0, 1, 5, 5, 9):
+        clock.fetch(taken)
+        clock.now += 1.0
+    step, step_s = clock.read()
+    assert step == 9
+    assert step_s == pytest.approx(0.375)
+    clock.take_batch()
+    assert clock.read()[0] == 1
 
 
 def test_batches_go_before_reports_until_they_end(clock):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from tfos_lab.core.cluster_records import RecordedFigures, RecordedNode
+import msgspec
+
+from tfos_lab.core.recorded_cluster import RecordedActivity, RecordedFigures, RecordedNode
 from tfos_lab.core.states import NodeState
+from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.events import ClusterView, NodeView
 
 _LOSS = "loss"
@@ -49,14 +52,23 @@ def recorded(view: NodeView) -> RecordedNode:
         total_steps=view.total_steps,
         rows=view.rows,
         metrics=dict(view.metrics),
+        hung=view.hung,
+        activity=_activity(view.activity),
     )
+
+
+def _activity(activity: NodeActivity | None) -> RecordedActivity | None:
+    if activity is None:
+        return None
+    return RecordedActivity(**{name: getattr(activity, name) for name in RecordedActivity.__struct_fields__})
 
 
 def figures_of(view: ClusterView) -> RecordedFigures:
     """Return how far a cluster is; of a search, the best value so far, as its runs have no step in common."""
     if view.search is not None:
         return RecordedFigures(metric=f"best {view.search.metric}".strip(), value=view.search.best)
-    return RecordedFigures() if view.of_runs else figures_of_nodes(view.nodes)
+    figures = RecordedFigures() if view.of_runs else figures_of_nodes(view.nodes)
+    return msgspec.structs.replace(figures, progress=view.progress, seconds_left=view.seconds_left)
 
 
 def figures_of_nodes(nodes: Iterable[NodeProgress]) -> RecordedFigures:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.cluster_records import RecordedFigures, birth_of
+from tfos_lab.core.cluster_records import birth_of
+from tfos_lab.core.recorded_cluster import RecordedFigures
 from tfos_lab.core.states import known_run_state
 from tfos_lab.engine.discovery.contents import figures_of_nodes
 from tfos_lab.engine.record.format import VERSION, ErrorRecord, NodeRecord, ProcessRecord

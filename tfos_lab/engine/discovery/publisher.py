@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.recorded_cluster import ClusterRecord
 from tfos_lab.engine.discovery.contents import figures_of, recorded
 from tfos_lab.engine.state.events import ClusterView, Event, NodeChanged, StateChanged, TensorBoardStatus
 from tfos_lab.engine.tensorboard.server import TensorBoardServer
@@ -94,7 +95,7 @@ class Publisher:
         self._lock = threading.Lock()
         self._due_s = math.inf
         self._is_published = False
-        self._written: cluster_records.ClusterRecord | None = None
+        self._written: ClusterRecord | None = None
         self._is_closed = False
         self._tensorboard: TensorBoardServer | None = None
         if cluster.config.tensorboard:
@@ -186,9 +187,9 @@ class Publisher:
         except (OSError, ImportError) as error:
             _warn_once(error)
 
-    def _record(self) -> cluster_records.ClusterRecord:
+    def _record(self) -> ClusterRecord:
         view = self._cluster.view()
-        return cluster_records.ClusterRecord(
+        return ClusterRecord(
             id=view.cluster_id,
             name=view.name,
             state=view.state,
@@ -201,6 +202,7 @@ class Publisher:
             launcher=view.launcher,
             nodes=tuple(map(recorded, view.nodes)),
             figures=figures_of(view),
+            verdict=view.verdict,
             run_dir=str(self._cluster.run_dir),
             tensorboard=self.tensorboard_socket or "",
             control="" if self._cluster.ended else str(self._control.path),
@@ -236,7 +238,7 @@ class PublishedFolder:
         self._tensorboard = TensorBoardServer(lambda: log_dir)
         try:
             cluster_records.publish(
-                cluster_records.ClusterRecord(
+                ClusterRecord(
                     id=self.id,
                     name=log_dir,
                     state="done",

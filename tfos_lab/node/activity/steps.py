@@ -10,7 +10,7 @@ from collections import deque
 _RECENT_S = 5.0
 _MOST_STEPS = 50
 _FEWEST_STEPS = 3
-# A clock that others than loops over data tick counts only where there are no such loops.
+# What counts best goes first, unless it has stopped for so long while others go on.
 _STALE_S = 10.0
 
 
@@ -46,34 +46,33 @@ class StepClock:
     def start(self) -> None:
         """Begin anew: another function runs."""
         self._batches = _Ticks()
+        self._fetches = _Ticks()
         self._reports = _Ticks()
-        self._reported: int | None = None
 
     def take_batch(self) -> None:
         """Count a step: the function takes its next batch."""
         self._batches.tick(time.perf_counter())
 
+    def fetch(self, steps: int) -> None:
+        """Note that TensorFlow has fetched so many batches in all, where Python does not see each of them."""
+        if steps > self._fetches.step:
+            self._fetches.tick(time.perf_counter(), steps - self._fetches.step)
+
     def report(self, step: int) -> None:
         """Note that the function says that it has done so many steps."""
-        before, self._reported = self._reported, step
-        if before is None or step < before:
+        if step < self._reports.step:
             self._reports = _Ticks()
-            self._reports.tick(time.perf_counter(), step)
-        elif step > before:
-            self._reports.tick(time.perf_counter(), step - before)
+        if step > self._reports.step:
+            self._reports.tick(time.perf_counter(), step - self._reports.step)
 
     def read(self) -> tuple[int | None, float | None]:
         """Return how many steps there have been, and the median seconds of the last ones; None where not known."""
-        ticks = self._batches
-        if ticks.ticked_s is None or (self._is_stale(ticks) and self._reports.step):
-            ticks = self._reports
-        if ticks.ticked_s is None:
-            return None, None
-        return ticks.step, ticks.median_s(time.perf_counter())
-
-    def _is_stale(self, ticks: _Ticks) -> bool:
-        reported_s = self._reports.ticked_s
-        return ticks.ticked_s is not None and reported_s is not None and reported_s - ticks.ticked_s > _STALE_S
+        known = [(ticks.ticked_s, ticks) for ticks in (self._batches, self._fetches, self._reports)]
+        latest_s = max((ticked_s for ticked_s, _ in known if ticked_s is not None), default=0.0)
+        for ticked_s, ticks in known:
+            if ticked_s is not None and latest_s - ticked_s <= _STALE_S:
+                return ticks.step, ticks.median_s(time.perf_counter())
+        return None, None
 
 
 STEPS = StepClock()
