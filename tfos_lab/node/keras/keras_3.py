@@ -41,10 +41,13 @@ def patch_keras_3(trainer: ModuleType) -> None:
     metrics.update_state = on_real_rows(metrics.update_state, lambda _weights: current.rows)
 
 
-def count_rows(model: keras.Model, mode: RowMode | None) -> None:
-    """Set how a `fit` or `evaluate` counts rows, and drop step functions that were made for another way."""
+def count_rows(model: keras.Model, mode: RowMode | None, *, validates: bool = False) -> None:
+    """Set how a `fit` or `evaluate` counts rows, and drop step functions that were made for another way.
+
+    Where `fit` validates, it goes on with its own step function afterwards, which is kept: ``validates=True``.
+    """
     model._tfos_lab_mode = mode
-    for name in ("train_function", "test_function"):
+    for name in ("test_function",) if validates else ("train_function", "test_function"):
         function = getattr(model, name, None)
         if function is not None and getattr(function, "tfos_lab_mode", None) != mode:
             setattr(model, name, None)

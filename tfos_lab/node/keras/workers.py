@@ -104,7 +104,8 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         dataset = None if iterator is None else getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
         if iterator is not None:
-            count_rows(model, mode_of(dataset, strategy) if has_fed_rows else None)
+            validates = iterator is getattr(model, "_eval_epoch_iterator", None)
+            count_rows(model, mode_of(dataset, strategy) if has_fed_rows else None, validates=validates)
         if iterator is not None and across:
             _refuse_different_steps(iterator)
         if has_fed_rows:
