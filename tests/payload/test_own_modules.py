@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -99,6 +100,22 @@ def test_a_module_of_a_namespace_package_travels(write: Write) -> None:
     source = "def map_fun(args, ctx):\n    from helpers_n.part import one\n    return one.TWO\n"
     assert names_of("helpers_n.part.one") == ["helpers_n", "helpers_n.part", "helpers_n.part.one", "helpers_n.part.two"]
     assert on_node(packed(source)) == ["2"]
+
+
+def test_a_package_that_is_installed_as_editable_travels(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("src/helpers_i/__init__.py", "from .one import ONE\n")
+    write("src/helpers_i/one.py", "ONE = 1\n")
+
+    class Finder:  # as installers put it into sys.meta_path
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+            file = tmp_path / "src" / name / "__init__.py"
+            return importlib.util.spec_from_file_location(name, file) if name == "helpers_i" else None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    assert on_node(packed("def map_fun(args, ctx):\n    import helpers_i\n    return helpers_i.ONE\n")) == ["1"]
 
 
 def test_a_change_is_seen_by_the_next_payload_even_in_the_same_process(write: Write) -> None:

@@ -16,7 +16,8 @@ from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter import commands_history
-from tfos_lab.jupyter.cell.export import FinishedCell, export
+from tfos_lab.jupyter.cell.export import export, write
+from tfos_lab.jupyter.cell.selection import NotebookCells
 from tfos_lab.jupyter.commands_config import completions_of_config, show_config
 from tfos_lab.jupyter.commands_profile import make_profile
 from tfos_lab.jupyter.commands_stacks import show_stacks
@@ -35,22 +36,18 @@ class Commands:
 
     Parameters
     ----------
-    last_cell : callable
-        Returns the ``%%tfos`` cell that was run last, or None.
-    history : callable
-        Returns the text of the cells that were run before, oldest first.
+    cells : callable
+        Returns the cells that were run before.
     start : callable
         Starts an interactive cluster, given a line of options.
     """
 
     def __init__(
         self,
-        last_cell: Callable[[], FinishedCell | None],
-        history: Callable[[], list[str]],
-        start: Callable[[str], None] = lambda _line: None,
+        cells: Callable[[], NotebookCells],
+        start: Callable[[str], None],
     ) -> None:
-        self._last_cell = last_cell
-        self._history = history
+        self._cells = cells
         self._start = start
         self._commands: dict[str, Callable[[list[str]], Any]] = {
             "status": self._status,
@@ -164,13 +161,15 @@ class Commands:
         return view_folder(arguments[0]) if old is None else commands_history.view_events(old)
 
     def _export(self, arguments: list[str]) -> None:
-        _expect(arguments, "export FILE.py", at_most=1)
-        if len(arguments) != 1:
+        if not arguments:
             raise ConfigError(["name the file to write: %tfos export FILE.py"])
-        cell = self._last_cell()
-        if cell is None:
+        cells = self._cells()
+        if arguments[1:]:
+            path = write(arguments[0], cells.script(cells.numbers_of(arguments[1:])))
+        elif cells.finished:
+            path = export(arguments[0], cells.finished[max(cells.finished)], cells.texts)
+        else:
             raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
-        path = export(arguments[0], cell, self._history())
         print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
 
     def _warm(self, arguments: list[str]) -> None:

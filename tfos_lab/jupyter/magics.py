@@ -13,7 +13,8 @@ from tfos_lab.engine.warm import warm_in_background
 from tfos_lab.jupyter.cell import help as cell_help
 from tfos_lab.jupyter.cell.export import FinishedCell
 from tfos_lab.jupyter.cell.function import make_map_fun
-from tfos_lab.jupyter.cell.location import make_labeller
+from tfos_lab.jupyter.cell.location import cell_number, make_labeller
+from tfos_lab.jupyter.cell.selection import NotebookCells
 from tfos_lab.jupyter.commands import Commands
 from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
 from tfos_lab.jupyter.options.completion import make_matcher
@@ -43,9 +44,9 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
 cell on them: names stay on the nodes from cell to cell, and ``%tfos stop`` ends them.
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
-``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py`` (the last cell as a script for
-spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed), ``%tfos config [option=value]``
-(defaults of options for this notebook).
+``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py [NUMBER|NAME ...]`` (the last
+cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed),
+``%tfos config [option=value]`` (defaults of options for this notebook).
 
 Runs of earlier kernels: ``%tfos history [name ...]``, ``%tfos open [name]``, ``%tfos compare A B ...``,
 ``%tfos pin|unpin NAME`` and ``%tfos prune keep=N days=N``, which removes old runs that are not pinned; with ``dry_run``
@@ -60,8 +61,8 @@ class TfosMagics(Magics):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self._notebook = shell
-        self._last_cell: FinishedCell | None = None
-        self.commands = Commands(lambda: self._last_cell, self._earlier_cells, self._start)
+        self._finished: dict[int, FinishedCell] = {}
+        self.commands = Commands(self._earlier_cells, self._start)
 
     @output_can_be_silenced
     @no_var_expand
@@ -77,7 +78,8 @@ class TfosMagics(Magics):
             return run_on_nodes(self._notebook, line, cell)
         options = parse_options(line, self._notebook.user_ns)
         map_fun = make_map_fun(self._notebook, line, cell)
-        self._last_cell = FinishedCell(line, cell, options, tuple(map_fun.__kwdefaults__ or ()))
+        captured = tuple(map_fun.__kwdefaults__ or ())
+        self._finished[cell_number(self._notebook)] = FinishedCell(line, cell, options, captured)
         return run_cell(self._notebook, map_fun, options)
 
     tfos.__doc__ = _HELP
@@ -87,9 +89,9 @@ class TfosMagics(Magics):
 
         start_cluster(self._notebook, line)
 
-    def _earlier_cells(self) -> list[str]:
+    def _earlier_cells(self) -> NotebookCells:
         history = self._notebook.history_manager
-        return list(history.input_hist_raw[1:-1]) if history else []
+        return NotebookCells(list(history.input_hist_raw[:-1]) if history else [], self._finished)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -44,6 +44,11 @@ class Notebook:
         shown = [data["text/plain"] + "\n" for data in self.shown.values()]
         return re.sub(r"\x1b\[[0-9;]*m", "", "".join([*shown, *texts]))
 
+    def tab(self, text: str) -> list[str]:
+        """Return what is offered at the end of a text."""
+        reply = self._client.complete(text, len(text), reply=True, timeout=TIMEOUT_S)["content"]
+        return list(reply["matches"])
+
     def interrupt(self) -> None:
         """Press ■."""
         self._manager.interrupt_kernel()
@@ -156,8 +161,16 @@ def test_a_start_that_does_not_fit_is_refused(notebook: Notebook, line: str, sen
     assert sentence in notebook.run(f"%tfos start {line}")
 
 
+def test_clusters_and_nodes_that_wait_are_offered(notebook: Notebook) -> None:
+    assert notebook.tab("%%tfos on=clu") == ["cluster"]
+    assert notebook.tab("%%tfos on=cluster nodes=w") == ["worker:0", "worker:1"]
+    assert "cluster_size=" in notebook.tab("%tfos start clu")
+
+
 def test_stop_ends_the_nodes(notebook: Notebook) -> None:
+    notebook.run("%tfos config restarts=2")
     notebook.run("%tfos start cluster_size=1 local=processes name=short")
+    notebook.run("%tfos config reset")
     assert notebook.run("%%tfos on=short\nctx.node") == "chief:0: 'chief:0'"
     notebook.run("%tfos stop short")
     assert notebook.run("short.state.value") == "'stopped'"

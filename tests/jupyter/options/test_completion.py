@@ -62,7 +62,7 @@ def test_other_lines_are_not_completed(complete: Any) -> None:
 
 def test_commands_and_their_arguments_are_offered(complete: Any, scripted: Any, run_cell: Any) -> None:
     scripted(ScriptedCluster("mnist"))
-    assert complete("%tfos st") == ["status", "start", "stop"]
+    assert complete("%tfos st") == ["status", "start", "stop", "stacks"]
     run_cell("%%tfos name=mnist\n1")
     assert complete("%tfos logs mn") == ["mnist"]
     assert complete("%tfos logs mnist w") == ["worker:0"]

@@ -9,7 +9,7 @@ import pytest
 
 from tfos_lab.engine.interactive.source import compile_text
 from tfos_lab.node.interactive.namespace import InteractiveCell, Namespace
-from tfos_lab.node.interactive.written import LIMIT_CHARS, WrittenText
+from tfos_lab.node.interactive.written import LIMIT_CHARS, CopiedOutput, WrittenText
 
 
 @pytest.fixture
@@ -42,10 +42,27 @@ def test_classes_of_cells_can_be_pickled(namespace):
     assert namespace.run(cell("import pickle\nclass A:\n    n = 3\npickle.loads(pickle.dumps(A())).n")) == 3
 
 
-def test_text_is_sent_in_order_and_bounded(capsys):
-    sent = []
-    written = WrittenText(lambda stream, text: sent.append((stream, text)))
-    with written.gathering():
+def installed_output(monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
+    output = CopiedOutput()
+    output.install()
+    return output
+
+
+def test_a_logger_of_one_cell_writes_below_the_next(monkeypatch):
+    output, sent = installed_output(monkeypatch), []
+    with output.to(WrittenText(lambda *_written: None)):
+        stream = sys.stdout
+    stream.write("between cells")
+    with output.to(WrittenText(lambda _stream, text: sent.append(text))):
+        stream.write("below the second")
+    assert sent == ["below the second"]
+
+
+def test_text_is_sent_in_order_and_bounded(monkeypatch, capsys):
+    output, sent = installed_output(monkeypatch), []
+    with output.to(WrittenText(lambda stream, text: sent.append((stream, text)))):
         sys.stdout.write("one\n")
         sys.stderr.write("two\n")
         sys.stdout.writelines(["x" * LIMIT_CHARS, "\n"])

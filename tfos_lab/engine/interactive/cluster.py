@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import linecache
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -240,6 +241,7 @@ def make_interactive(args: Any, *, spark: SparkSession | None, config: ClusterCo
         )
     if problems:
         raise ConfigError(problems)
+    config = dataclasses.replace(config, hang_timeout_s=0.0)  # nodes that wait for cells are not hung
     cluster = make_cluster(run_cells, args, spark=spark, config=config, kind=InteractiveCluster)
     assert isinstance(cluster, InteractiveCluster)
     return cluster

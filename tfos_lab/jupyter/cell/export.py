@@ -22,6 +22,11 @@ from tfos_lab.jupyter.options.table import CellOptions, keywords_of, takes_value
 
 _MARK = "# Written by `%tfos export` from a notebook."
 _INDENT = "    "
+# How each script begins.
+HEADER = (
+    f"{_MARK}\n# Run it with:  spark-submit THIS_FILE.py",
+    "from pyspark.sql import SparkSession\n\nimport tfos_lab",
+)
 
 # The expressions of these options are written into the script, so names that they use are needed there.
 _EXPRESSIONS = ("data", "args", "spark", "env", "columns")
@@ -58,39 +63,54 @@ def export(path: str, cell: FinishedCell, earlier: Iterable[str]) -> Path:
     ConfigError
         If the file exists and was not written by an export.
     """
+    return write(path, script(cell, earlier))
+
+
+def write(path: str, text: str) -> Path:
+    """Write a script, and return its path; raises as `export` does."""
     target = Path(path).expanduser()
     if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
         raise ConfigError([f"{target} exists and was not written by %tfos export: give another name, or remove it"])
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(script(cell, earlier), encoding="utf-8")
+    target.write_text(text, encoding="utf-8")
     return target
 
 
 def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
     """Return the cell as the text of a script."""
-    texts = {item.key: item.value or "True" for item in split_line(cell.line, takes_value).items}
-    expressions = [text for name, text in texts.items() if name in _EXPRESSIONS]
+    cells, missing = needed_cells(names_needed_by(cell), earlier)
+    return "\n\n".join([*HEADER, *cells, *definitions_of(missing), *statements_of(cell)]) + "\n"
+
+
+def names_needed_by(cell: FinishedCell) -> set[str]:
+    """Return the names that a ``%%tfos`` cell and its line take from earlier cells."""
+    expressions = [text for name, text in _texts(cell).items() if name in _EXPRESSIONS]
     own = stored_names(ast.parse(cell.body).body) | {"args", "ctx"}
     needed = _used_names(cell.body) - own | set(cell.captured) | {"spark"}
-    needed = needed.union(*map(_used_names, expressions))
-    cells, missing = needed_cells(needed, earlier)
-    parts = [
-        f"{_MARK}\n# Run it with:  spark-submit THIS_FILE.py",
-        "from pyspark.sql import SparkSession\n\nimport tfos_lab",
-        *cells,
-    ]
-    if "spark" in missing:
-        parts.append("spark = SparkSession.builder.getOrCreate()")
+    return needed.union(*map(_used_names, expressions))
+
+
+def definitions_of(missing: set[str]) -> list[str]:
+    """Return a definition of ``spark``, and a comment about other names that no cell defines."""
     unknown = sorted(missing - {"spark"})
-    if unknown:
-        parts.append(f"# The notebook's cells did not define: {', '.join(unknown)}")
-    parts += [_function(cell), _main(cell.options, texts)]
-    return "\n\n".join(parts) + "\n"
+    return [
+        *(["spark = SparkSession.builder.getOrCreate()"] if "spark" in missing else []),
+        *([f"# The notebook's cells did not define: {', '.join(unknown)}"] if unknown else []),
+    ]
+
+
+def statements_of(cell: FinishedCell, function: str = "map_fun") -> list[str]:
+    """Return a ``%%tfos`` cell as a function of this name, and what runs it."""
+    return [_function(cell, function), _main(cell.options, _texts(cell), function)]
+
+
+def _texts(cell: FinishedCell) -> dict[str, str]:
+    return {item.key: item.value or "True" for item in split_line(cell.line, takes_value).items}
 
 
 def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], set[str]]:
     """Return the cells that define or change the needed names, in order, and the names that no cell defines."""
-    cells = [cell for cell in map(_EarlierCell.read, earlier) if cell is not None]
+    cells = [cell for cell in map(EarlierCell.read, earlier) if cell is not None]
     wanted, before = set(needed), set[str]()
     while wanted != before:  # a function may use what a later cell defines
         before = set(wanted)
@@ -104,7 +124,7 @@ def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], s
     return sources, {name for name in needed - defined if not hasattr(builtins, name)}
 
 
-class _EarlierCell(NamedTuple):
+class EarlierCell(NamedTuple):
     """A cell that was run before, with the names that it assigns or changes, and those that it uses."""
 
     source: str
@@ -113,7 +133,7 @@ class _EarlierCell(NamedTuple):
     only_defines: bool
 
     @classmethod
-    def read(cls, text: str) -> _EarlierCell | None:
+    def read(cls, text: str) -> EarlierCell | None:
         """Return the analysis of a cell, or None if it is not Python."""
         source = _as_python(text).strip()
         tree = _parse(source)
@@ -173,9 +193,9 @@ def _changed_names(tree: ast.Module) -> set[str]:
 # ---- the function ---------------------------------------------------------------------------------------------------
 
 
-def _function(cell: FinishedCell) -> str:
+def _function(cell: FinishedCell, function: str) -> str:
     captured = "".join(f", {name}={name}" for name in cell.captured)
-    signature = f"def map_fun(args, ctx=None{', *' if captured else ''}{captured}):"
+    signature = f"def {function}(args, ctx=None{', *' if captured else ''}{captured}):"
     return f"{signature}\n{_indent(_with_return(cell.body.strip(chr(10))))}"
 
 
@@ -202,11 +222,11 @@ def _indent(source: str) -> str:
     )
 
 
-def _main(options: CellOptions, texts: dict[str, str]) -> str:
+def _main(options: CellOptions, texts: dict[str, str], function: str) -> str:
     """Return the part that runs the function with the options of the cell's line."""
     keywords = [f"spark={texts.get('spark', 'spark')}", *_keywords(ClusterConfig, options)]
     name = options.cluster.name
-    lines = [f"{name} = tfos_lab.run(map_fun, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]
+    lines = [f"{name} = tfos_lab.run({function}, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]
     if options.cluster.tensorboard:
         lines.append(f'{_INDENT}print("TensorBoard:", {name}.tensorboard_url)')
     if options.data is not None:

@@ -38,7 +38,7 @@ def register_cell(shell: Any, line: str, body: str) -> CellText:
         above = f"%%tfos {line}".rstrip() + "\n"
         text = above + body
     # The kernel, and a front end that sets a breakpoint, derive the file name from the raw text.
-    filename = shell.compile.cache(text, _cell_number(shell), raw_code=text)
+    filename = shell.compile.cache(text, cell_number(shell), raw_code=text)
     return CellText(filename, above.count("\n"), body)
 
 
@@ -51,7 +51,7 @@ def _typed_texts(shell: Any) -> Iterator[str]:
         yield str(shell.history_manager.input_hist_raw[-1])
 
 
-def _cell_number(shell: Any) -> int:
+def cell_number(shell: Any) -> int:
     """Return the number of the cell that runs now; some versions of IPython have already increased their count."""
     frame = inspect.currentframe()
     while frame is not None:

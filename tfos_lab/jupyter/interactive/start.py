@@ -32,7 +32,10 @@ def start_cluster(shell: Any, line: str) -> None:
     _refuse_others(options)
     require_free_name(options)
     session = find_session(shell, options)
-    cluster = make_interactive(options.args, spark=session, config=options.cluster)
+    config = options.cluster
+    if "restarts" not in options.given:
+        config = dataclasses.replace(config, restarts=0)  # a default for cells, which does not fit here
+    cluster = make_interactive(options.args, spark=session, config=config)
     shell.user_ns[cluster.name] = cluster
     try:
         run_cluster(cluster, run_cells, dataclasses.replace(options, background=True))

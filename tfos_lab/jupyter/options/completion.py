@@ -9,8 +9,9 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from tfos_lab.core.options import Option, OptionType
+from tfos_lab.engine.registry import clusters
 from tfos_lab.jupyter.options.line import split_line
-from tfos_lab.jupyter.options.table import BY_NAME, OPTIONS, takes_value
+from tfos_lab.jupyter.options.table import BY_NAME, OF_WAITING_NODES, OPTIONS, takes_value
 from tfos_lab.jupyter.options.values import UnreadableValue, all_choices, read_value
 
 _CELL_LINE = re.compile(r"\s*%%tfos\s(?P<rest>.*)", re.DOTALL)
@@ -87,6 +88,9 @@ def _key(option: Option, dashes: str) -> SimpleCompletion:
 
 def _values(option: Option, names: Mapping[str, Any]) -> Iterable[SimpleCompletion]:
     """Yield possible values of an option: its choices, or the notebook's names whose values fit."""
+    if option.name in OF_WAITING_NODES:
+        yield from (SimpleCompletion(name, type="value") for name in _waiting(option.name))
+        return
     choices = ("true", "false") if option.type is OptionType.FLAG else all_choices(option)
     for choice in choices:
         yield SimpleCompletion(choice, type="value")
@@ -95,6 +99,15 @@ def _values(option: Option, names: Mapping[str, Any]) -> Iterable[SimpleCompleti
     for name, value in names.items():
         if not name.startswith("_") and value is not None and _fits(option, name, names):
             yield SimpleCompletion(name, type="instance")
+
+
+def _waiting(option_name: str) -> list[str]:
+    """Return the clusters whose nodes wait for cells, or those nodes."""
+    from tfos_lab.engine.interactive.cluster import InteractiveCluster
+
+    waiting = [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
+    names = [[cluster.name] if option_name == "on" else [node.node for node in cluster.nodes] for cluster in waiting]
+    return list(dict.fromkeys(name for some in names for name in some))
 
 
 def _fits(option: Option, name: str, names: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab import messages as m
 from tfos_lab.node.interactive.inbox import INBOX
 from tfos_lab.node.interactive.namespace import InteractiveCell, Namespace
-from tfos_lab.node.interactive.written import WrittenText
+from tfos_lab.node.interactive.written import CopiedOutput, WrittenText
 from tfos_lab.node.invoke import outcome_of
 from tfos_lab.payload.packing import unpack
 
@@ -19,17 +19,18 @@ INTERRUPTED = "KeyboardInterrupt"
 
 def run_cells(args: Any, ctx: NodeContext) -> None:
     """Run each cell that comes, in this process' main thread; an exception of a cell ends only that cell."""
-    namespace = Namespace(args, ctx)
+    namespace, output = Namespace(args, ctx), CopiedOutput()
+    output.install()
     while True:
         message = INBOX.take()
         try:
-            outcome = _run(message, namespace)
+            outcome = _run(message, namespace, output)
         except KeyboardInterrupt:  # on its way into the cell, or out of it
             outcome = m.Outcome(kind="raised", error=INTERRUPTED)
         INBOX.send(m.CellEnded(rank=INBOX.rank, cell=message.cell, outcome=outcome, names=namespace.own))
 
 
-def _run(message: m.RunCell, namespace: Namespace) -> m.Outcome:
+def _run(message: m.RunCell, namespace: Namespace, output: CopiedOutput) -> m.Outcome:
     written = WrittenText(
         lambda stream, text: INBOX.send(m.CellWrote(rank=INBOX.rank, cell=message.cell, stream=stream, text=text))
     )
@@ -40,5 +41,5 @@ def _run(message: m.RunCell, namespace: Namespace) -> m.Outcome:
         return namespace.run(cell)
 
     run.__dict__["__tfos_implicit__"] = True  # if the last value cannot be sent, its text is
-    with written.gathering(), INBOX.running(message.cell):
+    with output.to(written), INBOX.running(message.cell):
         return outcome_of(run, None, None)

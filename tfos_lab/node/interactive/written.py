@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 # Text waits this long for more; a cell that prints much sends few messages.
 _GATHER_S = 0.1
@@ -31,16 +31,13 @@ class WrittenText:
         self._ended = threading.Event()
 
     @contextlib.contextmanager
-    def gathering(self) -> Iterator[None]:
-        """Send what this process writes to stdout and stderr in the block; at its end, all has been sent."""
-        before = sys.stdout, sys.stderr
-        sys.stdout, sys.stderr = _Copied(before[0], "stdout", self), _Copied(before[1], "stderr", self)
+    def sending(self) -> Iterator[None]:
+        """Send what is added in the block; at its end, all has been sent."""
         sender = threading.Thread(target=self._send_often, name="tfos-cell-output", daemon=True)
         sender.start()
         try:
             yield
         finally:
-            sys.stdout, sys.stderr = before
             self._ended.set()
             sender.join()
             self._send_pieces()
@@ -70,14 +67,44 @@ class WrittenText:
             self._send(stream, text)
 
 
-class _Copied:
-    """A stream whose text also goes to a `WrittenText`; in all else it is the stream itself."""
+class CopiedOutput:
+    """Copies what this process writes to stdout and stderr to the text of the cell that runs.
 
-    def __init__(self, stream: TextIO, name: str, written: WrittenText) -> None:
-        self._stream, self._name, self._written = stream, name, written
+    The streams are put in place once: a logger that one cell has set up shows its lines below later ones, too.
+    """
+
+    def __init__(self) -> None:
+        self._current: WrittenText | None = None
+
+    def install(self) -> None:
+        """Put the copying streams in place."""
+        sys.stdout = cast("TextIO", _Copied(sys.stdout, "stdout", self.add))
+        sys.stderr = cast("TextIO", _Copied(sys.stderr, "stderr", self.add))
+
+    def add(self, stream: str, text: str) -> None:
+        """Add text to the cell that runs, if one does."""
+        if self._current is not None:
+            self._current.add(stream, text)
+
+    @contextlib.contextmanager
+    def to(self, written: WrittenText) -> Iterator[None]:
+        """Copy what is written in the block, and send it."""
+        with written.sending():
+            self._current = written
+            try:
+                yield
+            finally:
+                self._current = None
+
+
+class _Copied:
+    """A stream whose text also goes elsewhere; in all else it is the stream itself."""
+
+    def __init__(self, stream: TextIO, name: str, copy: Callable[[str, str], None]) -> None:
+        self._stream, self._name, self._copy = stream, name, copy
 
     def write(self, text: str) -> int:
-        self._written.add(self._name, text)
+        self._copy(self._name, text)
         return self._stream.write(text)
 
     def writelines(self, lines: list[str]) -> None:
