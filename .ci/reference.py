@@ -16,6 +16,12 @@ sys.path.insert(0, str(ROOT))
 
 # Public packages beside `tfos_lab` itself, whose names are in `__all__`.
 PACKAGES = ("tfos_lab", "tfos_lab.data", "tfos_lab.ml", "tfos_lab.errors")
+# Classes of what public functions return, which nobody makes by name.
+RETURNED = (
+    "tfos_lab.engine.interactive.cluster.InteractiveCluster",
+    "tfos_lab.engine.diagnosis.diagnosis.Diagnosis",
+    "tfos_lab.engine.runs.run.Run",
+)
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 _QUOTED = re.compile(r": '([^']*)'")
 _OWN = ("self", "cls")
@@ -29,6 +35,10 @@ def reference_markdown() -> str:
         module = importlib.import_module(name)
         parts.append(f"## {name}\n\n{_text(inspect.getdoc(module) or '')}\n")
         parts += [_describe(f"{name}.{member}", value) for member, value in _members(module)]
+    parts.append("## What functions return\n")
+    for path in RETURNED:
+        home, _, name = path.rpartition(".")
+        parts.append(_describe(name, getattr(importlib.import_module(home), name), made_by_us=True))
     return "\n".join(parts)
 
 
@@ -39,8 +49,8 @@ def _members(module: ModuleType) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-def _describe(name: str, value: object) -> str:
-    parts = [f"### {name}\n", _signature(name, value), _document(value)]
+def _describe(name: str, value: object, *, made_by_us: bool = False) -> str:
+    parts = [f"### {name}\n", "" if made_by_us else _signature(name, value), _document(value)]
     if inspect.isclass(value):
         parts += [_describe_member(name, member, one) for member, one in _own_members(value)]
     return "\n".join(part for part in parts if part)

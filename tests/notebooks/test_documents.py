@@ -140,6 +140,35 @@ def test_each_row_of_the_fault_table_is_shown_by_a_test():
     assert len(rows) > 30
 
 
+# Modules that open a listener, and what the page on security calls it.
+LISTENERS = {
+    "transport/link.py": "control connection",
+    "transport/unix_server.py": "Stop and TensorBoard of a kernel's clusters",
+    "node/feed/flight_endpoint.py": "rows from other hosts",
+    "node/agent.py": "TensorFlow's server (gRPC)",
+    "node/forkserver/main.py": "fork servers",
+    "node/tensorboard/process.py": "the chief's host: unix socket",
+    "engine/tensorboard/http_server.py": "`cluster.tensorboard_url`",
+    "engine/doctor/network.py": "doctor",
+    "compat/reservation.py": "`reservation.Server`",
+    "compat/TFManager.py": "`TFManager.start",
+}
+_LISTENS = re.compile(
+    r"\bcreate_server\(|start_unix_server|bind_sockets|FlightServerBase|BaseManager\)|werkzeug|"
+    r"\b(?:router|sock|listener)\.(?:bind|listen)\("
+)
+
+
+def test_every_listener_is_on_the_page_on_security():
+    page = (ROOT / "docs/security.md").read_text()
+    package = ROOT / "tfos_lab"
+    found = {
+        path.relative_to(package).as_posix() for path in package.rglob("*.py") if _LISTENS.search(path.read_text())
+    }
+    assert found == set(LISTENERS)
+    assert [name for name in LISTENERS.values() if name not in page] == []
+
+
 def test_the_files_that_the_readme_names_are_there():
     assert (ROOT / "environment.yml").is_file()
 

@@ -67,7 +67,7 @@ def test_an_executor_with_another_environment_than_the_notebook_s_is_named():
     assert "its environment was packed for linux-x86_64, and executors are linux-aarch64" in foreign.found
 
 
-@pytest.mark.parametrize(("clock_s", "how"), [(161.0, "60 s ahead"), (39.0, "60 s behind")])
+@pytest.mark.parametrize(("clock_s", "how"), [(161.0, "at least 60 s ahead"), (39.0, "at least 60 s behind")])
 def test_a_clock_that_is_off_by_a_minute_is_found(clock_s, how):
     finding = judged(facts(clock_s=clock_s))["clocks"]
     assert (finding.ok, finding.found) == (False, f"node-7 is {how}")
@@ -172,13 +172,13 @@ def test_the_executors_of_a_cluster_are_checked(spark, monkeypatch, tmp_path):
 OTHER_CLOCK = """
 import time
 _right = time.time
-time.time = lambda: _right() + 60
+time.time = lambda: _right() + 600  # more than the job could take
 """
 
 
 @pytest.fixture
 def faulty_python(tmp_path):
-    """A Python without TensorFlow, with another Keras by its records, and with a clock that is a minute ahead."""
+    """A Python without TensorFlow, with another Keras by its records, and with a clock that is ten minutes ahead."""
     python = make_bare_python(tmp_path / "python")
     theirs = next((tmp_path / "python/lib").glob("python*/site-packages"))
     (theirs / "ours.pth").unlink()
@@ -200,6 +200,6 @@ def test_faults_of_real_executors_are_found(faulty_python, standalone, new_spark
     executor = next(finding for what, finding in findings.items() if what.startswith("executor"))
     assert "lacks tensorflow" in executor.found
     assert "its keras is 3.1.0, and this is 3.15" in executor.found
-    assert "60 s ahead" in findings["clocks"].found
+    assert "s ahead" in findings["clocks"].found
     assert "cannot connect to 127.0.0.2:" in findings["way back"].found
     assert findings["shared folder"].ok

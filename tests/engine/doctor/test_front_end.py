@@ -76,6 +76,13 @@ def test_a_server_extension_that_is_disabled_or_unknown_is_a_problem(folders):
     assert front_end.check_server_extension().found == "no configuration names it"
 
 
+def test_what_jupyter_s_command_has_disabled_is_found(folders):
+    settings = {"ServerApp": {"jpserver_extensions": {"tfos_lab.jupyter_server": False}}}
+    # `jupyter server extension disable` writes a file of its own beside the one that was installed.
+    write(folders[2] / "jupyter_server_config.d/tfos_lab.jupyter_server.json", settings)
+    assert "tfos_lab.jupyter_server.json" in front_end.check_server_extension().found
+
+
 def test_an_environment_for_kernels_only_needs_neither(monkeypatch):
     monkeypatch.setattr(front_end.importlib.util, "find_spec", lambda _name: None)
     assert front_end.check_lab_extension().ok

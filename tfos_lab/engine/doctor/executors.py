@@ -149,7 +149,7 @@ def judge_clocks(facts: Sequence[HostFacts], called_s: float, answered_s: float)
     for fact in facts:
         ahead, behind = fact.clock_s - answered_s, called_s - fact.clock_s
         if max(ahead, behind) > CLOCK_TOLERANCE_S:
-            off[fact.host] = f"{max(ahead, behind):.0f} s {'ahead' if ahead > behind else 'behind'}"
+            off[fact.host] = f"at least {max(ahead, behind):.0f} s {'ahead' if ahead > behind else 'behind'}"
     found = ", ".join(f"{host} is {how}" for host, how in off.items())
     return Finding("clocks", not off, found or "executors' agree with this machine's", _CLOCK_ADVICE)
 

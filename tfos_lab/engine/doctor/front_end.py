@@ -63,8 +63,9 @@ def check_server_extension() -> Finding:
 def _server_settings(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
     """Yield the files that enable or disable the server's extension, the one that counts first."""
     for folder in folders:
-        # Within a folder, Jupyter reads the main file last.
-        for path in [folder / "jupyter_server_config.json", *sorted(folder.glob("jupyter_server_config.d/*.json"))]:
+        # Within a folder, Jupyter reads files by their names, and the main one last; the last one counts.
+        parts = sorted(folder.glob("jupyter_server_config.d/*.json"), reverse=True)
+        for path in [folder / "jupyter_server_config.json", *parts]:
             named = _read(path).get("ServerApp")
             extensions = named.get("jpserver_extensions") if isinstance(named, dict) else None
             if isinstance(extensions, dict) and SERVER_EXTENSION in extensions:
