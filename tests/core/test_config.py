@@ -163,6 +163,8 @@ def test_the_signature_of_run_is_the_documented_one():
         "output_limit_bytes": 8 << 30,
         "reservation_timeout_s": 600.0,
         "grace_s": 10.0,
+        "hang_timeout_s": 60.0,
+        "on_hang": "warn",
     }
 
 

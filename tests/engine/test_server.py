@@ -18,6 +18,7 @@ from tfos_lab.engine.server import Server
 from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.events import LogText
 from tfos_lab.engine.state.feed_state import FeedState
+from tfos_lab.engine.state.hangs import Hangs
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -42,6 +43,7 @@ class Stand:
             listener=self.listener,
             cluster_state=self.state,
             feed_state=FeedState({spec.rank: spec.node for spec in specs}, lock_step=True, resumes=False),
+            hangs=Hangs(self.state, list, timeout_s=0.0, fails=False),
             bus=self.bus,
             logs=services.log_writer,
             event_files=services.event_files,

@@ -30,6 +30,7 @@ from tfos_lab.errors import ConfigError
 
 MASTER_CHOICES = tuple(role.value for role in Role if role.leads)
 OUTPUT_CHOICES = ("chief", "all")
+ON_HANG_CHOICES = ("warn", "fail")
 REMAINDER_CHOICES = ("exact", "pad", "drop")
 
 # Every node gets its own value of these variables; a user's value would break the cluster.
@@ -103,6 +104,8 @@ class ClusterOptions(TypedDict, total=False):
     output_limit_bytes: int
     reservation_timeout_s: float
     grace_s: float
+    hang_timeout_s: float
+    on_hang: str
 
 
 @documented
@@ -253,6 +256,25 @@ class ClusterConfig:
         OptionType.SECONDS,
         "seconds between asking a node to end and killing it",
         check=seconds,
+        group=OptionGroup.FAILURE,
+    )
+    hang_timeout_s: float = option(
+        60.0,
+        OptionType.SECONDS,
+        "seconds without a step, a row or a log line after which a node that trains counts as hung; 0 for never",
+        details=(
+            "It counts once training has begun. A node that waits for others, or for rows that have not come, is not "
+            "hung: the one that they wait for is."
+        ),
+        check=seconds,
+        group=OptionGroup.FAILURE,
+    )
+    on_hang: str = option(
+        "warn",
+        OptionType.CHOICE,
+        "what happens then: `warn` (its row says where it is), `fail` (the run ends with its stacks in the error, or "
+        "starts again if `restarts` allows it)",
+        choices=ON_HANG_CHOICES,
         group=OptionGroup.FAILURE,
     )
 

@@ -68,6 +68,22 @@ def parent_of(pid: int) -> int:
     return 0
 
 
+def state_of(pid: int) -> str:
+    """Return the letter of a process' state, as ``ps`` shows it: ``"R"``, ``"S"``, ``"T"`` for stopped; "" if gone."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, which would end it otherwise."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
 def command_line(pid: int) -> list[str]:
     """Return the arguments of a process' command line, or [] if it is gone."""
     with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.core.states import RunState
+from tfos_lab.engine.diagnosis.diagnosis import Diagnosis
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.results import Results
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.engine.feed.dstream import DStreamFeed
     from tfos_lab.engine.feed.stream import StreamFeed
+    from tfos_lab.engine.profile.profiles import Profile
 
 
 class Cluster:
@@ -102,6 +104,23 @@ class Cluster:
         """
         return metrics_frame(self._runtime.history.metrics, self.view().started_s)
 
+    def diagnose(self) -> Diagnosis:
+        """Say why training is as slow as it is, from what the nodes have measured in the last seconds.
+
+        Returns
+        -------
+        Diagnosis
+            ``kind`` and ``verdict`` say what limits the speed, the second one in words; ``nodes`` has each node's step
+            time, what it waits for, and what it takes of its host. ``progress`` and ``seconds_left`` are of the whole
+            training. Of a cluster that has ended, what was known last.
+
+        Examples
+        --------
+        >>> print(cluster.diagnose())  # doctest: +SKIP
+        compute bound: 93 % of a step of 210 ms is spent in TensorFlow, on 1.9 cores of each node; more nodes or GPUs …
+        """
+        return self._runtime.diagnose()
+
     def plot(self) -> matplotlib.figure.Figure:
         """Draw the metrics, one line for each node, and a timeline of the phases."""
         return draw_cluster(self.view(), self._runtime.history.metrics)
@@ -139,6 +158,54 @@ class Cluster:
             If there is no such node.
         """
         return self._runtime.logs(node, tail)
+
+    def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
+        """Return where the threads of a node, or of all nodes, are now, without stopping them.
+
+        Parameters
+        ----------
+        node : str, optional
+            Such as ``"worker:0"``; all nodes by default.
+        timeout_s : float
+            How long to wait for answers. A process whose interpreter is locked by a long call into C is asked with a
+            signal meanwhile; one that is stopped has no stacks, and says so.
+
+        Returns
+        -------
+        dict of str to str
+            The Python stacks of all threads by node, most recent call last; or why there are none.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        """
+        return self._runtime.stacks(node, timeout_s)
+
+    def profile(self, node: str | None = None, seconds: float = 5.0) -> Profile:
+        """Find out what a node spends its time on, while it goes on.
+
+        Parameters
+        ----------
+        node : str, optional
+            Such as ``"worker:0"``; by default the one that leads.
+        seconds : float
+            How long.
+
+        Returns
+        -------
+        Profile
+            In a notebook, a flame graph of the Python functions; it is kept in `run_dir`. A trace of TensorFlow's own
+            profiler is put among the run's event files, where TensorBoard shows it if its profile plugin is installed.
+
+        Raises
+        ------
+        KeyError
+            If there is no such node.
+        ProfileFailed
+            If its function does not run, or its process does not answer.
+        """
+        return self._runtime.profile(node, seconds)
 
     # ---- the model --------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.diagnosis.progress import TimeLeft, progress_of
+from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.generation import failure_of
@@ -27,14 +27,16 @@ from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
+from tfos_lab.engine.state.node_views import rank_of
 from tfos_lab.engine.state.readers import unread_text
-from tfos_lab.errors import ClusterEnded, FeedError, TfosError, WaitTimeout
+from tfos_lab.errors import ClusterEnded, FeedError, ProfileFailed, TfosError, WaitTimeout
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.generation import Generation
+    from tfos_lab.engine.profile.profiles import Profile
     from tfos_lab.engine.tensorboard.tunnel import Tunnel
     from tfos_lab.messages import Outcome
 
@@ -94,7 +96,7 @@ class ClusterRuntime:
         self._generations = Generations(maker, self.services, self._on_over)
         self.feeding = Feeding(self)
         self.results = Results(self._outcomes)
-        self._time_left = TimeLeft()
+        self._assessor = Assessor()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
         self._recorder = RunRecorder(run_dir, self)
@@ -110,9 +112,7 @@ class ClusterRuntime:
         with generation.server.lock:
             state, nodes = generation.cluster_state.state, generation.cluster_state.views
             reason = generation.cluster_state.reason
-        feeds = self.history.feeds
-        progress = progress_of(nodes, feeds)
-        return ClusterView(
+        view = ClusterView(
             cluster_id=self.id,
             name=self.name,
             state=state,
@@ -122,14 +122,17 @@ class ClusterRuntime:
             nodes=nodes,
             timings=dict(self.history.timings),
             restarts=self.history.restarts,
-            feeds=feeds,
+            feeds=self.history.feeds,
             reason=str(generation.control.launch_error or reason),
             notes=(*self.history.notes, *(output.notes_at_the_end() if state.ended else output.notes)),
             spark_ui=self._spark_ui,
             tensorboard=self.publisher.tensorboard_status if self.publisher is not None else None,
-            progress=progress,
-            seconds_left=None if state.is_settled else self._time_left.note(progress, time.time()),
         )
+        return self._assessor.assess(view, time.time())
+
+    def diagnose(self) -> Diagnosis:
+        """Return why training is as slow as it is; see `Cluster.diagnose`."""
+        return self._assessor.diagnose(self.view())
 
     @property
     def generation(self) -> Generation:
@@ -197,6 +200,26 @@ class ClusterRuntime:
         self.log_path(node)
         return self.services.log_writer.read(node, tail)
 
+    def stacks(self, node: str | None, timeout_s: float) -> dict[str, str]:
+        """Return where the threads of a node, or of all, are now; see `Cluster.stacks`."""
+        generation = self.generation
+        with generation.server.lock:
+            views = generation.cluster_state.views
+        return generation.server.stacks.of(views, node, timeout_s)
+
+    def profile(self, node: str | None, seconds: float) -> Profile:
+        """Profile a node, the one that leads by default; see `Cluster.profile`."""
+        generation = self.generation
+        with generation.server.lock:
+            views = generation.cluster_state.views
+        rank = rank_of(views, node or next(view.node for view in views if view.is_chief))
+        view = views[rank]
+        if not view.state.is_up or view.state.ended:
+            raise ProfileFailed(node=view.node, reason=f"its function does not run: its state is {view.state}")
+        if reason := generation.server.stacks.why_deaf(rank):
+            raise ProfileFailed(node=view.node, reason=reason)
+        return generation.server.profiles.make(view.node, rank, seconds, self.files)
+
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once the node has written something.
 
@@ -205,9 +228,7 @@ class ClusterRuntime:
         KeyError
             If there is no such node.
         """
-        names = [view.node for view in self.nodes]
-        if node not in names:
-            raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
+        rank_of(self.nodes, node)
         return self.files.log(node)
 
     # ---- events -----------------------------------------------------------------------------------------------------

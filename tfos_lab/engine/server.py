@@ -16,9 +16,12 @@ from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.profile.profiles import Profiles
+from tfos_lab.engine.stacks import StackAnswers
 from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
+from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
@@ -45,6 +48,10 @@ class Server:
         Held while the state changes.
     over : threading.Event
         Set when the generation has ended and nothing more will come.
+    stacks : StackAnswers
+        What nodes answer when they are asked for their stacks.
+    profiles : Profiles
+        What they answer when they are profiled.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class Server:
         listener: Listener,
         cluster_state: ClusterState,
         feed_state: FeedState,
+        hangs: Hangs,
         bus: Bus,
         logs: LogWriter,
         event_files: EventFileReceiver,
@@ -68,6 +76,9 @@ class Server:
         self._listener = listener
         self._cluster_state = cluster_state
         self._feed_state = feed_state
+        self._hangs = hangs
+        self.stacks = StackAnswers(self.request, self.over)
+        self.profiles = Profiles(self.request, self.over)
         self._bus = bus
         self._logs = logs
         self._event_files = event_files
@@ -114,6 +125,7 @@ class Server:
                     last_tick_s = now_s
                     with self.lock:
                         self._carry_out(self._cluster_state.tick(now_s))
+                        self._carry_out(self._hangs.tick(now_s))
         finally:
             self.over.set()
             if self._tunnel is not None:
@@ -159,6 +171,11 @@ class Server:
         self._carry_out(self._cluster_state.handle(message, now_s))
         self._carry_out(self._feed_state.handle(message, now_s))
         self._carry_out(self._event_files.handle(message))
+        if isinstance(message, m.Stacks):
+            self._carry_out(self._hangs.handle(message, now_s))
+            self.stacks.take(message)
+        elif isinstance(message, m.Profiled | m.ProfilePiece):
+            self.profiles.take(message)
         if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
             self._carry_out(self._output.handle(message, self._cluster_state.views[message.rank], now_s))
         if self._tunnel is not None:

@@ -19,6 +19,7 @@
     ├── ParallelFailed         (RuntimeError)     some independent runs failed; it has the results of the others
     │   └── SearchFailed       (RuntimeError)     all trials of a search failed
     ├── ShutdownTimeout        (TimeoutError)     `TFCluster.shutdown(timeout=...)` ran out; the nodes were stopped
+    ├── ProfileFailed          (RuntimeError)     a node could not be profiled
     ├── NoModel                (RuntimeError)     a run has no model (yet), or this kernel cannot load it
     ├── FeedError              (RuntimeError)     rows could not be fed
     │   ├── FeedTimeout        (TimeoutError)     the nodes took no rows for too long
@@ -42,6 +43,7 @@ from tfos_lab.errors.cluster import (
     LaunchFailed,
     NodeFailed,
     NoModel,
+    ProfileFailed,
     ReservationTimeout,
     ShutdownTimeout,
     WaitTimeout,
@@ -74,6 +76,7 @@ __all__ = [
     "ParallelInterrupted",
     "ParamError",
     "PayloadError",
+    "ProfileFailed",
     "RecordError",
     "ReservationTimeout",
     "ResultNotSendable",

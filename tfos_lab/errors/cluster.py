@@ -150,3 +150,16 @@ class NoModel(TfosError, RuntimeError):
 
     def __init__(self, *, reason: str) -> None:
         super().__init__(reason=reason)
+
+
+class ProfileFailed(TfosError, RuntimeError):
+    """A node could not be profiled. It goes on."""
+
+    node: str
+    reason: str
+
+    def __init__(self, *, node: str, reason: str) -> None:
+        super().__init__(node=node, reason=reason)
+
+    def __str__(self) -> str:
+        return f"{self.node} cannot be profiled: {self.reason}"

@@ -13,8 +13,11 @@ from tfos_lab.engine.registry import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.export import FinishedCell, export
+from tfos_lab.jupyter.commands_profile import make_profile
+from tfos_lab.jupyter.commands_stacks import show_stacks
 from tfos_lab.jupyter.display.status import StatusTable
 from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_cluster, view_folder
+from tfos_lab.jupyter.node_arguments import complete_node
 from tfos_lab.jupyter.options.table import BY_NAME
 from tfos_lab.jupyter.options.values import nearest
 
@@ -40,6 +43,8 @@ class Commands:
             "status": self._status,
             "stop": self._stop,
             "logs": self._logs,
+            "stacks": show_stacks,
+            "profile": make_profile,
             "tensorboard": self._tensorboard,
             "export": self._export,
             "warm": self._warm,
@@ -66,6 +71,8 @@ class Commands:
             return [*_names(live=True), "all"]
         if finished[0] == "tensorboard" and len(finished) == 1:
             return _names()
+        if finished[0] in ("stacks", "profile"):
+            return complete_node(finished[1:])
         if finished[0] == "logs":
             named = [cluster for cluster in clusters() if cluster.name == finished[-1]]
             nodes = [node.node for cluster in named or clusters()[-1:] for node in cluster.nodes]

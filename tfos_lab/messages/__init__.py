@@ -11,7 +11,19 @@ from __future__ import annotations
 
 import msgspec
 
-from tfos_lab.messages import activity, event_files, feed, files, inference, lifecycle, lock_step, logs, tensorboard
+from tfos_lab.messages import (
+    activity,
+    event_files,
+    feed,
+    files,
+    inference,
+    lifecycle,
+    lock_step,
+    logs,
+    profile,
+    stacks,
+    tensorboard,
+)
 from tfos_lab.messages.activity import Activity
 from tfos_lab.messages.common import INPUT_QUEUE, DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
 from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
@@ -77,6 +89,8 @@ from tfos_lab.messages.lifecycle import (
 )
 from tfos_lab.messages.lock_step import PeerReturned, StepsAgreed, StepsAhead
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
+from tfos_lab.messages.profile import Profiled, ProfilePiece, ProfilePieceWanted, ProfileWanted
+from tfos_lab.messages.stacks import Condition, Stacks, StacksWanted
 from tfos_lab.messages.tensorboard import (
     TensorBoardGone,
     TensorBoardReady,
@@ -96,6 +110,8 @@ FromAgent = (
     | event_files.FromAgent
     | files.FromAgent
     | lock_step.FromAgent
+    | stacks.FromAgent
+    | profile.FromAgent
 )
 ToAgent = (
     lifecycle.ToAgent
@@ -106,6 +122,8 @@ ToAgent = (
     | event_files.ToAgent
     | files.ToAgent
     | lock_step.ToAgent
+    | stacks.ToAgent
+    | profile.ToAgent
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -34,7 +34,9 @@ from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs.sender import LogSender
 from tfos_lab.node.logs.spool import LogSpool
+from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.scratch import Scratch
+from tfos_lab.node.stacks.agent import StackTaker
 from tfos_lab.node.tensorboard.event_files import EventFileSender
 from tfos_lab.node.tensorboard.tunnel import AgentTunnel
 from tfos_lab.transport.poll_loop import PollLoop
@@ -90,6 +92,8 @@ class Agent:
         events = ChildEvents(on_progress=send, on_message=self._on_child_message, on_ended=self._on_child_ended)
         self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
         self._feeds = FeedStore(spec.rank, self._driver.host, self._scratch.path, send, self._child.send)
+        self._stacks = StackTaker(spec.rank, self._scratch.path, self._child, send)
+        self._profiles = ProfileFiles(spec.rank, self._scratch.path, send, self._child.send)
         self._tunnel = AgentTunnel(spec.rank, send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._event_files = EventFileSender(spec.rank, send)
@@ -131,8 +135,8 @@ class Agent:
 
     def _poll_ms(self) -> int:
         is_draining = self._child.ended and self._drained_at is None
-        is_busy = self._asked_to_leave or self._child.holds_line or self._log_sender.can_send or is_draining
-        return _BUSY_POLL_MS if is_busy else _IDLE_POLL_MS
+        has_work = self._child.holds_line or self._log_sender.can_send or self._stacks.waits
+        return _BUSY_POLL_MS if self._asked_to_leave or has_work or is_draining else _IDLE_POLL_MS
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -142,6 +146,7 @@ class Agent:
         if self._asked_to_leave:
             self._send_output_and_leave(now)
         self._child.tick(now)
+        self._stacks.tick(now)
         self._log_sender.send_due()
         self._activity.tick()
         self._output.work()
@@ -180,6 +185,8 @@ class Agent:
                 self._feeds.handle(message)
                 self._event_files.handle(message)
                 self._output.handle(message)
+                self._stacks.handle(message)
+                self._profiles.handle(message)
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:
@@ -215,6 +222,8 @@ class Agent:
                 self._saved_paths.report(path)
             case m.OutputOpened():
                 self._output.open()
+            case m.Stacks():
+                self._stacks.answer(message)
             case m.Activity():
                 pass  # the reporter sends it, with more figures
             case _:

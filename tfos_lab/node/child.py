@@ -22,6 +22,7 @@ from tfos_lab.node import keyboard
 from tfos_lab.node.files.working_folder import FOLDER
 from tfos_lab.node.files.written_links import own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
+from tfos_lab.node.stacks import dump
 from tfos_lab.transport.frames import FrameSocket
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def run(body: bytes, fds: list[int]) -> int:
 
     start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
+    dump.register(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
     session = NodeSession(control, start, port=port)
     outcome = _run_function(session, start)
     _flush()

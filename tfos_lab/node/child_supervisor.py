@@ -122,6 +122,11 @@ class ChildSupervisor:
         """Whether a child has been asked for."""
         return self._child is not None
 
+    @property
+    def pid(self) -> int:
+        """The child's process; 0 before it has been forked, and after its exit."""
+        return self._child.pid if self._child is not None and not self.exited else 0
+
     def start_again(self) -> None:
         """Have another child forked, with the same start message, as soon as nothing is left of the last one."""
         if self._may_start_again:

@@ -15,6 +15,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.roles import Role, count_training
 from tfos_lab.errors import FeedError
 from tfos_lab.errors.channel import to_text
+from tfos_lab.node.activity.steps import STEPS
 
 ADVICE = "give all nodes equally many steps, or wrap the dataset in ctx.even(dataset)"
 # What a node has begun together with one that has returned since ends in milliseconds; what it waits for, never.
@@ -57,6 +58,7 @@ class StepCount:
         if id(reader) != self._reader:
             self._reader, self.steps, self.ended = id(reader), 0, False
         self.steps += 1
+        STEPS.take_batch()
 
     def end(self, reader: object) -> None:
         """Record that an iterator has ended."""

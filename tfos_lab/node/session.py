@@ -14,10 +14,14 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
+from tfos_lab.node.activity.sampler import ActivitySampler
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
+from tfos_lab.node.profile.child import start_profile
+from tfos_lab.node.stacks.take import take_stacks
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 # Exit code of a child whose agent has ended.
@@ -51,6 +55,7 @@ class NodeSession:
         scratch: Path | None = None,
     ) -> None:
         self._control = control
+        self._scratch = scratch or Path(os.environ.get("TFOS_LAB_SCRATCH", ""))
         self._rank = start.rank
         self._lock = threading.Lock()
         self._finish = threading.Event()
@@ -59,6 +64,13 @@ class NodeSession:
         self._lock_step = LockStep(start, self._send)
         self.context = NodeContext(
             start, self.feed, self._send, self._finish, port, scratch=scratch, lock_step=self._lock_step
+        )
+        self._activity = ActivitySampler(
+            self._rank,
+            self._send,
+            self.feed.count_rows,
+            in_lock_step=self._lock_step.nodes > 1,
+            counts_fetches=Role.PS not in start.cluster_spec,
         )
         self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
         self._receiver.start()
@@ -78,6 +90,10 @@ class NodeSession:
                     self._finish.set()
                 elif isinstance(message, m.StepsAgreed | m.PeerReturned):
                     self._lock_step.handle(message)
+                elif isinstance(message, m.StacksWanted):
+                    self._send(take_stacks(self._rank, message.request))
+                elif isinstance(message, m.ProfileWanted):
+                    start_profile(self._rank, message, self._scratch, self._send)
                 else:
                     self.feed.handle(message)
         except (ConnectionClosed, OSError):
@@ -93,9 +109,11 @@ class NodeSession:
     def send_running(self) -> None:
         """Report that the user's function starts now."""
         self._send(m.Progressed(rank=self._rank, state=NodeState.RUNNING, pid=os.getpid()))
+        self._activity.start()
 
     def send_ended(self, outcome: m.Outcome) -> None:
         """Report how the function ended."""
+        self._activity.stop()
         self.feed.flush()
         self._lock_step.close()
         outcome = msgspec.structs.replace(outcome, steps=STEP_COUNT.steps, dataset_ended=STEP_COUNT.ended)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 
-from tfos_lab.core.roles import role_of
+from tfos_lab.engine.diagnosis.figures import trains
 from tfos_lab.engine.state.events import FeedView, NodeView
 
 # The speed is that of the last half minute: the first steps are slow, as TensorFlow traces functions.
@@ -21,7 +20,7 @@ def progress_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> fl
 
     By steps where nodes that train have said how many there will be, else by rows where all of them have arrived.
     """
-    training = [node for node in nodes if _trains(node)]
+    training = [node for node in nodes if trains(node)]
     parts = [_part(node.step or 0, node.total_steps) for node in training if node.total_steps]
     if parts:
         # Nodes that do not report are as far as the others: often only the chief does.
@@ -32,34 +31,28 @@ def progress_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> fl
     return _part(sum(node.rows for node in training), rows)
 
 
-def _trains(node: NodeView) -> bool:
-    return node.job_name == "run" or role_of(node.node).trains
-
-
 def _part(done: int, total: int) -> float:
     return max(0.0, min(1.0, done / total))
 
 
 class TimeLeft:
-    """Tells from the progress of the last seconds how long the rest will take. Safe from any thread."""
+    """Tells from the progress of the last seconds how long the rest will take."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._samples: deque[tuple[float, float]] = deque()
 
     def note(self, progress: float | None, now_s: float) -> float | None:
         """Record the progress at a time; return the seconds that are left, or None if that is not known."""
-        with self._lock:
-            if progress is None:
-                self._samples.clear()
-                return None
-            if self._samples and progress < self._samples[-1][1]:
-                self._samples.clear()  # the nodes have started again
-            if not self._samples or now_s - self._samples[-1][0] >= _SAMPLE_EVERY_S:
-                self._samples.append((now_s, progress))
-            while len(self._samples) > 2 and now_s - self._samples[1][0] >= _WINDOW_S:
-                self._samples.popleft()
-            return _left(progress, now_s, self._samples[0])
+        if progress is None:
+            self._samples.clear()
+            return None
+        if self._samples and progress < self._samples[-1][1]:
+            self._samples.clear()  # the nodes have started again
+        if not self._samples or now_s - self._samples[-1][0] >= _SAMPLE_EVERY_S:
+            self._samples.append((now_s, progress))
+        while len(self._samples) > 2 and now_s - self._samples[1][0] >= _WINDOW_S:
+            self._samples.popleft()
+        return _left(progress, now_s, self._samples[0])
 
 
 def _left(progress: float, now_s: float, first: tuple[float, float]) -> float | None:

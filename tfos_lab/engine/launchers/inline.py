@@ -23,6 +23,7 @@ from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.driver_link import HEARTBEAT_S
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
+from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
@@ -96,6 +97,7 @@ class _InlineAgent:
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
         self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
+        self._profiles = ProfileFiles(0, self._scratch.path, self._send, self._send_to_session)
         self._activity = ActivityReporter(0, self._send, group=False)
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
@@ -141,6 +143,8 @@ class _InlineAgent:
             case m.Stop():
                 self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
                 self._send(m.Drained(rank=0))
+            case m.StacksWanted():
+                self._send_to_session(message)
             case m.Finish():
                 self._send_to_session(message)
                 self._send(m.Drained(rank=0))
@@ -150,6 +154,7 @@ class _InlineAgent:
                 pass
             case _:
                 self._feeds.handle(message)
+                self._profiles.handle(message)
 
     def _relay(self) -> bool:
         try:

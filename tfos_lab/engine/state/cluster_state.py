@@ -14,7 +14,14 @@ from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.causes import Causes, failure_from, in_terms_of_steps, summary
-from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, NodeView, StateChanged
+from tfos_lab.engine.state.events import (
+    MetricsReported,
+    NodeChanged,
+    NodeHung,
+    NodeStartedAgain,
+    NodeView,
+    StateChanged,
+)
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
 
@@ -378,6 +385,13 @@ class ClusterState:
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
             instructions += self._fail(failure, now_s, consequence=False)
         return instructions + self._when_drained(now_s)
+
+    def mark_hung(self, rank: int, text: str, now_s: float) -> list[Instruction]:
+        """Say that a node hangs, or with an empty text that it goes on."""
+        node = self._nodes[rank]
+        is_news = bool(node.view.hung) != bool(text)
+        node.view = replace(node.view, hung=text)
+        return [Publish(NodeHung(time_s=now_s, node=node.spec.node, text=text))] if is_news else []
 
     # ---- helpers ----------------------------------------------------------------------------------------------------
 

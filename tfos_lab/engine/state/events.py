@@ -39,6 +39,14 @@ class NodeChanged(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeHung(Event):
+    """A node that should work shows no sign of it, as ``text`` says; with an empty one, it goes on again."""
+
+    node: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeStartedAgain(Event):
     """A worker that served others was lost, and is started again alone while training goes on.
 
@@ -184,7 +192,7 @@ class SearchFacts:
 class NodeView:
     """One node at a moment, for displays and users; ``activity`` is None before its first figures.
 
-    ``hung`` says since when a node that should train has given no sign, and what the last one was; else it is "".
+    ``hung`` is a sentence if the node shows no sign of work although it should, and else "".
     """
 
     node: str

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tfos_lab import messages as m
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.activity.steps import STEPS
 
 if TYPE_CHECKING:
     import keras
@@ -41,6 +42,7 @@ class ReportMethods:
             Numbers to show: scalars, tensors of one element, or NumPy scalars.
         """
         self._step = int(step) if step is not None else self._step + 1
+        STEPS.report(self._step)
         self._send(
             m.Reported(
                 rank=self.worker_num,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.activity.steps import STEPS
 
 _BATCH_ADVICE = "a whole number of rows, at least 1, is needed"
 
@@ -108,6 +109,7 @@ class DataFeed:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ConfigError([f"next_batch({batch_size!r}): {_BATCH_ADVICE}"])
         self._source.check_answered()
+        STEPS.take_batch()
         batch: list[Any] = []
         buffer = self._buffer
         while len(batch) < batch_size and self._has_rows(batch):

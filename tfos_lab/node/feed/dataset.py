@@ -13,6 +13,7 @@ from tfos_lab.core.config import REMAINDER_CHOICES
 from tfos_lab.data.rows import count_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, select_columns
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.epoch import Piece
 from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
 from tfos_lab.node.feed.numpy_batches import NumpyBatches, can_add_ops, with_numpy_batches
@@ -72,7 +73,9 @@ def _numpy_epoch(feed: FeedReader, reading: Reading, layout: _Layout) -> Iterato
     """Yield the batches of one epoch as they are."""
     for piece in feed.epoch(reading):
         if piece is not None:
-            yield from map(layout.arrange, _single_batches(piece, reading.batch_size))
+            for batch in _single_batches(piece, reading.batch_size):
+                STEPS.take_batch()
+                yield layout.arrange(batch)
 
 
 def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request: DatasetRequest) -> tf.data.Dataset:

@@ -33,6 +33,11 @@ class ReadProgress:
         self._rows_taken = 0
         self._reported_s = 0.0
 
+    @property
+    def rows(self) -> int:
+        """How many rows have been taken."""
+        return self._rows_taken
+
     def count(self, rows: int, *, report: bool = False) -> None:
         """Add rows; report them at once if asked to, else a few times per second."""
         with self._lock:

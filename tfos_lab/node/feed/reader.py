@@ -259,6 +259,10 @@ class FeedReader:
             feed.rows_taken += rows
         self._progress.count(rows, report=True)
 
+    def count_rows(self) -> int:
+        """Return how many rows the function has taken so far."""
+        return self._progress.rows
+
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.node.activity.steps import STEPS
+
 if TYPE_CHECKING:
     import keras
 
@@ -76,6 +78,8 @@ def _progress_callback(keras_module: Any, report: Callable[..., None]) -> keras.
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
             self.step += 1
+            if is_tf_keras:
+                STEPS.take_batch()  # its loop asks for batches within the graph
             if time.monotonic() - self.reported_at >= REPORT_INTERVAL_S:
                 self.send(mean_of_sums(self.model, logs or {}) if is_tf_keras else logs)
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from tfos_lab.node.activity.fetches import patch_fetches
 from tfos_lab.node.lock_step import STEP_COUNT
 
 _PATCHED = "_tfos_lab_counted"
@@ -18,6 +19,7 @@ _ITERATORS = (
 
 def patch_iterators() -> None:
     """Count what the iterators of datasets give, distributed or not; may be called twice."""
+    patch_fetches()
     for module, name in _ITERATORS:
         kind = getattr(sys.modules.get(module), name, None)  # TensorFlow has loaded them
         if kind is not None and not hasattr(kind.__next__, _PATCHED):

@@ -1,0 +1,266 @@
+"""Which nodes hang, and which only wait for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfos_lab import messages as m
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.roles import assign_roles
+from tfos_lab.engine.state.cluster_state import ClusterState
+from tfos_lab.engine.state.events import NodeHung
+from tfos_lab.engine.state.hangs import Hangs
+from tfos_lab.engine.state.instructions import Publish, SendTo
+from tfos_lab.engine.state.restart_budget import RestartBudget
+from tfos_lab.messages import Condition
+
+BUSY, ROWS, WAITS, INSIDE = Condition.BUSY, Condition.WAITS_FOR_ROWS, Condition.WAITS, Condition.IN_TENSORFLOW
+STOPPED, LOCKED, AWAY = Condition.STOPPED, Condition.LOCKED, Condition.AWAY
+TIMEOUT_S = 60.0
+
+
+class Rig:
+    """Nodes that run, with what they say of themselves; time goes on by calls."""
+
+    def __init__(self, *, fails=False, with_rows=(), restarts=0, timeout_s=TIMEOUT_S, **config):
+        specs = assign_roles(ClusterConfig(cluster_size=2, **config) if "cluster_size" not in config else
+                             ClusterConfig(**config))  # fmt: skip
+        self.names = [spec.node for spec in specs]
+        self.state = ClusterState(specs, grace_s=1.0, restarts=RestartBudget(restarts))
+        self.hangs = Hangs(self.state, lambda: list(with_rows), timeout_s=timeout_s, fails=fails)
+        self.now = 1000.0
+        for spec in specs:
+            reserve = m.Reserve(
+                rank=spec.rank, host="h", address=f"h:{spec.rank}", pid=1, executor="", gpus=[], gpu_count=0
+            )
+            self.state.handle(reserve, self.now)
+        for spec in specs:
+            self.state.handle(m.Progressed(rank=spec.rank, state="running", pid=7), self.now)
+
+    def rank(self, node):
+        return self.names.index(node)
+
+    def says(self, node, idle_s, *, step=None, sign="step 41"):
+        self.state.handle(m.Activity(rank=self.rank(node), step=step, idle_s=idle_s, last_sign=sign), self.now)
+
+    def tick(self):
+        self.now += 1.0
+        return self.hangs.tick(self.now)
+
+    def answers(self, asked, **conditions):
+        """Answer for nodes: ``worker_0=BUSY``."""
+        [request] = {send.message.request for send in asked}
+        out = []
+        for node, condition in conditions.items():
+            rank = self.rank(node.replace("_", ":"))
+            stacks = m.Stacks(rank, request, condition, f"stacks of {node}", place="train.py, line 7")
+            out += self.hangs.handle(stacks, self.now)
+        return out
+
+    def ask(self):
+        asked = self.tick()
+        assert asked
+        assert all(isinstance(send, SendTo) and isinstance(send.message, m.StacksWanted) for send in asked)
+        return asked
+
+    @property
+    def hung(self):
+        return [view.node for view in self.state.views if view.hung]
+
+
+def both_idle(rig, *, steps=(41, 41)):
+    for node, step in zip(rig.names, steps, strict=True):
+        rig.says(node, 64.0, step=step)
+
+
+def test_nobody_is_asked_while_all_give_signs():
+    rig = Rig()
+    rig.says("chief:0", 59.0, step=1)
+    assert rig.tick() == []
+
+
+def test_all_that_run_are_asked_once_one_has_been_silent_for_too_long():
+    rig = Rig()
+    rig.says("chief:0", 1.0, step=1)
+    rig.says("worker:0", 61.0, step=1)
+    assert [send.rank for send in rig.ask()] == [0, 1]
+    assert rig.tick() == []  # they are yet to answer
+
+
+@pytest.mark.parametrize(
+    ("chief", "worker", "hung"),
+    [
+        (INSIDE, BUSY, ["worker:0"]),
+        (INSIDE, STOPPED, ["worker:0"]),
+        (INSIDE, LOCKED, ["worker:0"]),
+        (BUSY, STOPPED, ["chief:0", "worker:0"]),
+        (WAITS, STOPPED, ["worker:0"]),
+        (INSIDE, ROWS, []),
+        (ROWS, ROWS, []),
+        (INSIDE, WAITS, []),
+        (INSIDE, AWAY, []),
+    ],
+)
+def test_the_node_hangs_that_others_wait_for(chief, worker, hung):
+    rig = Rig()
+    both_idle(rig)
+    rig.answers(rig.ask(), chief_0=chief, worker_0=worker)
+    assert rig.hung == hung
+
+
+@pytest.mark.parametrize(("steps", "hung"), [((41, 40), ["worker:0"]), ((41, 41), ["chief:0", "worker:0"])])
+def test_of_nodes_that_all_wait_in_tensorflow_those_hang_that_have_come_least_far(steps, hung):
+    rig = Rig()
+    both_idle(rig, steps=steps)
+    rig.answers(rig.ask(), chief_0=INSIDE, worker_0=INSIDE)
+    assert rig.hung == hung
+
+
+def test_a_hung_node_says_since_when_and_where_it_is():
+    rig = Rig()
+    rig.says("chief:0", 1.0, step=1)
+    rig.says("worker:0", 64.2, step=41)
+    published = rig.answers(rig.ask(), chief_0=INSIDE, worker_0=BUSY)
+    text = "no step, row or log line for 64 s; last: step 41; it is at train.py, line 7"
+    assert rig.state.views[1].hung == text
+    assert published == [Publish(NodeHung(time_s=rig.now, node="worker:0", text=text))]
+
+
+def test_a_node_that_goes_on_is_no_longer_hung():
+    rig = Rig()
+    both_idle(rig)
+    rig.answers(rig.ask(), chief_0=INSIDE, worker_0=BUSY)
+    rig.now += TIMEOUT_S
+    rig.says("worker:0", 0.5, step=42)
+    rig.says("chief:0", 0.5, step=42)
+    assert rig.tick() == [Publish(NodeHung(time_s=rig.now, node="worker:0", text=""))]
+    assert rig.hung == []
+
+
+def test_nodes_are_asked_again_only_after_as_long_again():
+    rig = Rig()
+    both_idle(rig)
+    rig.answers(rig.ask(), chief_0=ROWS, worker_0=ROWS)
+    assert rig.tick() == []
+    rig.now += TIMEOUT_S
+    assert rig.tick() != []
+
+
+def test_nothing_hangs_before_training_has_begun():
+    rig = Rig()
+    for node in rig.names:
+        rig.says(node, 300.0, sign="began")
+    rig.answers(rig.ask(), chief_0=BUSY, worker_0=INSIDE)
+    assert rig.hung == []
+
+
+def test_a_stopped_process_hangs_before_training_has_begun_too():
+    rig = Rig()
+    for node in rig.names:
+        rig.says(node, 300.0, sign="began")
+    rig.answers(rig.ask(), chief_0=BUSY, worker_0=STOPPED)
+    assert rig.hung == ["worker:0"]
+
+
+def test_a_node_that_never_reads_its_rows_hangs():
+    rig = Rig(with_rows=["worker:0"])
+    for node in rig.names:
+        rig.says(node, 64.0, sign="began")
+    rig.answers(rig.ask(), chief_0=ROWS, worker_0=BUSY)
+    assert "it has taken none of its rows" in rig.state.views[1].hung
+
+
+def test_parameter_servers_and_evaluators_may_wait_for_as_long_as_they_like():
+    rig = Rig(cluster_size=3, num_ps=1, eval_node=True)
+    rig.says("ps:0", 300.0, sign="began")
+    rig.says("evaluator:0", 300.0, sign="began")
+    rig.says("chief:0", 1.0, step=4)
+    rig.answers(rig.ask(), ps_0=WAITS, evaluator_0=BUSY, chief_0=INSIDE)
+    assert rig.hung == []
+
+
+def test_a_stopped_parameter_server_is_what_its_chief_waits_for():
+    rig = Rig(cluster_size=2, num_ps=1)
+    rig.says("ps:0", 300.0, sign="began")
+    rig.says("chief:0", 64.0, step=4)
+    rig.answers(rig.ask(), ps_0=STOPPED, chief_0=INSIDE)
+    assert rig.hung == ["ps:0"]
+
+
+def test_a_node_whose_agent_does_not_answer_is_left_to_others():
+    rig = Rig()
+    both_idle(rig)
+    asked = rig.ask()
+    rig.answers(asked, chief_0=INSIDE)
+    assert rig.hung == []
+    rig.now += 60.0
+    rig.tick()
+    assert rig.hung == []
+
+
+def test_zero_is_never():
+    rig = Rig(timeout_s=0.0)
+    both_idle(rig)
+    assert rig.tick() == []
+
+
+def test_answers_to_others_are_no_business_of_ours():
+    rig = Rig()
+    both_idle(rig)
+    rig.ask()
+    assert rig.hangs.handle(m.Stacks(1, 1, BUSY, ""), rig.now) == []
+    assert rig.hung == []
+
+
+# ---- what fails -----------------------------------------------------------------------------------------------------
+
+
+def test_a_hung_node_can_fail_the_cluster_with_its_stacks():
+    rig = Rig(fails=True)
+    both_idle(rig)
+    rig.answers(rig.ask(), chief_0=INSIDE, worker_0=BUSY)
+    failure = rig.state.causes.first
+    assert rig.state.state == "failed"
+    assert (failure.node, failure.kind, failure.traceback) == ("worker:0", "Hung", "stacks of worker_0")
+    assert failure.message.startswith("no step, row or log line for 64 s; last: step 41")
+    assert rig.tick() == []
+
+
+def test_a_hung_node_is_a_reason_to_start_again():
+    rig = Rig(fails=True, restarts=1)
+    both_idle(rig)
+    rig.answers(rig.ask(), chief_0=INSIDE, worker_0=STOPPED)
+    assert rig.state.state == "restarting"
+
+
+def test_several_hung_nodes_are_named():
+    rig = Rig(fails=True)
+    both_idle(rig)
+    rig.answers(rig.ask(), chief_0=BUSY, worker_0=STOPPED)
+    assert rig.state.causes.first.node == "worker:0"
+    assert rig.state.causes.first.message.endswith("(also hung: chief:0)")
+
+
+def peer_error(rig, node="chief:0"):
+    outcome = m.Outcome(kind="raised", error="UnavailableError", message="task is silent", consequence=True)
+    return rig.state.handle(m.Ended(rank=rig.rank(node), outcome=outcome), rig.now)
+
+
+@pytest.mark.parametrize("condition", [STOPPED, LOCKED])
+def test_a_process_that_does_not_answer_is_the_cause_of_its_peers_errors(condition):
+    rig = Rig(timeout_s=0.0)
+    both_idle(rig)
+    rig.state.handle(m.Activity(rank=1, step=4, idle_s=13.0, last_sign="step 4"), rig.now)
+    peer_error(rig)
+    rig.answers(rig.ask(), worker_0=condition)
+    assert (rig.state.causes.first.node, rig.state.causes.first.kind) == ("worker:0", "Hung")
+    assert rig.state.causes.consequences == {"chief:0": "UnavailableError: task is silent"}
+
+
+def test_a_peer_that_answers_is_not_the_cause():
+    rig = Rig(timeout_s=0.0)
+    both_idle(rig)
+    peer_error(rig)
+    rig.answers(rig.ask(), worker_0=BUSY)
+    assert rig.state.causes.first is None
+    assert rig.tick() == []  # asked once

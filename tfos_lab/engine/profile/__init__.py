@@ -1,0 +1,1 @@
+"""Profiles of nodes: asked for, brought home, and drawn."""

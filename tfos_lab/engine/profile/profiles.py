@@ -1,0 +1,173 @@
+"""Has a node profiled, and brings the profile home: the trace to the event files, a flame graph to the run's folder."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from tfos_lab import messages as m
+from tfos_lab.core.paths import is_local, split_scheme
+from tfos_lab.engine.profile.flame import flame_graph, hottest
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.state.instructions import Instruction, SendTo
+from tfos_lab.errors import ProfileFailed
+
+# TensorFlow's profiler takes some seconds to begin, and to write its trace.
+_EXTRA_S = 30.0
+_PIECE_TIMEOUT_S = 10.0
+_MAX_BYTES = 1 << 30
+
+_Answer = m.Profiled | m.ProfilePiece
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a node spent its time on; a notebook shows it as a flame graph.
+
+    Attributes
+    ----------
+    node : str
+        The node.
+    seconds : float
+        How long it was profiled.
+    flame_graph : pathlib.Path
+        An SVG in the run's folder: the Python functions of all threads that worked, by time.
+    trace_dir : pathlib.Path or None
+        Where TensorFlow's trace is, among the run's event files: TensorBoard shows it if its profile plugin is
+        installed. None where there is no trace.
+    note : str
+        Why there is no trace, or not all of it.
+    hottest : list of (str, float)
+        The functions that were innermost most often, and their shares of the time, 0 to 1.
+    """
+
+    node: str
+    seconds: float
+    flame_graph: Path
+    trace_dir: Path | None
+    note: str = ""
+    hottest: list[tuple[str, float]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"{self.node}, {self.seconds:g} s: {self.flame_graph}"]
+        lines += [f"  {share:6.1%}  {name}" for name, share in self.hottest]
+        return "\n".join([*lines, self._trace])
+
+    @property
+    def _trace(self) -> str:
+        return f"TensorFlow's trace: {self.trace_dir}" if self.trace_dir is not None else self.note
+
+    def _repr_html_(self) -> str:
+        graph = self.flame_graph.read_text(encoding="utf-8")
+        return f'<div style="overflow:auto;max-height:32em">{graph}</div><p>{html.escape(self._trace)}</p>'
+
+
+class Profiles:
+    """Asks the nodes of one generation for profiles; the server's thread brings the answers, others wait for them.
+
+    Parameters
+    ----------
+    request : callable
+        Has the server's thread carry out instructions.
+    over : threading.Event
+        Set when no more answers will come.
+    """
+
+    def __init__(self, request: Callable[[Callable[[float], list[Instruction]]], None], over: threading.Event) -> None:
+        self._request = request
+        self._over = over
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, queue.SimpleQueue[_Answer]] = {}
+
+    def take(self, message: _Answer) -> None:
+        """Take a node's answer; one that nobody waits for any more is dropped."""
+        answers = self._answers.get(message.request)
+        if answers is not None:
+            answers.put(message)
+
+    def make(self, node: str, rank: int, seconds: float, files: RunDir) -> Profile:
+        """Profile a node.
+
+        Raises
+        ------
+        ProfileFailed
+            If the node has no profile, or does not answer.
+        """
+        number = next(self._numbers)
+        self._answers[number] = queue.SimpleQueue()
+        try:
+            self._send(rank, m.ProfileWanted(number, seconds))
+            profiled = self._receive(number, seconds + _EXTRA_S)
+            if not isinstance(profiled, m.Profiled) or profiled.problem:
+                raise ProfileFailed(node=node, reason=getattr(profiled, "problem", "") or _SILENT)
+            return self._bring_home(node, profiled, seconds, files)
+        finally:
+            del self._answers[number]
+
+    def _send(self, rank: int, message: m.ProfileWanted | m.ProfilePieceWanted) -> None:
+        self._request(lambda _now_s: [SendTo(rank, message)])
+
+    def _receive(self, number: int, timeout_s: float) -> _Answer | None:
+        """Wait for the next answer; None if none comes."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and not self._over.is_set():
+            try:
+                return self._answers[number].get(timeout=0.2)
+            except queue.Empty:
+                continue
+        return None
+
+    def _bring_home(self, node: str, profiled: m.Profiled, seconds: float, files: RunDir) -> Profile:
+        label = f"profile-{node.replace(':', '-')}-{time.strftime('%H%M%S')}-{profiled.request}"
+        path = files.path / f"{label}.svg"
+        title = f"{node}: Python functions, sampled for {seconds:g} s every {profiled.period_s * 1000:g} ms"
+        path.write_text(flame_graph(profiled.samples, title=title, period_s=profiled.period_s), encoding="utf-8")
+        folder, note = _event_folder(files) / label, profiled.note
+        if profiled.files:
+            note = note or self._fetch_all(profiled, folder)
+        has_trace = bool(profiled.files) and not note
+        return Profile(node, seconds, path, folder if has_trace else None, note, hottest(profiled.samples))
+
+    def _fetch_all(self, profiled: m.Profiled, folder: Path) -> str:
+        """Fetch the trace's files; return why that has failed, or ""."""
+        size_bytes = sum(profiled.files.values())
+        if size_bytes > _MAX_BYTES:
+            return f"no trace: it has {size_bytes >> 20} MiB, more than {_MAX_BYTES >> 20}; profile fewer seconds"
+        try:
+            for name, size in profiled.files.items():
+                self._fetch(profiled, name, size, folder / _checked(name))
+        except OSError as error:
+            return f"no trace: it could not be brought to {folder} ({error})"
+        return ""
+
+    def _fetch(self, profiled: m.Profiled, name: str, size: int, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            while file.tell() < size:
+                self._send(profiled.rank, m.ProfilePieceWanted(profiled.request, name, file.tell()))
+                piece = self._receive(profiled.request, _PIECE_TIMEOUT_S)
+                if not isinstance(piece, m.ProfilePiece) or not piece.data:
+                    raise OSError(f"the node stopped sending {name}")
+                file.write(piece.data)
+
+
+_SILENT = "it has not answered: its process may be stopped, or locked by a long call into C (see cluster.stacks())"
+
+
+def _event_folder(files: RunDir) -> Path:
+    """Return the run's folder for event files, or the one in the run's own folder where that is elsewhere."""
+    return Path(split_scheme(files.log_dir)[2]) if is_local(files.log_dir) else files.events
+
+
+def _checked(name: str) -> PurePosixPath:
+    """Return a relative path below a folder; raises OSError for any other."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise OSError(f"the node names a file outside its folder: {name!r}")
+    return path

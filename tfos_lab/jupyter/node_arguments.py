@@ -1,0 +1,57 @@
+"""The arguments of commands about one node of a cluster: ``[cluster] [node]``, both optional."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tfos_lab.engine.cluster import Cluster
+from tfos_lab.engine.registry import clusters
+from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.options.values import nearest
+
+
+def running_clusters() -> list[Cluster]:
+    """Return the clusters that run, oldest first."""
+    return [cluster for cluster in clusters() if not cluster.ended]
+
+
+def cluster_and_node(arguments: Sequence[str], *, usage: str) -> tuple[Cluster, str | None]:
+    """Return the cluster that is meant, the newest that runs by default, and the node, or None for all.
+
+    Raises
+    ------
+    ConfigError
+        If none runs, or none has such a name or node.
+    """
+    if len(arguments) > 2:
+        raise ConfigError([f"too many arguments: the command is %tfos {usage}"])
+    running = running_clusters()
+    if not running:
+        raise ConfigError([f"no cluster is running: %tfos {usage} is about nodes that work"])
+    named = [cluster for cluster in running if arguments and cluster.name == arguments[0]]
+    rest = list(arguments[1:] if named else arguments)
+    if len(rest) > 1:
+        raise ConfigError([_unknown(rest[0], "cluster", [cluster.name for cluster in running])])
+    cluster = (named or running)[-1]
+    nodes = [view.node for view in cluster.nodes]
+    if rest and rest[0] not in nodes:
+        names = nodes if named or ":" in rest[0] else [*nodes, *(cluster.name for cluster in running)]
+        raise ConfigError([_unknown(rest[0], f"node in the cluster '{cluster.name}'", names)])
+    return cluster, rest[0] if rest else None
+
+
+def complete_node(finished: Sequence[str]) -> Iterable[str]:
+    """Return what can follow the finished arguments."""
+    running = running_clusters()
+    named = [cluster for cluster in running if finished and cluster.name == finished[0]]
+    if finished and not named:
+        return []
+    nodes = [view.node for cluster in (named or running)[-1:] for view in cluster.nodes]
+    return nodes if named else [*dict.fromkeys(cluster.name for cluster in running), *nodes]
+
+
+def _unknown(word: str, what: str, known: Sequence[str]) -> str:
+    close = nearest(word, known)
+    return f"there is no {what} called {word!r}; " + (
+        f"did you mean {close}?" if close else f"there are {', '.join(known)}"
+    )

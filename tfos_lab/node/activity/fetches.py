@@ -1,0 +1,123 @@
+"""Whether a step that runs in TensorFlow still waits for its batch.
+
+Keras and ``tf.function`` ask for the next batch within the graph, where Python sees nothing. Two counters stand in the
+graph, one before and one after the batch: while they differ, the step waits. They are TensorFlow variables, as a call
+of Python in each step would cost more than a small step.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_PATCHED = "_tfos_lab_fetches"
+_CREATION_TIMEOUT_S = 10.0
+_ITERATORS = (
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", ("_next_internal", "get_next_as_optional")),
+    ("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator", ("get_next_as_optional",)),
+)
+
+
+class Fetches:
+    """The counters of this process."""
+
+    def __init__(self) -> None:
+        self._enabled = False
+        self._counters: tuple[Any, Any] | None = None
+        self._left = 0
+
+    def start(self, *, enabled: bool) -> None:
+        """Say whether functions that are traced from now on are to count; counters of other ones stay unread."""
+        self._enabled = enabled
+        self._counters = None
+        self._left = 0
+
+    def counters(self) -> tuple[Any, Any] | None:
+        """Return the counters, for a function that is traced now; None where nothing is to be counted."""
+        if self._enabled and self._counters is None:
+            self._counters = _make_counters()
+            self._enabled = self._counters is not None
+        return self._counters if self._enabled else None
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a batch is being waited for."""
+        return self._difference() > self._left
+
+    def settle(self) -> None:
+        """Note that no step runs now: what has begun and not ended has failed, as at the end of a dataset."""
+        if self._counters is not None:
+            self._left = self._difference()
+
+    def _difference(self) -> int:
+        if self._counters is None:
+            return 0
+        try:
+            begun, ended = self._counters
+            return int(begun.numpy()) - int(ended.numpy())
+        except Exception:  # noqa: BLE001 - TensorFlow's state may be gone at any time
+            self._counters, self._enabled = None, False
+            return 0
+
+
+FETCHES = Fetches()
+
+
+def patch_fetches() -> None:
+    """Have iterators count within graphs; may be called twice. TensorFlow has loaded them."""
+    for module, name, methods in _ITERATORS:
+        kind = getattr(sys.modules.get(module), name, None)
+        for method in methods if kind is not None else ():
+            take = getattr(kind, method, None)
+            if take is not None and not hasattr(take, _PATCHED):
+                setattr(kind, method, _counted(take))
+
+
+def _counted(take: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(take)
+    def fetch(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        counters = FETCHES.counters() if _is_tracing() else None
+        if counters is None:
+            return take(iterator, *args, **kwargs)
+        return _between(counters, functools.partial(take, iterator, *args, **kwargs))
+
+    setattr(fetch, _PATCHED, True)
+    return fetch
+
+
+def _is_tracing() -> bool:
+    """Whether a ``tf.function`` is being traced; graphs of TensorFlow 1 are left alone."""
+    import tensorflow as tf
+
+    return tf.compat.v1.executing_eagerly_outside_functions() and not tf.executing_eagerly()
+
+
+def _between(counters: tuple[Any, Any], take: Callable[[], Any]) -> Any:
+    import tensorflow as tf
+
+    begun, ended = counters
+    with tf.control_dependencies([begun.assign_add(1, read_value=False)]):
+        element = take()
+    tensors = [part for part in tf.nest.flatten(element, expand_composites=True) if tf.is_tensor(part)]
+    with tf.control_dependencies(tensors):
+        ended.assign_add(1, read_value=False)
+    return element
+
+
+def _make_counters() -> tuple[Any, Any] | None:
+    """Make them in a thread of their own: there is no strategy, which would make a variable for each replica."""
+    made: list[Any] = []
+
+    def make() -> None:
+        import tensorflow as tf
+
+        with tf.device("CPU:0"):
+            made.extend(tf.Variable(0, dtype=tf.int64, trainable=False, name=name) for name in ("begun", "ended"))
+
+    thread = threading.Thread(target=make, name="tfos-fetches")
+    thread.start()
+    thread.join(_CREATION_TIMEOUT_S)
+    return (made[0], made[1]) if len(made) == 2 else None

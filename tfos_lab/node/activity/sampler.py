@@ -1,0 +1,157 @@
+"""Looks now and then at the thread that runs the user's function, and tells what it spends its time with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+
+from tfos_lab import messages as m
+from tfos_lab.node.activity import frames
+from tfos_lab.node.activity.fetches import FETCHES
+from tfos_lab.node.activity.frames import Doing
+from tfos_lab.node.activity.steps import STEPS
+from tfos_lab.node.activity.threads import BusyThreads
+
+SAMPLE_S = 0.05
+REPORT_S = 1.0
+# Shares are of the last so many reports.
+_REPORTS = 5
+
+
+class ActivitySampler:
+    """Samples one thread (in a thread ``tfos-activity``) from `start` to `stop`, and sends what it sees.
+
+    Parameters
+    ----------
+    rank : int
+        The node's rank.
+    send : callable
+        Sends a message to the agent.
+    rows : callable
+        Returns how many rows of feeds have been taken.
+    in_lock_step : bool
+        Whether the node trains together with others.
+    counts_fetches : bool
+        Whether functions that are traced here run here: not on the chief of parameter servers.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        send: Callable[[m.FromAgent], None],
+        rows: Callable[[], int],
+        *,
+        in_lock_step: bool = False,
+        counts_fetches: bool = True,
+    ) -> None:
+        self._rank = rank
+        self._send = send
+        self._rows = rows
+        self._in_lock_step = in_lock_step
+        self._counts_fetches = counts_fetches
+        self._has_gpus = _has_gpus()
+        self._thread_id = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tfos-activity", daemon=True)
+        self._counts: deque[Counter[Doing]] = deque([Counter()], maxlen=_REPORTS)
+        self._rows_at: deque[tuple[float, int]] = deque(maxlen=_REPORTS + 1)
+        self._busy = BusyThreads()
+        self._where = ""
+
+    def start(self) -> None:
+        """Begin to sample the thread that calls this."""
+        STEPS.start()
+        FETCHES.start(enabled=self._counts_fetches)
+        self._thread_id = threading.get_ident()
+        self._rows_at.append((time.perf_counter(), self._rows()))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, with a last report; may be called twice, and without `start`."""
+        if self._thread.is_alive():
+            self._over.set()
+            self._thread.join(1.0)
+        FETCHES.start(enabled=False)
+
+    # ---- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        report_s = time.perf_counter() + REPORT_S
+        while not self._over.wait(SAMPLE_S):
+            self._sample()
+            if time.perf_counter() >= report_s:
+                report_s += REPORT_S
+                self._report()
+        self._report()
+
+    def _sample(self) -> None:
+        threads = sys._current_frames()  # noqa: SLF001 - the documented way to see other threads
+        frame = threads.pop(self._thread_id, None)
+        threads.pop(threading.get_ident(), None)
+        if frame is not None:
+            self._counts[-1][self._doing(frame, threads)] += 1
+
+    def _doing(self, frame: FrameType, others: Mapping[int, FrameType]) -> Doing:
+        doing = frames.what_it_does(frame)
+        if doing is not Doing.TENSORFLOW:
+            FETCHES.settle()
+        elif FETCHES.in_flight:
+            doing = Doing.DATA
+        elif self._may_wait_in_collectives and not self._busy.any_runs:
+            doing = Doing.PEERS
+        if doing is Doing.DATA:
+            return frames.awaited_by(others.values()) or Doing.DATA
+        return doing
+
+    @property
+    def _may_wait_in_collectives(self) -> bool:
+        """Whether a TensorFlow that sleeps waits for other nodes, and not for a GPU."""
+        if not self._in_lock_step or self._has_gpus:
+            return False
+        module = sys.modules.get("tensorflow.python.eager.context")
+        context = module.context_safe() if module is not None else None
+        return getattr(context, "_collective_ops_server_def", None) is not None
+
+    def _note_where(self) -> None:
+        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - as above
+        if frame is not None and not self._over.is_set():
+            self._where = frames.where(frame)
+
+    def _report(self) -> None:
+        self._busy.look()
+        self._rows_at.append((time.perf_counter(), self._rows()))
+        (first_s, first), (last_s, last) = self._rows_at[0], self._rows_at[-1]
+        counts = sum(self._counts, Counter())
+        del counts[Doing.TRACING]
+        share = {doing: count / counts.total() for doing, count in counts.items()}
+        self._counts.append(Counter())
+        step, step_s = STEPS.read()
+        self._note_where()
+        self._send(
+            m.Activity(
+                rank=self._rank,
+                step=step,
+                step_s=step_s,
+                waits_rows=share.get(Doing.ROWS, 0.0),
+                waits_data=share.get(Doing.DATA, 0.0),
+                waits_peers=share.get(Doing.PEERS, 0.0),
+                computes=share.get(Doing.TENSORFLOW, 0.0),
+                python=share.get(Doing.PYTHON, 0.0),
+                rows_s=(last - first) / max(last_s - first_s, 1e-3),
+                where=self._where,
+                has_gpu_peers=self._has_gpus and self._in_lock_step,
+            )
+        )
+
+
+def _has_gpus() -> bool:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return Path("/proc/driver/nvidia/gpus").is_dir()
+    return visible.strip() not in ("", "-1")

@@ -1,0 +1,1 @@
+"""Profiles a node's process: TensorFlow's own profiler, and samples of its Python stacks."""
