@@ -6,8 +6,10 @@ import statistics
 import time
 from collections import deque
 
-# Step times are the median of so many.
-_STEPS = 50
+# Step times are the median of those of the last seconds, of at most so many, and of the last few if they are longer.
+_RECENT_S = 5.0
+_MOST_STEPS = 50
+_FEWEST_STEPS = 3
 # A clock that others than loops over data tick counts only where there are no such loops.
 _STALE_S = 10.0
 
@@ -18,13 +20,21 @@ class _Ticks:
     def __init__(self) -> None:
         self.step = 0
         self.ticked_s: float | None = None
-        self.seconds: deque[float] = deque(maxlen=_STEPS)
+        self.seconds: deque[tuple[float, float]] = deque(maxlen=_MOST_STEPS)
 
     def tick(self, now_s: float, steps: int = 1) -> None:
         if self.ticked_s is not None and steps > 0:
-            self.seconds.append((now_s - self.ticked_s) / steps)
+            self.seconds.append((now_s, (now_s - self.ticked_s) / steps))
         self.step += steps
         self.ticked_s = now_s
+
+    def median_s(self, now_s: float) -> float | None:
+        # The other thread may append meanwhile.
+        seconds = list(self.seconds)
+        recent = [step_s for ended_s, step_s in seconds if now_s - ended_s <= _RECENT_S]
+        if len(recent) < _FEWEST_STEPS:
+            recent = [step_s for _, step_s in seconds[-_FEWEST_STEPS:]]
+        return statistics.median(recent) if recent else None
 
 
 class StepClock:
@@ -59,9 +69,7 @@ class StepClock:
             ticks = self._reports
         if ticks.ticked_s is None:
             return None, None
-        # The other thread may append meanwhile.
-        seconds = list(ticks.seconds)
-        return ticks.step, statistics.median(seconds) if seconds else None
+        return ticks.step, ticks.median_s(time.perf_counter())
 
     def _is_stale(self, ticks: _Ticks) -> bool:
         reported_s = self._reports.ticked_s
