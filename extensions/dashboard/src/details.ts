@@ -40,7 +40,7 @@ export class RowDetails {
     if (parts.length !== this.cell.childElementCount || parts.some((part, index) => this.cell.children[index] !== part)) {
       this.cell.replaceChildren(...parts);
     }
-    this.cell.colSpan = width;
+    if (this.cell.colSpan !== width) this.cell.colSpan = width;
     if (this.isOpen) this.updateFacts(row, view, shownKeys);
     return before !== this.rows.length;
   }

@@ -14,7 +14,7 @@ from tfos_lab.jupyter.display.formats import format_count, format_metric, format
 from tfos_lab.jupyter.display.node_table import step_text
 
 # Stands beside "hangs", in place of the sign of a state.
-HANGS_SIGN = "⧗"
+HANGS_SIGN = "‖"
 
 
 def with_endings(view: ClusterView) -> ClusterView:
