@@ -252,6 +252,12 @@ def test_columns_can_be_chosen_and_the_rest_are_details(staging: Staging) -> Non
     expect(details).to_have_count(0)
 
 
+def test_what_has_no_room_is_among_the_details(staging: Staging) -> None:
+    stage = staging.open(INPUT, width=700)
+    stage.page.get_by_label("Details of worker:0").click()
+    expect(stage.page.locator("tr.tfos-detail")).to_contain_text(re.compile(r"Rows3,840.*Memory1.24 GB", re.DOTALL))
+
+
 def test_the_log_pane_is_as_high_as_its_lines(staging: Staging) -> None:
     stage = staging.open(INPUT)
     stage.tab("chief:0").click()

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { StateCell } from "../../extensions/dashboard/src/cells";
 import { Header } from "../../extensions/dashboard/src/header";
 import { CLUSTER_STATES, NODE_STATES } from "../../extensions/dashboard/src/states";
-import { NodeTable } from "../../extensions/dashboard/src/table";
 
 /** As much of an element as drawing a state takes. */
 class FakeElement {
@@ -36,8 +36,10 @@ globalThis.document = {
 const drawingOf = (icon) => JSON.stringify(icon.children);
 
 function drawnInTable(state) {
-  const [row, cell] = [new FakeElement("tr"), new FakeElement("td")];
-  NodeTable.prototype.updateState.call({}, { row, state: "" }, cell, { node: "chief:0", state, detail: "" });
+  const cell = new FakeElement("td");
+  cell.parentElement = new FakeElement("tr");
+  new StateCell(cell).update({ node: "chief:0", state, detail: "", hung: "" });
+  assert.equal(cell.parentElement.getAttribute("data-state"), state);
   const [word] = cell.children;
   assert.equal(word.getAttribute("data-state"), state);
   return { drawing: drawingOf(word.children[0]), text: word.children[1] };

@@ -1,4 +1,5 @@
-// The row below a node's own: what happened to a failed one, that one hangs, and on request what columns do not show.
+// The row below a node's own: what happened to a failed one, that one hangs, and on request what columns do not show, as
+// others were chosen or there is no room for them.
 
 import { element, setText } from "./dom";
 import type { Row, View } from "./messages";
@@ -26,7 +27,7 @@ export class RowDetails {
   }
 
   /** Returns whether the row has come or gone. */
-  update(row: Row, view: View, shownKeys: ReadonlySet<string>, width: number): boolean {
+  update(row: Row, view: View, isVisible: (key: string) => boolean, width: number): boolean {
     const before = this.rows.length;
     setText(this.broken, row.broken);
     setText(this.hung, row.hung);
@@ -40,13 +41,13 @@ export class RowDetails {
     if (parts.length !== this.cell.childElementCount || parts.some((part, index) => this.cell.children[index] !== part)) {
       this.cell.replaceChildren(...parts);
     }
-    this.cell.colSpan = width;
-    if (this.isOpen) this.updateFacts(row, view, shownKeys);
+    if (this.cell.colSpan !== width) this.cell.colSpan = width;
+    if (this.isOpen) this.updateFacts(row, view, isVisible);
     return before !== this.rows.length;
   }
 
-  private updateFacts(row: Row, view: View, shownKeys: ReadonlySet<string>): void {
-    const told = view.columns.filter(({ key }) => !shownKeys.has(key) && row.cells[key]);
+  private updateFacts(row: Row, view: View, isVisible: (key: string) => boolean): void {
+    const told = view.columns.filter(({ key }) => !isVisible(key) && row.cells[key]);
     if (this.facts.childElementCount !== told.length) {
       this.facts.replaceChildren(...told.map(() => element("div", {}, element("dt"), element("dd"))));
     }

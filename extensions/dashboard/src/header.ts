@@ -65,6 +65,7 @@ export class Header {
   readonly el: HTMLElement;
   private shownState = "";
   private announcedHung = "";
+  private factsLength = 0;
   private mayForce = false;
   private forceTimer: ReturnType<typeof setTimeout> | undefined;
 
@@ -116,7 +117,11 @@ export class Header {
   tick(): void {
     const { view } = this.store;
     const seconds = (view.ended_s ?? this.store.nowS()) - view.started_s;
-    setText(this.facts, `${view.headline} · ${formatElapsed(seconds)}`);
+    const facts = `${view.headline} · ${formatElapsed(seconds)}`;
+    setText(this.facts, facts);
+    // What stands after it does not move when it gets shorter.
+    this.factsLength = Math.max(this.factsLength, facts.length);
+    this.facts.style.minWidth = `${this.factsLength}ch`;
     this.timeline.tick();
     this.updateSilence();
   }

@@ -38,7 +38,6 @@ export class NodeTable {
   );
   private rows = new Map<string, ShownRow>();
   private columns: Column[] = [];
-  private keys: ReadonlySet<string> = new Set();
   private shownColumns = "";
   private shownOrder = "";
   /** The longest text that each column has had: it keeps its width when texts get shorter. */
@@ -86,7 +85,6 @@ export class NodeTable {
     const titles = this.columns.map((column) =>
       element("th", { scope: "col", class: this.choice.classOf(column) }, column.title),
     );
-    this.keys = new Set(this.columns.map(({ key }) => key));
     this.head.replaceChildren(...titles, element("th", { scope: "col", class: "tfos-rank1 tfos-heartbeat" }, "Heartbeat"));
     const before = this.rows;
     this.rows = new Map(this.store.view.rows.map(({ node }) => [node, this.makeRow(node, before.get(node)?.details)]));
@@ -157,7 +155,8 @@ export class NodeTable {
       if (text.length > (this.widths.get(key) ?? 0)) this.widths.set(key, text.length);
     }
     shown.row.classList.toggle("tfos-hangs", row.hung !== "");
-    return shown.details.update(row, this.store.view, this.keys, this.keys.size + 1);
+    const isVisible = (key: string) => key === "node" || (shown.cells.get(key)?.el.offsetWidth ?? 0) > 0;
+    return shown.details.update(row, this.store.view, isVisible, this.columns.length + 1);
   }
 
   /** Figures do not jump: a column stays as wide as its longest text was. */

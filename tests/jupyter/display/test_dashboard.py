@@ -266,6 +266,17 @@ def test_a_page_gets_signs_of_life_when_nothing_happens(
         wait_for(lambda: len(browser.views()) > 2)
 
 
+def test_stacks_are_asked_for_and_stay_in_the_notebook(browser: Browser, cluster: FakeCluster) -> None:
+    with Dashboard(cluster):
+        browser.send({"kind": "stacks", "node": "worker:0"})
+        wait_for(lambda: browser.customs("stacks"))
+        [answer] = browser.customs("stacks")
+        assert (answer["node"], "MainThread of worker:0" in answer["text"]) == ("worker:0", True)
+        browser.send({"kind": "hello", "page": "late"})
+        assert len(browser.customs("stacks")) == 2, "a page that loads later has them, too"
+    assert "MainThread of worker:0" in browser.outputs[-1][1]["text/html"]
+
+
 def test_stop_reaches_the_cluster_from_any_thread_without_waiting(
     browser: Browser, cluster: FakeCluster, shown: Dashboard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from tests.jupyter.views import view_of
+from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.events import FeedView, RunFacts, SearchFacts
-from tfos_lab.jupyter.display.node_table import node_columns, progress, progress_column
+from tfos_lab.jupyter.display.node_table import hidden_facts, node_columns, progress, progress_column
 
 
 def test_empty_columns_are_left_out() -> None:
@@ -65,3 +66,30 @@ def test_trials_of_a_search_show_their_best_value_first() -> None:
     columns = {column.title: [column.text(node) for node in search.nodes] for column in node_columns(search)}
     assert list(columns)[:4] == ["Trial", "Best loss", "Parameters", "State"]
     assert columns["Best loss"] == ["0.25", ""]
+
+
+def test_pid_and_port_give_way_to_what_a_node_does() -> None:
+    view = view_of("running", "running")
+    activity = NodeActivity(step_s=0.25, computes=1.0, cpu=1.5, memory_bytes=1000, last_sign="step 3")
+    node = dataclasses.replace(view.nodes[0], activity=activity, pid=4711, address="h:39001", executor="7")
+    columns = node_columns(dataclasses.replace(view, nodes=(node,)))
+    assert [column.title for column in columns if column.shown] == [
+        "Node",
+        "State",
+        "Step time",
+        "Time",
+        "CPU",
+        "Memory",
+    ]
+    assert hidden_facts(node, columns) == ["Last sign step 3", "Executor 7", "Port 39001", "PID 4711"]
+
+
+def test_all_metrics_have_columns_of_which_three_are_shown_at_first() -> None:
+    view = view_of("running", "running")
+    node = dataclasses.replace(
+        view.nodes[0], metrics={"lr": 0.1, "loss": 1.0, "auc": 0.5, "val_loss": 2.0, "val_auc": 0.4}
+    )
+    columns = [column for column in node_columns(dataclasses.replace(view, nodes=(node,))) if "metric" in column.key]
+    assert [(column.title, column.shown) for column in columns] == [
+        ("loss", True), ("lr", True), ("auc", True), ("val_loss", False), ("val_auc", False),
+    ]  # fmt: skip

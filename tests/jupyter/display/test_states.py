@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tfos_lab.core.states import NodeState, RunState, Tone
-from tfos_lab.jupyter.display import static_bundle
 from tfos_lab.jupyter.display.assets import read_style_sheet
 from tfos_lab.jupyter.display.states import fill_in_states
+from tfos_lab.jupyter.display.static_table import render_state
 
 REPOSITORY = Path(__file__).parents[3]
 SOURCES = REPOSITORY / "extensions/dashboard"
@@ -18,7 +18,7 @@ SOURCES = REPOSITORY / "extensions/dashboard"
 
 @pytest.mark.parametrize("state", [*NodeState, *RunState])
 def test_every_state_is_shown_with_its_sign_and_word(state):
-    shown = static_bundle._state(state)
+    shown = render_state(state)
     assert f'data-state="{state.value}"' in shown
     assert re.sub(r"<[^>]*>", "", shown) == f"{state.look.sign} {state.value}"
 

@@ -8,7 +8,9 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
+from tests.support.staged_views import INPUT, make_hang, make_straggle, staged_cluster
 from tfos_lab.engine.state.events import FeedView, MetricsReported
+from tfos_lab.jupyter.display.stacks import NodeStacks
 from tfos_lab.jupyter.display.static_bundle import make_bundle, render_html, render_text
 
 NASTY = "<script>alert('x')</script>"
@@ -113,3 +115,17 @@ def test_the_text_is_a_table_for_terminals(failed: FakeCluster) -> None:
         "worker:1: bad label",
         "logs: /runs/1",
     ]
+
+
+def test_html_and_text_say_why_training_is_slow_and_who_hangs() -> None:
+    cluster = staged_cluster(INPUT)
+    make_straggle(cluster, "worker:0")
+    make_hang(cluster, "worker:1")
+    answers = (NodeStacks("worker:1", "in map_fun", 0.0),)
+    bundle = make_bundle(cluster.view(), lambda *_: "", stacks=answers)
+    for text in bundle.values():
+        for told in (INPUT.verdict, "62 % · 31 s left", "2.1× slower", "no step for 64 s", "hangs", "1.24 GB"):
+            assert told in text
+    assert "waits for rows 62 %, computes 30 %" in bundle["text/html"]
+    assert "Stacks of worker:1 at " in bundle["text/html"]
+    assert "port 4" not in bundle["text/plain"].lower()

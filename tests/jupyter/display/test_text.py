@@ -160,3 +160,27 @@ def test_in_the_background_only_the_beginning_and_the_end_are_written(cluster: F
     assert written(out) == []
     text_display.close()
     assert written(out)[0].startswith("○ mnist: launching")
+
+
+def test_a_verdict_and_hung_nodes_are_told_once(
+    cluster: FakeCluster, text_display: TextDisplay, out: io.StringIO, clock: Clock
+) -> None:
+    def polled() -> list[str]:
+        clock.now += 2
+        text_display.poll()
+        return written(out)
+
+    cluster.set_state("running")
+    cluster.change("worker:0", state="running")
+    polled()
+    cluster.alter(verdict="waits for rows 62 % of the time", progress=0.25, seconds_left=90.0)
+    assert polled() == ["[mnist] 25 % · 1:30 left · waits for rows 62 % of the time"]
+    cluster.alter(verdict="waits for rows 63 % of the time")
+    cluster.change("worker:0", hung="no step for 60 s; last: step 3")
+    assert polled() == ["[worker:0] hangs: no step for 60 s; last: step 3"]
+    cluster.change("worker:0", hung="no step for 62 s; last: step 3")
+    assert polled() == [], "only figures have changed"
+    cluster.change("worker:0", hung="")
+    assert polled() == []
+    cluster.change("worker:0", hung="no step for 60 s; last: step 7")
+    assert polled() == ["[worker:0] hangs: no step for 60 s; last: step 7"], "again"

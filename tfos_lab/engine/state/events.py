@@ -192,7 +192,7 @@ class SearchFacts:
 class NodeView:
     """One node at a moment, for displays and users; ``activity`` is None before its first figures.
 
-    ``hung`` says since when a node that should train has given no sign, and what the last one was; else it is "".
+    ``hung`` is a sentence if the node shows no sign of work although it should, and else "".
     """
 
     node: str

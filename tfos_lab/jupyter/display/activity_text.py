@@ -28,7 +28,7 @@ SHARE_KINDS = {
 }
 
 # A node whose part of a step takes so many times longer than its peers' is marked.
-STRAGGLES_FROM = 1.5
+STRAGGLES_FROM = 1.4
 
 # Shares below this are not told in words.
 _SMALL = 0.005

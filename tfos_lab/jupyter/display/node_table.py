@@ -55,9 +55,11 @@ def hidden_facts(node: NodeView, columns: Sequence[Column]) -> list[str]:
 def node_columns(view: ClusterView, throughput: Throughput | None = None) -> list[Column]:
     """Return the columns that are not empty for this cluster, node and state in any case."""
     metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
+    # Where steps say how far a node is, rows matter less.
+    rows_rank = 1 if progress_column(view) == "rows" else 5
     rates = [_rate_column(throughput)] if throughput is not None else []
     first = _trial_columns(view.search.metric) if view.search else _RUN_COLUMNS if view.of_runs else _FIRST_COLUMNS
-    columns = [*first, *_TIME_COLUMNS, *metrics, _rows_column(view.feeds), *rates, *_LAST_COLUMNS]
+    columns = [*first, *_TIME_COLUMNS, *metrics, _rows_column(view.feeds, rows_rank), *rates, *_LAST_COLUMNS]
     always = ("node", "state")
     return [column for column in columns if column.key in always or any(column.text(node) for node in view.nodes)]
 
@@ -102,13 +104,13 @@ def _metric_column(name: str, rank: int) -> Column:
     return Column(f"metric {name}", name, text, numeric=True, rank=min(2, rank), shown=rank < _SHOWN_METRICS)
 
 
-def _rows_column(feeds: Sequence[FeedView]) -> Column:
+def _rows_column(feeds: Sequence[FeedView], rank: int) -> Column:
     def text(node: NodeView) -> str:
         total = total_rows(node, feeds)
         rows = f"{node.rows:,}" if node.rows else ""
         return f"{node.rows:,}/{total:,}" if total and node.rows else rows
 
-    return Column("rows", "Rows", text, numeric=True, rank=1)
+    return Column("rows", "Rows", text, numeric=True, rank=rank)
 
 
 def _rate_column(throughput: Throughput) -> Column:
@@ -157,7 +159,7 @@ _TIME_COLUMNS = (
 )
 _LAST_COLUMNS = (
     Column("cpu", "CPU", cpu_text, numeric=True, rank=2),
-    Column("memory", "Memory", memory_text, numeric=True, rank=2),
+    Column("memory", "Memory", memory_text, numeric=True, rank=5),
     Column("gpu", "GPU", gpu_text, numeric=True, rank=2),
     Column("host", "Host", lambda node: node.host, rank=2),
     Column("gpus", "GPUs", lambda node: ", ".join(node.gpus), rank=2),

@@ -17,6 +17,8 @@ from tfos_lab.jupyter.display.activity_text import (
 from tfos_lab.jupyter.display.marks import mark_attributes
 from tfos_lab.jupyter.display.node_table import Column, hidden_facts, node_columns
 
+_HANGS = f'<span class="tfos-hung-mark"><span aria-hidden="true">{summary.HANGS_SIGN}</span> hangs</span>'
+
 
 def render_table(view: ClusterView) -> str:
     """Return the nodes of a cluster as a table; what broken and hung ones did stands below their rows."""
@@ -43,7 +45,7 @@ def _row(node: NodeView, place: int, columns: list[Column], broken: str) -> str:
     row = f"<tr {mark_attributes(place)}>{''.join(_cell(node, column, facts) for column in shown)}</tr>"
     if broken:
         row += f'<tr class="tfos-detail"><td colspan="{len(shown)}">{html.escape(broken)}</td></tr>'
-    if node.hung:
+    if summary.hangs(node):
         row += f'<tr class="tfos-detail tfos-hung"><td colspan="{len(shown)}">{html.escape(node.hung)}</td></tr>'
     return row
 
@@ -58,7 +60,7 @@ def _cell(node: NodeView, column: Column, facts: str) -> str:
 def _content(node: NodeView, column: Column) -> str:
     match column.key:
         case "state":
-            return render_state(node.state)
+            return _HANGS if summary.hangs(node) else render_state(node.state)
         case "shares":
             return _shares(node, column.text(node))
         case "step_time":

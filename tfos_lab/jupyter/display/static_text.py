@@ -40,6 +40,8 @@ def _headline_text(view: ClusterView) -> str:
 
 def _cell_text(column: Column, node: NodeView) -> str:
     text = column.text(node)
+    if column.key == "state" and summary.hangs(node):
+        return f"{summary.HANGS_SIGN} hangs"
     return f"{node.state.look.sign} {text}" if column.key == "state" else text
 
 

@@ -13,6 +13,9 @@ from tfos_lab.jupyter.display.activity_text import format_left
 from tfos_lab.jupyter.display.formats import format_count, format_metric, format_metrics, format_seconds
 from tfos_lab.jupyter.display.node_table import step_text
 
+# Stands beside "hangs", in place of the sign of a state.
+HANGS_SIGN = "‖"
+
 
 def with_endings(view: ClusterView) -> ClusterView:
     """Return the view as it is shown: nodes that still live when their cluster has failed or stops are stopping.
@@ -62,7 +65,12 @@ def progress_text(view: ClusterView) -> str:
 
 def hung_nodes(view: ClusterView) -> list[tuple[str, str]]:
     """Return the nodes that have given no sign for long, and since when."""
-    return [(node.node, node.hung) for node in view.nodes if node.hung]
+    return [(node.node, node.hung) for node in view.nodes if hangs(node)]
+
+
+def hangs(node: NodeView) -> bool:
+    """Whether a node is there and gives no sign."""
+    return node.hung != "" and node.state.is_present
 
 
 def _headline_of_runs(view: ClusterView) -> str:

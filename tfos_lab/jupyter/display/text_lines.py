@@ -59,7 +59,7 @@ class TextLines:
         # Its figures change all the time.
         self._say(view.name, _FIGURES.sub("", view.verdict), " · ".join(filter(None, (progress, view.verdict))))
         for node in view.nodes:
-            self._say(node.node, "hangs" if node.hung else "", f"hangs: {node.hung}")
+            self._say(node.node, "hangs" if summary.hangs(node) else "", f"hangs: {node.hung}")
 
     def _say(self, who: str, kind: str, text: str) -> None:
         if kind and kind != self._said.get(who):

@@ -94,5 +94,5 @@ def _encode_node(node: NodeView, place: int, view: ClusterView, columns: list[Co
         "step_time": own_step_time_text(node),
         "straggles": straggler_text(node),
         "shares": [round(share, 3) for share in shares(node).values()],
-        "hung": node.hung,
+        "hung": node.hung if summary.hangs(node) else "",
     }
