@@ -18,8 +18,9 @@ from tfos_lab.node.files.found import FoundFile, files_in
 
 # The name of the folder, and of its copy in the output of the node.
 FOLDER = "work"
-# Folders are shown file by file, up to so many links in all; those that remain are one link each.
-_MOST_LINKS = 2000
+# Folders are shown file by file, up to so many links in all; those that remain are one link each. Each costs 0.2 ms on
+# a disk, and nodes cannot start without them.
+_MOST_LINKS = 256
 
 
 class WorkingFolder:
