@@ -205,6 +205,20 @@ def test_an_agent_sends_heartbeats_and_stops_a_child_that_reads_no_messages(driv
     driver.wait_for(m.Drained)
 
 
+def test_an_agent_reports_what_its_child_does_also_while_it_is_stopped(driver, start_agent):
+    start_agent()
+    driver.wait_for(m.Reserve)
+    driver.send(start_for(run_forever))
+    pid = driver.wait_for_state("running").pid
+    driver.wait_for(m.Activity, lambda activity: activity.memory_bytes > 0 and activity.host_memory > 0)
+    os.kill(pid, signal.SIGSTOP)
+    stopped = driver.wait_for(m.Activity, lambda activity: activity.idle_s > 1.5)
+    assert stopped.last_sign in ("began", "printed")
+    assert stopped.step is None
+    driver.send(m.Stop(grace_s=0.0))
+    driver.wait_for(m.Drained)
+
+
 def test_a_log_waits_for_credit_and_arrives_whole(driver, start_agent):
     start_agent()
     driver.wait_for(m.Reserve)

@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from tfos_lab.engine.record.format import VERSION, MetricsRecord, ProcessRecord, RunRecord, decode, encode
+from tfos_lab.engine.record.format import (
+    VERSION,
+    MetricsRecord,
+    NodeRecord,
+    ProcessRecord,
+    RunRecord,
+    decode,
+    encode,
+)
+from tfos_lab.engine.state.activity import NodeActivity
 
 RECORD = RunRecord(
     id="mnist-1",
@@ -18,6 +27,9 @@ RECORD = RunRecord(
     options={"cluster_size": 2},
     versions={"python": "3.11", "tensorflow": None},
     state="running",
+    nodes=(NodeRecord(node="chief:0", state="running", activity=NodeActivity(step=41, step_s=0.5, computes=0.9)),),
+    verdict="compute bound: 90 % of a step",
+    progress=0.5,
     metrics=(MetricsRecord(time_s=0.5, node="chief:0", step=1, metrics={"loss": None}),),
 )
 

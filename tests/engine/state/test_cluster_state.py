@@ -210,6 +210,16 @@ def test_rows_taken_are_in_the_view():
     assert play.cluster_state.views[0].rows == 640
 
 
+def test_what_a_node_does_is_in_its_view():
+    play = Play(cluster_size=1).all_run()
+    assert play.cluster_state.views[0].activity is None
+    play.receive(m.Activity(rank=0, step=41, step_s=0.5, waits_rows=0.62, last_sign="step 41"))
+    activity = play.cluster_state.views[0].activity
+    assert (activity.step, activity.step_s, activity.waits_rows, activity.slower) == (41, 0.5, 0.62, None)
+    assert activity.last_sign == "step 41"
+    assert activity.is_known
+
+
 # ---- good ends ----------------------------------------------------------------------------------------------------
 
 

@@ -42,10 +42,11 @@ def test_the_processes_of_a_group_count_together(tmp_path):
         write_stat(folder, pid, group, ticks)
         (folder / "statm").write_text("50 10 5 1 0 4 0")
     machine = Machine(7, proc=tmp_path)
-    assert machine.read(0.0).memory_bytes == 20 * os.sysconf("SC_PAGE_SIZE")
+    assert machine.read(0.0).memory_bytes == 10 * os.sysconf("SC_PAGE_SIZE")
+    assert machine.read(10.0).memory_bytes == 20 * os.sysconf("SC_PAGE_SIZE")
     write_stat(tmp_path / "7", 7, 7, 100 + os.sysconf("SC_CLK_TCK"))
     write_stat(tmp_path / "8", 8, 7, 300 + os.sysconf("SC_CLK_TCK"))
-    assert machine.read(4.0).cpu == 0.5
+    assert machine.read(14.0).cpu == 0.5
 
 
 def write_stat(folder, pid, group, ticks):

@@ -102,7 +102,8 @@ def _why_slow(node: NodeView, others: list[NodeActivity]) -> str:
             f"it waits for its tf.data pipeline {_percent(activity.waits_data)} of the time; look at its files and disk"
         )
     if activity.python >= _MOSTLY:
-        return f"it spends {_percent(activity.python)} of the time in Python ({activity.where})"
+        at = f"it spends {_percent(activity.python)} of the time in Python ({activity.where})"
+        return f"{at}; %tfos profile {node.node} shows more"
     return f"it computes {_percent(activity.computes)} of the time; give all nodes like hosts and equal batches"
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from tfos_lab.engine.state.activity import NodeActivity
+
 VERSION = 1
 
 
@@ -38,7 +40,7 @@ class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as it was last seen: its state, where it ran, and the last value of each of its metrics."""
+    """One node as it was last seen: its state, where it ran, what it did, and the last value of each of its metrics."""
 
     node: str
     state: str
@@ -51,6 +53,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     total_steps: int | None = None
     rows: int = 0
     metrics: dict[str, float | None] = {}
+    activity: NodeActivity | None = None
 
 
 class MetricsRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +104,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``options`` are the fields of `ClusterConfig`; of ``env`` it has the names only, as values may be secrets.
     ``versions`` are those of this process's environment, null where a package is not installed here. ``outcome`` is
     ``done``, ``failed`` or ``stopped`` once the run has ended. ``metrics`` is a sample, evenly spread, of at most 2,000
-    reports. ``files`` are listed at the end, at most 1,000 of ``file_count``.
+    reports. ``files`` are listed at the end, at most 1,000 of ``file_count``. ``verdict`` says what limited the speed,
+    ``progress`` how far training was, 0 to 1.
     """
 
     version: int = VERSION
@@ -127,6 +131,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     metrics: tuple[MetricsRecord, ...] = ()
     files: tuple[FileRecord, ...] = ()
     file_count: int = 0
+    verdict: str = ""
+    progress: float | None = None
 
 
 def encode(record: RunRecord) -> bytes:

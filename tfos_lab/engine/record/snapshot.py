@@ -109,6 +109,8 @@ def take_snapshot(run_dir: RunDir, run: RecordedRun) -> RunRecord:
         metrics=tuple(_metrics(report, view.started_s) for report in run.history.sample_metrics(MAX_METRICS)),
         files=tuple(files[:MAX_FILES]),
         file_count=len(files),
+        verdict=view.verdict,
+        progress=view.progress,
     )
 
 
@@ -173,6 +175,7 @@ def _node(view: NodeView) -> NodeRecord:
         total_steps=view.total_steps,
         rows=view.rows,
         metrics=_finite(view.metrics),
+        activity=view.activity,
     )
 
 

@@ -22,18 +22,26 @@ _ITERATORS = (
 
 
 class Fetches:
-    """The counters of this process."""
+    """The counters of this process.
+
+    Attributes
+    ----------
+    taken : int
+        How many batches have been fetched, as `look` saw it.
+    in_flight : bool
+        Whether a step waited for its batch then.
+    """
 
     def __init__(self) -> None:
-        self._enabled = False
-        self._counters: tuple[Any, Any] | None = None
-        self._left = 0
+        self.start(enabled=False)
 
     def start(self, *, enabled: bool) -> None:
         """Say whether functions that are traced from now on are to count; counters of other ones stay unread."""
         self._enabled = enabled
-        self._counters = None
-        self._left = 0
+        self._counters: tuple[Any, Any] | None = None
+        self._left = self.taken = 0
+        self._counts = self._counts_before = (0, 0)
+        self.in_flight = False
 
     def counters(self) -> tuple[Any, Any] | None:
         """Return the counters, for a function that is traced now; None where nothing is to be counted."""
@@ -42,25 +50,26 @@ class Fetches:
             self._enabled = self._counters is not None
         return self._counters if self._enabled else None
 
-    @property
-    def in_flight(self) -> bool:
-        """Whether a batch is being waited for."""
-        return self._difference() > self._left
+    def look(self) -> None:
+        """Read the counters."""
+        if self._counters is None:
+            return
+        try:
+            begun, ended = (int(counter.numpy()) for counter in self._counters)
+        except Exception:  # noqa: BLE001 - TensorFlow's state may be gone at any time
+            self.start(enabled=False)
+            return
+        self._counts, self._counts_before = (begun, ended), self._counts
+        self.taken, self.in_flight = ended, begun - ended > self._left
 
     def settle(self) -> None:
-        """Note that no step runs now: what has begun and not ended has failed, as at the end of a dataset."""
-        if self._counters is not None:
-            self._left = self._difference()
+        """Note that no step runs now: what has begun and not ended has failed, as at the end of a dataset.
 
-    def _difference(self) -> int:
-        if self._counters is None:
-            return 0
-        try:
-            begun, ended = self._counters
-            return int(begun.numpy()) - int(ended.numpy())
-        except Exception:  # noqa: BLE001 - TensorFlow's state may be gone at any time
-            self._counters, self._enabled = None, False
-            return 0
+        Of short steps, one may have run when the counters were read; therefore they must not have changed since then.
+        """
+        self.in_flight = False
+        if self._counts == self._counts_before:
+            self._left = self._counts[0] - self._counts[1]
 
 
 FETCHES = Fetches()

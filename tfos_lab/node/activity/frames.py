@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 
 from tfos_lab.payload import notebook_sources
 
@@ -45,13 +46,11 @@ _OF_FILES = {
 }
 _WAITS = {_Place.FEED: Doing.ROWS, _Place.LOCK_STEP: Doing.PEERS}
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}lib{os.sep}python", f"{os.sep}tfos_lab{os.sep}node{os.sep}")
-_MOST_KNOWN = 10_000
-_known: dict[CodeType, _Place] = {}
 
 
 def what_it_does(frame: FrameType) -> Doing:
     """Return what a thread does whose innermost frame is given."""
-    places = [_place(inner.f_code) for inner in _outwards(frame)]
+    places = [_place_of(inner.f_code.co_filename) for inner in _outwards(frame)]
     if _Place.TRACING in places:
         return Doing.TRACING
     if (waited := _waited_for(places)) is not None:
@@ -63,7 +62,7 @@ def what_it_does(frame: FrameType) -> Doing:
 
 def awaited_by(frames: Iterable[FrameType]) -> Doing | None:
     """Return what threads that prepare data wait for: rows (or read them), peers, or None if nothing of ours."""
-    places = [[_place(inner.f_code) for inner in _innermost(frame)] for frame in frames]
+    places = [[_place_of(inner.f_code.co_filename) for inner in _innermost(frame)] for frame in frames]
     waits = {_waited_for(some) for some in places}
     if Doing.ROWS in waits or Doing.PEERS in waits:
         return Doing.ROWS if Doing.ROWS in waits else Doing.PEERS
@@ -79,7 +78,7 @@ def _waited_for(places: list[_Place]) -> Doing | None:
 
 def where(frame: FrameType) -> str:
     """Return the innermost line of the function's own code, or of any code where there is none of its own."""
-    own = next((inner for inner in _outwards(frame) if _place(inner.f_code) is _Place.OTHER), frame)
+    own = next((inner for inner in _outwards(frame) if _place_of(inner.f_code.co_filename) is _Place.OTHER), frame)
     name, file = own.f_code.co_qualname, own.f_code.co_filename
     file = notebook_sources.label(file) or Path(file).name
     return f"{file}, line {own.f_lineno}" if name == "<module>" else f"{name}, {file}, line {own.f_lineno}"
@@ -97,15 +96,7 @@ def _innermost(frame: FrameType) -> Iterator[FrameType]:
         yield inner
 
 
-def _place(code: CodeType) -> _Place:
-    place = _known.get(code)
-    if place is None:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        place = _known[code] = _place_of(code.co_filename)
-    return place
-
-
+@functools.lru_cache(maxsize=10_000)
 def _place_of(file: str) -> _Place:
     for ending, place in _OF_FILES.items():
         if file.endswith(ending):

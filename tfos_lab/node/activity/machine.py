@@ -11,7 +11,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# To look through all processes for those of a group costs most; new ones are few.
+# To look through all processes for those of a group costs most, and at their start nodes have little time.
 _LOOK_FOR_PROCESSES_S = 10.0
 
 
@@ -43,14 +43,16 @@ class Machine:
         self._group = group
         self._proc = proc
         self._pids = [pid]
-        self._looked_s = -_LOOK_FOR_PROCESSES_S
+        self._looked_s: float | None = None
         self._read_s: float | None = None
         self._seconds: dict[int, float] = {}
         self._host = (0.0, 0.0)
 
     def read(self, now_s: float) -> MachineFigures:
         """Return the figures as of now; ``now_s`` is of a clock that never goes back."""
-        if self._group and now_s - self._looked_s >= _LOOK_FOR_PROCESSES_S:
+        if self._looked_s is None:
+            self._looked_s = now_s
+        elif self._group and now_s - self._looked_s >= _LOOK_FOR_PROCESSES_S:
             self._looked_s, self._pids = now_s, [self._pid, *self._others()]
         before_s, self._read_s = self._read_s, now_s
         elapsed_s = now_s - before_s if before_s is not None else 0.0

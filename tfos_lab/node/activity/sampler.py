@@ -18,7 +18,7 @@ from tfos_lab.node.activity.frames import Doing
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.activity.threads import BusyThreads
 
-SAMPLE_S = 0.05
+SAMPLE_S = 0.1
 REPORT_S = 1.0
 # Shares are of the last so many reports.
 _REPORTS = 5
@@ -91,6 +91,8 @@ class ActivitySampler:
         self._report()
 
     def _sample(self) -> None:
+        FETCHES.look()
+        STEPS.fetch(FETCHES.taken)
         threads = sys._current_frames()  # noqa: SLF001 - the documented way to see other threads
         frame = threads.pop(self._thread_id, None)
         threads.pop(threading.get_ident(), None)

@@ -6,9 +6,11 @@ import statistics
 import time
 from collections import deque
 
-# Step times are the median of so many.
-_STEPS = 50
-# A clock that others than loops over data tick counts only where there are no such loops.
+# Step times are the median of those of the last seconds, of at most so many, and of the last few if they are longer.
+_RECENT_S = 5.0
+_MOST_STEPS = 50
+_FEWEST_STEPS = 3
+# What counts best goes first, unless it has stopped for so long while others go on.
 _STALE_S = 10.0
 
 
@@ -18,13 +20,21 @@ class _Ticks:
     def __init__(self) -> None:
         self.step = 0
         self.ticked_s: float | None = None
-        self.seconds: deque[float] = deque(maxlen=_STEPS)
+        self.seconds: deque[tuple[float, float]] = deque(maxlen=_MOST_STEPS)
 
     def tick(self, now_s: float, steps: int = 1) -> None:
         if self.ticked_s is not None and steps > 0:
-            self.seconds.append((now_s - self.ticked_s) / steps)
+            self.seconds.append((now_s, (now_s - self.ticked_s) / steps))
         self.step += steps
         self.ticked_s = now_s
+
+    def median_s(self, now_s: float) -> float | None:
+        # The other thread may append meanwhile.
+        seconds = list(self.seconds)
+        recent = [step_s for ended_s, step_s in seconds if now_s - ended_s <= _RECENT_S]
+        if len(recent) < _FEWEST_STEPS:
+            recent = [step_s for _, step_s in seconds[-_FEWEST_STEPS:]]
+        return statistics.median(recent) if recent else None
 
 
 class StepClock:
@@ -36,36 +46,33 @@ class StepClock:
     def start(self) -> None:
         """Begin anew: another function runs."""
         self._batches = _Ticks()
+        self._fetches = _Ticks()
         self._reports = _Ticks()
-        self._reported: int | None = None
 
     def take_batch(self) -> None:
         """Count a step: the function takes its next batch."""
         self._batches.tick(time.perf_counter())
 
+    def fetch(self, steps: int) -> None:
+        """Note that TensorFlow has fetched so many batches in all, where Python does not see each of them."""
+        if steps > self._fetches.step:
+            self._fetches.tick(time.perf_counter(), steps - self._fetches.step)
+
     def report(self, step: int) -> None:
         """Note that the function says that it has done so many steps."""
-        before, self._reported = self._reported, step
-        if before is None or step < before:
+        if step < self._reports.step:
             self._reports = _Ticks()
-            self._reports.tick(time.perf_counter(), step)
-        elif step > before:
-            self._reports.tick(time.perf_counter(), step - before)
+        if step > self._reports.step:
+            self._reports.tick(time.perf_counter(), step - self._reports.step)
 
     def read(self) -> tuple[int | None, float | None]:
         """Return how many steps there have been, and the median seconds of the last ones; None where not known."""
-        ticks = self._batches
-        if ticks.ticked_s is None or (self._is_stale(ticks) and self._reports.step):
-            ticks = self._reports
-        if ticks.ticked_s is None:
-            return None, None
-        # The other thread may append meanwhile.
-        seconds = list(ticks.seconds)
-        return ticks.step, statistics.median(seconds) if seconds else None
-
-    def _is_stale(self, ticks: _Ticks) -> bool:
-        reported_s = self._reports.ticked_s
-        return ticks.ticked_s is not None and reported_s is not None and reported_s - ticks.ticked_s > _STALE_S
+        known = [(ticks.ticked_s, ticks) for ticks in (self._batches, self._fetches, self._reports)]
+        latest_s = max((ticked_s for ticked_s, _ in known if ticked_s is not None), default=0.0)
+        for ticked_s, ticks in known:
+            if ticked_s is not None and latest_s - ticked_s <= _STALE_S:
+                return ticks.step, ticks.median_s(time.perf_counter())
+        return None, None
 
 
 STEPS = StepClock()
