@@ -13,8 +13,8 @@ pytestmark = pytest.mark.leaves_nothing
 # README and API.md name these; add to them only what users need.
 NAMES = {
     "diagnose", "ended", "events", "id", "inference", "logs", "metrics", "model", "model_path", "name", "nodes", "plot",
-    "results", "run_dir", "shutdown", "state", "stop", "tensorboard_url", "timings", "train", "view", "wait",
-    "wait_until_running",
+    "profile", "results", "run_dir", "shutdown", "stacks", "state", "stop", "tensorboard_url", "timings", "train",
+    "view", "wait", "wait_until_running",
 }  # fmt: skip
 
 

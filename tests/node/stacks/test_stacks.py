@@ -97,11 +97,11 @@ def test_a_child_that_holds_the_interpreter_s_lock_is_asked_with_a_signal(runnin
 def test_a_child_that_is_stopped_says_so_at_once(running):
     node = running(sleep_for_ever)
     node.child.signal(signal.SIGSTOP)
-    stacks = node.ask()
-    assert (stacks.condition, stacks.place) == (Condition.STOPPED, "")
+    stacks = node.until(lambda stacks: stacks.condition is Condition.STOPPED)
+    assert stacks.place == ""
     assert f"its process {node.child.link.pid} is stopped" in stacks.text
     node.child.signal(signal.SIGCONT)
-    assert node.ask().condition is Condition.BUSY
+    node.until(lambda stacks: stacks.condition is Condition.BUSY)
 
 
 def test_a_child_that_is_not_there_is_away(tmp_path):
