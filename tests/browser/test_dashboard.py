@@ -27,6 +27,7 @@ pytestmark = pytest.mark.browser
 expect.set_options(timeout=60_000)
 
 WATCH = '''
+%load_ext tfos_lab
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.jupyter.display import open_display
 
@@ -75,6 +76,7 @@ CELLS = {
     "flood": "watch(scenario='flood', lines_per_s=2500, flood_s=120)",
     **dict(zip(("mark", "stream", "measure"), stream_cells(2500, STREAM_S), strict=True)),
     "stubborn": quick_cell("name=stubborn", STUBBORN),
+    "waiting": quick_cell("name=waiting", "import threading\nthreading.Event().wait(600)"),
     "fail": "watch(scenario='fail', steps=24, name='titanic')",
     "reload": "watch(steps=30, speed=2)",
     "background": "cluster = FakeCluster(scenario='forever').start()\ndisplay = open_display(cluster, blocking=False)",
@@ -203,6 +205,20 @@ def test_stop_ends_real_nodes_of_a_cell_that_blocks(notebook: Notebook) -> None:
     expect(picture.locator(".tfos-header")).to_contain_text("stopped")
     expect(picture.get_by_role("row").filter(has_text="stopped")).to_have_count(2)
     expect(notebook.output(cell("stubborn"))).to_contain_text("KeyboardInterrupt")
+
+
+def test_stacks_of_a_real_node_come_while_the_cell_blocks_and_stay_in_the_picture(notebook: Notebook) -> None:
+    notebook.start_cell(cell("waiting"))
+    expect(row(notebook, "worker:0")).to_contain_text("running")
+    notebook.page.get_by_label("Details of worker:0").click()
+    notebook.page.get_by_role("button", name="Stacks of worker:0").click()
+    stacks = live(notebook).locator(".tfos-stacks")
+    expect(stacks).to_contain_text("threading.Event().wait(600)")
+    expect(row(notebook, "worker:0").locator("[data-key=memory]")).to_contain_text("MB")
+    notebook.page.get_by_role("button", name="Stop waiting").click()
+    notebook.wait_for_end(cell("waiting"))
+    picture = has_static_picture(notebook, "waiting")
+    expect(picture.locator(".tfos-stacks summary")).to_contain_text("Stacks of worker:0 at")
 
 
 def test_the_live_log_is_followed_without_a_gap_while_it_floods(notebook: Notebook) -> None:
