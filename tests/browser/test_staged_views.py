@@ -153,6 +153,23 @@ def test_forty_nodes_have_a_legend_that_raises_lines(staging: Staging, *, dark: 
     keep_picture(stage.page.locator(".tfos"), f"live-40-nodes-{'dark' if dark else 'light'}")
 
 
+def test_of_forty_rows_only_what_has_changed_is_drawn(staging: Staging) -> None:
+    stage = staging.open(FORTY)
+    stage.page.evaluate(
+        """() => {
+          window.changes = [];
+          const watched = { subtree: true, childList: true, characterData: true, attributes: true };
+          const told = ({ target, type }) => `${type} of ${target.nodeName}.${target.className}`;
+          new MutationObserver((all) => window.changes.push(...all.map(told)))
+            .observe(document.querySelector(".tfos-nodes"), watched);
+        }"""
+    )
+    stage.change("worker:7", step=61)
+    expect(stage.row("worker:7")).to_contain_text("61/96")
+    changes = stage.page.evaluate("() => window.changes")
+    assert 0 < len(changes) < 8, changes
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
     stage = staging.open(STRAGGLER, dark=dark)

@@ -1,6 +1,6 @@
 // What stands in cells of the node table beside plain text: states, progress bars, step times, shares of the time.
 
-import { element, icon, setAttribute, setText } from "./dom";
+import { element, icon, setAttribute, setShare, setText } from "./dom";
 import type { Row, ShareKind } from "./messages";
 import { NODE_STATES } from "./states";
 
@@ -59,7 +59,7 @@ export class ProgressCell implements Cell {
     setText(this.text, text);
     setAttribute(this.bar, "data-state", row.state);
     setAttribute(this.bar, "aria-valuenow", String(Math.round(row.progress * 100)));
-    this.fill.style.width = `${row.progress * 100}%`;
+    setShare(this.fill, row.progress);
   }
 
   private makeBar(node: string): HTMLElement {
@@ -82,7 +82,7 @@ export class StepTimeCell implements Cell {
   update(row: Row): void {
     setText(this.time, row.step_time);
     setText(this.mark, row.straggles);
-    this.mark.hidden = !row.straggles;
+    if (this.mark.hidden === (row.straggles !== "")) this.mark.hidden = !row.straggles;
   }
 }
 
@@ -105,7 +105,7 @@ export class SharesCell implements Cell {
     }
     if (!this.bar.isConnected || this.bar.parentElement !== this.el) this.el.replaceChildren(this.bar, " ", this.words);
     row.shares.forEach((share, index) => {
-      (this.bar.children[index] as HTMLElement).style.width = `${(100 * share).toFixed(1)}%`;
+      setShare(this.bar.children[index] as HTMLElement, share);
     });
     setAttribute(this.bar, "aria-label", text);
     setAttribute(this.el, "title", text);

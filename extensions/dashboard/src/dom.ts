@@ -30,6 +30,12 @@ export function setAttribute(target: Element, name: string, value: string): void
   if (target.getAttribute(name) !== value) target.setAttribute(name, value);
 }
 
+/** Sets an element's width to a share of its parent's, 0 to 1, but only touches the page when it differs. */
+export function setShare(target: HTMLElement, share: number): void {
+  const width = `${Math.round(1000 * share) / 10}%`;
+  if (target.style.width !== width) target.style.width = width;
+}
+
 /** Appends runs of styled text: a text node where there is no style, a span where there is one. */
 export function appendRuns(target: Element, runs: readonly Run[]): void {
   for (const [text, classes] of runs) {

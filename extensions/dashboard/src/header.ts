@@ -121,7 +121,7 @@ export class Header {
     setText(this.facts, facts);
     // What stands after it does not move when it gets shorter.
     this.factsLength = Math.max(this.factsLength, facts.length);
-    this.facts.style.minWidth = `${this.factsLength}ch`;
+    this.facts.style.minWidth = `${(0.82 * this.factsLength).toFixed(1)}ch`;
     this.timeline.tick();
     this.updateSilence();
   }
