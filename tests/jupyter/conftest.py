@@ -18,7 +18,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Do not import TensorFlow when the extension is loaded; what would be warmed is recorded."""
     asked: list[str] = []
     monkeypatch.setattr("tfos_lab.jupyter.magics.warm_in_background", lambda: asked.append("in background"))
-    monkeypatch.setattr("tfos_lab.jupyter.commands.warm", lambda: asked.append("now") or "this machine")
+    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.warm", lambda: asked.append("now") or "this machine")
     return asked
 
 
@@ -67,7 +67,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
         return clusters[len(started) - 1]
 
     monkeypatch.setattr("tfos_lab.engine.start.make_cluster", make_cluster)
-    for module in ("run", "commands"):
+    for module in ("run", "commands.clusters"):
         monkeypatch.setattr(f"tfos_lab.jupyter.{module}.clusters", lambda: clusters[: len(started)])
 
     def prepare(*prepared: ScriptedCluster) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def test_warm_prints_where(run: Any, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_doctor_prints_its_findings(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr("tfos_lab.jupyter.commands.examine", lambda: [Finding("Java", ok=True, found="17")])
+    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.examine", lambda: [Finding("Java", ok=True, found="17")])
     run("%tfos doctor")
     assert capsys.readouterr().out == "✓ Java  17\n\nAll is well.\n"
 
@@ -59,7 +59,7 @@ def test_pack_prints_the_settings_that_use_the_archive(
         asked.append(names)
         return SimpleNamespace(describe=lambda: "the settings")
 
-    monkeypatch.setattr("tfos_lab.jupyter.commands.pack", pack)
+    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.pack", pack)
     run("%tfos pack")
     run("%tfos pack mine.tar.gz")
     assert capsys.readouterr().out == "the settings\nthe settings\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tfos_lab.jupyter.commands import Commands
+from tfos_lab.jupyter.commands.table import Commands
 from tfos_lab.jupyter.options.table import OPTIONS
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from tfos_lab.jupyter.cell.export import FinishedCell
 from tfos_lab.jupyter.cell.function import make_map_fun
 from tfos_lab.jupyter.cell.location import cell_number, make_labeller
 from tfos_lab.jupyter.cell.selection import NotebookCells
-from tfos_lab.jupyter.commands import Commands
+from tfos_lab.jupyter.commands.table import Commands
 from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
 from tfos_lab.jupyter.options.completion import make_matcher
 from tfos_lab.jupyter.options.configured import read_configuration
@@ -44,9 +44,10 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
 cell on them: names stay on the nodes from cell to cell, and ``%tfos stop`` ends them.
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
-``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py [NUMBER|NAME ...]`` (the last
-cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor`` (checks that everything is installed),
-``%tfos config [option=value]`` (defaults of options for this notebook).
+``%tfos stacks [name] [node]`` (where the nodes' threads are now), ``%tfos profile [name] [node] [seconds]`` (what a
+node spends its time on), ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py
+[NUMBER|NAME ...]`` (the last cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor``
+(checks that everything is installed), ``%tfos config [option=value]`` (defaults of options for this notebook).
 
 Runs of earlier kernels: ``%tfos history [name ...]``, ``%tfos open [name]``, ``%tfos compare A B ...``,
 ``%tfos pin|unpin NAME`` and ``%tfos prune keep=N days=N``, which removes old runs that are not pinned; with ``dry_run``

@@ -18,7 +18,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_some(runs)
     monkeypatch.setenv("TFOS_LAB_RUNS", str(runs))
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    monkeypatch.setattr("tfos_lab.jupyter.commands.clusters", list)
+    monkeypatch.setattr("tfos_lab.jupyter.commands.clusters.clusters", list)
     return runs
 
 

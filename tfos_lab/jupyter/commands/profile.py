@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfos_lab.engine.profile.profiles import Profile
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.node_arguments import cluster_and_node
+from tfos_lab.jupyter.commands.node_arguments import cluster_and_node
 
 USAGE = "profile [cluster] [node] [seconds]"
 _SECONDS = 5.0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tfos_lab.engine.runs.find import choose_run, may_mean
 from tfos_lab.engine.runs.prune import Pruned, pin_run, prune_runs
 from tfos_lab.engine.runs.read import read_runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.commands.command import Command, expect
 from tfos_lab.jupyter.display.formats import format_bytes, format_count
 from tfos_lab.jupyter.display.history import SHOWN, HistoryTable
 from tfos_lab.jupyter.display.history_compare import Comparison
@@ -32,7 +31,7 @@ def show_history(arguments: list[str]) -> HistoryTable:
 
 def open_run(arguments: list[str]) -> RunPage:
     """Show one run as its cell did: ``open [name]``, the newest by default."""
-    _at_most(arguments, "open [name]", 1)
+    expect(arguments, "open [name]", at_most=1)
     found = read_runs()
     if not arguments and not found.runs:
         raise ConfigError(["there is nothing to open: no run has been recorded here"])
@@ -133,21 +132,18 @@ def print_logs(run: Run, nodes: list[str], lines: int) -> None:
     print(f"{text}\n(the last {lines} lines at most; all of them are in {run.path})")  # noqa: T201
 
 
-COMMANDS: dict[str, Callable[[list[str]], Any]] = {
-    "history": show_history,
-    "open": open_run,
-    "compare": compare_runs,
-    "pin": pin,
-    "unpin": unpin,
-    "prune": prune,
+def _after_names(_finished: list[str]) -> list[str]:
+    return run_names()
+
+
+COMMANDS = {
+    "history": Command(show_history, _after_names),
+    "open": Command(open_run, _after_names),
+    "compare": Command(compare_runs, _after_names),
+    "pin": Command(pin, lambda _: run_names(pinned=False)),
+    "unpin": Command(unpin, lambda _: run_names(pinned=True)),
+    "prune": Command(prune, lambda _: ["keep=", "days=", "dry_run"]),
 }
-
-
-def complete(command: str) -> list[str]:
-    """Return what can follow one of these commands."""
-    if command == "prune":
-        return ["keep=", "days=", "dry_run"]
-    return run_names(pinned={"pin": False, "unpin": True}.get(command))
 
 
 def _split(arguments: list[str], usage: str, keys: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
@@ -162,11 +158,6 @@ def _split(arguments: list[str], usage: str, keys: tuple[str, ...]) -> tuple[lis
         else:
             raise ConfigError([f"{argument}: the command is %tfos {usage}"])
     return plain, given
-
-
-def _at_most(arguments: list[str], usage: str, count: int) -> None:
-    if len(arguments) > count:
-        raise ConfigError([f"too many arguments: the command is %tfos {usage}"])
 
 
 def _whole(name: str, text: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfos_lab.jupyter.node_arguments import cluster_and_node
+from tfos_lab.jupyter.commands.node_arguments import cluster_and_node
 
 USAGE = "stacks [cluster] [node]"
 _TIMEOUT_S = 5.0

@@ -46,7 +46,7 @@ def run_config(line: str, names: Mapping[str, Any]) -> str:
     return table()
 
 
-def completions_of_config() -> list[str]:
+def completions_of_config(_finished: list[str]) -> list[str]:
     """Return what can follow ``%tfos config``."""
     return [RESET, *(f"{name}=" for name in CONFIGURABLE)]
 

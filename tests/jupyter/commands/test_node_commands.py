@@ -9,9 +9,9 @@ import pytest
 
 from tests.jupyter.scripted import ScriptedCluster
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.commands_profile import make_profile
-from tfos_lab.jupyter.commands_stacks import show_stacks
-from tfos_lab.jupyter.node_arguments import cluster_and_node, complete_node
+from tfos_lab.jupyter.commands.node_arguments import cluster_and_node, complete_node
+from tfos_lab.jupyter.commands.profile import make_profile
+from tfos_lab.jupyter.commands.stacks import show_stacks
 
 
 class Cluster(ScriptedCluster):
@@ -27,7 +27,7 @@ class Cluster(ScriptedCluster):
 @pytest.fixture(autouse=True)
 def clusters(monkeypatch: pytest.MonkeyPatch) -> list[Cluster]:
     clusters = [Cluster("ended"), Cluster("a", forever=True), Cluster("b", forever=True)]
-    monkeypatch.setattr("tfos_lab.jupyter.node_arguments.clusters", lambda: clusters)
+    monkeypatch.setattr("tfos_lab.jupyter.commands.node_arguments.clusters", lambda: clusters)
     return clusters
 
 

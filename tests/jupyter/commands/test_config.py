@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.commands import Commands
+from tfos_lab.jupyter.commands.table import Commands
 from tfos_lab.jupyter.options.defaults import DEFAULTS
 from tfos_lab.jupyter.options.table import parse_options
 

@@ -1,0 +1,83 @@
+"""All commands of ``%tfos``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.cell.selection import NotebookCells
+from tfos_lab.jupyter.commands import clusters, history, tools
+from tfos_lab.jupyter.commands.command import Command, OptionsCommand
+from tfos_lab.jupyter.commands.config import completions_of_config, show_config
+from tfos_lab.jupyter.commands.export import export_cells
+from tfos_lab.jupyter.commands.node_arguments import complete_node
+from tfos_lab.jupyter.commands.profile import make_profile
+from tfos_lab.jupyter.commands.stacks import show_stacks
+from tfos_lab.jupyter.options.table import BY_NAME
+from tfos_lab.jupyter.options.values import nearest
+
+_FIRST_WORD = re.compile(r"\s*(\S*)")
+
+
+class Commands:
+    """The commands of one notebook.
+
+    Parameters
+    ----------
+    cells : callable
+        Returns the cells that were run before.
+    start : callable
+        Starts an interactive cluster, given a line of options.
+    """
+
+    def __init__(self, cells: Callable[[], NotebookCells], start: Callable[[str], None]) -> None:
+        self._commands: dict[str, Command | OptionsCommand] = {
+            "status": clusters.COMMANDS["status"],
+            "start": OptionsCommand(start, _options_of_clusters),
+            **clusters.COMMANDS,
+            "stacks": Command(show_stacks, complete_node),
+            "profile": Command(make_profile, complete_node),
+            "export": Command(lambda arguments: export_cells(arguments, cells())),
+            **tools.COMMANDS,
+            **history.COMMANDS,
+            "config": OptionsCommand(show_config, completions_of_config),
+        }
+
+    def run(self, line: str) -> Any:
+        """Run the command that follows ``%tfos``; raises `ConfigError` for an unknown one."""
+        first = _FIRST_WORD.match(line)
+        assert first is not None
+        options_command = self._commands.get(first[1])
+        if isinstance(options_command, OptionsCommand):
+            return options_command.run(line[first.end() :].strip())
+        try:
+            name, *arguments = shlex.split(line) or ["status"]
+        except ValueError as error:
+            raise ConfigError([f"%tfos {line}: {error}"]) from error
+        command = self._commands.get(name)
+        if not isinstance(command, Command):
+            raise ConfigError([self._unknown(name, line)])
+        return command.run(arguments)
+
+    def complete(self, finished: list[str]) -> Iterable[str]:
+        """Return what can follow the finished arguments."""
+        if not finished:
+            return self._commands
+        command = self._commands.get(finished[0])
+        return command.complete(finished[1:]) if command else ()
+
+    def _unknown(self, name: str, line: str) -> str:
+        key = name.lstrip("-").partition("=")[0]
+        if "=" in name or key in BY_NAME:
+            return f"options belong to a cell: write %%tfos {line} and the code below it"
+        close = nearest(name, self._commands)
+        hint = f"did you mean {close}?" if close else f"there are {', '.join(self._commands)}"
+        return f"%tfos has no command {name!r}; {hint}"
+
+
+def _options_of_clusters(_finished: list[str]) -> list[str]:
+    return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterConfig]
