@@ -14,6 +14,8 @@ from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
 
 _NAMED = 6
+# A part of an identifier has at least so many characters, as its last group has; a mistyped name is not taken for one.
+_SHORTEST_PART = 4
 
 
 def find_run(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Run:
@@ -23,7 +25,7 @@ def find_run(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
     ----------
     name : str or path
         The run's identifier, its label (then the newest run of that label is meant), the beginning or end of an
-        identifier, such as ``"1f2e"``, or the run's folder.
+        identifier, at least four characters such as ``"1f2e"``, or the run's folder.
     folder : path, optional
         Where to look; see `read_runs`.
 
@@ -55,7 +57,7 @@ def may_mean(name: str, found: Runs) -> bool:
 def _meant(name: str, found: Runs) -> list[Run]:
     """Return the run of that identifier, or the newest of that label, or those whose identifiers begin or end so."""
     exact = [run for run in found.runs if run.id == name] or [run for run in found.runs if run.name == name]
-    if exact or not name:
+    if exact or len(name) < _SHORTEST_PART:
         return exact[:1]
     return [run for run in found.runs if run.id.startswith(name) or run.id.endswith(name)]
 
