@@ -18,12 +18,13 @@ from tests.support.quick import QUICK_ENV
 from tfos_lab.engine.state.events import NodeHung
 from tfos_lab.errors import NodeFailed, ProfileFailed
 
-HANG_TIMEOUT_S = 1.0
+# Longer than a busy machine holds a node back.
+HANG_TIMEOUT_S = 2.0
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """``tfos_lab.run`` with nodes that are warm at once and hang after a second."""
+    """``tfos_lab.run`` with nodes that are warm at once and hang after two seconds."""
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
     options = {"local": "processes", "env": QUICK_ENV, "hang_timeout_s": HANG_TIMEOUT_S, "grace_s": 0.2}
     with running_clusters(options) as start:
@@ -125,8 +126,8 @@ def test_a_node_that_stops_reading_its_rows_is_marked(run, tmp_path, reads, told
     pq.write_table(pa.table({"x": np.arange(1000)}), tmp_path / "rows.parquet")
     cluster = run(read_rows, reads, num_ps=0)
     cluster.train(str(tmp_path / "rows.parquet"))
-    wait_for(lambda: hung(cluster) == ["worker:0"])  # on a busy machine the chief needs a second, too
-    assert told in cluster.nodes[1].hung
+    # On a busy machine others need seconds, too, and this node may be marked before it has read.
+    wait_for(lambda: hung(cluster) == ["worker:0"] and told in cluster.nodes[1].hung)
 
 
 def test_nodes_that_wait_for_rows_do_not_hang(run):
