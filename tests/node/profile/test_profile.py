@@ -42,7 +42,9 @@ def test_threads_that_work_are_sampled_and_those_that_wait_are_not(spinning):
     thread.start()
     thread.join()
     stacks = [stack for stack, _ in sampler.samples]
-    assert {stack[0] for stack in stacks} == {"\tmain thread", "\tbusy"}
+    sampled = {stack[0] for stack in stacks}  # the test's process may have threads of its own
+    assert {"\tmain thread", "\tbusy"} <= sampled
+    assert "\tidle" not in sampled
     assert any(frame.startswith("\tspin (test_profile.py:") for stack in stacks for frame in stack)
 
 
