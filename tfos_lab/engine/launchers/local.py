@@ -49,11 +49,16 @@ def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, enviro
         environ=environ,
         cwd=str(Path.cwd()),
         sys_path=[path or str(Path.cwd()) for path in sys.path],
-        stays=plan.chief_stays_here and spec == chief_of(plan.node_specs),
+        stays=plan.chief_stays_here and _is_chief(spec, plan.node_specs),
         shared_dir=plan.shared_dir if spans_hosts else "",
         # Nodes elsewhere may not reach the address that this machine has for itself.
         host=plan.driver.host if spans_hosts else "",
     )
+
+
+def _is_chief(spec: NodeSpec, node_specs: list[NodeSpec]) -> bool:
+    """Whether a node is the chief; there is none here where parameter servers run on this machine, and no others."""
+    return spec.role.trains and spec == chief_of(node_specs)
 
 
 class LocalLauncher(Launcher):
