@@ -121,7 +121,7 @@ def read_rows(args, ctx):
         feed.next_batch(10)
 
 
-@pytest.mark.parametrize(("reads", "told"), [("some", "last: took rows"), ("none", "it has taken none of its rows")])
+@pytest.mark.parametrize(("reads", "told"), [("some", "last: step 1"), ("none", "it has taken none of its rows")])
 def test_a_node_that_stops_reading_its_rows_is_marked(run, tmp_path, reads, told):
     pq.write_table(pa.table({"x": np.arange(1000)}), tmp_path / "rows.parquet")
     cluster = run(read_rows, reads, num_ps=0)
