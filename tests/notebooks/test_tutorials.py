@@ -211,7 +211,10 @@ class Test11NotebookToJob:
         done = tutorial(11)
         assert "looked at once" not in done.value("program")
         assert done.value("done.returncode") == 0
-        assert float(re.search(r"chief:0: (\d\.\d+)", done.printed("submit"))[1]) > 0.7
+        printed = done.printed("submit")
+        returned = re.search(r"chief:0: (\d\.\d+)", printed)
+        assert returned is not None, printed + done.value("done.stderr")
+        assert float(returned[1]) > 0.7
         assert done.value("len(models)") >= 2
         counts = done.value("counts")
         assert counts["rows"] == 1_000
