@@ -178,3 +178,16 @@ def test_export_writes_the_last_cell(
     text = path.read_text()
     assert "base = 40" in text
     assert "tfos_lab.run(map_fun, {'x': 2}, spark=spark, cluster_size=2)" in text
+
+
+def test_the_last_cell_is_exported_after_the_numbers_have_begun_anew(
+    magics: Any, run: Any, scripted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted(ScriptedCluster(), ScriptedCluster())
+    number = magics.execution_count
+    run("1")
+    run("%%tfos\n'before'")
+    monkeypatch.setattr(magics, "execution_count", number)  # as %reset does
+    run("%%tfos\n'after'")
+    run(f"%tfos export {tmp_path / 'train.py'}")
+    assert "'after'" in (tmp_path / "train.py").read_text()

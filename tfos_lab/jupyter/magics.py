@@ -80,7 +80,10 @@ class TfosMagics(Magics):
         options = parse_options(line, self._notebook.user_ns)
         map_fun = make_map_fun(self._notebook, line, cell)
         captured = tuple(map_fun.__kwdefaults__ or ())
-        self._finished[cell_number(self._notebook)] = FinishedCell(line, cell, options, captured)
+        number = cell_number(self._notebook)
+        # After %reset the numbers begin anew: higher ones are of cells that were run before.
+        self._finished = {earlier: finished for earlier, finished in self._finished.items() if earlier < number}
+        self._finished[number] = FinishedCell(line, cell, options, captured)
         return run_cell(self._notebook, map_fun, options)
 
     tfos.__doc__ = _HELP
