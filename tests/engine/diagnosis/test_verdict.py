@@ -69,6 +69,14 @@ def test_a_straggler():
     )
 
 
+def test_a_straggler_is_not_explained_by_a_host_that_all_nodes_share():
+    fast = activity(waits_peers=0.5, host_cpu=0.4)
+    slow = activity(python=0.9, where="step, train.py, line 7", host_cpu=0.98)
+    assert "in Python (step, train.py, line 7)" in verdict_on(fast, slow).text
+    elsewhere = verdict_on(fast, fast, slow, hosts=["h1", "h2", "h2"])
+    assert "its host h2 is at 98 % CPU" in elsewhere.text
+
+
 def test_waiting_for_peers():
     verdict = verdict_on(activity(0.04, waits_peers=0.5), activity(0.04, waits_peers=0.45))
     assert verdict.kind is Kind.PEERS

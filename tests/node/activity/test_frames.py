@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tfos_lab.node.activity import frames
 from tfos_lab.node.activity.frames import Doing, awaited_by, what_it_does, where
+from tfos_lab.transport import frames as transport_frames
 
 TENSORFLOW = "/venv/lib/python3.11/site-packages/tensorflow/python"
 EXECUTE = f"{TENSORFLOW}/eager/execute.py"
@@ -64,6 +66,7 @@ def test_threads_behind_an_iterator_say_why_there_is_no_batch():
 
 def test_the_place_is_the_function_s_own_line():
     assert where(frame_of(OWN, KERAS, EXECUTE)) == "step, train.py, line 2"
+    assert where(frame_of(OWN, frames.__file__, transport_frames.__file__)) == "step, train.py, line 2"
     assert where(frame_of(KERAS)) == "step, trainer.py, line 2"
     assert where(frame_of(OWN, "<string>")) == "step, train.py, line 2"
 

@@ -66,13 +66,14 @@ def _straggler(figures: Figures) -> Verdict | None:
     if len(known) < 2:
         return None
     slowest = max(known, key=_slower)
-    others = [node.activity for node in known if node is not slowest and node.activity is not None]
+    others = [node for node in known if node is not slowest]
     activity = slowest.activity
     assert activity is not None
-    waits = statistics.median(other.waits_peers for other in others)
+    theirs = [node.activity for node in others if node.activity is not None]
+    waits = statistics.median(their.waits_peers for their in theirs)
     is_alone = all(_slower(node) < _STRAGGLES for node in known if node is not slowest)
     in_lock_step = waits >= _LITTLE and activity.waits_peers <= waits / 2
-    by_itself = waits < _LITTLE / 2 and _differ(activity, others)
+    by_itself = waits < _LITTLE / 2 and _differ(activity, theirs)
     if _slower(slowest) < _STRAGGLES or not is_alone or not (in_lock_step or by_itself):
         return None
     wait = f", which wait for it {_percent(waits)} of the time" if in_lock_step else ""
@@ -89,11 +90,16 @@ def _differ(activity: NodeActivity, others: list[NodeActivity]) -> bool:
     return (activity.step_s or 0.0) >= _STRAGGLES * statistics.median(other.step_s or 0.0 for other in others)
 
 
-def _why_slow(node: NodeView, others: list[NodeActivity]) -> str:
+def _has_busiest_host(node: NodeView, others: list[NodeView]) -> bool:
+    """Whether a node's host is busy and those of the others are not; nodes measure one host at different moments."""
+    elsewhere = [_host_cpu(other) for other in others if other.host != node.host]
+    return bool(elsewhere) and _host_cpu(node) >= _BUSY_HOST and statistics.median(elsewhere) < _BUSY_HOST - 0.1
+
+
+def _why_slow(node: NodeView, others: list[NodeView]) -> str:
     activity = node.activity
     assert activity is not None
-    usual = statistics.median(other.host_cpu for other in others)
-    if activity.host_cpu >= _BUSY_HOST and usual < _BUSY_HOST - 0.1:
+    if _has_busiest_host(node, others):
         return f"its host {node.host} is at {_percent(activity.host_cpu)} CPU; see what else runs there"
     if activity.waits_rows >= _MUCH:
         return f"it waits for rows {_percent(activity.waits_rows)} of the time; repartition the DataFrame evenly"

@@ -45,7 +45,8 @@ _OF_FILES = {
     "tensorflow/python/data/ops/multi_device_iterator_ops.py": _Place.ITERATOR,
 }
 _WAITS = {_Place.FEED: Doing.ROWS, _Place.LOCK_STEP: Doing.PEERS}
-_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}lib{os.sep}python", f"{os.sep}tfos_lab{os.sep}node{os.sep}")
+_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
+_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}lib{os.sep}python", _PACKAGE)
 
 
 def what_it_does(frame: FrameType) -> Doing:
