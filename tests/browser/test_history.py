@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, expect
 
+from tests.support.axe import violations_in
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.recorded_runs import write_some
 
@@ -71,6 +72,7 @@ def test_an_old_run_opens_as_its_cell_showed_it(notebook: Notebook) -> None:
     shown.locator("summary", has_text="Inputs and options").click()
     expect(shown.get_by_role("row", name="args.lr 0.01", exact=True)).to_be_visible()
     keep(notebook, "open")
+    assert violations_in(notebook.page, ".tfos") == [], "in the history, the comparison and the run"
     expect(output(notebook, "table")).to_contain_text("metrics.loss")
 
 
@@ -79,3 +81,4 @@ def test_in_a_dark_theme_it_is_dark(notebook: Notebook) -> None:
     for name in ("history", "compare"):
         output(notebook, name)
         keep(notebook, f"{name}-dark")
+    assert violations_in(notebook.page, ".tfos") == []

@@ -67,6 +67,14 @@ def test_the_figure_has_a_plot_for_each_metric_and_a_timeline() -> None:
     assert [text.get_text().split()[0] for text in timeline.get_legend().texts] == ["launch", "start", "run"]
 
 
+def test_the_lines_of_forty_nodes_differ_and_their_legend_stays_low() -> None:
+    cluster = FakeCluster(nodes=40)
+    reports = [reported(node.node, 101.0, 1, loss=1.0) for node in cluster.view().nodes]
+    loss = draw_cluster(cluster.view(), reports).axes[0]
+    assert len({(line.get_color(), line.get_linestyle()) for line in loss.lines}) == 40
+    assert loss.get_legend()._ncols == 4
+
+
 def test_steps_that_begin_anew_are_drawn_over_time() -> None:
     assert steps_go_on([0, 1, 1, 5])
     assert not steps_go_on([0, 1, 0])

@@ -23,6 +23,9 @@ _COLOURS = {
     "feed": "C9", "stream": "C9", "inference": "C6",
 }  # fmt: skip
 _LABELS_IN_A_ROW = 8
+# Matplotlib has ten colours; farther nodes have them again, with other dashes.
+_LINE_COLOURS = 10
+_LINE_STYLES = ("-", "--", ":", "-.")
 # The steps show it already.
 UNPLOTTED = ("epoch",)
 
@@ -85,7 +88,7 @@ def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matpl
         axes = figure.add_subplot(grid[divmod(index, _COLUMNS_OF_PLOTS)])
         _draw_metric(axes, name, nodes, reports, view.started_s)
         if index == 0:
-            axes.legend(fontsize="small")
+            axes.legend(fontsize="small", ncols=-(-len(nodes) // _LINE_COLOURS))
     _draw_phases(figure.add_subplot(grid[rows, :]), spans)
     figure.suptitle(f"{view.name}: {view.state}")
     return figure
@@ -101,10 +104,15 @@ def _draw_metric(
         positions = [report.step if by_step else report.time_s - started_s for report in points]
         values = [report.metrics[name] for report in points]
         if points:
-            axes.plot(positions, values, label=node, color=f"C{number % 10}", linewidth=1.2)
+            axes.plot(positions, values, label=node, linewidth=1.2, **_line_of(number))
     axes.set_title(name, fontsize="medium", loc="left")
     axes.set_xlabel("step" if by_step else "seconds")
     axes.grid(alpha=0.3)
+
+
+def _line_of(place: int) -> dict[str, Any]:
+    style = _LINE_STYLES[place // _LINE_COLOURS % len(_LINE_STYLES)]
+    return {"color": f"C{place % _LINE_COLOURS}", "linestyle": style}
 
 
 def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
