@@ -15,11 +15,11 @@ from tests.misfortune.conftest import PATIENCE_S, Family, failure_of, gone
 IGNORES_SIGTERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
 
 
-def start_descendants(folder, node):
+def start_descendants(folder, node, environ):
     """Start processes that nobody would find by group or parent; leave their pids in files."""
-    # A session of its own, deaf to SIGTERM; the environment is lost, too.
+    # A session of its own, deaf to SIGTERM.
     command = [sys.executable, "-c", IGNORES_SIGTERM + "time.sleep(600)"]
-    deaf = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, env={})
+    deaf = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, env=environ)
     deaf.stdout.readline()
     (folder / f"deaf-{node}").write_text(str(deaf.pid))
     # A daemon as in a book: two forks, a session of its own, no descriptors.
@@ -38,8 +38,11 @@ def start_descendants(folder, node):
 
 
 def start_and(ending):
+    # The fork server finds even what has lost the node's environment; where it is killed, there is only the mark.
+    environ = None if ending == "fork server" else {}
+
     def map_fun(folder, ctx):
-        start_descendants(folder, ctx.node)
+        start_descendants(folder, ctx.node, environ)
         while not (folder / "seen").exists():
             time.sleep(0.02)
         if ending == "return":

@@ -43,7 +43,7 @@ def test_a_kernel_that_was_stopped_for_a_while_loses_nobody():
     with _kernel(_SHORT) as kernel:
         kernel.stdout.readline()
         kernel.send_signal(signal.SIGSTOP)
-        time.sleep(7.0)
+        time.sleep(6.0)
         kernel.send_signal(signal.SIGCONT)
         assert json.loads(kernel.stdout.readline()) == ["done", {"chief:0": 9, "worker:0": 9}]
 
@@ -92,5 +92,9 @@ print(json.dumps([cluster.id, [node.pid for node in cluster.nodes]]), flush=True
 """
 _WAITING = _START.format(seconds=600) + "threading.Event().wait()"
 _SHORT = (
-    _START.format(seconds=9) + "results = cluster.wait(timeout_s=60)\nprint(json.dumps([cluster.state, dict(results)]))"
+    _START.format(seconds=7)
+    + """
+results = cluster.wait(timeout_s=60)
+print(json.dumps([cluster.state, dict(results)]))
+"""
 )
