@@ -50,6 +50,36 @@ def test_a_killed_agent_on_an_executor_is_a_lost_node(run, spark, next_cluster_r
     next_cluster_runs()
 
 
+def test_a_stopped_agent_on_an_executor_is_a_lost_node_and_leaves_nothing(run, spark, next_cluster_runs):
+    cluster = run(wait_forever)
+    family = Family.of(cluster)
+    family.agents[1].suspend()
+    error = failure_of(cluster)
+    assert (error.node, error.kind) == ("worker:0", "Lost")
+    cluster.stop()
+    assert family.all_gone()
+    next_cluster_runs()
+
+
+def test_what_a_node_on_an_executor_has_started_goes_with_it(run, spark):
+    def start_a_daemon(args, ctx):
+        command = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as daemon:
+            daemon.stdout.readline()
+            ctx.report(pid=daemon.pid)
+            wait_forever(args, ctx)
+
+    cluster = run(start_a_daemon)
+    deadline = time.monotonic() + 60
+    while not all("pid" in node.metrics for node in cluster.nodes):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    daemons = [psutil.Process(int(node.metrics["pid"])) for node in cluster.nodes]
+    Family.of(cluster).agents[0].kill()
+    failure_of(cluster)
+    assert gone(daemons)
+
+
 def test_nodes_outlive_the_parents_of_spark_s_python_workers(new_spark, standalone, standalone_cluster):
     session = new_spark(standalone)  # idle Python workers are killed too, and shared sessions may use them
     with tfos_lab.run(wait_forever, spark=session, cluster_size=2, env=QUICK_ENV, grace_s=1.0) as cluster:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent: int) -> None:
@@ -18,6 +19,11 @@ def die_with_parent(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != parent:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs; this process has to wait for them when they end."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def set_process_name(name: str) -> None:
@@ -39,6 +45,12 @@ def signal_group(pgid: int, sig: signal.Signals) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def ask_group_to_end(pgid: int) -> None:
+    """Send SIGTERM to a process group, and wake what is stopped: it would not see the signal."""
+    if signal_group(pgid, signal.SIGTERM):
+        signal_group(pgid, signal.SIGCONT)
 
 
 def group_alive(pgid: int) -> bool:

@@ -26,6 +26,7 @@ from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
+from tfos_lab.node.stand_in import SUFFIX as STAND_IN
 from tfos_lab.transport.link import Listener
 
 logger = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ class Server:
         if callable(item):
             self._carry_out(item(now_s))
             return
-        identity, data = item
+        identity, data = item[0].removesuffix(STAND_IN), item[1]
         try:
             message = m.decode_from_agent(data)
         except msgspec.DecodeError as error:

@@ -25,7 +25,7 @@ from tfos_lab.core.processes import open_pidfd, set_process_name
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
-from tfos_lab.node.driver_link import DriverLink
+from tfos_lab.node.driver_link import GAVE_UP, DriverLink
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.output import OutputSender
 from tfos_lab.node.files.saved_paths import SavedPaths
@@ -57,10 +57,9 @@ def run(body: bytes, fds: list[int]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: agent.leave())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        agent.run()
+        return agent.run()
     finally:
         agent.close()
-    return 0
 
 
 class Agent:
@@ -102,14 +101,15 @@ class Agent:
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._start_folder = spec.cwd
         self._leaving = False
+        self._given_up = False
         self._asked_to_leave = False
         self._output_until: float | None = None
         self._drained_at: float | None = None
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Reserve, then work until the driver sends `Shutdown` or is gone."""
+    def run(self) -> int:
+        """Reserve, then work until the driver sends `Shutdown` or is gone; return the exit code."""
         self._loop.watch(self._driver.socket, self._on_driver)
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
         if self._watched_pidfd is not None:
@@ -121,6 +121,7 @@ class Agent:
         while not self._leaving:
             self._loop.turn(self._poll_ms())
             self._tick()
+        return GAVE_UP if self._given_up else 0
 
     def _reserve(self) -> None:
         self._driver.send(
@@ -143,7 +144,8 @@ class Agent:
     def _tick(self) -> None:
         now = time.monotonic()
         self._driver.send_heartbeat_if_due(self._feeds.spooled_bytes)
-        if self._driver.silent_s > self._spec.driver_timeout_s or self._watched_pidfd is None:
+        self._given_up = self._driver.is_given_up(self._spec.driver_timeout_s)
+        if self._given_up or self._watched_pidfd is None:
             self._leaving = True  # nobody is left to send the output to
         if self._asked_to_leave:
             self._send_output_and_leave(now)

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.descendants import MARK, wear_mark
 from tfos_lab.core.processes import set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
+from tfos_lab.node.agent_watch import AgentWatch, peer_of
 from tfos_lab.node.files.working_folder import FOLDER
 from tfos_lab.node.files.written_links import own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
@@ -34,7 +36,8 @@ def run(body: bytes, fds: list[int]) -> int:
     spec = msgspec.msgpack.decode(body, type=ChildSpec)
     set_process_name(f"tfos {spec.node}")
     _set_environment(spec)
-    control = FrameSocket(socket.socket(fileno=os.dup(fds[0])))
+    wear_mark(spec.environ.get(MARK, ""))
+    sock = socket.socket(fileno=os.dup(fds[0]))
     _redirect_output(fds[1], fds[2])
     port = socket.socket(fileno=os.dup(fds[3])) if len(fds) > 3 else None
     for fd in fds:
@@ -42,10 +45,11 @@ def run(body: bytes, fds: list[int]) -> int:
 
     from tfos_lab.node.session import NodeSession
 
+    control = FrameSocket(sock)
     start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
     dump.register(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
-    session = NodeSession(control, start, port=port)
+    session = NodeSession(control, start, port=port, agent=AgentWatch(peer_of(sock)))
     outcome = _run_function(session, start)
     _flush()
     session.send_ended(outcome)

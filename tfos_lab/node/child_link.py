@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import signal
 import socket
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.descendants import MARK, signal_marked
 from tfos_lab.core.processes import signal_group
 from tfos_lab.core.roles import tf_cluster_spec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
@@ -27,12 +29,15 @@ _PIPE_PATIENCE_S = 1.0
 class ChildLink:
     """One child process, forked by a fork server on this agent's behalf."""
 
-    def __init__(self, fork_server: ForkServerConnection, control: FrameSocket, pipes: list[Pipe]) -> None:
+    def __init__(
+        self, fork_server: ForkServerConnection, control: FrameSocket, pipes: list[Pipe], *, mark: str
+    ) -> None:
         self.fork_server = fork_server
         self.control = control
         self.pipes = pipes
         self.pid = 0
         self.stopping = False
+        self._mark = mark
         self._pending_signal: signal.Signals | None = None
         self._ended_at: float | None = None
 
@@ -52,10 +57,11 @@ class ChildLink:
         control, child_control = frame_pair()
         pipes = [Pipe("stdout"), Pipe("stderr")]
         fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes), *([port.fileno()] if port else [])]
+        environ = _child_environ(spec, start, scratch)
         body = msgspec.msgpack.encode(
             ChildSpec(
                 node=spec.node,
-                environ=_child_environ(spec, start, scratch),
+                environ=environ,
                 cwd=spec.cwd,
                 sys_path=spec.sys_path,
             )
@@ -71,7 +77,7 @@ class ChildLink:
             child_control.close()
             for pipe in pipes:
                 pipe.close_write_end()
-        link = cls(connection, control, pipes)
+        link = cls(connection, control, pipes, mark=environ[MARK])
         if port is not None:
             port.close()
         link.send(start)
@@ -105,6 +111,8 @@ class ChildLink:
             replies = self.fork_server.replies()
         except (ConnectionClosed, OSError):
             self._ended_at = time.monotonic()
+            # Nobody else is left who ends what the child has started.
+            signal_marked([self._mark], signal.SIGKILL)
             return m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9)
         for reply in replies:
             match reply:
@@ -144,6 +152,7 @@ class ChildLink:
 def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[str, str]:
     environ = {**spec.environ, **start.env, **spec.extra_env}
     environ["TFOS_LAB_SCRATCH"] = str(scratch)
+    environ[MARK] = str(scratch / f"child-{secrets.token_hex(4)}")
     if "PWD" in environ:
         environ["PWD"] = spec.cwd
     environ["PYTHONUNBUFFERED"] = "1"

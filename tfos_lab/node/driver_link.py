@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
 
 from tfos_lab import messages as m
+from tfos_lab.node.stand_in import StandIn
 from tfos_lab.transport.link import Link, address_towards
 
 HEARTBEAT_S = 1.0
+# A driver that has been silent for this long is looked for: it is waited for as long as its process is there.
+UNREACHABLE_S = 60.0
+_LOOK_S = 15.0
+_CONNECT_S = 2.0
+# Exit code of an agent that has waited in vain.
+GAVE_UP = 75
 
 
 class DriverLink:
@@ -28,15 +36,21 @@ class DriverLink:
 
     def __init__(self, spec: m.LaunchSpec) -> None:
         self._rank = spec.rank
-        self._link = Link(spec.driver, f"{spec.node}/{os.getpid()}".encode())
+        identity = f"{spec.node}/{os.getpid()}".encode()
+        self._link = Link(spec.driver, identity)
+        self._stand_in = StandIn(spec.rank, spec.driver, identity)
         self.host = address_towards(spec.driver.endpoint)
         self.socket = self._link.socket
         self._last_heartbeat = 0.0
         self._last_received = time.monotonic()
+        host, _, port = spec.driver.endpoint.removeprefix("tcp://").rpartition(":")
+        self._driver_address = host.strip("[]"), int(port)
+        self._looked_at = 0.0
 
     def send(self, message: m.FromAgent) -> None:
         """Send one message; waits at most a second for room in the send buffer."""
         self._link.send(m.encode(message))
+        self._stand_in.loop_spoke()
 
     def receive(self) -> Iterator[m.ToAgent]:
         """Yield the messages that have arrived."""
@@ -49,6 +63,7 @@ class DriverLink:
         now = time.monotonic()
         if now - self._last_heartbeat >= HEARTBEAT_S:
             self._last_heartbeat = now
+            self._stand_in.loop_spoke(spooled_bytes)
             self.send(m.Heartbeat(rank=self._rank, spooled_bytes=spooled_bytes))
 
     @property
@@ -56,6 +71,34 @@ class DriverLink:
         """For how many seconds the driver has sent nothing; it answers every heartbeat."""
         return time.monotonic() - self._last_received
 
+    def is_given_up(self, limit_s: float) -> bool:
+        """Whether to wait for the driver no longer: it cannot be reached, or has been silent for ``limit_s`` seconds.
+
+        A process that is stopped still has its port; one that has ended, or whose host sleeps, has none.
+        """
+        silent_s = self.silent_s
+        if silent_s <= min(limit_s, UNREACHABLE_S):
+            return False
+        return silent_s > limit_s or not self._driver_is_there()
+
+    def _driver_is_there(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_S:
+            self._looked_at = now
+            try:
+                socket.create_connection(self._driver_address, _CONNECT_S).close()
+            except OSError:
+                return False
+        return True
+
     def close(self) -> None:
         """Close the connection, after what was sent has had a second to leave."""
+        self._stand_in.close()
         self._link.close()
+
+
+def how_ended(code: int) -> str:
+    """Return how an agent has ended, by its exit code."""
+    if code == GAVE_UP:
+        return "its agent has given up, as it had not heard of the driver for too long"
+    return f"its agent ended with code {code}"

@@ -6,9 +6,12 @@ class over a socket pair within the kernel.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import stat
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -16,7 +19,9 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
+from tfos_lab.node import outcome_note
 from tfos_lab.node.activity.sampler import ActivitySampler
+from tfos_lab.node.agent_watch import CHECK_S, AgentWatch
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.interactive.inbox import INBOX
@@ -38,8 +43,8 @@ class NodeSession:
         The connection to the agent.
     start : Start
         What the driver says about this node.
-    exit_when_orphaned : bool
-        Whether this process ends with its agent.
+    agent : AgentWatch, optional
+        The agent that this process ends with; None where it is part of this process.
     port : socket.socket, optional
         Holds the node's port for TensorFlow.
     scratch : Path, optional
@@ -51,7 +56,7 @@ class NodeSession:
         control: FrameSocket,
         start: m.Start,
         *,
-        exit_when_orphaned: bool = True,
+        agent: AgentWatch | None = None,
         port: socket.socket | None = None,
         scratch: Path | None = None,
     ) -> None:
@@ -60,7 +65,9 @@ class NodeSession:
         self._rank = start.rank
         self._lock = threading.Lock()
         self._finish = threading.Event()
-        self._exit_when_orphaned = exit_when_orphaned
+        self._agent = agent
+        self._socket_inode = os.fstat(control.fileno()).st_ino
+        self._cut_off = False
         self.feed = FeedReader(self._rank, self._send)
         self._lock_step = LockStep(start, self._send)
         self.context = NodeContext(
@@ -80,32 +87,61 @@ class NodeSession:
     def _send(self, message: m.FromAgent) -> None:
         with self._lock:
             try:
-                self._control.send(m.encode(message))
+                if self._is_connected():
+                    self._control.send(m.encode(message))
+                    return
             except (ConnectionClosed, OSError):
-                self._on_orphaned()
+                pass
+            self._on_disconnected()
 
     def _receive(self) -> None:
+        with contextlib.suppress(ConnectionClosed, OSError, ValueError):
+            while self._is_connected():
+                for frame in self._control.available(CHECK_S):
+                    self._handle(m.decode_to_agent(frame.data))
+                self._look_after_agent()
+        self._on_disconnected()
+        while self._cut_off:
+            time.sleep(CHECK_S)
+            self._look_after_agent()
+
+    def _handle(self, message: m.ToAgent) -> None:
+        if isinstance(message, m.Finish):
+            self._finish.set()
+        elif isinstance(message, m.StepsAgreed | m.PeerReturned):
+            self._lock_step.handle(message)
+        elif isinstance(message, m.StacksWanted):
+            self._send(take_stacks(self._rank, message.request))
+        elif isinstance(message, m.ProfileWanted):
+            start_profile(self._rank, message, self._scratch, self._send)
+        elif isinstance(message, m.RunCell | m.InterruptCell):
+            INBOX.handle(message)
+        else:
+            self.feed.handle(message)
+
+    def _is_connected(self) -> bool:
+        """Whether the connection is there: the function may have closed its descriptor, and opened it as another."""
         try:
-            while True:
-                message = m.decode_to_agent(self._control.receive().data)
-                if isinstance(message, m.Finish):
-                    self._finish.set()
-                elif isinstance(message, m.StepsAgreed | m.PeerReturned):
-                    self._lock_step.handle(message)
-                elif isinstance(message, m.StacksWanted):
-                    self._send(take_stacks(self._rank, message.request))
-                elif isinstance(message, m.ProfileWanted):
-                    start_profile(self._rank, message, self._scratch, self._send)
-                elif isinstance(message, m.RunCell | m.InterruptCell):
-                    INBOX.handle(message)
-                else:
-                    self.feed.handle(message)
-        except (ConnectionClosed, OSError):
+            found = os.fstat(self._control.fileno())
+            is_own = stat.S_ISSOCK(found.st_mode) and found.st_ino == self._socket_inode
+        except OSError:
+            is_own = False
+        self._cut_off |= not is_own and self._agent is not None
+        return is_own
+
+    def _on_disconnected(self) -> None:
+        if not self._is_connected() and self._cut_off:
+            return  # the function has done that, and goes on
+        self._on_orphaned()
+
+    def _look_after_agent(self) -> None:
+        if self._agent is not None and self._agent.agent_is_gone():
+            self._agent.end_agent()
             self._on_orphaned()
 
     def _on_orphaned(self) -> None:
         """The agent has ended: nobody is left who wants the result."""
-        if self._exit_when_orphaned:
+        if self._agent is not None:
             os._exit(_ORPHANED)
         self._finish.set()
         self.feed.handle(m.FeedsEnded())
@@ -122,10 +158,12 @@ class NodeSession:
         self._lock_step.close()
         outcome = msgspec.structs.replace(outcome, steps=STEP_COUNT.steps, dataset_ended=STEP_COUNT.ended)
         self._send(m.Ended(rank=self._rank, outcome=outcome))
+        if self._cut_off:
+            outcome_note.leave(self._scratch, outcome)
 
     def wait_for_finish(self) -> None:
         """Wait until the driver lets this process exit."""
-        while not self._finish.wait(60.0):
+        while not self._cut_off and not self._finish.wait(CHECK_S):
             pass
 
     def close(self) -> None:

@@ -194,6 +194,7 @@ def _ignoring_hangups() -> Iterator[None]:
 
 
 def _wait_for_agent(connection: ForkServerConnection, slot: socket.socket, node: str) -> str:
+    from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
     from tfos_lab.transport.frames import ConnectionClosed
 
@@ -214,7 +215,7 @@ def _wait_for_agent(connection: ForkServerConnection, slot: socket.socket, node:
                 raise LaunchFailed(reason=f"no agent could be started: {reply.reason}")
             if isinstance(reply, ExitedReply) and reply.code:
                 # Spark then ends the other nodes' tasks too, and the driver learns of it at once.
-                raise _lost(node, f"its agent ended with code {reply.code}")
+                raise _lost(node, how_ended(reply.code))
             if isinstance(reply, ExitedReply):
                 return "the node has ended"
 

@@ -573,7 +573,7 @@ def test_a_silent_node_is_lost_and_named_with_its_host():
     assert play.states()["worker:0"] == "lost"
     failure = play.cluster_state.causes.first
     assert (failure.node, failure.kind) == ("worker:0", "Lost")
-    assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 16 s"
+    assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 5 s"
 
 
 def test_a_node_that_sends_heartbeats_is_not_lost():

@@ -15,6 +15,7 @@ from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import local_shares
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
+from tfos_lab.node.driver_link import how_ended
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 from tfos_lab.transport.frames import ConnectionClosed
@@ -117,7 +118,7 @@ class LocalLauncher(Launcher):
                     self._plan.fail(None, f"no agent could be started on this machine: {reason}")
                 case ExitedReply(code=code):
                     self._selector.unregister(frames)
-                    self._plan.lose(rank, f"its agent ended with code {code}")
+                    self._plan.lose(rank, how_ended(code))
                 case _:
                     pass
 

@@ -24,11 +24,10 @@ from tfos_lab.engine.state.events import (
 )
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
+from tfos_lab.engine.state.silence import Silence
 
 # A node without heartbeats for this long is lost.
-LOST_AFTER_S = 15.0
-# Ticks come five times a second; after a longer pause the driver itself was suspended.
-AWAY_S = 3.0
+LOST_AFTER_S = 4.5
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -46,7 +45,6 @@ class _Node:
         self.spec = spec
         self.trains = spec.role.trains
         self.view = NodeView(node=spec.node, job_name=spec.job_name, task_index=spec.task_index, is_chief=is_chief)
-        self.seen_s: float | None = None
         self.outcome: m.Outcome | None = None
         self.drained = False
         self.sends_output = False
@@ -99,7 +97,7 @@ class ClusterState:
         self._output_at_s = 0.0
         self._finishing = False
         self._over = False
-        self._ticked_s: float | None = None
+        self._silence = Silence(len(node_specs))
 
     # ---- queries ----------------------------------------------------------------------------------------------------
 
@@ -135,7 +133,7 @@ class ClusterState:
         node = self._nodes[message.rank] if 0 <= message.rank < len(self._nodes) else None
         if node is None:
             return []
-        node.seen_s = now_s
+        self._silence.broken_by(message.rank, now_s)
         node.view = replace(node.view, last_heartbeat_s=now_s)
         match message:
             case m.Heartbeat():
@@ -338,11 +336,9 @@ class ClusterState:
     def tick(self, now_s: float) -> list[Instruction]:
         """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain."""
         instructions: list[Instruction] = []
-        self._extend_deadlines(now_s)
-        for node in self._nodes:
-            silent_s = now_s - node.seen_s if node.seen_s is not None else 0.0
-            if silent_s > LOST_AFTER_S and not node.drained and node.view.state is not NodeState.LOST:
-                instructions += self.lose(node.spec.rank, f"not heard of for {silent_s:.0f} s", now_s)
+        self._silence.tick(now_s)
+        for rank, silent_s in self._silence.longer_than(LOST_AFTER_S):
+            instructions += self.lose(rank, f"not heard of for {silent_s:.0f} s", now_s)
         if (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
@@ -358,21 +354,14 @@ class ClusterState:
         """Wait for no node any longer, whatever was still to come."""
         return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self._state), now_s)
 
-    def _extend_deadlines(self, now_s: float) -> None:
-        """Extend all deadlines if the driver itself was suspended: a laptop asleep, a stopped process."""
-        away_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
-        self._ticked_s = now_s
-        if away_s > AWAY_S:
-            for node in self._nodes:
-                if node.seen_s is not None:
-                    node.seen_s += away_s
-
     def lose(self, rank: int, why: str, now_s: float) -> list[Instruction]:
         """A node has gone without reporting its end: its agent, its executor or its host is lost."""
         node = self._nodes[rank]
         if node.drained or node.view.state is NodeState.LOST:
             return []
         had_ended = node.view.state.ended
+        if pause_s := self._silence.pause_s(now_s):
+            why += f"; the notebook's machine or kernel had not run for {pause_s:.0f} s"
         instructions = self._node_state(node, NodeState.LOST, now_s, detail=why)
         # Its agent may be alive but unreachable: then it has to leave.
         node.lost_s = now_s

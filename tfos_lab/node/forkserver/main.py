@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tfos_lab.core.processes import die_with_parent
+from tfos_lab.core.processes import adopt_orphans, die_with_parent
 from tfos_lab.node.forkserver.requests import SpawnRequest
 from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer
 
@@ -39,10 +39,13 @@ def main() -> None:
     endpoint = _listen(options.socket)
     if endpoint is None or os.fork():
         os._exit(0)  # whoever started this process may connect now; the imports go on in a detached one
+    if options.kind == "tensorflow":
+        adopt_orphans()  # of children; agents start nothing that needs it
     fork_server = ForkServer(endpoint, failure=_preload(options.kind), idle_s=options.idle_s)
     try:
         fork_server.serve()
         options.socket.unlink(missing_ok=True)
+        fork_server.finish()
         return
     except Forked as forked:
         request, fds, parent = forked.request, forked.fds, forked.fork_server

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfos_lab.core.processes import open_pidfd, reset_signals, signal_group
+from tfos_lab.core.processes import open_pidfd, reset_signals
+from tfos_lab.node.forkserver.endings import Endings
 from tfos_lab.node.forkserver.requests import (
     ExitedReply,
     FailedReply,
@@ -71,6 +72,7 @@ class ForkServer:
         self._failure = failure
         self._idle_s = idle_s
         self._clients: set[_Client] = set()
+        self._endings = Endings()
         self._watched_pids: dict[int, int] = {}
         self._had_watched_pid = False
         self._last_use = time.monotonic()
@@ -86,8 +88,9 @@ class ForkServer:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
             while not self._is_over():
-                for key, _ in self._selector.select(timeout=1.0):
+                for key, _ in self._selector.select(timeout=self._endings.timeout_s):
                     key.data(key.fileobj)
+                self._endings.tick()
         except SystemExit:
             pass
         self._end_all()
@@ -101,7 +104,14 @@ class ForkServer:
     def _end_all(self) -> None:
         for client in self._clients:
             if client.pid and not client.kept:
-                signal_group(client.pid, signal.SIGTERM)
+                self._endings.end(client.pid)
+
+    def finish(self) -> None:
+        """End what is left; another fork server may take this one's place meanwhile."""
+        self._listener.close()
+        os.close(self._lock)
+        with contextlib.suppress(SystemExit):
+            self._endings.finish()
 
     def _accept(self, _listener: object) -> None:
         connection, _ = self._listener.accept()
@@ -159,6 +169,7 @@ class ForkServer:
             os.setpgid(pid, pid)
         close_all([*fds, *held])
         client.pid = pid
+        self._endings.forked(pid, request)
         self._send(client, SpawnedReply(pid=pid))
 
     def _send(self, client: _Client, reply: SpawnedReply | FailedReply | ExitedReply) -> None:
@@ -176,7 +187,7 @@ class ForkServer:
             self._selector.unregister(client.frames)
         client.frames.close()
         if client.pid and not client.kept:
-            signal_group(client.pid, signal.SIGTERM)
+            self._endings.end(client.pid)
 
     def _reap(self, _wake: object) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -189,6 +200,7 @@ class ForkServer:
             if pid == 0:
                 return
             self._last_use = time.monotonic()
+            self._endings.reaped(pid)
             for client in [client for client in self._clients if client.pid == pid]:
                 client.pid = 0
                 self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))

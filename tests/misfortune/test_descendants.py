@@ -1,0 +1,91 @@
+"""What a node's function has started goes with it, whatever session, parent or environment it has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tests.misfortune.conftest import PATIENCE_S, Family, failure_of, gone
+
+IGNORES_SIGTERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
+
+
+def start_descendants(folder, node, environ):
+    """Start processes that nobody would find by group or parent; leave their pids in files."""
+    # A session of its own, deaf to SIGTERM.
+    command = [sys.executable, "-c", IGNORES_SIGTERM + "time.sleep(600)"]
+    deaf = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, env=environ)
+    deaf.stdout.readline()
+    (folder / f"deaf-{node}").write_text(str(deaf.pid))
+    # A daemon as in a book: two forks, a session of its own, no descriptors.
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            (folder / f"daemon-{node}").write_text(str(os.getpid()))
+            os.closerange(0, 256)
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+    # A program whose parent has gone.
+    shell = f"{sys.executable} -c 'import time; time.sleep(600)' > /dev/null 2>&1 & echo $!"
+    script = subprocess.run(["/bin/sh", "-c", shell], start_new_session=True, stdout=subprocess.PIPE, check=True)
+    (folder / f"program-{node}").write_text(script.stdout.decode())
+
+
+def start_and(ending):
+    # The fork server finds even what has lost the node's environment; where it is killed, there is only the mark.
+    environ = None if ending == "fork server" else {}
+
+    def map_fun(folder, ctx):
+        start_descendants(folder, ctx.node, environ)
+        while not (folder / "seen").exists():
+            time.sleep(0.02)
+        if ending == "return":
+            return
+        if ending == "raise" and ctx.is_chief:
+            raise ValueError("enough")
+        while True:
+            time.sleep(0.1)
+
+    return map_fun
+
+
+def started(folder):
+    """Wait until both nodes have started theirs; return them."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        texts = [path.read_text().strip() for path in folder.iterdir()]
+        if len(texts) == 6 and all(texts):
+            processes = [psutil.Process(int(text)) for text in texts]
+            (folder / "seen").touch()
+            return processes
+        assert time.monotonic() < deadline, "they did not start"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.leaves_nothing
+@pytest.mark.parametrize("ending", ["return", "raise", "stop", "child", "agent", "fork server"])
+def test_nothing_that_a_node_has_started_survives_the_run(run, folder, ending):
+    cluster = run(start_and(ending), folder)
+    family, processes = Family.of(cluster), started(folder)
+    if ending == "stop":
+        cluster.stop()
+    elif ending in ("child", "agent", "fork server"):
+        {"child": family.children[0], "agent": family.agents[0], "fork server": family.fork_server}[ending].kill()
+    if ending == "return":
+        cluster.wait(timeout_s=60)
+    elif ending != "stop":
+        failure_of(cluster)
+    assert gone(processes)

@@ -1,0 +1,68 @@
+"""The agent's connection to the driver: who is waited for how long, and who speaks for a busy agent."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+from tests.node.conftest import PATIENCE_S, launch_spec
+from tfos_lab import messages as m
+from tfos_lab.node import driver_link, stand_in
+from tfos_lab.node.driver_link import GAVE_UP, UNREACHABLE_S, DriverLink, how_ended
+from tfos_lab.transport.link import KeyPair, Listener
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+def test_a_driver_that_is_there_is_waited_for_longer_than_one_that_cannot_be_reached(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(driver_link, "time", clock)
+    keys = KeyPair.make()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = m.DriverAddress(f"tcp://127.0.0.1:{server.getsockname()[1]}", keys.public, keys.public, keys.secret)
+        link = DriverLink(launch_spec(driver=address))
+        try:
+            assert not link.is_given_up(600.0)
+            clock.now += UNREACHABLE_S + 20.0
+            assert not link.is_given_up(600.0)
+            assert link.is_given_up(5.0)
+            server.close()
+            clock.now += 20.0
+            assert link.is_given_up(600.0)
+        finally:
+            link.close()
+
+
+def test_how_an_agent_has_ended_is_a_sentence():
+    assert how_ended(-9) == "its agent ended with code -9"
+    assert "had not heard of the driver" in how_ended(GAVE_UP)
+
+
+@pytest.fixture
+def listener():
+    listener = Listener()
+    yield listener
+    listener.close()
+
+
+def test_a_thread_sends_heartbeats_while_the_agent_s_loop_is_busy(monkeypatch, listener):
+    monkeypatch.setattr(stand_in, "_BUSY_AFTER_S", 0.2)
+    link = DriverLink(launch_spec(driver=listener.address, rank=3))
+    try:
+        link.send_heartbeat_if_due(spooled_bytes=7)
+        senders, deadline = [], time.monotonic() + PATIENCE_S
+        while len(senders) < 3 and time.monotonic() < deadline:
+            for item in listener.poll(0.1):
+                senders.append(item.identity)
+                assert m.decode_from_agent(item.data) == m.Heartbeat(rank=3, spooled_bytes=7)
+        assert senders[1:] == [senders[0] + stand_in.SUFFIX] * 2
+    finally:
+        link.close()

@@ -1,0 +1,62 @@
+"""The child's eye on its agent: an agent that is stopped answers nobody, and the node is lost; its child goes, too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import time
+
+from tfos_lab.core.processes import state_of
+
+CHECK_S = 1.0
+# The driver has called the node lost by then.
+STOPPED_S = 6.0
+_CREDENTIALS = struct.Struct("3i")
+
+
+def peer_of(sock: socket.socket) -> int:
+    """Return the process that has made a pair of sockets; 0 if the system does not tell."""
+    with contextlib.suppress(OSError, AttributeError):
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(credentials)[0])
+    return 0
+
+
+class AgentWatch:
+    """Watches an agent; for one thread, which asks at least once a second.
+
+    A pause in which this process did not run counts for two seconds at most: a host that sleeps, a container that is
+    frozen or a function that holds the interpreter's lock says nothing about the agent. Neither does a debugger that
+    holds the agent at a breakpoint.
+
+    Parameters
+    ----------
+    pid : int
+        The agent; 0 if it is not known.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._checked_at = time.monotonic()
+        self._stopped_s = 0.0
+
+    def agent_is_gone(self) -> bool:
+        """Whether the agent has ended, or has been stopped for too long."""
+        now = time.monotonic()
+        passed_s = now - self._checked_at
+        if passed_s < CHECK_S:
+            return False
+        self._checked_at = now
+        state = state_of(self._pid) if self._pid else "S"
+        self._stopped_s = self._stopped_s + min(passed_s, 2 * CHECK_S) if state == "T" else 0.0
+        return state in ("", "Z", "X") or self._stopped_s >= STOPPED_S
+
+    def end_agent(self) -> None:
+        """Ask an agent that was stopped to end, which it does as soon as it goes on."""
+        if self._stopped_s:
+            with contextlib.suppress(OSError):
+                os.kill(self._pid, signal.SIGTERM)
+                os.kill(self._pid, signal.SIGCONT)

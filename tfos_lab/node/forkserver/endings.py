@@ -1,0 +1,111 @@
+"""Ends what a fork server has forked, and what that has started: SIGTERM, then SIGKILL after some seconds.
+
+A process whose client has gone is asked to end, and killed if it does not. When a child has ended, however that came,
+what it has left behind is ended too: processes in sessions of their own, daemons that have lost their parent. The fork
+server adopts such processes, and knows by their mark whose they are (see `core.descendants`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+import msgspec
+
+from tfos_lab.core.descendants import MARK, descendants, left_by
+from tfos_lab.core.processes import ask_group_to_end, signal_group
+from tfos_lab.node.forkserver.requests import ChildSpec, SpawnRequest
+
+# Seconds between SIGTERM and SIGKILL. An agent first sends its node's output, for as long as the driver takes it.
+CHILD_GRACE_S = 2.0
+AGENT_GRACE_S = 600.0
+LEFTOVER_GRACE_S = 1.5
+_BUSY_S = 0.1
+_IDLE_S = 1.0
+
+
+class Endings:
+    """What is yet to be killed; used in the fork server's loop only."""
+
+    def __init__(self) -> None:
+        self._forked: dict[int, str] = {}
+        self._grace_s: dict[int, float] = {}
+        self._kill_at: dict[int, float] = {}
+        self._leavers: dict[int, tuple[str, float]] = {}
+        self._asked: set[int] = set()
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the loop may wait before the next `tick`."""
+        return _BUSY_S if self.pending else _IDLE_S
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is being ended."""
+        return bool(self._kill_at or self._leavers)
+
+    def forked(self, pid: int, request: SpawnRequest) -> None:
+        """Take note of a process that has been forked."""
+        self._forked[pid] = _mark_of(request)
+        self._grace_s[pid] = AGENT_GRACE_S if request.target == "agent" else CHILD_GRACE_S
+
+    def end(self, pid: int) -> None:
+        """Ask a process to end; it is killed if it does not."""
+        ask_group_to_end(pid)
+        self._kill_at[pid] = time.monotonic() + self._grace_s.get(pid, CHILD_GRACE_S)
+
+    def reaped(self, pid: int) -> None:
+        """A process has ended: what it has left behind goes too."""
+        self._kill_at.pop(pid, None)
+        self._grace_s.pop(pid, None)
+        mark = self._forked.pop(pid, None)
+        if mark:
+            self._leavers[pid] = (mark, time.monotonic() + LEFTOVER_GRACE_S)
+
+    def tick(self) -> None:
+        """Kill what has had its time, and end what has been left behind."""
+        now = time.monotonic()
+        for pid in [pid for pid, kill_at in self._kill_at.items() if now >= kill_at]:
+            signal_group(pid, signal.SIGKILL)
+            self._kill_at[pid] = now + _IDLE_S
+        if self._leavers:
+            self._end_what_was_left(now)
+
+    def _end_what_was_left(self, now: float) -> None:
+        family = descendants(os.getpid(), without=self._forked)
+        for leaver, (mark, kill_at) in list(self._leavers.items()):
+            # With no child alive, all that is left here was left by one that has ended.
+            left = left_by(family, mark, leaver) if any(self._forked.values()) else {one.pid for one in family}
+            if not left:
+                del self._leavers[leaver]
+            self._signal(left, kill=now >= kill_at)
+        self._asked &= {relative.pid for relative in family}
+
+    def _signal(self, pids: set[int], *, kill: bool) -> None:
+        for pid in pids if kill else pids - self._asked:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
+                os.kill(pid, signal.SIGCONT)
+        self._asked |= pids
+
+    def finish(self) -> None:
+        """End what is left before the fork server itself ends, but for agents; takes a few seconds at most."""
+        until = time.monotonic() + CHILD_GRACE_S + 2 * LEFTOVER_GRACE_S
+        self._kill_at = {pid: at for pid, at in self._kill_at.items() if self._grace_s.get(pid) != AGENT_GRACE_S}
+        while self.pending and time.monotonic() < until:
+            self._reap()
+            self.tick()
+            time.sleep(_BUSY_S / 5)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self.reaped(pid)
+
+
+def _mark_of(request: SpawnRequest) -> str:
+    if request.target != "child":
+        return ""
+    return msgspec.msgpack.decode(request.body, type=ChildSpec).environ.get(MARK, "")

@@ -1,0 +1,75 @@
+"""Heartbeats of an agent whose loop is busy: on a slow disk, or while it waits for a fork server on a loaded machine.
+
+The loop sends them itself, and each goes round in milliseconds. When it has sent nothing for two seconds, a thread
+sends them in its place, on a connection of its own that is made only then. An agent that is stopped stops its threads
+too, so that it falls silent all the same; one whose loop never comes back is silent after a minute.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tfos_lab import messages as m
+from tfos_lab.transport.link import Link
+
+#: What follows the agent's own identity on this connection.
+SUFFIX = b"/busy"
+_LOOK_S = 0.5
+_BUSY_AFTER_S = 2.0
+_HUNG_AFTER_S = 60.0
+_INTERVAL_S = 1.0
+
+
+class StandIn:
+    """One thread (``tfos-stand-in``), which sends heartbeats while the agent's loop does not.
+
+    Parameters
+    ----------
+    rank : int
+        The node's rank.
+    driver : DriverAddress
+        Where the driver listens.
+    identity : bytes
+        The agent's own identity.
+    """
+
+    def __init__(self, rank: int, driver: m.DriverAddress, identity: bytes) -> None:
+        self._rank = rank
+        self._driver = driver
+        self._identity = identity + SUFFIX
+        self._spoke_at: float | None = None
+        self._spooled_bytes = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tfos-stand-in", daemon=True)
+        self._thread.start()
+
+    def loop_spoke(self, spooled_bytes: int | None = None) -> None:
+        """The agent's loop has sent a message."""
+        self._spoke_at = time.monotonic()
+        if spooled_bytes is not None:
+            self._spooled_bytes = spooled_bytes
+
+    def _is_busy(self) -> bool:
+        silent_s = time.monotonic() - self._spoke_at if self._spoke_at is not None else 0.0
+        return _BUSY_AFTER_S < silent_s < _HUNG_AFTER_S
+
+    def _watch(self) -> None:
+        while not self._closing.wait(_LOOK_S):
+            if self._is_busy():
+                self._stand_in()
+
+    def _stand_in(self) -> None:
+        link = Link(self._driver, self._identity)
+        try:
+            while self._is_busy():
+                link.send(m.encode(m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)))
+                if self._closing.wait(_INTERVAL_S):
+                    return
+        finally:
+            link.close()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing.set()
+        self._thread.join()
