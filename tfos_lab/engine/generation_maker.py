@@ -132,6 +132,7 @@ class GenerationMaker:
         cluster_state = ClusterState(
             self.node_specs,
             grace_s=self.config.grace_s,
+            needs_evaluator=self.config.on_evaluator_failure == "fail",
             restarts=restarts,
             find_lack=lambda views: self._find_lack(views, services, control),
         )

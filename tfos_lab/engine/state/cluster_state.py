@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tfos_lab import messages as m
-from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
+from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.activity import NodeActivity
-from tfos_lab.engine.state.causes import Causes, failure_from, in_terms_of_steps, summary
+from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S, Causes, failure_from, in_terms_of_steps, summary
 from tfos_lab.engine.state.events import (
+    EvaluatorFailed,
     MetricsReported,
     NodeChanged,
     NodeHung,
@@ -73,6 +74,8 @@ class ClusterState:
         The nodes, in rank order.
     grace_s : float
         Seconds between SIGTERM and SIGKILL when nodes are ended.
+    needs_evaluator : bool
+        Whether the failure of an evaluator is that of the cluster.
     restarts : RestartBudget, optional
         How often nodes may be started again: a worker that serves others alone, or all of them as another generation.
     find_lack : callable, optional
@@ -84,17 +87,20 @@ class ClusterState:
         node_specs: list[NodeSpec],
         *,
         grace_s: float,
+        needs_evaluator: bool = False,
         restarts: RestartBudget | None = None,
         find_lack: Callable[[tuple[NodeView, ...]], str] = lambda _views: "",
     ) -> None:
         chief = chief_of(node_specs)
         self._nodes = [_Node(spec, is_chief=spec == chief) for spec in node_specs]
         self._grace_s = grace_s
+        self._needs_evaluator = needs_evaluator
         self._restarts = restarts or RestartBudget()
         self._find_lack = find_lack
         self._state = RunState.LAUNCHING
         self._reason = ""
         self.causes = Causes()
+        self._evaluator_lost: tuple[Failure, float] | None = None
         self._ended_s: float | None = None
         self._output_at_s = 0.0
         self._finishing = False
@@ -239,9 +245,15 @@ class ClusterState:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
         failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
+        if self._is_spared(node):
+            return [*instructions, _told(failure, now_s)]
         losses = [lost.loss for lost in self._nodes if outcome.consequence and lost.loss is not None]
         explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
         return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
+
+    def _is_spared(self, node: _Node) -> bool:
+        """Whether training goes on though this node has failed: no other waits for an evaluator."""
+        return node.spec.role is Role.EVALUATOR and not self._needs_evaluator
 
     def _goes_on_without(self, node: _Node, outcome: m.Outcome) -> bool:
         """Whether a worker has failed that can be started again while training goes on."""
@@ -383,8 +395,17 @@ class ClusterState:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
-            instructions += self._fail(failure, now_s, consequence=False)
+            instructions += self._fail_for_lost(node, failure, now_s)
         return instructions + self._when_drained(now_s)
+
+    def _fail_for_lost(self, node: _Node, failure: Failure, now_s: float) -> list[Instruction]:
+        if self._is_spared(node):
+            self._evaluator_lost = failure, now_s
+            return [_told(failure, now_s)]
+        # Spark ends the tasks of all nodes if it loses that of one: then the evaluator's loss is why they are lost.
+        first, lost_s = self._evaluator_lost or (failure, now_s)
+        cause = first if now_s - lost_s < CONSEQUENCE_PATIENCE_S else failure
+        return self._fail(cause, now_s, consequence=False)
 
     def mark_hung(self, rank: int, text: str, now_s: float) -> list[Instruction]:
         """Say that a node hangs, or with an empty text that it goes on."""
@@ -410,6 +431,13 @@ class ClusterState:
             return []
         self._state = state
         return [Publish(StateChanged(time_s=now_s, state=state, reason=self._reason))]
+
+
+def _told(failure: Failure, now_s: float) -> Publish:
+    event = EvaluatorFailed(
+        time_s=now_s, node=failure.node, kind=failure.kind, message=failure.message, traceback=failure.traceback
+    )
+    return Publish(event)
 
 
 def _with_figures(view: NodeView, message: m.RowsTaken | m.Activity) -> NodeView:

@@ -47,6 +47,16 @@ class NodeHung(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluatorFailed(Event):
+    """The evaluator has failed, or was lost, and training goes on; the fields are those of `NodeFailed`."""
+
+    node: str
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeStartedAgain(Event):
     """A worker that served others was lost, and is started again alone while training goes on.
 
