@@ -39,8 +39,9 @@ FAREWELL_S = 5.0
 class _Node:
     """One rank; ``sends_output`` says that its output is still to come from another host.
 
-    ``serves`` says that its function has begun to serve others. After a worker was lost and until it serves again,
-    ``loss`` says how it was lost.
+    ``orphan`` is the end of a child whose fork server has ended, and when that was told: where the executor has ended,
+    too, that is the cause. ``serves`` says that its function has begun to serve others. After a worker was lost and
+    until it serves again, ``loss`` says how it was lost.
     """
 
     def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
@@ -52,6 +53,7 @@ class _Node:
         self.drained = False
         self.sends_output = False
         self.lost_s = 0.0
+        self.orphan: tuple[m.Outcome, float] | None = None
         self.serves = False
         self.loss: Failure | None = None
 
@@ -231,7 +233,7 @@ class ClusterState:
     # ---- endings ----------------------------------------------------------------------------------------------------
 
     def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
-        if node.outcome is not None or node.view.state is NodeState.LOST:
+        if node.outcome is not None or node.view.state is NodeState.LOST or self._may_be_lost(node, outcome, now_s):
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
@@ -250,6 +252,13 @@ class ClusterState:
         losses = [lost.loss for lost in self._nodes if outcome.consequence and lost.loss is not None]
         explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
         return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
+
+    def _may_be_lost(self, node: _Node, outcome: m.Outcome, now_s: float) -> bool:
+        """Whether to wait for the loss of a node's executor, which ends fork servers, and their children with them."""
+        if not (outcome.orphaned and node.view.executor):
+            return False
+        node.orphan = node.orphan or (outcome, now_s)
+        return now_s - node.orphan[1] <= CONSEQUENCE_PATIENCE_S
 
     def _is_spared(self, node: _Node) -> bool:
         """Whether training goes on though this node has failed: no other waits for an evaluator."""
@@ -355,6 +364,9 @@ class ClusterState:
             silent_s = now_s - node.seen_s if node.seen_s is not None else 0.0
             if silent_s > LOST_AFTER_S and not node.drained and node.view.state is not NodeState.LOST:
                 instructions += self.lose(node.spec.rank, f"not heard of for {silent_s:.0f} s", now_s)
+        for node in self._nodes:
+            if node.orphan is not None:
+                instructions += self._end(node, node.orphan[0], now_s)
         if (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
