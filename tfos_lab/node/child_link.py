@@ -105,7 +105,8 @@ class ChildLink:
             replies = self.fork_server.replies()
         except (ConnectionClosed, OSError):
             self._ended_at = time.monotonic()
-            return m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9)
+            message = "the process it was forked from has ended"
+            return m.Outcome(kind="exited", message=message, exit_code=-9, orphaned=True)
         for reply in replies:
             match reply:
                 case SpawnedReply(pid=pid):

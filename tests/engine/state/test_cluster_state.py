@@ -266,6 +266,24 @@ def test_an_evaluator_that_returns_early_ends_nothing():
     assert play.cluster_state.state == "running"
 
 
+ORPHANED = m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9, orphaned=True)
+
+
+def test_a_child_that_ended_with_its_fork_server_was_lost_if_its_executor_has_ended():
+    play = Play(cluster_size=2).all_run().end(1, ORPHANED)
+    assert play.states()["worker:0"] == "running"
+    play.cluster_state.lose(1, "its executor has ended", play.now_s)
+    assert (play.cluster_state.causes.first.node, play.cluster_state.causes.first.kind) == ("worker:0", "Lost")
+
+
+def test_a_child_that_ended_with_its_fork_server_alone_says_so():
+    play = Play(cluster_size=2).all_run().end(1, ORPHANED).wait(CONSEQUENCE_PATIENCE_S - 0.1)
+    assert play.cluster_state.state == "running"
+    play.wait(0.2)
+    assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")
+    assert play.cluster_state.causes.first.message == "the process it was forked from has ended"
+
+
 @pytest.mark.parametrize("outcome", [BOOM, KILLED])
 def test_training_goes_on_without_an_evaluator_that_has_failed_and_says_so(outcome):
     play = Play(cluster_size=3, eval_node=True, restarts=1).all_run().end(1, outcome)

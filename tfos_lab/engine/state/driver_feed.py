@@ -76,6 +76,11 @@ class DriverFeed:
         return list(self.names)
 
     @property
+    def late(self) -> list[str]:
+        """The nodes whose endpoints are not open yet, by name."""
+        return [name for rank, name in self.names.items() if rank not in self.locations]
+
+    @property
     def total_partitions(self) -> int | None:
         """How many partitions there will be, as far as Spark has said."""
         return self.foreseen_partitions if self.expected_partitions is None else self.expected_partitions

@@ -170,7 +170,7 @@ class Hangs:
         sign = one.view.activity.last_sign if one.view.activity is not None else ""
         if not one.view.rows and one.view.node in with_rows:
             sign = f"{sign}; it has taken none of its rows"
-        return f"no step, row or log line for {_idle_s(one):.0f} s; last: {sign}; {_doing(one.stacks)}"
+        return f"no step, row or log line for {_idle_s(one):.0f} s; last: {sign}; {doing(one.stacks)}"
 
 
 def find_hung(suspicions: Mapping[int, Suspicion]) -> list[int]:
@@ -229,10 +229,10 @@ def _missed_text(one: Suspicion, witness: str) -> str:
     told = f"TensorFlow on {witness} has had no heartbeat of its process for too long"
     if one.stacks.condition is Condition.AWAY:
         return f"{told}, and its agent does not answer either: its host is cut off, or all of it stands still"
-    return f"{told}; it answers again: it was stopped for a while, or its host was too busy; now {_doing(one.stacks)}"
+    return f"{told}; it answers again: it was stopped for a while, or its host was too busy; now {doing(one.stacks)}"
 
 
-def _doing(stacks: m.Stacks) -> str:
+def doing(stacks: m.Stacks) -> str:
     """Return where a node is, as the end of a sentence."""
     call = f", in {stacks.call}" if stacks.call else ""
     where = f": it is at {stacks.place}{call}" if stacks.place else ""

@@ -47,6 +47,11 @@ def never_asked(nodes: list[str], waited_s: float) -> str:
     )
 
 
+def not_open(nodes: list[str], waited_s: float) -> str:
+    """Return the message for nodes to which no rows can be sent yet."""
+    return f"{', '.join(nodes)} did not open their endpoints for rows within {waited_s:g} s"
+
+
 class Readers:
     """The nodes that are fed, and how far they have read.
 
