@@ -37,9 +37,10 @@ from tfos_lab.engine.state.events import (
     NodeStartedAgain,
     NodeView,
     RowsUnread,
+    RowsUntouched,
 )
 from tfos_lab.engine.state.node_views import rank_of
-from tfos_lab.engine.state.readers import unread_text
+from tfos_lab.engine.state.readers import unread_text, untouched_text
 from tfos_lab.errors import ClusterEnded, FeedError, ProfileFailed, TfosError, WaitTimeout
 from tfos_lab.errors.text import first_line
 from tfos_lab.messages import LogRecord
@@ -258,6 +259,8 @@ class ClusterRuntime:
         self.history.record(event)
         if isinstance(event, RowsUnread):
             self.note(unread_text(event))
+        elif isinstance(event, RowsUntouched):
+            self.note(untouched_text(event))
         elif isinstance(event, NodeStartedAgain):
             again = f"restart {event.restart} of {event.restarts}, of {event.node} alone, while the others go on"
             self.note(f"{again}: {event.reason}")

@@ -96,7 +96,7 @@ class FeedJob:
         before = feed_state.current
         self._wait_for_readers()
         message = self._message()
-        self._generation.server.request(lambda _now_s: feed_state.open(message, request.source))
+        self._generation.server.request(lambda _now_s: feed_state.open(message, request.source, self._timeout_s))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
             feed = feed_state.current

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import check_assigned, wanted_of
 from tfos_lab.engine.spark import session as spark_session
@@ -38,6 +39,8 @@ _SCHEMA = "rank long, ended string"
 _LOST_EXECUTOR = re.compile(
     r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason:(.*?)(?:\n\n?Driver stack|\n\tat |\Z)", re.DOTALL
 )
+# Spark's name for the task of a rank: the nodes' tasks are those of one barrier stage.
+_BARRIER_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 
 
 class SparkLauncher(Launcher):
@@ -141,6 +144,8 @@ class SparkLauncher(Launcher):
             plan.lose_executor(lost_executor[1], "; ".join(filter(None, [why, lost_master(self._spark)])))
         elif isinstance(own, NodeFailed) and own.node in ranks:
             plan.lose(ranks[own.node], own.message)
+        elif (killed := killed_worker(error)) and (task := _BARRIER_TASK.search(str(error))):
+            plan.lose(plan.node_specs[int(task[1])].rank, str(killed))
         else:
             own = own or mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
             why = f"Spark ended the nodes' job: {spark_session.cause_of(error)}"

@@ -124,6 +124,19 @@ class RowsUnread(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowsUntouched(Event):
+    """A node has taken none of its ``rows`` for ``waited_s`` seconds since all had come.
+
+    After ``timeout_s`` seconds the run fails, unless the node shows that it works on something else.
+    """
+
+    node: str
+    rows: int
+    waited_s: float
+    timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class InferenceProgressed(Event):
     """Rows of one call of `Cluster.inference` that nodes have answered so far, and finished partitions.
 
