@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,7 +50,8 @@ def test_only_standalone_clusters_have_such_a_master(url):
 def test_its_loss_and_its_return_are_told_once_each(place, monkeypatch):
     monkeypatch.setattr(master, "_POLL_S", 0.01)
     told = []
-    watch = MasterWatch("c", url_of(place), told.append)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=url_of(place)))
+    watch = MasterWatch("c", session, told.append)
     watch.start()
     until(lambda: told)
     place.listen()

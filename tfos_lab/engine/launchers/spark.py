@@ -56,7 +56,7 @@ class SparkLauncher(Launcher):
         self._cached: DataFrame | None = None
         self._arrival = Arrival(spark, plan.missing, plan.note, timeout_s=plan.config.reservation_timeout_s)
         self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor)
-        self._master = MasterWatch(plan.cluster_id, spark_session.master_of(spark), plan.note)
+        self._master = MasterWatch(plan.cluster_id, spark, plan.note)
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:

@@ -22,8 +22,13 @@ _POLL_S = 1.5
 
 def lost_master(spark: SparkSession) -> str:
     """Return a clause if the master of a session's standalone cluster does not answer; "" if it does, or is none."""
+    return lost_master_at(_url_of(spark))
+
+
+def _url_of(spark: SparkSession) -> str:
+    """Return the session's master; "" for Spark Connect, whose server alone has to reach it."""
     with contextlib.suppress(Exception):  # a session that has ended may not tell
-        return "" if is_connect(spark) else lost_master_at(spark.sparkContext.master or "")
+        return "" if is_connect(spark) else spark.sparkContext.master or ""
     return ""
 
 
@@ -54,15 +59,15 @@ class MasterWatch(threading.Thread):
     ----------
     cluster_id : str
         For the thread's name.
-    url : str
-        The session's master; nothing is watched unless it is that of a standalone cluster.
+    spark : SparkSession
+        Whose master is watched, if it is that of a standalone cluster.
     note : callable
         Takes a sentence.
     """
 
-    def __init__(self, cluster_id: str, url: str, note: Callable[[str], None]) -> None:
+    def __init__(self, cluster_id: str, spark: SparkSession, note: Callable[[str], None]) -> None:
         super().__init__(name=f"tfos-master-{cluster_id}", daemon=True)
-        self._url = url
+        self._url = _url_of(spark)
         self._note = note
         self._closed = threading.Event()
 
