@@ -12,6 +12,7 @@ from tfos_lab.engine.state.cluster_state import (
     DRAIN_TIMEOUT_S,
     FAREWELL_S,
     LOST_AFTER_S,
+    ORPHAN_PATIENCE_S,
     ClusterState,
 )
 from tfos_lab.engine.state.events import EvaluatorFailed, MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
@@ -277,7 +278,7 @@ def test_a_child_that_ended_with_its_fork_server_was_lost_if_its_executor_has_en
 
 
 def test_a_child_that_ended_with_its_fork_server_alone_says_so():
-    play = Play(cluster_size=2).all_run().end(1, ORPHANED).wait(CONSEQUENCE_PATIENCE_S - 0.1)
+    play = Play(cluster_size=2).all_run().end(1, ORPHANED).wait(ORPHAN_PATIENCE_S - 0.1)
     assert play.cluster_state.state == "running"
     play.wait(0.2)
     assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")

@@ -88,7 +88,7 @@ def test_a_node_that_does_not_even_answer_fails_it_too():
     rig = Rig()
     rig.at(60)
     assert rig.at(600)
-    rig.at(604)
+    rig.at(605)
     assert rig.state.causes.first.node == "worker:0"
 
 
@@ -103,7 +103,7 @@ def test_a_node_that_begins_to_read_while_it_is_asked_fails_nothing():
     rig.at(60)
     rig.at(600)
     rig.receive(m.RowsTaken(rank=1, rows=5, epoch=0, feeds={0: (0, 5)}))
-    rig.at(604)
+    rig.at(605)
     assert rig.state.causes.first is None
     assert rig.at(900) == []
 

@@ -30,6 +30,8 @@ from tfos_lab.engine.state.restart_budget import RestartBudget
 LOST_AFTER_S = 15.0
 # Ticks come five times a second; after a longer pause the driver itself was suspended.
 AWAY_S = 3.0
+# The loss of an executor is told so much later at most than that children have ended with its fork server.
+ORPHAN_PATIENCE_S = 3.0
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -258,7 +260,7 @@ class ClusterState:
         if not (outcome.orphaned and node.view.executor):
             return False
         node.orphan = node.orphan or (outcome, now_s)
-        return now_s - node.orphan[1] <= CONSEQUENCE_PATIENCE_S
+        return now_s - node.orphan[1] <= ORPHAN_PATIENCE_S
 
     def _is_spared(self, node: _Node) -> bool:
         """Whether training goes on though this node has failed: no other waits for an evaluator."""

@@ -17,9 +17,9 @@ from tfos_lab.engine.state.feed_state import FeedState, Untouched
 from tfos_lab.engine.state.hangs import doing
 from tfos_lab.engine.state.instructions import Failure, Instruction, Publish, SendTo
 
-_ANSWER_S = 1.0
+_ANSWER_S = 2.5
 # An agent needs longer for a child that does not answer.
-_PATIENCE_S = 3.5
+_PATIENCE_S = 4.8
 # Requests of ours; those of `Hangs` count from -1 down.
 _FIRST_REQUEST = -1_000_000
 
