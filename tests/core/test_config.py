@@ -165,6 +165,7 @@ def test_the_signature_of_run_is_the_documented_one():
         "grace_s": 10.0,
         "hang_timeout_s": 60.0,
         "on_hang": "warn",
+        "on_evaluator_failure": "warn",
     }
 
 

@@ -19,6 +19,7 @@ from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.events import LogText
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.hangs import Hangs
+from tfos_lab.engine.state.unread import UnreadWatch
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -36,14 +37,16 @@ class Stand:
         self.folder = folder
         self.listener = FakeListener()
         self.state = ClusterState(specs, grace_s=1.0)
+        feed_state = FeedState({spec.rank: spec.node for spec in specs}, lock_step=True, resumes=False)
         self.saves, self.gone, self.started = [], [], []
         self.over = threading.Event()
         self.server = Server(
             cluster_id="stand",
             listener=self.listener,
             cluster_state=self.state,
-            feed_state=FeedState({spec.rank: spec.node for spec in specs}, lock_step=True, resumes=False),
+            feed_state=feed_state,
             hangs=Hangs(self.state, list, timeout_s=0.0, fails=False),
+            unread=UnreadWatch(self.state, feed_state, warn_s=0.0),
             bus=self.bus,
             logs=services.log_writer,
             event_files=services.event_files,

@@ -219,6 +219,16 @@ EXAMPLES = [
     (errors.FeedTimeout(reason="no partition was stored for 5 s"), TimeoutError, "no partition was stored for 5 s"),
     (errors.NodeUnreachable(reason="no way to the node"), ConnectionError, "no way to the node"),
     (
+        errors.PythonWorkerKilled(host="10.0.0.7", executor="3", times=4),
+        RuntimeError,
+        (
+            "a Python worker process of Spark's on 10.0.0.7 (executor 3) was killed or has crashed, 4 times for the "
+            "same rows: as a rule its host or container has run out of memory (dmesg there, and the executor's stderr, "
+            "tell). Give executors more memory beside the JVM (spark.executor.memoryOverhead), let fewer tasks run at "
+            "once (spark.executor.cores), or use more and smaller partitions"
+        ),
+    ),
+    (
         errors.ResultNotSendable(path="result['lock']", type_name="lock", reason="locks stay"),
         TypeError,
         (
@@ -278,7 +288,7 @@ def test_tracebacks_name_the_public_path():
         assert getattr(errors, name).__module__ == "tfos_lab.errors"
 
 
-@pytest.mark.parametrize("kind", [errors.FeedTimeout, errors.NodeUnreachable])
+@pytest.mark.parametrize("kind", [errors.FeedTimeout, errors.NodeUnreachable, errors.PythonWorkerKilled])
 def test_what_goes_wrong_with_a_feed_is_a_feed_error(kind):
     assert issubclass(kind, errors.FeedError)
 

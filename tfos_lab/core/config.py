@@ -31,6 +31,7 @@ from tfos_lab.errors import ConfigError
 MASTER_CHOICES = tuple(role.value for role in Role if role.leads)
 OUTPUT_CHOICES = ("chief", "all")
 ON_HANG_CHOICES = ("warn", "fail")
+ON_EVALUATOR_FAILURE_CHOICES = ("warn", "fail")
 REMAINDER_CHOICES = ("exact", "pad", "drop")
 
 # Every node gets its own value of these variables; a user's value would break the cluster.
@@ -106,6 +107,7 @@ class ClusterOptions(TypedDict, total=False):
     grace_s: float
     hang_timeout_s: float
     on_hang: str
+    on_evaluator_failure: str
 
 
 @documented
@@ -275,6 +277,14 @@ class ClusterConfig:
         "what happens then: `warn` (its row says where it is), `fail` (the run ends with its stacks in the error, or "
         "starts again if `restarts` allows it)",
         choices=ON_HANG_CHOICES,
+        group=OptionGroup.FAILURE,
+    )
+    on_evaluator_failure: str = option(
+        "warn",
+        OptionType.CHOICE,
+        "what the end of the evaluator's function by an error means, or that of its process: `warn` (training goes "
+        "on, and the cell says why), `fail` (the run ends, as for any other node)",
+        choices=ON_EVALUATOR_FAILURE_CHOICES,
         group=OptionGroup.FAILURE,
     )
 

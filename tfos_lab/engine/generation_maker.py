@@ -27,6 +27,7 @@ from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.restart_budget import RestartBudget
+from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.transport.link import Listener
@@ -132,18 +133,16 @@ class GenerationMaker:
         cluster_state = ClusterState(
             self.node_specs,
             grace_s=self.config.grace_s,
+            needs_evaluator=self.config.on_evaluator_failure == "fail",
             restarts=restarts,
             find_lack=lambda views: self._find_lack(views, services, control),
         )
         trainers = {spec.rank: spec.node for spec in self.node_specs if spec.role.is_fed}
         feed_state = FeedState(trainers, lock_step=self.config.num_ps == 0, resumes=number > 0)
-        hangs = Hangs(
-            cluster_state,
-            lambda: feed_state.with_rows,
-            # A function in the kernel is watched by its user, who may be at a breakpoint.
-            timeout_s=0.0 if self.launcher.runs_inline else self.config.hang_timeout_s,
-            fails=self.config.on_hang == "fail",
-        )
+        # A function in the kernel is watched by its user, who may be at a breakpoint.
+        hang_timeout_s = 0.0 if self.launcher.runs_inline else self.config.hang_timeout_s
+        fails = self.config.on_hang == "fail"
+        hangs = Hangs(cluster_state, lambda: feed_state.with_rows, timeout_s=hang_timeout_s, fails=fails)
         listener = self.make_listener(*self.hosts)
         has_tensorboard = self.config.tensorboard and not self.launcher.runs_inline
         tunnel = Tunnel(chief_of(self.node_specs).rank, listener.post) if has_tensorboard else None
@@ -153,6 +152,7 @@ class GenerationMaker:
             cluster_state=cluster_state,
             feed_state=feed_state,
             hangs=hangs,
+            unread=UnreadWatch(cluster_state, feed_state, warn_s=hang_timeout_s),
             bus=services.bus,
             logs=services.log_writer,
             event_files=services.event_files,

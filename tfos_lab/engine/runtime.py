@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -28,10 +29,21 @@ from tfos_lab.engine.record.recorders import Recorders
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.state.events import ClusterView, Event, MetricsReported, NodeStartedAgain, NodeView, RowsUnread
+from tfos_lab.engine.state.events import (
+    ClusterView,
+    EvaluatorFailed,
+    Event,
+    MetricsReported,
+    NodeStartedAgain,
+    NodeView,
+    RowsUnread,
+    RowsUntouched,
+)
 from tfos_lab.engine.state.node_views import rank_of
-from tfos_lab.engine.state.readers import unread_text
+from tfos_lab.engine.state.readers import unread_text, untouched_text
 from tfos_lab.errors import ClusterEnded, FeedError, ProfileFailed, TfosError, WaitTimeout
+from tfos_lab.errors.text import first_line
+from tfos_lab.messages import LogRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +53,8 @@ if TYPE_CHECKING:
     from tfos_lab.engine.profile.profiles import Profile
     from tfos_lab.engine.tensorboard.tunnel import Tunnel
     from tfos_lab.messages import Outcome
+
+logger = logging.getLogger(__name__)
 
 # Once the first cause of a failure is known, the reports of other nodes are waited for this long.
 LAST_ERRORS_S = 1.0
@@ -245,12 +259,27 @@ class ClusterRuntime:
         self.history.record(event)
         if isinstance(event, RowsUnread):
             self.note(unread_text(event))
+        elif isinstance(event, RowsUntouched):
+            self.note(untouched_text(event))
         elif isinstance(event, NodeStartedAgain):
             again = f"restart {event.restart} of {event.restarts}, of {event.node} alone, while the others go on"
             self.note(f"{again}: {event.reason}")
+        elif isinstance(event, EvaluatorFailed):
+            self._tell_of_evaluator(event)
         self._recorders.on_event(event)
         if self.publisher is not None:
             self.publisher.on_event(event)
+
+    def _tell_of_evaluator(self, event: EvaluatorFailed) -> None:
+        """Say that training goes on without the evaluator, and write its traceback into its log."""
+        text = f"{event.node} failed, and training goes on without it: {event.kind}: {first_line(event.message)}"
+        advice = f'see cluster.logs("{event.node}"); on_evaluator_failure="fail" ends the run in such a case'
+        self.note(f"{text} ({advice})")
+        logger.warning("%s: %s", self.name, text)
+        if event.traceback:
+            record = LogRecord(event.time_s, "stderr", f"{event.traceback.rstrip()}\n".encode())
+            for written in self.services.log_writer.write(event.node, [record]):
+                self.bus.publish(written)
 
     def note(self, text: str) -> None:
         """Add a sentence that the cell shows beside the table."""

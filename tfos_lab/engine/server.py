@@ -24,6 +24,7 @@ from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.node.stand_in import SUFFIX as STAND_IN
@@ -64,6 +65,7 @@ class Server:
         cluster_state: ClusterState,
         feed_state: FeedState,
         hangs: Hangs,
+        unread: UnreadWatch,
         bus: Bus,
         logs: LogWriter,
         event_files: EventFileReceiver,
@@ -80,6 +82,7 @@ class Server:
         self._cluster_state = cluster_state
         self._feed_state = feed_state
         self._hangs = hangs
+        self._unread = unread
         self.stacks = StackAnswers(self.request, self.over)
         self.profiles = Profiles(self.request, self.over)
         self._bus = bus
@@ -130,6 +133,7 @@ class Server:
                     with self.lock:
                         self._carry_out(self._cluster_state.tick(now_s))
                         self._carry_out(self._hangs.tick(now_s))
+                        self._carry_out(self._unread.tick(now_s))
         finally:
             self.over.set()
             if self._tunnel is not None:
@@ -177,6 +181,7 @@ class Server:
         self._carry_out(self._event_files.handle(message))
         if isinstance(message, m.Stacks):
             self._carry_out(self._hangs.handle(message, now_s))
+            self._carry_out(self._unread.handle(message, now_s))
             self.stacks.take(message)
         elif isinstance(message, m.Profiled | m.ProfilePiece):
             self.profiles.take(message)

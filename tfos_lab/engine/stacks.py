@@ -35,13 +35,13 @@ class StackAnswers:
         self._over = over
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
-        self._answers: dict[int, dict[int, m.Stacks]] = {}
+        self._waited_for: dict[int, dict[int, m.Stacks]] = {}
 
     def take(self, message: m.Stacks) -> None:
         """Take a node's answer; one that nobody waits for any more is dropped."""
         with self._changed:
-            if message.request in self._answers:
-                self._answers[message.request][message.rank] = message
+            if message.request in self._waited_for:
+                self._waited_for[message.request][message.rank] = message
                 self._changed.notify_all()
 
     def of(self, views: Sequence[NodeView], node: str | None, timeout_s: float) -> dict[str, str]:
@@ -54,19 +54,20 @@ class StackAnswers:
         """
         chosen = [rank_of(views, node)] if node is not None else list(range(len(views)))
         asked_s = time.monotonic()
-        answers = self._ask({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
+        answers = self.answers({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
         waited_s = time.monotonic() - asked_s
         return {views[rank].node: _text(views[rank], answers.get(rank), waited_s) for rank in chosen}
 
     def why_deaf(self, rank: int, timeout_s: float = 3.0) -> str:
         """Return why a node's process does not answer, in a line; "" if it does."""
-        answer = self._ask({rank}, timeout_s).get(rank)
+        answer = self.answers({rank}, timeout_s).get(rank)
         return answer.text.partition("\n")[0] if answer is not None and answer.condition.is_deaf else ""
 
-    def _ask(self, ranks: AbstractSet[int], timeout_s: float) -> dict[int, m.Stacks]:
+    def answers(self, ranks: AbstractSet[int], timeout_s: float) -> dict[int, m.Stacks]:
+        """Ask nodes, and return what those say that answer in time, by rank."""
         message = m.StacksWanted(next(self._numbers), min(_LONGEST_PATIENCE_S, timeout_s * _SIGNAL_AFTER))
         with self._changed:
-            answers = self._answers[message.request] = {}
+            answers = self._waited_for[message.request] = {}
         try:
             self._request(lambda _now_s: [SendTo(rank, message) for rank in ranks])
             with self._changed:
@@ -74,7 +75,7 @@ class StackAnswers:
                 return dict(answers)
         finally:
             with self._changed:
-                del self._answers[message.request]
+                del self._waited_for[message.request]
 
 
 def _has_process(view: NodeView) -> bool:

@@ -24,7 +24,8 @@
     ├── NoModel                (RuntimeError)     a run has no model (yet), or this kernel cannot load it
     ├── FeedError              (RuntimeError)     rows could not be fed
     │   ├── FeedTimeout        (TimeoutError)     the nodes took no rows for too long
-    │   └── NodeUnreachable    (ConnectionError)  a Spark task could not reach the node that its rows are for
+    │   ├── NodeUnreachable    (ConnectionError)  a Spark task could not reach the node that its rows are for
+    │   └── PythonWorkerKilled (RuntimeError)     a Python worker process of Spark's was killed, or has crashed
     ├── RecordError            (ValueError)       a TFRecord file or record that cannot be read or written
     ├── NoKeyboard             (EOFError)         a node's function asked for input, or for a debugger
     ├── ResultNotSendable      (TypeError)        what a node's function returned cannot be sent to the notebook
@@ -50,7 +51,7 @@ from tfos_lab.errors.cluster import (
     ShutdownTimeout,
     WaitTimeout,
 )
-from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, RecordError
+from tfos_lab.errors.feed import FeedError, FeedTimeout, NodeUnreachable, PythonWorkerKilled, RecordError
 from tfos_lab.errors.interactive import CellFailed, CellInterrupted
 from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard, ParallelInterrupted
 from tfos_lab.errors.options import ConfigError, ParamError, PayloadError
@@ -82,6 +83,7 @@ __all__ = [
     "ParamError",
     "PayloadError",
     "ProfileFailed",
+    "PythonWorkerKilled",
     "RecordError",
     "ReservationTimeout",
     "ResultNotSendable",

@@ -34,6 +34,10 @@ class LaunchFailed(TfosError, RuntimeError):
         super().__init__(reason=reason)
 
 
+# Why others fail with a node, where it is not gone.
+_CAUSES = {"Hung": "hung", "FeedTimeout": "took no rows"}
+
+
 class NodeFailed(TfosError, RuntimeError):
     """A node failed: its function raised, its process ended, or the node was lost.
 
@@ -88,13 +92,13 @@ class NodeFailed(TfosError, RuntimeError):
         also = f" (and {', '.join(self.also)})" if self.also else ""
         parts = [f"{self.node}{also}: {self.kind}: {self.message}"]
         if self.traceback:
-            what = "stacks" if self.kind == "Hung" else "traceback"
+            what = "stacks" if self.kind in ("Hung", "FeedTimeout") else "traceback"
             parts.append(f"\n--- {what} of {self.node} ---\n{self.traceback.rstrip()}")
         elif self.log_tail:
             parts.append(f"\n--- last lines of {self.node} ---\n{self.log_tail.rstrip()}")
         if self.consequences:
             names = ", ".join(sorted(self.consequences))
-            why = "hung" if self.kind == "Hung" else "was gone"
+            why = _CAUSES.get(self.kind, "was gone" if ":" in self.node else "failed")
             parts.append(f"\n{names} then failed too, because {self.node} {why}.")
         return "".join(parts)
 

@@ -23,15 +23,15 @@ class RunFailed(TfosError, RuntimeError):
         Its place in ``args_list``, from 0.
     argument : str
         What it got as ``args``, in short.
-    kind : {"raised", "exited", "lost", "timed out"}
+    kind : {"raised", "exited", "lost", "hung", "timed out"}
         Whether the function raised, its process exited, its node was lost (killed, unreachable, gone with its
-        executor), or its time was up.
+        executor) or hung (with ``on_hang="fail"``), or its time was up.
     error : str
         The name of the remote exception's type; "" where none was raised.
     message : str
         The remote exception's text, or what happened.
     traceback : str
-        The remote traceback without frames of tfos_lab, or "".
+        The remote traceback without frames of tfos_lab, the stacks of a run that hung, or "".
     log_tail : str
         The last lines that the run printed.
     tries : int
@@ -90,7 +90,8 @@ class RunFailed(TfosError, RuntimeError):
     def details(self) -> str:
         """The traceback, or else the last lines that the run printed, under a heading."""
         if self.traceback:
-            return f"--- traceback of {self.noun} {self.run} ---\n{self.traceback.rstrip()}"
+            what = "stacks" if self.kind == "hung" else "traceback"
+            return f"--- {what} of {self.noun} {self.run} ---\n{self.traceback.rstrip()}"
         return f"--- last lines of {self.noun} {self.run} ---\n{self.log_tail.rstrip()}" if self.log_tail else ""
 
     @property

@@ -83,7 +83,8 @@ def run_script(
     show : bool
         Whether progress is shown: live in a notebook, as lines of text elsewhere, while `wait` waits.
     **options
-        As in `tfos_lab.run`: ``local``, ``restarts``, ``gpus``, ``env``, ``output``, ``tensorboard``, ….
+        As in `tfos_lab.run`: ``local``, ``restarts``, ``gpus``, ``env``, ``output``, ``tensorboard``,
+        ``hang_timeout_s``, ``on_hang``, ….
 
     Returns
     -------

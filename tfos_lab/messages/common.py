@@ -85,7 +85,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ``traceback``), ``"exited"`` (``exit_code``, negative for a signal), or ``"stopped"``.
 
     It has taken ``steps`` elements of the dataset that it read last, which may have ``dataset_ended``; -1 if that is
-    not known.
+    not known. ``orphaned`` says that it was killed with the process that it was forked from.
     """
 
     kind: str
@@ -97,3 +97,4 @@ class Outcome(msgspec.Struct, frozen=True):
     exit_code: int = 0
     steps: int = -1
     dataset_ended: bool = False
+    orphaned: bool = False

@@ -113,7 +113,8 @@ class ChildLink:
             self._ended_at = time.monotonic()
             # Nobody else is left who ends what the child has started.
             signal_marked([self._mark], signal.SIGKILL)
-            return m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9)
+            message = "the process it was forked from has ended"
+            return m.Outcome(kind="exited", message=message, exit_code=-9, orphaned=True)
         for reply in replies:
             match reply:
                 case SpawnedReply(pid=pid):

@@ -31,6 +31,8 @@ class FakeGeneration:
         self.feed_state = FeedState(NAMES, lock_step=lock_step)
         self.lock = threading.RLock()
         self.server = self
+        self.stacks = SimpleNamespace(answers=lambda ranks, timeout_s: self.told)
+        self.told = {}
         traits = SimpleNamespace(spans_hosts=False, runs_inline=False)
         self.launcher = SimpleNamespace(name="local", traits=traits, free_slots=self._free_slots)
         self.opens = opens

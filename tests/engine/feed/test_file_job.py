@@ -84,7 +84,7 @@ def test_a_node_that_does_not_find_a_file_fails_the_feed_and_is_named(fed, recor
 def test_nodes_that_find_nothing_in_time_fail_the_feed(fed, records):
     generation = FindingGeneration()
     generation.answers = False
-    with pytest.raises(FeedTimeout, match=r"nodes have found no file for 0\.05 s"):
+    with pytest.raises(FeedTimeout, match=r"chief:0, worker:0 found no file for 0\.05 s"):
         fed(records, generation=generation, timeout_s=0.05)
 
 

@@ -18,6 +18,7 @@ from tests.engine.feed.fakes import (
     FakeGeneration,
 )
 from tfos_lab import messages as m
+from tfos_lab.core.states import NodeState
 from tfos_lab.engine.feed import job as job_module
 from tfos_lab.engine.feed.job import FeedJob, GenerationLost
 from tfos_lab.engine.feed.spark_job import ObjectRows
@@ -141,7 +142,7 @@ def test_an_interrupt_cancels_spark_s_job_and_aborts_the_feed(cluster):
 def test_nodes_that_do_not_open_their_endpoints_time_out(cluster, monkeypatch):
     monkeypatch.setattr(job_module, "_OPEN_TIMEOUT_S", 0.01)
     cluster.generation.opens = False
-    with pytest.raises(FeedTimeout, match=r"did not open their endpoints for rows within 0.01 s"):
+    with pytest.raises(FeedTimeout, match=r"^chief:0, worker:0 did not open their endpoints for rows within 0.01 s"):
         run(cluster)
 
 
@@ -160,6 +161,25 @@ def test_a_feed_that_times_out_names_the_nodes_that_hold_rows_and_the_one_that_h
         run(cluster, lambda job: job.store({1: 4, 2: 4}), timeout_s=0.02)
     told = "Rows wait for chief:0 (has taken 3), worker:0 (has taken 0). worker:0 hangs: no step for 64 s"
     assert str(raised.value).endswith(f"(timeout_s of cluster.train). {told}")
+
+
+def test_a_feed_that_times_out_fails_by_the_node_that_is_stuck_with_its_stacks(cluster):
+    running = NodeState.RUNNING
+    generation = cluster.generation
+    generation.cluster_state.views = [
+        NodeView("chief:0", "chief", 0, is_chief=True, state=running, rows=3),
+        NodeView("worker:0", "worker", 0, is_chief=False, state=running, rows=1),
+    ]
+    generation.told = {
+        0: m.Stacks(0, 1, m.Condition.IN_TENSORFLOW, "", place="train.py, line 2"),
+        1: m.Stacks(1, 1, m.Condition.BUSY, "its stacks", place="train.py, line 7", call="sleep"),
+    }
+    with pytest.raises(FeedTimeout) as raised:
+        run(cluster, lambda job: job.store({1: 4, 2: 4}), timeout_s=0.02)
+    told = "Rows wait for chief:0 (has taken 3), worker:0 (has taken 1). worker:0 takes none: it is at train.py, line 7"
+    assert str(raised.value).endswith(f". {told}, in sleep")
+    [failure] = generation.failures
+    assert (failure.node, failure.kind, failure.traceback) == ("worker:0", "FeedTimeout", "its stacks")
 
 
 def test_rows_that_are_stored_and_never_committed_time_out(cluster):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.parallel.run_view import node_of_run
 from tfos_lab.engine.state.events import NodeView
@@ -25,6 +27,12 @@ def test_a_cluster_is_as_far_as_its_last_node():
     row = node_of_run("run 3", 3, [WORKER, CHIEF], "chief:0")
     assert (row.state, row.step, row.metrics) == ("importing", 3, {"loss": 0.5})
     assert (row.host, row.rows, row.gpus, row.pid) == ("b, a", 22, ("1", "0"), 0)
+
+
+def test_a_run_hangs_where_one_of_its_nodes_does():
+    hung = dataclasses.replace(WORKER, hung="no step for 60 s")
+    assert node_of_run("run 3", 3, [hung, CHIEF], "chief:0").hung == "worker:0: no step for 60 s"
+    assert node_of_run("run 3", 3, [WORKER, CHIEF], "chief:0").hung == ""
 
 
 def test_a_run_without_nodes_waits():

@@ -12,9 +12,10 @@ from tfos_lab.engine.state.cluster_state import (
     DRAIN_TIMEOUT_S,
     FAREWELL_S,
     LOST_AFTER_S,
+    ORPHAN_PATIENCE_S,
     ClusterState,
 )
-from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
+from tfos_lab.engine.state.events import EvaluatorFailed, MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Publish, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
 
@@ -264,6 +265,73 @@ def test_an_evaluator_that_returns_early_ends_nothing():
     play.returns(1)
     assert play.sent(m.Finish) == []
     assert play.cluster_state.state == "running"
+
+
+ORPHANED = m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9, orphaned=True)
+
+
+def test_a_child_that_ended_with_its_fork_server_was_lost_if_its_executor_has_ended():
+    play = Play(cluster_size=2).all_run().end(1, ORPHANED)
+    assert play.states()["worker:0"] == "running"
+    play.cluster_state.lose(1, "its executor has ended", play.now_s)
+    assert (play.cluster_state.causes.first.node, play.cluster_state.causes.first.kind) == ("worker:0", "Lost")
+
+
+def test_a_child_that_ended_with_its_fork_server_alone_says_so():
+    play = Play(cluster_size=2).all_run().end(1, ORPHANED).wait(ORPHAN_PATIENCE_S - 0.1)
+    assert play.cluster_state.state == "running"
+    play.wait(0.2)
+    assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")
+    assert play.cluster_state.causes.first.message == "the process it was forked from has ended"
+
+
+@pytest.mark.parametrize("outcome", [BOOM, KILLED])
+def test_training_goes_on_without_an_evaluator_that_has_failed_and_says_so(outcome):
+    play = Play(cluster_size=3, eval_node=True, restarts=1).all_run().end(1, outcome)
+    [event] = play.published(EvaluatorFailed)
+    assert event.node == "evaluator:0"
+    assert (event.kind, event.message.partition("\n")[0]) in [
+        ("ValueError", "boom"),
+        ("Exited", "the process was killed (SIGKILL); the host may have run out of memory"),
+    ]
+    assert event.traceback == outcome.traceback
+    assert play.sent(m.Stop) == []
+    assert (play.cluster_state.state, play.states()["evaluator:0"]) == ("running", "failed")
+    assert play.cluster_state.views[1].detail.startswith(event.kind)
+    play.drain(1).returns(0).returns(2).drain(0, 2)
+    assert (play.cluster_state.state, play.cluster_state.causes.first) == ("done", None)
+    assert play.states()["evaluator:0"] == "failed"
+
+
+def test_training_goes_on_without_an_evaluator_that_is_lost():
+    play = Play(cluster_size=2, eval_node=True).all_run()
+    play.asked = play.cluster_state.lose(1, "its agent ended with code -9", play.now_s)
+    [event] = play.published(EvaluatorFailed)
+    assert (event.kind, "its agent ended with code -9" in event.message) == ("Lost", True)
+    assert play.returns(0).drain(0).cluster_state.state == "done"
+
+
+def test_an_evaluator_whose_loss_takes_all_nodes_with_it_is_the_cause():
+    play = Play(cluster_size=2, eval_node=True).all_run()
+    play.cluster_state.lose(1, "its agent has ended", play.now_s)
+    play.cluster_state.lose(0, "Spark has ended its task", play.now_s + 0.1)
+    assert play.cluster_state.state == "failed"
+    assert play.cluster_state.causes.first.node == "evaluator:0"
+
+
+def test_a_node_that_is_lost_long_after_the_evaluator_is_a_cause_of_its_own():
+    play = Play(cluster_size=2, eval_node=True).all_run()
+    play.cluster_state.lose(1, "its agent has ended", play.now_s)
+    play.cluster_state.lose(0, "its host is gone", play.now_s + 60)
+    assert play.cluster_state.causes.first.node == "chief:0"
+
+
+def test_an_evaluator_that_is_needed_fails_the_cluster():
+    play = Play(cluster_size=3, eval_node=True)
+    play.cluster_state = ClusterState(play.ranks, grace_s=GRACE_S, needs_evaluator=True)
+    play.all_run().end(1, BOOM)
+    assert play.cluster_state.state == "failed"
+    assert play.cluster_state.causes.first.node == "evaluator:0"
 
 
 def test_a_worker_that_only_serves_is_not_waited_for():

@@ -240,8 +240,8 @@ def test_several_hung_nodes_are_named():
     assert rig.state.causes.first.message.endswith("(also hung: chief:0)")
 
 
-def peer_error(rig, node="chief:0"):
-    outcome = m.Outcome(kind="raised", error="UnavailableError", message="task is silent", consequence=True)
+def peer_error(rig, node="chief:0", message="task is silent"):
+    outcome = m.Outcome(kind="raised", error="UnavailableError", message=message, consequence=True)
     return rig.state.handle(m.Ended(rank=rig.rank(node), outcome=outcome), rig.now)
 
 
@@ -263,3 +263,52 @@ def test_a_peer_that_answers_is_not_the_cause():
     rig.answers(rig.ask(), worker_0=BUSY)
     assert rig.state.causes.first is None
     assert rig.tick() == []  # asked once
+
+
+NAMES_WORKER = "The following tasks are unhealthy (stopped sending heartbeats):\n/job:worker/replica:0/task:0\n"
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        (STOPPED, "its process is stopped (SIGSTOP)"),
+        (LOCKED, "its Python does not answer"),
+        (BUSY, "TensorFlow on chief:0 has had no heartbeat of its process for too long; it answers again: it was"),
+        (None, "for too long, and its agent does not answer either: its host is cut off, or all of it stands still"),
+    ],
+)
+def test_the_node_that_tensorflow_calls_silent_is_the_cause(condition, told):
+    rig = Rig(timeout_s=0.0)
+    rig.says("chief:0", 2.0, step=4)
+    rig.says("worker:0", 2.0, step=4)
+    peer_error(rig, message=NAMES_WORKER)
+    asked = rig.ask()
+    if condition is None:
+        rig.now += 3.0
+        rig.tick()
+    else:
+        rig.answers(asked, worker_0=condition)
+    first = rig.state.causes.first
+    assert (first.node, first.kind, first.gone) == ("worker:0", "Hung", True)
+    assert told in first.message
+    assert list(rig.state.causes.consequences) == ["chief:0"]
+
+
+def test_no_node_is_blamed_before_those_that_were_asked_have_answered_or_had_their_time():
+    rig = Rig(timeout_s=0.0)
+    both_idle(rig)
+    peer_error(rig)
+    asked = rig.ask()
+    assert rig.state.tick(rig.now + 1.5) == []
+    assert rig.state.causes.first is None
+    rig.answers(asked, worker_0=LOCKED)
+    assert rig.state.causes.first.node == "worker:0"
+
+
+def test_a_node_that_fails_for_no_other_is_blamed_once_the_others_have_answered():
+    rig = Rig(timeout_s=0.0)
+    both_idle(rig)
+    peer_error(rig)
+    rig.answers(rig.ask(), worker_0=BUSY)
+    rig.state.tick(rig.now + 1.5)
+    assert rig.state.causes.first.node == "chief:0"

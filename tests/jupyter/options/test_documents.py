@@ -15,7 +15,7 @@ def test_the_help_names_every_option_with_its_default() -> None:
     text = describe_options()
     for option in OPTIONS:
         assert option.meaning in text
-    assert "cluster_size         nodes in all: workers, chief, ps and evaluator [whole number; 1]" in text
+    assert "cluster_size          nodes in all: workers, chief, ps and evaluator [whole number; 1]" in text
 
 
 def test_the_tables_hold_every_option_once_under_its_heading() -> None:

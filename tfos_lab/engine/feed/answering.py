@@ -10,7 +10,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.state.readers import NOBODY_READS, never_asked
+from tfos_lab.engine.state.readers import NOBODY_READS, never_asked, not_open
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout
 
 if TYPE_CHECKING:
@@ -83,7 +83,12 @@ class AnsweringNodes:
             if self._cluster.state is RunState.FAILED:
                 raise self._cluster.failure()
             time.sleep(_STEP_S)
-        raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
+        late = [
+            name
+            for rank, name in zip(feed_state.ranks, feed_state.names, strict=True)
+            if rank not in feed_state.answering
+        ]
+        raise FeedTimeout(reason=not_open(late, _OPEN_TIMEOUT_S))
 
     def _wait_for_readers(self, generation: FedGeneration, timeout_s: float) -> None:
         """Wait until it is known which nodes answer: with parameter servers, workers may serve the chief instead."""

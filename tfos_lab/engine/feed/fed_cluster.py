@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,10 +16,24 @@ if TYPE_CHECKING:
     from tfos_lab.engine.state.feed_state import FeedState
     from tfos_lab.engine.state.instructions import Failure, Instruction
     from tfos_lab.errors import TfosError
+    from tfos_lab.messages import Stacks
+
+
+class AsksForStacks(Protocol):
+    """Asks nodes where they are."""
+
+    def answers(self, ranks: AbstractSet[int], timeout_s: float) -> dict[int, Stacks]:
+        """Ask nodes, and return what those say that answer in time, by rank."""
+        ...
 
 
 class FeedServer(Protocol):
     """The thread that owns the state of a generation."""
+
+    @property
+    def stacks(self) -> AsksForStacks:
+        """Asks its nodes where they are."""
+        ...
 
     @property
     def lock(self) -> AbstractContextManager[object]:

@@ -100,10 +100,13 @@ class FileJob(FeedJob):
                 moves, moved_s = self._feed_state.moves, time.monotonic()
             if time.monotonic() - moved_s > self._timeout_s:
                 raise FeedTimeout(
-                    reason=f"nodes have found no file for {self._timeout_s:g} s: see whether the file system answers, "
-                    "or raise feed_timeout (timeout_s of cluster.train)"
+                    reason=f"{', '.join(self._searching(feed))} found no file for {self._timeout_s:g} s: see whether "
+                    "the file system answers, or raise feed_timeout (timeout_s of cluster.train)"
                 )
             time.sleep(_STEP_S)
         if problem := next(filter(None, feed.problems.values()), ""):
             raise FeedError(reason=problem)
         return True
+
+    def _searching(self, feed: DriverFeed) -> list[str]:
+        return [name for rank, name in feed.names.items() if rank not in feed.problems]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from tfos_lab import messages as m
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.feed.spark_job import ObjectRows, SparkJob
+from tfos_lab.engine.feed.stuck import Stuck, find_stuck
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.instructions import Failure
-from tfos_lab.engine.state.readers import NOBODY_READS, NOTHING_READ, never_asked
+from tfos_lab.engine.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, RecordError
 from tfos_lab.node.feed.plan import FeedPlan
 
@@ -56,22 +57,30 @@ class FeedJob:
         self._timeout_s = request.timeout_s
         self._token = secrets.token_hex(16)
         self._tls = tls
+        self._stuck = Stuck()
+        self._given_up = False
 
     def run(self) -> DriverFeed:
         """Feed, and wait until every row that Spark has produced is committed."""
-        server = self._generation.server
         feed = self._open()
         try:
             self._run_job(feed)
             self._wait_until_complete(feed)
             return feed
         except BaseException as error:
-            reason = _reason_for_readers(error)
-            server.request(lambda _now_s: self._feed_state.abort(feed.number, reason))
+            self._give_up(feed, error)
             if isinstance(error, _FAILURES):
-                self._generation.fail(Failure("feed", type(error).__name__, reason))
                 self._settle()
             raise
+
+    def _give_up(self, feed: DriverFeed, error: BaseException) -> None:
+        """Tell the nodes that no more rows come, and why; may be called twice."""
+        reason = _reason_for_readers(error)
+        self._generation.server.request(lambda _now_s: self._feed_state.abort(feed.number, reason))
+        if isinstance(error, _FAILURES) and not self._given_up:
+            self._given_up = True
+            stuck = self._stuck
+            self._generation.fail(Failure(stuck.node or "feed", type(error).__name__, reason, traceback=stuck.stacks))
 
     def _settle(self) -> None:
         """Wait until the cluster's state shows the failure, too."""
@@ -87,7 +96,7 @@ class FeedJob:
         before = feed_state.current
         self._wait_for_readers()
         message = self._message()
-        self._generation.server.request(lambda _now_s: feed_state.open(message, request.source))
+        self._generation.server.request(lambda _now_s: feed_state.open(message, request.source, self._timeout_s))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
             feed = feed_state.current
@@ -96,7 +105,9 @@ class FeedJob:
             self._check_cluster()
             self._refuse_if_nobody_reads()
             time.sleep(_OPEN_STEP_S)
-        raise FeedTimeout(reason=f"the nodes did not open their endpoints for rows within {_OPEN_TIMEOUT_S:g} s")
+        feed = feed_state.current
+        late = feed_state.names if feed is None or feed is before else feed.late
+        raise FeedTimeout(reason=f"{not_open(late, _OPEN_TIMEOUT_S)}{find_stuck(self._generation).text}")
 
     def _message(self) -> m.FeedOpen:
         request = self._request
@@ -152,7 +163,9 @@ class FeedJob:
         server.request(lambda now_s: feed_state.foresee(feed.number, None, now_s))
         try:
             is_unwanted = self._watch(job, feed)
-        except BaseException:
+        except BaseException as error:
+            # Nodes that know why no more rows come let go of Spark's tasks, which can be cancelled at once then.
+            self._give_up(feed, error)
             job.cancel()
             raise
         if is_unwanted:
@@ -203,20 +216,12 @@ class FeedJob:
         if idle_s > self._timeout_s:
             queue = self._request.queue
             its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
+            self._stuck = find_stuck(self._generation)
             raise FeedTimeout(
                 reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
                 f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout_s of cluster.train)"
-                f"{self._who_waits()}"
+                f"{self._stuck.text}"
             )
-
-    def _who_waits(self) -> str:
-        """Return which nodes hold rows that they do not take, and which of them hang, as further sentences."""
-        with self._generation.server.lock:
-            views, with_rows = self._generation.cluster_state.views, self._feed_state.with_rows
-        holding = [f"{view.node} (has taken {view.rows:,})" for view in views if view.node in with_rows]
-        hung = [f"{view.node} hangs: {view.hung}" for view in views if view.hung]
-        told = [f"Rows wait for {', '.join(holding)}"] if holding else []
-        return "".join(f". {text}" for text in [*told, *hung])
 
     def _look_for_a_cause(self, error: Exception) -> None:
         """Wait a moment for a node's failure: a node that is gone fails Spark's job, too, and is reported later."""
@@ -241,7 +246,12 @@ class FeedJob:
         while feed.state == "open" and self._generation.state is not RunState.DONE:
             self._check_cluster()
             if time.monotonic() > deadline:
-                raise FeedTimeout(reason=f"rows were stored but not committed within {self._timeout_s:g} s")
+                self._stuck = find_stuck(self._generation)
+                done, all_done = len(feed.committed), feed.expected_partitions
+                raise FeedTimeout(
+                    reason=f"rows were stored but not committed within {self._timeout_s:g} s ({done} of {all_done} "
+                    f"partitions were){self._stuck.text}"
+                )
             time.sleep(_OPEN_STEP_S)
         if feed.total_rows != feed.expected_rows and not self._is_unwanted():
             raise FeedError(

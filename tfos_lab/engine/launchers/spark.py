@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import check_assigned, wanted_of
 from tfos_lab.engine.spark import session as spark_session
@@ -23,6 +24,7 @@ from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.arrival import Arrival
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
+from tfos_lab.engine.spark.master import MasterWatch, lost_master
 from tfos_lab.errors import FeedError, NodeFailed, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import LaunchSpec
@@ -37,6 +39,8 @@ _SCHEMA = "rank long, ended string"
 _LOST_EXECUTOR = re.compile(
     r"ExecutorLostFailure \(executor (\S+) [^)]*\) Reason:(.*?)(?:\n\n?Driver stack|\n\tat |\Z)", re.DOTALL
 )
+# Spark's name for the task of a rank: the nodes' tasks are those of one barrier stage.
+_BARRIER_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 
 
 class SparkLauncher(Launcher):
@@ -52,6 +56,7 @@ class SparkLauncher(Launcher):
         self._cached: DataFrame | None = None
         self._arrival = Arrival(spark, plan.missing, plan.note, timeout_s=plan.config.reservation_timeout_s)
         self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor)
+        self._master = MasterWatch(plan.cluster_id, spark, plan.note)
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
@@ -63,6 +68,7 @@ class SparkLauncher(Launcher):
         if not self._closed:
             self._thread.start()
             self._watch.start()
+            self._master.start()
 
     def _require_slots(self) -> None:
         wanted = len(self._plan.node_specs)
@@ -134,12 +140,16 @@ class SparkLauncher(Launcher):
         own = own_error_in(error)
         ranks = {spec.node: spec.rank for spec in plan.node_specs}
         if lost_executor is not None:
-            plan.lose_executor(lost_executor[1], f"Spark has lost its executor: {loss_reason(lost_executor[2])}")
+            why = f"Spark has lost its executor: {loss_reason(lost_executor[2])}"
+            plan.lose_executor(lost_executor[1], "; ".join(filter(None, [why, lost_master(self._spark)])))
         elif isinstance(own, NodeFailed) and own.node in ranks:
             plan.lose(ranks[own.node], own.message)
+        elif (killed := killed_worker(error)) and (task := _BARRIER_TASK.search(str(error))):
+            plan.lose(plan.node_specs[int(task[1])].rank, str(killed))
         else:
             own = own or mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
-            plan.fail(own, str(own or f"Spark ended the nodes' job: {spark_session.cause_of(error)}"))
+            why = f"Spark ended the nodes' job: {spark_session.cause_of(error)}"
+            plan.fail(own, str(own or "; ".join(filter(None, [why, lost_master(self._spark)]))))
         for spec in plan.node_specs:
             plan.lose(spec.rank, "Spark has ended its task")
 
@@ -179,6 +189,7 @@ class SparkLauncher(Launcher):
         """Cancel the rest of the job, and give Spark its executors back; may be called twice."""
         self._closed = True
         self._watch.close()
+        self._master.close()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(1.0)
             if self._thread.is_alive():

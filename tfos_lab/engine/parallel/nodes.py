@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Names that `Failure.kind` has for nodes whose function has not raised.
-_EXITED, _LOST = "Exited", ("Lost", "LaunchFailed")
+_EXITED, _LOST, _HUNG = "Exited", ("Lost", "LaunchFailed"), "Hung"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def failure_from_error(error: BaseException, runtime: ClusterRuntime | None) -> 
             return RunFailed(
                 run=-1,
                 kind=_kind_of(error.kind, _first_cause(runtime)),
-                error="" if error.kind in (_EXITED, *_LOST) else error.kind,
+                error="" if error.kind in (_EXITED, *_LOST, _HUNG) else error.kind,
                 message=where + error.message,
                 traceback=error.traceback,
                 log_tail=error.log_tail,
@@ -123,4 +123,6 @@ def _kind_of(error: str, cause: Failure | None) -> str:
     """Return which kind of failure it was; a process that a signal has ended was taken from outside."""
     if error in _LOST or (error == _EXITED and cause is not None and cause.gone):
         return "lost"
+    if error == _HUNG:
+        return "hung"
     return "exited" if error == _EXITED else "raised"

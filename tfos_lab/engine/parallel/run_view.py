@@ -25,6 +25,7 @@ def node_of_run(name: str, index: int, nodes: Sequence[NodeView], leader: str) -
         gpus=tuple(gpu for node in nodes for gpu in node.gpus),
         pid=0,
         rows=sum(node.rows for node in nodes),
+        hung="; ".join(f"{node.node}: {node.hung}" for node in nodes if node.hung),
     )
 
 

@@ -37,6 +37,8 @@ class NodeOptions(TypedDict, total=False):
     gpus: int | str | Mapping[str, int] | None
     grace_s: float
     reservation_timeout_s: float
+    hang_timeout_s: float
+    on_hang: str
 
 
 @dataclass(frozen=True, kw_only=True)

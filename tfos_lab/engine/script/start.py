@@ -44,6 +44,9 @@ class ScriptOptions(TypedDict, total=False):
     output_limit_bytes: int
     reservation_timeout_s: float
     grace_s: float
+    hang_timeout_s: float
+    on_hang: str
+    on_evaluator_failure: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.master import lost_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +84,7 @@ class ExecutorWatch(threading.Thread):
         """Watch until `close` is called."""
         while not self._closed:
             for executor in self._gone():
-                why = self._why(executor)
+                why = "; ".join(filter(None, [self._why(executor), lost_master(self._spark)]))
                 if not self._closed:
                     self._lose(executor, why)
             self._wake.wait(_POLL_S)

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
+from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
+from tfos_lab.engine.spark.master import lost_master
 from tfos_lab.errors import FeedError, NoSession, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.transport.link import address_towards
@@ -55,12 +57,16 @@ def death_of(spark: SparkSession) -> str | None:
     context = spark.sparkContext
     java_context = context._jsc  # noqa: SLF001 - there is no public way to ask whether it has stopped
     if java_context is None:
-        return "the SparkSession was stopped"
+        return _stopped(spark)
     try:
         stopped = java_context.sc().isStopped()
     except Exception as error:  # noqa: BLE001 - any error means that nobody answers
         return f"the SparkSession's JVM does not answer ({type(error).__name__})"
-    return "the SparkSession was stopped" if stopped else None
+    return _stopped(spark) if stopped else None
+
+
+def _stopped(spark: SparkSession) -> str:
+    return "; ".join(filter(None, ["the SparkSession was stopped", lost_master(spark)]))
 
 
 def require_alive(spark: SparkSession) -> None:
@@ -261,13 +267,15 @@ def job_error(error: Exception, what: str = "Spark's job failed") -> TfosError:
     """
     if isinstance(error, TfosError):
         return error
-    own = own_error_in(error) or FeedError(reason=f"{what}: {cause_of(error)}")
+    own = own_error_in(error) or killed_worker(error) or FeedError(reason=f"{what}: {cause_of(error)}")
     own.__cause__ = error
     return own
 
 
 def cause_of(error: Exception) -> str:
-    """Return the line of Spark's error that names the cause."""
+    """Return the line of Spark's error that names the cause, or what it means."""
+    if killed := killed_worker(error):
+        return str(killed)
     lines = _lines_of(error)
     causes = [line for line in lines if any(word in line for word in _CAUSE_WORDS)]
     return (causes or lines or [type(error).__name__])[-1].removeprefix(": ")[:_MAX_CAUSE]

@@ -6,6 +6,7 @@ error waits for a better explanation; it becomes the cause only if none comes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ from tfos_lab.node.lock_step import ADVICE, uneven_text
 
 # An error that may be caused by another node's end waits this long for that node's own error.
 CONSEQUENCE_PATIENCE_S = 1.2
+# TensorFlow's lists of tasks that have stopped sending heartbeats, or have not come to a barrier.
+_SILENT = re.compile(r"(?:unhealthy[^:\n]*|timed out task names[^:\n]*):((?:\s*/job:\w+/(?:replica:\d+/)?task:\d+)+)")
+_TASK = re.compile(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)")
 # In TensorFlow's errors where one node takes part in another collective than its peers.
 _MISMATCH = "collective instance"
 
@@ -38,6 +42,7 @@ class Causes:
         self.also: list[str] = []
         self.consequences: dict[str, str] = {}
         self._unexplained: tuple[Failure, float] | None = None
+        self._held_until_s = 0.0
 
     def add(self, failure: Failure, now_s: float, *, consequence: bool, others_alive: bool) -> bool:
         """Add a node's failure; return whether it is the cause."""
@@ -58,9 +63,23 @@ class Causes:
         """Whether an error waits for a better explanation."""
         return self._unexplained is not None
 
+    @property
+    def silent_nodes(self) -> tuple[str, list[str]]:
+        """The node whose error waits for a better explanation, and the nodes that this error calls silent."""
+        if self._unexplained is None:
+            return "", []
+        failure = self._unexplained[0]
+        return failure.node, [node for node in silent_nodes_in(failure.message) if node != failure.node]
+
+    def hold(self, until_s: float) -> None:
+        """Let no error become the cause unexplained before this time: nodes are being asked; 0 lets it."""
+        self._held_until_s = until_s
+
     def overdue(self, now_s: float) -> Failure | None:
         """Return the failure that has become the cause because nothing has explained it in time."""
         if self._unexplained is None or now_s - self._unexplained[1] <= CONSEQUENCE_PATIENCE_S:
+            return None
+        if now_s < self._held_until_s:
             return None
         failure = self._unexplained[0]
         self._set_first(failure)
@@ -80,6 +99,18 @@ class Causes:
             self.also.append(failure.node)
         else:
             self.consequences[failure.node] = summary(failure)
+
+
+def silent_nodes_in(message: str) -> list[str]:
+    r"""Return the nodes that an error of TensorFlow's names as silent, in its order.
+
+    Examples
+    --------
+    >>> silent_nodes_in("The following tasks are unhealthy (no heartbeats):\n/job:worker/replica:0/task:1")
+    ['worker:1']
+    """
+    tasks = [task for listed in _SILENT.findall(message) for task in _TASK.findall(listed)]
+    return list(dict.fromkeys(f"{job}:{index}" for job, index in tasks))
 
 
 def in_terms_of_steps(failure: Failure, outcomes: Mapping[str, m.Outcome], steps: Mapping[str, int]) -> Failure:

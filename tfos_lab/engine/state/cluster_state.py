@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tfos_lab import messages as m
-from tfos_lab.core.roles import NodeSpec, chief_of, cluster_spec
+from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.activity import NodeActivity
-from tfos_lab.engine.state.causes import Causes, failure_from, in_terms_of_steps, summary
+from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S, Causes, failure_from, in_terms_of_steps, summary
 from tfos_lab.engine.state.events import (
+    EvaluatorFailed,
     MetricsReported,
     NodeChanged,
     NodeHung,
@@ -28,6 +29,8 @@ from tfos_lab.engine.state.silence import Silence
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5
+# The loss of an executor is told so much later at most than that children have ended with its fork server.
+ORPHAN_PATIENCE_S = 3.0
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -37,8 +40,9 @@ FAREWELL_S = 5.0
 class _Node:
     """One rank; ``sends_output`` says that its output is still to come from another host.
 
-    ``serves`` says that its function has begun to serve others. After a worker was lost and until it serves again,
-    ``loss`` says how it was lost.
+    ``orphan`` is the end of a child whose fork server has ended, and when that was told: where the executor has ended,
+    too, that is the cause. ``serves`` says that its function has begun to serve others. After a worker was lost and
+    until it serves again, ``loss`` says how it was lost.
     """
 
     def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
@@ -49,6 +53,7 @@ class _Node:
         self.drained = False
         self.sends_output = False
         self.lost_s = 0.0
+        self.orphan: tuple[m.Outcome, float] | None = None
         self.serves = False
         self.loss: Failure | None = None
 
@@ -71,6 +76,8 @@ class ClusterState:
         The nodes, in rank order.
     grace_s : float
         Seconds between SIGTERM and SIGKILL when nodes are ended.
+    needs_evaluator : bool
+        Whether the failure of an evaluator is that of the cluster.
     restarts : RestartBudget, optional
         How often nodes may be started again: a worker that serves others alone, or all of them as another generation.
     find_lack : callable, optional
@@ -82,17 +89,20 @@ class ClusterState:
         node_specs: list[NodeSpec],
         *,
         grace_s: float,
+        needs_evaluator: bool = False,
         restarts: RestartBudget | None = None,
         find_lack: Callable[[tuple[NodeView, ...]], str] = lambda _views: "",
     ) -> None:
         chief = chief_of(node_specs)
         self._nodes = [_Node(spec, is_chief=spec == chief) for spec in node_specs]
         self._grace_s = grace_s
+        self._needs_evaluator = needs_evaluator
         self._restarts = restarts or RestartBudget()
         self._find_lack = find_lack
         self._state = RunState.LAUNCHING
         self._reason = ""
         self.causes = Causes()
+        self._evaluator_lost: tuple[Failure, float] | None = None
         self._ended_s: float | None = None
         self._output_at_s = 0.0
         self._finishing = False
@@ -223,7 +233,7 @@ class ClusterState:
     # ---- endings ----------------------------------------------------------------------------------------------------
 
     def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
-        if node.outcome is not None or node.view.state is NodeState.LOST:
+        if node.outcome is not None or node.view.state is NodeState.LOST or self._may_be_lost(node, outcome, now_s):
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
@@ -237,9 +247,22 @@ class ClusterState:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
         failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
+        if self._is_spared(node):
+            return [*instructions, _told(failure, now_s)]
         losses = [lost.loss for lost in self._nodes if outcome.consequence and lost.loss is not None]
         explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
         return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
+
+    def _may_be_lost(self, node: _Node, outcome: m.Outcome, now_s: float) -> bool:
+        """Whether to wait for the loss of a node's executor, which ends fork servers, and their children with them."""
+        if not (outcome.orphaned and node.view.executor):
+            return False
+        node.orphan = node.orphan or (outcome, now_s)
+        return now_s - node.orphan[1] <= ORPHAN_PATIENCE_S
+
+    def _is_spared(self, node: _Node) -> bool:
+        """Whether training goes on though this node has failed: no other waits for an evaluator."""
+        return node.spec.role is Role.EVALUATOR and not self._needs_evaluator
 
     def _goes_on_without(self, node: _Node, outcome: m.Outcome) -> bool:
         """Whether a worker has failed that can be started again while training goes on."""
@@ -339,6 +362,9 @@ class ClusterState:
         self._silence.tick(now_s)
         for rank, silent_s in self._silence.longer_than(LOST_AFTER_S):
             instructions += self.lose(rank, f"not heard of for {silent_s:.0f} s", now_s)
+        for node in self._nodes:
+            if node.orphan is not None:
+                instructions += self._end(node, node.orphan[0], now_s)
         if (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
@@ -372,8 +398,17 @@ class ClusterState:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
-            instructions += self._fail(failure, now_s, consequence=False)
+            instructions += self._fail_for_lost(node, failure, now_s)
         return instructions + self._when_drained(now_s)
+
+    def _fail_for_lost(self, node: _Node, failure: Failure, now_s: float) -> list[Instruction]:
+        if self._is_spared(node):
+            self._evaluator_lost = failure, now_s
+            return [_told(failure, now_s)]
+        # Spark ends the tasks of all nodes if it loses that of one: then the evaluator's loss is why they are lost.
+        first, lost_s = self._evaluator_lost or (failure, now_s)
+        cause = first if now_s - lost_s < CONSEQUENCE_PATIENCE_S else failure
+        return self._fail(cause, now_s, consequence=False)
 
     def mark_hung(self, rank: int, text: str, now_s: float) -> list[Instruction]:
         """Say that a node hangs, or with an empty text that it goes on."""
@@ -399,6 +434,13 @@ class ClusterState:
             return []
         self._state = state
         return [Publish(StateChanged(time_s=now_s, state=state, reason=self._reason))]
+
+
+def _told(failure: Failure, now_s: float) -> Publish:
+    event = EvaluatorFailed(
+        time_s=now_s, node=failure.node, kind=failure.kind, message=failure.message, traceback=failure.traceback
+    )
+    return Publish(event)
 
 
 def _with_figures(view: NodeView, message: m.RowsTaken | m.Activity) -> NodeView:

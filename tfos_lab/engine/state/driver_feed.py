@@ -40,6 +40,10 @@ class DriverFeed:
         Nodes that have read this feed of a stream.
     state : str
         ``"open"``, ``"complete"`` or ``"aborted"``.
+    timeout_s : float
+        How long its rows may lie still.
+    complete_s : float or None
+        When all its rows had come.
     is_cut : bool
         Whether it ended early, as a node wants no more rows.
     blocks : dict of int to list of tuple of int
@@ -66,6 +70,8 @@ class DriverFeed:
     steps: dict[int, int] = field(default_factory=dict)
     read_by: set[int] = field(default_factory=set)
     state: str = "open"
+    timeout_s: float = 0.0
+    complete_s: float | None = None
     is_cut: bool = False
     blocks: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     problems: dict[int, str] = field(default_factory=dict)
@@ -74,6 +80,11 @@ class DriverFeed:
     def ranks(self) -> list[int]:
         """The nodes that are fed."""
         return list(self.names)
+
+    @property
+    def late(self) -> list[str]:
+        """The nodes whose endpoints are not open yet, by name."""
+        return [name for rank, name in self.names.items() if rank not in self.locations]
 
     @property
     def total_partitions(self) -> int | None:

@@ -47,6 +47,16 @@ class NodeHung(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluatorFailed(Event):
+    """The evaluator has failed, or was lost, and training goes on; the fields are those of `NodeFailed`."""
+
+    node: str
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeStartedAgain(Event):
     """A worker that served others was lost, and is started again alone while training goes on.
 
@@ -111,6 +121,19 @@ class RowsUnread(Event):
     epochs_read: dict[str, int]
     rows_taken: dict[str, int]
     rows: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsUntouched(Event):
+    """A node has taken none of its ``rows`` for ``waited_s`` seconds since all had come.
+
+    After ``timeout_s`` seconds the run fails, unless the node shows that it works on something else.
+    """
+
+    node: str
+    rows: int
+    waited_s: float
+    timeout_s: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,15 @@ class _Answered:
     partitions: int = 0
 
 
+@dataclass(frozen=True)
+class Untouched:
+    """Rows of a node that has read none at all: since when all have come, and how long they may lie still."""
+
+    rows: int
+    since_s: float
+    timeout_s: float
+
+
 class FeedState:
     """All feeds of one cluster, one open at a time.
 
@@ -115,6 +124,20 @@ class FeedState:
         return [self._names[rank] for rank in held if rank not in self._returned]
 
     @property
+    def untouched(self) -> dict[int, Untouched]:
+        """The nodes that have taken no row at all though all rows of a feed have come, by rank."""
+        if self.stopped_by is not None or self._resumes:
+            return {}
+        found: dict[int, Untouched] = {}
+        for feed in self._feeds:
+            if feed.complete_s is None or not feed.timeout_s or feed.stream or feed.is_cut:
+                continue
+            for rank in self._readers.never_read(feed.rows):
+                if rank not in self._returned:
+                    found.setdefault(rank, Untouched(feed.rows[rank], feed.complete_s, feed.timeout_s))
+        return found
+
+    @property
     def returned(self) -> list[str]:
         """The nodes whose function has returned, so that nobody reads their rows any more."""
         return [name for rank, name in self._names.items() if rank in self._returned]
@@ -126,11 +149,12 @@ class FeedState:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def open(self, message: m.FeedOpen, source: int = 0) -> list[Instruction]:
-        """Open a feed on every node that reads, and give it its number."""
+    def open(self, message: m.FeedOpen, source: int = 0, timeout_s: float = 0.0) -> list[Instruction]:
+        """Open a feed on every node that reads, and give it its number; its rows may lie still for ``timeout_s``."""
         message = msgspec.structs.replace(message, feed=len(self._feeds))
         names = {rank: self._names[rank] for rank in self.ranks}
         feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream, message.queue)
+        feed.timeout_s = timeout_s
         self._feeds.append(feed)
         return [SendTo(rank, message) for rank in feed.ranks]
 
@@ -155,7 +179,7 @@ class FeedState:
         feed = self._feeds[next(iter(shares.values())).feed]
         if feed.state != "open":
             return []
-        feed.state, feed.size_bytes = "complete", size_bytes
+        feed.state, feed.size_bytes, feed.complete_s = "complete", size_bytes, now_s
         feed.rows = {rank: share.rows for rank, share in shares.items()}
         feed.expected_rows = feed.total_rows
         instructions: list[Instruction] = [SendTo(rank, share) for rank, share in shares.items()]
@@ -307,7 +331,7 @@ class FeedState:
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
             return []
-        feed.state = "complete"
+        feed.state, feed.complete_s = "complete", now_s
         instructions = self._deal_leftover(feed)
         return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
 

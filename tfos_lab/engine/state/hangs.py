@@ -107,6 +107,8 @@ class Hangs:
         ranks = {rank for rank, view in enumerate(self._cluster_state.views) if _may_hang(view)}
         number = -next(self._numbers)
         self._inquiry = _Inquiry(number, ranks, now_s + patience_s + _EXTRA_S, explains)
+        if explains:
+            self._cluster_state.causes.hold(self._inquiry.until_s + _EXTRA_S)
         wanted = m.StacksWanted(request=number, patience_s=patience_s)
         return [SendTo(rank, wanted) for rank in sorted(ranks)]
 
@@ -144,10 +146,16 @@ class Hangs:
         ]
 
     def _explain(self, suspicions: Mapping[int, Suspicion], now_s: float) -> list[Instruction]:
-        """Name the process that does not answer as the cause of what other nodes have failed with."""
-        deaf = [rank for rank, one in suspicions.items() if one.stacks.condition.is_deaf and _idle_s(one) >= _SILENT_S]
+        """Name the process that does not answer, or that TensorFlow misses, as the cause of what others fail with."""
+        causes = self._cluster_state.causes
+        causes.hold(0.0)
+        witness, silent = causes.silent_nodes
+        deaf = [rank for rank, one in suspicions.items() if _is_silent(one, silent)]
+        missed = [rank for rank, one in suspicions.items() if one.view.node in silent and rank not in deaf]
         texts = {rank: self._text(suspicions[rank], []) for rank in deaf}
-        return self._fail(suspicions, texts, now_s) if deaf else []
+        if not deaf:
+            texts = {rank: _missed_text(suspicions[rank], witness) for rank in missed}
+        return self._fail(suspicions, texts, now_s) if texts else []
 
     def _fail(self, suspicions: Mapping[int, Suspicion], texts: Mapping[int, str], now_s: float) -> list[Instruction]:
         marked = [i for rank, text in texts.items() for i in self._cluster_state.mark_hung(rank, text, now_s)]
@@ -162,7 +170,7 @@ class Hangs:
         sign = one.view.activity.last_sign if one.view.activity is not None else ""
         if not one.view.rows and one.view.node in with_rows:
             sign = f"{sign}; it has taken none of its rows"
-        return f"no step, row or log line for {_idle_s(one):.0f} s; last: {sign}; {_doing(one.stacks)}"
+        return f"no step, row or log line for {_idle_s(one):.0f} s; last: {sign}; {doing(one.stacks)}"
 
 
 def find_hung(suspicions: Mapping[int, Suspicion]) -> list[int]:
@@ -183,6 +191,11 @@ def find_hung(suspicions: Mapping[int, Suspicion]) -> list[int]:
     inside = {rank: _steps(one.view) for rank, one in working.items()}
     least = min(inside.values(), default=0)
     return [rank for rank, steps in inside.items() if steps == least]
+
+
+def _is_silent(one: Suspicion, named: list[str]) -> bool:
+    """Whether a process does not answer, and has been silent for long enough to be what others have failed for."""
+    return one.stacks.condition.is_deaf and (_idle_s(one) >= _SILENT_S or one.view.node in named)
 
 
 def _is_expected(one: Suspicion) -> bool:
@@ -211,7 +224,15 @@ def _idle_s(one: Suspicion) -> float:
     return one.view.activity.idle_s if one.view.activity is not None else 0.0
 
 
-def _doing(stacks: m.Stacks) -> str:
+def _missed_text(one: Suspicion, witness: str) -> str:
+    """Return a sentence on a node that TensorFlow calls silent, though its process is none that does not answer."""
+    told = f"TensorFlow on {witness} has had no heartbeat of its process for too long"
+    if one.stacks.condition is Condition.AWAY:
+        return f"{told}, and its agent does not answer either: its host is cut off, or all of it stands still"
+    return f"{told}; it answers again: it was stopped for a while, or its host was too busy; now {doing(one.stacks)}"
+
+
+def doing(stacks: m.Stacks) -> str:
     """Return where a node is, as the end of a sentence."""
     call = f", in {stacks.call}" if stacks.call else ""
     where = f": it is at {stacks.place}{call}" if stacks.place else ""

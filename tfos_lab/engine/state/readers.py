@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.state.events import RowsUnread
+from tfos_lab.engine.state.events import RowsUnread, RowsUntouched
 
 _ADVICE = (
     "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or ctx.data_feed() "
@@ -45,6 +45,11 @@ def never_asked(nodes: list[str], waited_s: float) -> str:
         "ctx.dataset or ctx.data_feed, or serve the chief with ctx.strategy() (ctx.start_server().join() for a server "
         "of your own), or raise feed_timeout (timeout_s of cluster.train)"
     )
+
+
+def not_open(nodes: list[str], waited_s: float) -> str:
+    """Return the message for nodes to which no rows can be sent yet."""
+    return f"{', '.join(nodes)} did not open their endpoints for rows within {waited_s:g} s"
 
 
 class Readers:
@@ -107,6 +112,10 @@ class Readers:
         """Whether any node has taken any row of a feed."""
         return any(progress.get(feed, (0, 0))[1] for progress in self._progress.values())
 
+    def never_read(self, rows: Mapping[int, int]) -> list[int]:
+        """Return the nodes that hold some of ``rows``, do not serve others, and have taken no row of any feed."""
+        return [rank for rank in self.ranks if rows.get(rank) and not self._taken.get(rank)]
+
     @property
     def has_read(self) -> bool:
         """Whether any node has taken any row."""
@@ -144,6 +153,15 @@ def unread_text(event: RowsUnread) -> str:
         nodes.setdefault(_share(event, node), []).append(node)
     parts = "; ".join(f"{', '.join(names)} read {share}" for share, names in nodes.items())
     return f"rows were left unread: {parts}. To train on all of them, {_ADVICE}"
+
+
+def untouched_text(event: RowsUntouched) -> str:
+    """Return a sentence on a node that has taken none of its rows so far."""
+    return (
+        f"{event.node} has taken none of its {event.rows:,} rows, which had all come {event.waited_s:.0f} s ago: see "
+        f"whether map_fun reads them there. After feed_timeout, {event.timeout_s:g} s, the run fails unless the node "
+        "shows that it works on something else"
+    )
 
 
 def _share(event: RowsUnread, node: str) -> str:
