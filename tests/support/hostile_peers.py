@@ -29,7 +29,7 @@ def _frame(size_bytes: int) -> bytes:
     return _GREETING + _LONG_COMMAND + struct.pack("!Q", size_bytes)
 
 
-#: What each kind says first, and whether it goes on to send as fast as it can. ``churn`` opens connections all the time.
+#: What each kind says first, and whether it goes on to send as fast as it can.
 _OPENINGS = {
     "idle": (lambda: b"", False),
     "greeting": (lambda: _GREETING, False),
@@ -110,6 +110,11 @@ def attacking(
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

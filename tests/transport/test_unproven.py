@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hostile_peers import attacking
+from tests.support.hostile_peers import attacking, resident_bytes
 from tfos_lab.transport.link import Link, Listener
 from tfos_lab.transport.unproven import MAX_FRAME_BYTES, MAX_UNPROVEN
 
@@ -48,10 +48,6 @@ def port_of(listener):
 
 def open_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def resident_bytes():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def assert_answers(link, data=b"hello"):
