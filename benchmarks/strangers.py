@@ -1,4 +1,4 @@
-"""What peers without keys cost a running cluster: its speed and its driver's memory while they attack the driver's port.
+"""What peers without keys cost a running cluster, in speed and memory, while they attack the driver's port.
 
 The attackers run on the same machine and take a part of it themselves. So the same attack on the listener of another
 process stands beside it.
