@@ -11,7 +11,9 @@ import time
 import psutil
 import pytest
 
+from tests.misfortune.conftest import PATIENCE_S
 from tests.support.clusters import runtime_of
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.state.events import LogText
 from tfos_lab.errors import PayloadError
 
@@ -198,3 +200,17 @@ def test_an_error_whose_message_fails_is_still_an_error(fails):
         raise Failing
 
     assert fails(map_fun, cluster_size=1).kind == "Failing"
+
+
+def test_large_arguments_are_fetched_once_for_the_nodes_of_a_host_and_leave_no_file(run):
+    def map_fun(args, ctx):
+        return sum(args[:: 1 << 20]), len(args)
+
+    args = bytes(range(256)) * (1 << 17)
+    cluster = run(map_fun, args, cluster_size=3)
+    results = cluster.wait(timeout_s=60)
+    assert set(results.values()) == {(sum(args[:: 1 << 20]), 32 << 20)}
+    deadline = time.monotonic() + PATIENCE_S
+    while list(scratch_root().glob(f"payload-{cluster.id}-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
