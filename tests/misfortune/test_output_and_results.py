@@ -214,3 +214,17 @@ def test_large_arguments_are_fetched_once_for_the_nodes_of_a_host_and_leave_no_f
     while list(scratch_root().glob(f"payload-{cluster.id}-*")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_flood_of_reports_is_thinned_on_the_node_and_told_once(run):
+    def map_fun(args, ctx):
+        for step in range(args):
+            ctx.report(step, loss=1.0)
+
+    cluster = run(map_fun, 50_000)
+    cluster.wait(timeout_s=60)
+    for node in ("chief:0", "worker:0"):
+        steps = cluster.metrics().query("node == @node")["step"]
+        assert 1000 <= len(steps) < 25_000
+        assert steps.iloc[-1] == 49_999
+        assert cluster.logs(node).count("ctx.report is called more than") == 1
