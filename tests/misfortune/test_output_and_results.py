@@ -224,7 +224,7 @@ def test_a_flood_of_reports_is_thinned_on_the_node_and_told_once(run):
     cluster = run(map_fun, 50_000)
     cluster.wait(timeout_s=60)
     for node in ("chief:0", "worker:0"):
-        steps = cluster.metrics().query("node == @node")["step"]
+        steps = cluster.metrics.query("node == @node")["step"]
         assert 1000 <= len(steps) < 25_000
         assert steps.iloc[-1] == 49_999
         assert cluster.logs(node).count("ctx.report is called more than") == 1

@@ -165,6 +165,7 @@ class Server:
         elif self._identities.get(message.rank) != identity:
             self._send_away(identity)  # an agent of an earlier generation, or one that came too late
         elif isinstance(message, m.Logs):
+            self._cluster_state.record_logs(message.rank, now_s)
             self._on_logs(identity, message)
         elif isinstance(message, m.SavesTo):
             self._on_saving(message, self._cluster_state.views[message.rank])

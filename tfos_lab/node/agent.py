@@ -258,6 +258,7 @@ class Agent:
         """After the child's exit, send the rest of its output, then `Drained` until the driver answers."""
         if not self._child.drain():
             return
+        self._logs.tell_lost()
         self._log_sender.send_all()
         if not self._event_files.settle() or not self._output.settle() or self._output_until is not None:
             return
