@@ -11,7 +11,9 @@ import time
 import psutil
 import pytest
 
+from tests.misfortune.conftest import PATIENCE_S
 from tests.support.clusters import runtime_of
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.state.events import LogText
 from tfos_lab.errors import PayloadError
 
@@ -198,3 +200,31 @@ def test_an_error_whose_message_fails_is_still_an_error(fails):
         raise Failing
 
     assert fails(map_fun, cluster_size=1).kind == "Failing"
+
+
+def test_large_arguments_are_fetched_once_for_the_nodes_of_a_host_and_leave_no_file(run):
+    def map_fun(args, ctx):
+        return sum(args[:: 1 << 20]), len(args)
+
+    args = bytes(range(256)) * (1 << 17)
+    cluster = run(map_fun, args, cluster_size=3)
+    results = cluster.wait(timeout_s=60)
+    assert set(results.values()) == {(sum(args[:: 1 << 20]), 32 << 20)}
+    deadline = time.monotonic() + PATIENCE_S
+    while list(scratch_root().glob(f"payload-{cluster.id}-*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_flood_of_reports_is_thinned_on_the_node_and_told_once(run):
+    def map_fun(args, ctx):
+        for step in range(args):
+            ctx.report(step, loss=1.0)
+
+    cluster = run(map_fun, 50_000)
+    cluster.wait(timeout_s=60)
+    for node in ("chief:0", "worker:0"):
+        steps = cluster.metrics.query("node == @node")["step"]
+        assert 1000 <= len(steps) < 25_000
+        assert steps.iloc[-1] == 49_999
+        assert cluster.logs(node).count("ctx.report is called more than") == 1

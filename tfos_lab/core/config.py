@@ -103,6 +103,7 @@ class ClusterOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     output: str
     output_limit_bytes: int
+    log_limit_bytes: int
     reservation_timeout_s: float
     grace_s: float
     hang_timeout_s: float
@@ -248,6 +249,18 @@ class ClusterConfig:
         ),
         default_text="8 GiB",
         check=whole(needs="a whole number of bytes is needed"),
+        group=OptionGroup.OUTPUT,
+    )
+    log_limit_bytes: int = option(
+        0,
+        OptionType.WHOLE,
+        "how large each node's log file may become in the run's folder",
+        details=(
+            "By default, as large as the disk allows: 1 GiB of it stays free, or 5 % of a small one. What comes later "
+            "is shown and not kept, but for the end of the log; the file says how much is missing."
+        ),
+        default_text="as the disk allows",
+        check=whole(needs="a whole number of bytes is needed, or 0"),
         group=OptionGroup.OUTPUT,
     )
     reservation_timeout_s: float = option(

@@ -19,6 +19,7 @@ from tfos_lab.engine.history import History
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan, make_launcher
 from tfos_lab.engine.launchers.gpus import shortage, uneven
 from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.payloads import PayloadSender
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.server import Server
 from tfos_lab.engine.start_messages import StartMaker
@@ -69,7 +70,7 @@ class RunServices:
             run_dir=run_dir,
             history=history,
             bus=bus,
-            log_writer=LogWriter(run_dir, history.add_note),
+            log_writer=LogWriter(run_dir, history.add_note, config.log_limit_bytes),
             event_files=EventFileReceiver(run_dir.log_dir, run_dir.events, history.add_note),
             output=OutputReceiver(run_dir, limit_bytes=config.output_limit_bytes, of_all=config.output == "all"),
             cells=Cells(),
@@ -146,6 +147,7 @@ class GenerationMaker:
         listener = self.make_listener(*self.hosts)
         has_tensorboard = self.config.tensorboard and not self.launcher.runs_inline
         tunnel = Tunnel(chief_of(self.node_specs).rank, listener.post) if has_tensorboard else None
+        payload = PayloadSender(self.payload)
         server = Server(
             cluster_id=services.run_dir.id,
             listener=listener,
@@ -159,7 +161,8 @@ class GenerationMaker:
             output=services.output,
             cells=services.cells,
             tunnel=tunnel,
-            make_start=self._start_maker(services, number),
+            make_start=self._start_maker(services, number, payload),
+            payload=payload,
             on_saving=services.record_saving,
         )
         control = NodeControl(cluster_state, server)
@@ -173,13 +176,13 @@ class GenerationMaker:
         control.launch_error = control.launch_error or shortage(self.config, self.node_specs, views)
         return str(control.launch_error or "")
 
-    def _start_maker(self, services: RunServices, number: int) -> StartMaker:
+    def _start_maker(self, services: RunServices, number: int, payload: PayloadSender) -> StartMaker:
         return StartMaker(
             services.run_dir,
             services.output,
             self.config,
             self.node_specs,
-            self.payload,
+            payload,
             called_s=self.called_s,
             restart=number,
             default_fs=self.default_fs,

@@ -17,6 +17,7 @@ from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.cells import Cells
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.logs.writer import LogWriter
+from tfos_lab.engine.payloads import PayloadSender
 from tfos_lab.engine.profile.profiles import Profiles
 from tfos_lab.engine.stacks import StackAnswers
 from tfos_lab.engine.state.cluster_state import ClusterState
@@ -77,6 +78,7 @@ class Server:
         tunnel: Tunnel | None,
         make_start: MakeStart,
         on_saving: Callable[[m.SavesTo, NodeView], None],
+        payload: PayloadSender | None = None,
     ) -> None:
         self.address = listener.address
         self.lock = threading.RLock()
@@ -94,6 +96,7 @@ class Server:
         self._output = output
         self._make_start = make_start
         self._on_saving = on_saving
+        self._payload = payload or PayloadSender(b"")
         self._cells = cells
         self._tunnel = tunnel
         self._identities: dict[int, bytes] = {}
@@ -204,6 +207,7 @@ class Server:
         elif not is_known:
             self._send_away(identity)  # an agent of an earlier generation, or one that came too late
         elif isinstance(message, m.Logs):
+            self._cluster_state.record_logs(message.rank, now_s)
             self._on_logs(identity, message)
         elif isinstance(message, m.SavesTo):
             self._on_saving(message, self._cluster_state.views[message.rank])
@@ -216,6 +220,8 @@ class Server:
         self._carry_out(self._cluster_state.handle(message, now_s))
         self._carry_out(self._feed_state.handle(message, now_s))
         self._carry_out(self._event_files.handle(message))
+        if isinstance(message, m.PayloadWanted):
+            self._carry_out(self._payload.handle(message, now_s))
         if isinstance(message, m.Stacks):
             self._carry_out(self._hangs.handle(message, now_s))
             self._carry_out(self._unread.handle(message, now_s))

@@ -9,6 +9,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.files.output import OutputReceiver
+from tfos_lab.engine.payloads import PayloadSender
 from tfos_lab.engine.run_dir import RunDir
 
 
@@ -21,7 +22,7 @@ class StartMaker:
         output: OutputReceiver,
         config: ClusterConfig,
         node_specs: list[NodeSpec],
-        payload: bytes,
+        payload: PayloadSender,
         *,
         called_s: float,
         restart: int,
@@ -46,14 +47,14 @@ class StartMaker:
         spec = self._node_specs[rank]
         output_dir = self._output.folder_of(spec.node, is_chief=spec == self._chief)
         self._on_start()
-        return m.Start(
+        start = m.Start(
             cluster_id=self._run_dir.id,
             rank=rank,
             cluster_spec=cluster_spec,
             job_name=spec.job_name,
             task_index=spec.task_index,
             is_chief=spec == self._chief,
-            payload=self._payload,
+            payload=b"",
             env={},
             log_dir=self._run_dir.log_dir,
             backup_dir=self._run_dir.backup if self._config.restarts else "",
@@ -67,3 +68,4 @@ class StartMaker:
             output_probe=str(self._output.probe),
             output_limit_bytes=self._output.limit_bytes,
         )
+        return self._payload.add_to(start)

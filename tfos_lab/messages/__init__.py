@@ -21,6 +21,7 @@ from tfos_lab.messages import (
     lifecycle,
     lock_step,
     logs,
+    payload,
     profile,
     stacks,
     tensorboard,
@@ -91,6 +92,7 @@ from tfos_lab.messages.lifecycle import (
 )
 from tfos_lab.messages.lock_step import PeerReturned, StepsAgreed, StepsAhead
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
+from tfos_lab.messages.payload import PayloadPiece, PayloadWanted
 from tfos_lab.messages.profile import Profiled, ProfilePiece, ProfilePieceWanted, ProfileWanted
 from tfos_lab.messages.stacks import Condition, Stacks, StacksWanted
 from tfos_lab.messages.tensorboard import (
@@ -106,6 +108,7 @@ FromAgent = (
     lifecycle.FromAgent
     | activity.FromAgent
     | logs.FromAgent
+    | payload.FromAgent
     | feed.FromAgent
     | inference.FromAgent
     | tensorboard.FromAgent
@@ -119,6 +122,7 @@ FromAgent = (
 ToAgent = (
     lifecycle.ToAgent
     | logs.ToAgent
+    | payload.ToAgent
     | feed.ToAgent
     | inference.ToAgent
     | tensorboard.ToAgent

@@ -81,6 +81,9 @@ class Start(Message, frozen=True):
     ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. The function's
     output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted). A node that sees the file
     ``output_probe`` shares that folder; any other may send ``output_limit_bytes``.
+
+    A large ``payload`` is not in the message: the agent asks for ``payload_bytes`` with the SHA-256 ``payload_digest``,
+    keeps them in ``payload_file`` on its host, and passes the message on with that.
     """
 
     cluster_id: str
@@ -102,6 +105,9 @@ class Start(Message, frozen=True):
     output_dir: str = ""
     output_probe: str = ""
     output_limit_bytes: int = 0
+    payload_bytes: int = 0
+    payload_digest: str = ""
+    payload_file: str = ""
 
 
 class Stop(Message, frozen=True):

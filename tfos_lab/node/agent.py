@@ -34,6 +34,7 @@ from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs.sender import LogSender
 from tfos_lab.node.logs.spool import LogSpool
+from tfos_lab.node.payload_file import PayloadFile
 from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stacks.agent import StackTaker
@@ -97,6 +98,7 @@ class Agent:
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._event_files = EventFileSender(spec.rank, send)
         self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
+        self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._start_folder = spec.cwd
@@ -139,6 +141,7 @@ class Agent:
     def _poll_ms(self) -> int:
         is_draining = self._child.ended and self._drained_at is None
         has_work = self._child.holds_line or self._log_sender.can_send or self._stacks.waits
+        has_work |= self._payload.is_awaited
         return _BUSY_POLL_MS if self._asked_to_leave or has_work or is_draining else _IDLE_POLL_MS
 
     def _tick(self) -> None:
@@ -149,6 +152,7 @@ class Agent:
             self._leaving = True  # nobody is left to send the output to
         if self._asked_to_leave:
             self._send_output_and_leave(now)
+        self._payload.tick(now)
         self._child.tick(now)
         self._stacks.tick(now)
         self._log_sender.send_due()
@@ -168,8 +172,8 @@ class Agent:
         match message:
             case m.HeartbeatAck():
                 pass
-            case m.Start():
-                self._start(message)
+            case m.Start() | m.PayloadPiece():
+                self._payload.handle(message)
             case m.StartAgain():
                 self._child.start_again()
             case m.Stop(grace_s=grace_s, reason=reason):
@@ -203,7 +207,7 @@ class Agent:
             return
         nodes = [f"{job}:{index}" for job, tasks in start.cluster_spec.items() for index in range(len(tasks))]
         if problem := self._shared.problem(nodes):
-            self._child.end(m.Outcome(kind="raised", error="ConfigError", message=problem))
+            self._refuse(problem)
             return
         start, spec = self._output.prepare(start), self._spec
         if start.is_chief:
@@ -213,6 +217,9 @@ class Agent:
             self._tunnel.start(fork_server, start.log_dir, spec.cwd)
         self._child.start(start, self._start_folder, self._port)
         self._port.close()  # the child holds it from now on
+
+    def _refuse(self, problem: str) -> None:
+        self._child.end(m.Outcome(kind="raised", error="ConfigError", message=problem))
 
     def _free_slot(self) -> None:
         """Let the Spark task return; from now on only the watched process and the driver keep this agent alive."""
@@ -253,6 +260,7 @@ class Agent:
         """After the child's exit, send the rest of its output, then `Drained` until the driver answers."""
         if not self._child.drain():
             return
+        self._logs.tell_lost()
         self._log_sender.send_all()
         if not self._event_files.settle() or not self._output.settle() or self._output_until is not None:
             return
@@ -300,6 +308,7 @@ class Agent:
             os.close(self._watched_pidfd)
         self._activity.close()
         self._gpus.close()
+        self._payload.close()
         self._scratch.remove()
 
 

@@ -101,10 +101,11 @@ def _flush() -> None:
 def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
     """Run the user's function and return how it ended."""
     from tfos_lab.node.invoke import outcome_of
+    from tfos_lab.node.payload_file import payload_of
     from tfos_lab.payload.packing import unpack
 
     try:
-        map_fun, args = unpack(start.payload)
+        map_fun, args = unpack(payload_of(start))
     except Exception as error:  # noqa: BLE001 - loading imports the user's own modules
         return _load_failure(error)
     session.context.args = args

@@ -11,6 +11,10 @@ from tfos_lab.messages import Outcome
 from tfos_lab.node.keyboard import explained
 from tfos_lab.node.traceback_text import format_remote
 from tfos_lab.values import encode_value
+from tfos_lab.values.encode import LIMIT_BYTES
+
+# What the results of all nodes of a cluster may take together.
+RESULTS_BYTES = 2 << 30
 
 # Raised by TensorFlow on a node whose peer is gone; the driver looks for the cause on other nodes first.
 _PEER_ERRORS = (
@@ -59,7 +63,9 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
         return Outcome(
             kind="raised", error=name, message=message, traceback=text, consequence=is_consequence(name, message)
         )
-    return returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
+    cluster_spec = getattr(context, "cluster_spec", {})
+    nodes = sum(map(len, cluster_spec.values()))
+    return returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)), nodes=nodes)
 
 
 def _unwrapped(error: BaseException) -> BaseException | None:
@@ -70,10 +76,15 @@ def _unwrapped(error: BaseException) -> BaseException | None:
     return own and own.with_traceback(error.__traceback__)
 
 
-def returned_outcome(value: Any, *, implicit: bool) -> Outcome:
-    """Return the outcome of a function that returned ``value``; ``implicit`` if that was a cell's last expression."""
+def returned_outcome(value: Any, *, implicit: bool, nodes: int = 1) -> Outcome:
+    """Return the outcome of a function that returned ``value`` on one of so many nodes.
+
+    It is ``implicit`` if that was a cell's last expression.
+    """
+    # Results wait in the driver's memory until somebody looks at them.
+    limit_bytes = min(LIMIT_BYTES, RESULTS_BYTES // max(1, nodes))
     try:
-        return Outcome(kind="returned", value=encode_value(value, implicit=implicit))
+        return Outcome(kind="returned", value=encode_value(value, limit_bytes=limit_bytes, implicit=implicit))
     except (TypeError, ValueError) as error:
         return Outcome(kind="raised", error=type(error).__name__, message=str(error))
 

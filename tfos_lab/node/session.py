@@ -154,6 +154,7 @@ class NodeSession:
     def send_ended(self, outcome: m.Outcome) -> None:
         """Report how the function ended."""
         self._activity.stop()
+        self.context._report_rate.flush()  # noqa: SLF001 - users see no such method
         self.feed.flush()
         self._lock_step.close()
         outcome = msgspec.structs.replace(outcome, steps=STEP_COUNT.steps, dataset_ended=STEP_COUNT.ended)

@@ -8,6 +8,7 @@ What cannot be pickled is refused on the driver, before anything is launched, un
 from __future__ import annotations
 
 import io
+import mmap
 import pickle
 import struct
 import sys
@@ -99,7 +100,7 @@ def _add_modules(modules: list[own_modules.OwnModule], sink: _Sink) -> None:
         sink.write(_TRAILER.pack(_MARK, start))
 
 
-def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
+def unpack(data: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any]:
     """Return the function and arguments that `pack` packed, and register their sources in this process.
 
     Raises
@@ -107,9 +108,9 @@ def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
     PayloadError
         If this process cannot rebuild them: it runs another version of Python, or lacks a module.
     """
-    if not data.startswith(_HEADER):
-        raise _foreign(data)
-    stream = io.BytesIO(data)
+    if data[: len(_HEADER)] != _HEADER:
+        raise _foreign(data[: len(_HEADER)])
+    stream = data if isinstance(data, mmap.mmap) else io.BytesIO(data)
     stream.seek(len(_HEADER))
     try:
         # A node trusts its driver: this is the user's own function.
@@ -138,7 +139,7 @@ def unpack(data: bytes) -> tuple[Callable[..., Any], Any]:
     return map_fun, args
 
 
-def _register_modules(data: bytes) -> None:
+def _register_modules(data: bytes | mmap.mmap) -> None:
     mark, start = _TRAILER.unpack(data[-_TRAILER.size :]) if len(data) > _TRAILER.size else (b"", 0)
     if mark == _MARK:
         sent_modules.register(pickle.loads(memoryview(data)[start : -_TRAILER.size]))  # noqa: S301

@@ -722,6 +722,16 @@ def test_a_node_may_send_files_for_as_long_as_they_arrive():
     assert play.cluster_state.state == "done"
 
 
+def test_a_node_may_send_its_log_for_as_long_as_it_comes():
+    play = Play(cluster_size=1).all_run().returns(0)
+    for _ in range(5):
+        play.wait(DRAIN_TIMEOUT_S - 1.0)
+        play.cluster_state.record_logs(0, play.now_s)
+        assert not play.wait(GRACE_S).is_over
+    assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
+    assert play.cluster_state.state == "done"
+
+
 def lost_while_it_brings(rank=0):
     play = Play(cluster_size=2).all_run().receive(m.OutputOpened(rank=rank, place="/tmp/there"))
     play.asked = play.cluster_state.lose(rank, "Spark has ended its task", play.now_s)

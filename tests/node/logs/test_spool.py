@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tfos_lab.node.logs import spool as log_spool
 from tfos_lab.node.logs.spool import LogSpool, Pipe
 
 
@@ -71,6 +72,42 @@ def test_a_full_disk_loses_log_and_nothing_else(spool, monkeypatch):
     spool.append("stdout", b"kept again")
     assert spool.lost_bytes == 4
     assert [data for _, data in contents(spool.read())] == [b"kept", b"kept again"]
+
+
+def test_a_record_that_does_not_fit_whole_is_lost_whole_and_told_once_at_the_end(tmp_path):
+    spool = LogSpool(tmp_path / "log")
+    spool.append("stdout", b"before")
+    write = spool._writer.write
+
+    class NearlyFullDisk:
+        def __init__(self, file):
+            self._file = file
+
+        def __getattr__(self, name):
+            return getattr(self._file, name)
+
+        def write(self, data):
+            return write(data[:5])
+
+    spool._writer, writer = NearlyFullDisk(spool._writer), spool._writer
+    spool.append("stdout", b"lost")
+    assert contents(spool.read()) == [("stdout", b"before")]
+    spool._writer = writer
+    spool.append("stdout", b"after")
+    for _ in range(2):
+        spool.tell_lost()
+    told = "… 4 bytes of this log are missing: the disk of the node's host was full …\n".encode()
+    assert contents(spool.read()) == [("stdout", b"after"), ("stderr", told)]
+    spool.close()
+
+
+def test_what_was_read_does_not_stay_on_the_disk(spool, monkeypatch):
+    monkeypatch.setattr(log_spool, "_KEPT_BYTES", 10_000)
+    for number in range(100):
+        spool.append("stdout", b"%03d" % number * 1000)
+        spool.append("stderr", b"more")
+        assert contents(spool.read()) == [("stdout", b"%03d" % number * 1000), ("stderr", b"more")]
+        assert spool._path.stat().st_size < 20_000
 
 
 def test_closing_removes_the_file(tmp_path):

@@ -1,21 +1,23 @@
 """Writes the nodes' logs into the run's folder, whole, and passes them on as text without noise.
 
 `tfos_lab.engine.logs.noise` says what is left out of the text. A full disk costs log and nothing else: the nodes go on,
-their text is shown, and the file says how many bytes it lacks.
+their text is shown, and the file says how many bytes it lacks (`tfos_lab.engine.logs.log_file`).
 """
 
 from __future__ import annotations
 
 import codecs
-import io
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tfos_lab.engine.logs.log_file import LogFile
 from tfos_lab.engine.logs.noise import NoiseFilter, without_noise
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import LogText
 from tfos_lab.messages import LogRecord
+
+# What is read at once of a log.
+_MOST_BYTES = 256 << 20
 
 
 class LogWriter:
@@ -27,14 +29,16 @@ class LogWriter:
         Where the files are.
     notify : callable
         Called once with a sentence if they cannot be written.
+    limit_bytes : int
+        How large each file may become; 0 for as large as the disk allows.
     """
 
-    def __init__(self, run_dir: RunDir, notify: Callable[[str], None]) -> None:
+    def __init__(self, run_dir: RunDir, notify: Callable[[str], None], limit_bytes: int = 0) -> None:
         self._run_dir = run_dir
         self._notify = notify
         self._notified = False
-        self._files: dict[str, io.FileIO] = {}
-        self._missing: dict[str, int] = {}
+        self._limit_bytes = limit_bytes
+        self._files: dict[str, LogFile] = {}
         self._noise_filters: dict[tuple[str, str], NoiseFilter] = {}
         self._decoders: dict[tuple[str, str], codecs.IncrementalDecoder] = {}
 
@@ -56,23 +60,11 @@ class LogWriter:
         return events
 
     def _append(self, node: str, data: bytes) -> None:
-        """Append to the node's file; where bytes are missing before, write how many."""
-        missing = self._missing.pop(node, 0)
-        gap = f"\n… {missing:,} bytes are missing here …\n".encode() if missing else b""
-        try:
-            written = self._file_of(node).write(gap + data) - len(gap)
-            reason = "the disk is full"
-        except OSError as error:
-            written, reason = -len(gap), error.strerror or str(error)
-        if written < len(data):
-            self._missing[node] = len(data) - written if written >= 0 else missing + len(data)
-            self._notify_once(node, reason)
-
-    def _file_of(self, node: str) -> io.FileIO:
         if node not in self._files:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._files[node] = io.FileIO(os.open(self.path(node), flags, 0o600), "ab")
-        return self._files[node]
+            self._files[node] = LogFile(self.path(node), self._limit_bytes)
+        reason = self._files[node].write(data)
+        if reason:
+            self._notify_once(node, reason)
 
     def _notify_once(self, node: str, reason: str) -> None:
         if not self._notified:
@@ -91,12 +83,12 @@ class LogWriter:
         return self._noise_filters.setdefault((node, stream), NoiseFilter())
 
     def read(self, node: str, tail: int | None = None) -> str:
-        """Return the node's log as text, or its last ``tail`` lines without noise."""
+        """Return the node's log as text, the end of a very large one, or its last ``tail`` lines without noise."""
         path = self.path(node)
         if not path.exists():
             return ""
         if tail is None:
-            return path.read_text(errors="replace")
+            return _whole_text(path)
         return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
 
     def read_all(self, nodes: Iterable[str], tail: int | None = None) -> str:
@@ -107,7 +99,15 @@ class LogWriter:
         """Close the files; may be called twice."""
         for file in self._files.values():
             file.close()
-        self._files.clear()
+
+
+def _whole_text(path: Path) -> str:
+    """Return a file's text; of one that this process might have no memory for, the end."""
+    with path.open("rb") as file:
+        left_out = file.seek(0, 2) - _MOST_BYTES
+        file.seek(max(0, left_out))
+        text = file.read(_MOST_BYTES).decode(errors="replace")
+    return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
 
 
 def _last_lines(path: Path, count: int, at_most_bytes: int = 1 << 20) -> list[str]:

@@ -42,6 +42,7 @@ class ScriptOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     output: str
     output_limit_bytes: int
+    log_limit_bytes: int
     reservation_timeout_s: float
     grace_s: float
     hang_timeout_s: float

@@ -50,6 +50,7 @@ class TrialOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     output: str
     output_limit_bytes: int
+    log_limit_bytes: int
     reservation_timeout_s: float
     grace_s: float
     hang_timeout_s: float

@@ -318,6 +318,10 @@ class ClusterState:
         self._finishing = True
         return [SendTo(node.spec.rank, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
 
+    def record_logs(self, rank: int, now_s: float) -> None:
+        """Record that a node sends its log: it is alive, and at its end it may take longer for as long as it does."""
+        self._nodes[rank].seen_s = self._output_at_s = now_s
+
     def _when_drained(self, now_s: float) -> list[Instruction]:
         if self._over or not all(self._is_gone(node, now_s) for node in self._nodes):
             return []
@@ -375,7 +379,7 @@ class ClusterState:
         if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
             instructions += self._when_drained(now_s)
         patience_s = self._grace_s + DRAIN_TIMEOUT_S
-        # A node may take longer for as long as it sends files.
+        # A node may take longer for as long as it sends files or its log.
         silent_since_s = max(self._ended_s or 0.0, self._output_at_s)
         if self._ended_s is not None and now_s - silent_since_s > patience_s:
             instructions += self.give_up(now_s)

@@ -17,6 +17,7 @@ from tfos_lab.core.roles import Role, count_training, rank_in_training
 from tfos_lab.core.states import NodeState
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.context.folders import FolderMethods
+from tfos_lab.node.context.report_rate import ReportRate
 from tfos_lab.node.context.reports import ReportMethods
 from tfos_lab.node.context.rows import RowMethods
 from tfos_lab.node.context.shares import ShareMethods
@@ -82,6 +83,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         self._lock_step = lock_step or LockStep(start, send)
         self._send = send
         self._finish = finish
+        self._report_rate = ReportRate(send, sum(map(len, start.cluster_spec.values())))
         self._step = 0
         self._port = port
         self._output_dir = start.output_dir

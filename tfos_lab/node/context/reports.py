@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.activity.steps import STEPS
+from tfos_lab.node.context.report_rate import ReportRate
 
 if TYPE_CHECKING:
     import keras
@@ -26,11 +26,14 @@ class ReportMethods:
     log_dir: str
     event_dir: str
     backup_dir: str
-    _send: Callable[[m.FromAgent], None]
+    _report_rate: ReportRate
     _step: int
 
     def report(self, step: int | None = None, *, total_steps: int | None = None, **metrics: float) -> None:
         """Show progress and metrics in the notebook.
+
+        A node may report 1,000 times at once and per second (less often where there are more than 20 nodes). Of reports
+        that come faster, the newest are shown.
 
         Parameters
         ----------
@@ -43,7 +46,7 @@ class ReportMethods:
         """
         self._step = int(step) if step is not None else self._step + 1
         STEPS.report(self._step)
-        self._send(
+        self._report_rate.take(
             m.Reported(
                 rank=self.worker_num,
                 step=self._step,

@@ -1,21 +1,23 @@
 """A node's folder of rows, and how large it may grow.
 
-A feed that is read once may be larger than the folder: its tasks wait until the function has taken rows, whose files
-are then removed. A feed whose rows are needed again, or all at once, has to fit.
+Without a limit of the user's, that is the node's share of its host's disk. A feed that is read once may be larger than
+the folder: its tasks wait until the function has taken rows, whose files are then removed. A feed whose rows are needed
+again, or all at once, has to fit.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
+import time
 from pathlib import Path
 
 from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.host_share import HostShare
 
-# The default limit, as a share of the free disk space.
-SHARE_OF_FREE = 0.8
 _WAIT_STEP_S = 0.5
+# How long a node without rows of its own waits for space that the host's other nodes take.
+_PATIENCE_S = 20.0
 
 
 def not_written(folder: Path | None, error: OSError) -> FeedError:
@@ -24,11 +26,20 @@ def not_written(folder: Path | None, error: OSError) -> FeedError:
     return FeedError(reason=f"the node's spool in {folder} cannot be written: {why}")
 
 
-def too_small(limit_bytes: int, folder: Path, why: str) -> str:
-    """Return the message for rows that have to fit into the folder, and do not."""
+def too_small(limit_bytes: int, folder: Path, why: str, nodes: int = 1) -> str:
+    """Return the message for rows that have to fit into the folder, and do not; ``nodes`` share its host's disk."""
+    shared = f" (the disk is shared by {nodes} nodes)" if nodes > 1 else ""
     return (
-        f"the rows do not fit into the node's spool of {limit_bytes / 1e9:.3g} GB in {folder}, and have to, as they "
-        f"{why}; feed fewer columns or rows, raise spool_bytes, or read them once and unshuffled"
+        f"the rows do not fit into the node's spool of {limit_bytes / 1e9:.3g} GB in {folder}{shared}, and have to, as "
+        f"they {why}; feed fewer columns or rows, raise spool_bytes, or read them once and unshuffled"
+    )
+
+
+def disk_full(free_bytes: int, folder: Path) -> str:
+    """Return the message for a partition that has to be stored whole, on a disk that has no space for it."""
+    return (
+        f"a partition does not fit onto the disk under the node's spool in {folder}, which has {free_bytes / 1e6:,.1f} "
+        "MB left; cut the rows into more partitions (repartition), feed fewer columns, or free some space"
     )
 
 
@@ -38,14 +49,16 @@ class Spool:
     Flight's threads call `reserve`; the agent's loop the rest.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, share: HostShare | None = None) -> None:
         self.folder = folder
+        self._share = share or HostShare(folder.parent)
         self.received_bytes = 0
         self._changed = threading.Condition()
         self._limit_bytes = 0
         self._keeps_all = ""
         self._is_shuffled = False
         self._sizes: dict[Path, int] = {}
+        self._size = 0
         self._unread: set[Path] = set()
         self._read: list[Path] = []
         self._closed = False
@@ -54,7 +67,8 @@ class Spool:
         """Create the folder and set its limit, for a feed that will be read ``epochs`` times."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
         with self._changed:
-            self._limit_bytes = limit_bytes or int(shutil.disk_usage(self.folder).free * SHARE_OF_FREE) + self._size
+            self._limit_bytes = limit_bytes
+            self._share.limit(self._size)  # from now on, the host's other nodes leave this one its share
             self._keeps_all = f"are read {epochs} times" if epochs > 1 else ""
 
     def keep_all(self) -> None:
@@ -62,10 +76,6 @@ class Spool:
         with self._changed:
             self._is_shuffled = True
             self._changed.notify_all()
-
-    @property
-    def _size(self) -> int:
-        return sum(self._sizes.values())
 
     def reserve(self, path: Path, size_bytes: int) -> None:
         """Wait until there is space for more bytes in a file; call it before they are written.
@@ -76,17 +86,36 @@ class Spool:
             If there is no space, and waiting would not free any.
         """
         with self._changed:
-            while self._size + size_bytes > self._limit_bytes:
+            patient_until = time.monotonic() + _PATIENCE_S
+            while not self._has_space(size_bytes):
                 if self._read:
                     self._forget(self._read.pop(0))
                 elif self._keeps_all or self._is_shuffled:
-                    raise FeedError(reason=too_small(self._limit_bytes, self.folder, self._keeps_all or "are shuffled"))
+                    raise FeedError(reason=self._too_small())
                 elif self._unread and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
-                else:
+                elif self._share.free() >= size_bytes:
                     break  # a partition that is larger than the limit has to be stored whole before it counts
+                elif self._share.nodes > 1 and time.monotonic() < patient_until and not self._closed:
+                    self._changed.wait(_WAIT_STEP_S)  # the host's other nodes may remove what they have read
+                else:
+                    raise FeedError(reason=disk_full(self._share.free(), self.folder))
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
+            self._size += size_bytes
             self.received_bytes += size_bytes
+
+    def _has_space(self, size_bytes: int) -> bool:
+        """Whether the limit allows for more bytes, and the disk has them: others may have filled it meanwhile."""
+        if self._size + size_bytes > self._limit():
+            return False
+        return self._share.free() >= size_bytes
+
+    def _limit(self) -> int:
+        return self._limit_bytes or self._share.limit(self._size)
+
+    def _too_small(self) -> str:
+        nodes = 1 if self._limit_bytes else self._share.nodes
+        return too_small(self._limit(), self.folder, self._keeps_all or "are shuffled", nodes)
 
     def committed(self, path: Path) -> None:
         """Record that a file's rows count: the function will read them."""
@@ -111,7 +140,7 @@ class Spool:
             self._changed.notify_all()
 
     def _forget(self, path: Path) -> None:
-        self._sizes.pop(path, None)
+        self._size -= self._sizes.pop(path, 0)
         path.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -17,31 +17,55 @@ _READ_SIZE = 1 << 16
 # split it.
 LINE_PATIENCE_S = 0.05
 _MAX_HELD_BYTES = 1 << 14
+# How much that was read may remain in the file.
+_KEPT_BYTES = 1 << 24
+
+
+def _frame(stream: str, data: bytes) -> bytes:
+    return _HEADER.pack(time.time(), _STREAMS.index(stream), len(data)) + data
 
 
 class LogSpool:
     """A file of timestamped records, appended from the child's pipes and read by the sender.
 
-    The reader may lag behind by as much as the disk can hold; the writer never waits for it.
+    The reader may lag behind by as much as the disk can hold; the writer never waits for it. What was read is removed
+    now and then.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: BinaryIO = path.open("wb", buffering=0)
-        self._reader: BinaryIO = path.open("rb")
-        self._unread = 0
+        # Unbuffered: what it would read ahead may be written anew.
+        self._reader: BinaryIO = path.open("rb", buffering=0)
+        self._end = self._unread = 0
+        self._has_told = False
         self.lost_bytes = 0
         self.appended_at = 0.0
 
     def append(self, stream: str, data: bytes) -> None:
         """Append one record; if the disk is full, count its bytes as lost and let the child go on."""
         self.appended_at = time.monotonic()
-        frame = _HEADER.pack(time.time(), _STREAMS.index(stream), len(data)) + data
-        try:
-            self._writer.write(frame)
-            self._unread += len(frame)
-        except OSError:
+        if not self._write(_frame(stream, data)):
             self.lost_bytes += len(data)
+
+    def tell_lost(self) -> None:
+        """Append a line, once, that says how many bytes were lost."""
+        text = f"… {self.lost_bytes:,} bytes of this log are missing: the disk of the node's host was full …\n"
+        if self.lost_bytes and not self._has_told:
+            self._has_told = self._write(_frame("stderr", text.encode()))
+
+    def _write(self, frames: bytes) -> bool:
+        """Append frames, all of them or none; return whether there was space."""
+        try:
+            if self._writer.write(frames) == len(frames):
+                self._end += len(frames)
+                self._unread += len(frames)
+                return True
+            self._writer.truncate(self._end)
+            self._writer.seek(self._end)
+        except OSError:
+            pass
+        return False
 
     @property
     def has_unread(self) -> bool:
@@ -58,7 +82,16 @@ class LogSpool:
             self._unread -= _HEADER.size + length
             size += length
             records.append(LogRecord(time_s, _STREAMS[stream], data))
+        if not self._unread and self._end > _KEPT_BYTES:
+            self._rewind()
         return records
+
+    def _rewind(self) -> None:
+        """Begin the file anew: all of it has been read."""
+        self._end = 0
+        self._writer.truncate(0)
+        self._writer.seek(0)
+        self._reader.seek(0)
 
     def close(self) -> None:
         """Close and remove the file."""
