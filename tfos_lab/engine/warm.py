@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 
-from tfos_lab.engine.launchers.local import kernel_environ, warm_local
+from tfos_lab.engine.launchers.local import warm_local
+from tfos_lab.engine.launchers.this_machine import kernel_environ
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import check_executors
 

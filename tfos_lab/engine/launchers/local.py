@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,24 +16,14 @@ import msgspec
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import local_shares
+from tfos_lab.engine.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 from tfos_lab.transport.frames import ConnectionClosed
 
-# Variables that belong to the kernel alone.
-_KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
-
-
-def kernel_owner() -> str:
-    """Return the owner of this process' fork servers."""
-    return f"kernel-{os.getpid()}"
-
-
-def kernel_environ() -> dict[str, str]:
-    """Return the environment that a node on this machine inherits from the notebook, as it is now."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(_KERNEL_ONLY)}
+logger = logging.getLogger(__name__)
 
 
 def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> LaunchSpec:
@@ -77,7 +70,7 @@ class LocalLauncher(Launcher):
         shares = local_shares(self._plan.config, self._plan.node_specs)
         environ = kernel_environ()
         try:
-            warm_local(environ, dict(self._plan.config.env))
+            warm_local(environ, dict(self._plan.config.env), self._plan.note)
             for spec, gpus_wanted in zip(self._plan.node_specs, shares, strict=True):
                 if self._cancelled:
                     break
@@ -90,7 +83,7 @@ class LocalLauncher(Launcher):
 
     def _fork_agent(self, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> None:
         launch = local_spec(self._plan, spec, gpus_wanted, environ)
-        fork_server = ForkServerSpec.plain(kernel_owner(), environ, os.getpid())
+        _, fork_server = local_fork_servers(environ, {}, self._plan.note)
         frames = fork_server.spawn("agent", msgspec.msgpack.encode(launch))
         self._connections[spec.rank] = frames
         self._selector.register(frames, selectors.EVENT_READ, spec.rank)
@@ -127,8 +120,8 @@ class LocalLauncher(Launcher):
 
     def hint(self) -> str:
         """Name the file with the agents' own errors."""
-        path = ForkServerSpec.plain(kernel_owner(), {}, os.getpid()).log_path
-        return f"The log of the nodes' parent process is {path}"
+        _, fork_server = local_fork_servers(kernel_environ(), {})
+        return f"The log of the nodes' parent process is {fork_server.log_path}"
 
     def close(self) -> None:
         """Close the connections; agents that are still there end with them."""
@@ -137,7 +130,21 @@ class LocalLauncher(Launcher):
             self._thread.join(2.0)
 
 
-def warm_local(environ: dict[str, str], extra_env: dict[str, str]) -> None:
-    """Start this machine's two fork servers, without waiting for their imports."""
-    ForkServerSpec.tensorflow(kernel_owner(), environ, os.getpid(), extra_env).warm()
-    ForkServerSpec.plain(kernel_owner(), environ, os.getpid()).warm()
+def warm_local(
+    environ: dict[str, str], extra_env: dict[str, str], tell: Callable[[str], None] = logger.warning
+) -> None:
+    """Start this machine's two fork servers, without waiting for their imports; see `local_fork_servers`."""
+    for fork_server in local_fork_servers(environ, extra_env, tell):
+        fork_server.warm()
+
+
+def local_fork_servers(
+    environ: dict[str, str], extra_env: dict[str, str], tell: Callable[[str], None] = logger.warning
+) -> tuple[ForkServerSpec, ForkServerSpec]:
+    """Return TensorFlow's fork server, for nodes with additional variables, and the plain one, of this kernel or user.
+
+    ``tell`` is called with a sentence where one has to be replaced.
+    """
+    owner, pid = kernel_owner(), os.getpid()
+    tensorflow = ForkServerSpec.tensorflow(owner, environ, pid, extra_env)
+    return replace(tensorflow, tell=tell), replace(ForkServerSpec.plain(owner, environ, pid), tell=tell)
