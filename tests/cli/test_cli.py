@@ -53,7 +53,7 @@ def test_help_is_not_an_error(capsys):
 
 def test_an_unknown_command_is_refused_with_a_list_of_commands(capsys):
     assert main(["train"]) == 2
-    there = "doctor, pack, demo, lab, bench, compat, mnist, run-script, history"
+    there = "doctor, pack, demo, lab, bench, compat, mnist, run-script, history, warm"
     assert capsys.readouterr().err == f"tfos-lab has no command 'train'; there are {there}\n"
 
 

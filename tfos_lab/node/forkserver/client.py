@@ -22,11 +22,12 @@ from typing import Literal, Self
 import msgspec
 
 from tfos_lab.core.runtime_files import package_root, scratch_root
-from tfos_lab.node.forkserver.health import ServerRecord, lasting_symptom
+from tfos_lab.node.forkserver.health import ServerRecord, Watch
 from tfos_lab.node.forkserver.import_environ import NEVER, import_environ_of, whole_environ_of
 from tfos_lab.node.forkserver.process_state import ProcessState
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
+    FailedReply,
     ForkServerReply,
     ForkServerRequest,
     KeepRequest,
@@ -40,6 +41,7 @@ USER_OWNER = "user-"
 _START_TIMEOUT_S = 20.0
 # A process that holds the lock listens within milliseconds, or is about to end.
 _LISTEN_TIMEOUT_S = 3.0
+_REPLY_TURN_S = 60.0
 
 logger = logging.getLogger(__name__)
 _reply_decoder = msgspec.msgpack.Decoder(ForkServerReply)
@@ -196,18 +198,29 @@ class ForkServerSpec:
         path = self.socket_path
         status, deadline = 0, time.monotonic() + _START_TIMEOUT_S
         while status == 0 and time.monotonic() < deadline:
-            record, symptom = lasting_symptom(path)
-            if record is not None and symptom:
-                self._replace(record, symptom)
-            elif (connection := ForkServerConnection.open(path)) is not None:
-                return connection
-            status = self._start(path)
-            if status == 0 and (connection := self._wait_for_listener(path)) is not None:
+            connection = ForkServerConnection.open(path)
+            if connection is None:
+                status = self._start(path)
+                connection = None if status else self._wait_for_listener(path)
+            if connection is not None and self._answers(connection):
                 return connection
         log = self.log_path
         tail = log.read_text(errors="replace")[-600:] if log.exists() else ""
         how = f"ended with status {status}" if status else f"did not start within {_START_TIMEOUT_S:g} s"
         raise ForkServerUnavailable(f"the fork server {how}; its log {log} ends: {tail}")
+
+    def _answers(self, connection: ForkServerConnection) -> bool:
+        """Whether a fork server answers, or still imports; one that does neither is replaced."""
+        watch = Watch(self.socket_path)
+        try:
+            symptom = watch.wait_for_answer(connection.ask_status, lambda wait_s: bool(connection.replies(wait_s)))
+        except (ConnectionClosed, OSError):
+            connection.close()  # it was about to end
+            return False
+        if symptom and watch.record is not None:
+            connection.close()
+            self._replace(watch.record, symptom)
+        return not symptom
 
     def _wait_for_listener(self, path: Path) -> ForkServerConnection | None:
         """Connect to the one that has been started, or to the one of another process that won the race to start it.
@@ -255,6 +268,24 @@ class ForkServerSpec:
         """Start the fork server and give it its watched process, without waiting for its imports."""
         with self.connect() as connection, contextlib.suppress(ConnectionClosed):
             connection.ask_if_warm(watched_pid=self.watched_pid)
+
+    def wait_until_warm(self) -> None:
+        """Start the fork server, and wait until it has imported everything.
+
+        Raises
+        ------
+        ForkServerUnavailable
+            If it cannot be started, cannot import, or ends meanwhile.
+        """
+        with self.connect() as connection:
+            connection.ask_if_warm()
+            try:
+                while not (replies := connection.replies(wait_s=_REPLY_TURN_S)):
+                    pass
+            except (ConnectionClosed, OSError) as error:
+                raise ForkServerUnavailable("the fork server ended before it was warm") from error
+        if isinstance(replies[0], FailedReply):
+            raise ForkServerUnavailable(f"the fork server cannot import what nodes need: {replies[0].reason}")
 
     def _start(self, path: Path) -> int:
         """Start the server process; returns 0 once it listens, or has found another one that does."""

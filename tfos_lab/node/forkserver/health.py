@@ -1,7 +1,7 @@
 """Tells fork servers that work from those that are stopped or hang, which would let their clients wait forever.
 
 Each fork server holds a file locked, and writes into it who it is and when it last went through its loop. A client
-reads that before it connects; nothing is sent, and a fork server that is busy is not disturbed.
+reads that while it waits for an answer: a fork server that is only busy, or still imports, is given its time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import select
 import signal
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -23,6 +24,9 @@ _SILENT_S = 3.0
 _PATIENCE_S = 1.0
 _POLL_S = 0.05
 _END_S = 2.0
+# Ends of sentences about a fork server.
+STOPPED = "was stopped"
+SILENT = "did not answer"
 _FORMAT = struct.Struct("=qqddd")
 
 
@@ -62,9 +66,9 @@ class ServerRecord(NamedTuple):
     def symptom(self) -> str:
         """What is wrong with it now, as the end of a sentence; "" if nothing is."""
         if state_of(self.pid) in ("T", "t"):
-            return "was stopped"
+            return STOPPED
         if self.warm_s and time.monotonic() - self.beat_s > _SILENT_S:
-            return "did not answer"
+            return SILENT
         return ""
 
     def kill(self) -> None:
@@ -113,15 +117,46 @@ def lock_path(socket_path: Path) -> Path:
     return socket_path.with_suffix(".lock")
 
 
-def lasting_symptom(socket_path: Path) -> tuple[ServerRecord | None, str]:
-    """Return the record of a fork server, and what is wrong with it; "" as soon as it works."""
-    until = time.monotonic() + _PATIENCE_S
-    while True:
-        record = ServerRecord.read(socket_path)
-        symptom = record.symptom if record is not None else ""
-        if not symptom or time.monotonic() > until:
-            return record, symptom
-        time.sleep(_POLL_S)
+class Watch:
+    """Watches a fork server from which something is awaited.
+
+    Parameters
+    ----------
+    socket_path : Path
+        Where it listens.
+    """
+
+    def __init__(self, socket_path: Path) -> None:
+        self._path = socket_path
+        self._since_s: float | None = None
+        self.record: ServerRecord | None = None
+
+    def symptom(self) -> str:
+        """Return what is wrong with the fork server and has been for a while, or ""; call it often."""
+        self.record = ServerRecord.read(self._path)
+        symptom = self.record.symptom if self.record is not None else ""
+        now = time.monotonic()
+        self._since_s = (self._since_s or now) if symptom else None
+        return symptom if self._since_s is not None and now - self._since_s > _PATIENCE_S else ""
+
+    def wait_for_answer(self, ask: Callable[[], None], answers: Callable[[float], bool]) -> str:
+        """Ask a fork server, unless it still imports, and wait until it answers; return its symptom, or "".
+
+        ``answers`` waits for so many seconds, and returns whether there was an answer.
+        """
+        asked = False
+        while not (symptom := self.symptom()):
+            if self._since_s is not None:
+                time.sleep(_POLL_S)
+                continue
+            if self.record is None or not self.record.warm_s:
+                return ""
+            if not asked:
+                ask()
+                asked = True
+            if answers(_POLL_S):
+                return ""
+        return symptom
 
 
 def start_of(pid: int) -> int:

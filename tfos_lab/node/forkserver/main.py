@@ -41,9 +41,9 @@ def main() -> None:
     parser.add_argument("--outlives", action="store_true", help="stay when those have ended that use it")
     options = parser.parse_args()
     endpoint = _listen(options.socket)
-    if endpoint is None or os.fork():
-        os._exit(0)  # whoever started this process may connect now; the imports go on in a detached one
-    log = ServerLog(endpoint.lock)
+    if endpoint is None:
+        os._exit(0)
+    log = _detach(endpoint)
     failure = _preload(options.kind)
     log.warm()
     fork_server = ForkServer(endpoint, log, Lifetime(options.idle_s, options.outlives), failure=failure)
@@ -56,6 +56,19 @@ def main() -> None:
     fork_server.close_in_child()
     del fork_server, endpoint
     os._exit(_run_target(request, fds, parent))
+
+
+def _detach(endpoint: Endpoint) -> ServerLog:
+    """Go on in a process of its own, and let whoever started this one connect as soon as that one has a record."""
+    has_record = os.pipe()
+    if os.fork():
+        os.close(has_record[1])
+        os.read(has_record[0], 1)
+        os._exit(0)
+    log = ServerLog(endpoint.lock)
+    for descriptor in has_record:
+        os.close(descriptor)
+    return log
 
 
 def _listen(path: Path) -> Endpoint | None:
