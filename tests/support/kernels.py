@@ -21,8 +21,8 @@ from pathlib import Path
 import tfos_lab
 from tfos_lab.engine.warm_servers import warm_servers
 
-def run(function, **options):
-    return tfos_lab.run(function, cluster_size=1, local="processes", env={QUICK_ENV!r}, **options)
+def run(function, args=None, **options):
+    return tfos_lab.run(function, args, cluster_size=1, local="processes", env={QUICK_ENV!r}, **options)
 
 def servers():
     return {{server.kind: server.pid for server in warm_servers()}}
