@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import psutil
@@ -53,6 +54,13 @@ def spec(told, request):
         record.kill()
 
 
+def stop(process):
+    """Stop a process, and wait until it is."""
+    process.suspend()
+    while process.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.005)
+
+
 def test_a_record_says_which_process_it_is_and_that_it_works(spec):
     wait_until_warm(spec)
     record = ServerRecord.read(spec.socket_path)
@@ -80,7 +88,7 @@ def test_a_stopped_fork_server_is_replaced_and_told(spec, told, is_warm):
     else:
         spec.warm()
     stopped = psutil.Process(ServerRecord.read(spec.socket_path).pid)
-    stopped.suspend()
+    stop(stopped)
     wait_until_warm(spec)
     stopped.wait(PATIENCE_S)
     assert told == [
@@ -92,7 +100,7 @@ def test_a_stopped_fork_server_is_replaced_and_told(spec, told, is_warm):
 def test_a_fork_server_that_goes_on_soon_is_not_replaced(spec, told):
     wait_until_warm(spec)
     server = psutil.Process(ServerRecord.read(spec.socket_path).pid)
-    server.suspend()
+    stop(server)
     with subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -CONT {server.pid}"]):
         wait_until_warm(spec)
     assert told == []

@@ -20,7 +20,7 @@ from tfos_lab.engine.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
-from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.transport.frames import ConnectionClosed
 
 logger = logging.getLogger(__name__)
@@ -60,6 +60,10 @@ class LocalLauncher(Launcher):
     def __init__(self, plan: LaunchPlan) -> None:
         super().__init__(plan)
         self._connections: dict[int, ForkServerConnection] = {}
+        # Agents that have been asked for and not forked yet.
+        self._awaited: dict[int, LaunchSpec] = {}
+        self._asked_again: set[int] = set()
+        _, self._fork_server = local_fork_servers(kernel_environ(), {}, plan.note)
         self._selector = selectors.DefaultSelector()
         self._closing = threading.Event()
         self._cancelled = False
@@ -74,25 +78,27 @@ class LocalLauncher(Launcher):
             for spec, gpus_wanted in zip(self._plan.node_specs, shares, strict=True):
                 if self._cancelled:
                     break
-                self._fork_agent(spec, gpus_wanted, environ)
+                self._fork_agent(local_spec(self._plan, spec, gpus_wanted, environ))
         except OSError as error:
             begun = f"{len(self._connections)} of {len(self._plan.node_specs)} nodes were on their way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
         finally:
             self._thread.start()  # it also closes the connections of those that were forked
 
-    def _fork_agent(self, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> None:
-        launch = local_spec(self._plan, spec, gpus_wanted, environ)
-        _, fork_server = local_fork_servers(environ, {}, self._plan.note)
-        frames = fork_server.spawn("agent", msgspec.msgpack.encode(launch))
-        self._connections[spec.rank] = frames
-        self._selector.register(frames, selectors.EVENT_READ, spec.rank)
+    def _fork_agent(self, launch: LaunchSpec) -> None:
+        frames = self._fork_server.spawn("agent", msgspec.msgpack.encode(launch))
+        self._awaited[launch.rank] = launch
+        self._connections[launch.rank] = frames
+        self._selector.register(frames, selectors.EVENT_READ, launch.rank)
 
     def _watch(self) -> None:
         """Report agents that end before they have sent all they had."""
+        watch = self._fork_server.watch()
         while not self._closing.is_set() and self._selector.get_map():
             for key, _ in self._selector.select(timeout=0.2):
                 self._receive(key.data, self._connections[key.data])
+            if self._awaited:
+                self._fork_server.replace_if_stuck(watch)
         for frames in self._connections.values():
             frames.close()
         self._selector.close()
@@ -102,10 +108,13 @@ class LocalLauncher(Launcher):
             replies = frames.replies()
         except (ConnectionClosed, OSError):
             self._selector.unregister(frames)
-            self._plan.lose(rank, "the process that its agent was forked from has ended")
+            if not self._ask_again(rank, frames):
+                self._plan.lose(rank, "the process that its agent was forked from has ended")
             return
         for reply in replies:
             match reply:
+                case SpawnedReply():
+                    self._awaited.pop(rank, None)
                 case FailedReply(reason=reason):
                     self._plan.fail(None, f"no agent could be started on this machine: {reason}")
                 case ExitedReply(code=code):
@@ -114,14 +123,26 @@ class LocalLauncher(Launcher):
                 case _:
                     pass
 
+    def _ask_again(self, rank: int, frames: ForkServerConnection) -> bool:
+        """Ask for an agent again, once, if the fork server ended before it was forked; return whether it was."""
+        launch = self._awaited.pop(rank, None)
+        if launch is None or rank in self._asked_again or self._closing.is_set():
+            return False
+        self._asked_again.add(rank)
+        frames.close()
+        try:
+            self._fork_agent(launch)
+        except OSError:
+            return False
+        return True
+
     def cancel(self) -> None:
         """Fork no more agents."""
         self._cancelled = True
 
     def hint(self) -> str:
         """Name the file with the agents' own errors."""
-        _, fork_server = local_fork_servers(kernel_environ(), {})
-        return f"The log of the nodes' parent process is {fork_server.log_path}"
+        return f"The log of the nodes' parent process is {self._fork_server.log_path}"
 
     def close(self) -> None:
         """Close the connections; agents that are still there end with them."""

@@ -209,9 +209,18 @@ class ForkServerSpec:
         how = f"ended with status {status}" if status else f"did not start within {_START_TIMEOUT_S:g} s"
         raise ForkServerUnavailable(f"the fork server {how}; its log {log} ends: {tail}")
 
+    def watch(self) -> Watch:
+        """Return a watch of the fork server, for one who waits for it."""
+        return Watch(self.socket_path)
+
+    def replace_if_stuck(self, watch: Watch) -> None:
+        """Kill the fork server if it has been stopped, or has hung, for a while; its connections then close."""
+        if (symptom := watch.symptom()) and watch.record is not None:
+            self._replace(watch.record, symptom)
+
     def _answers(self, connection: ForkServerConnection) -> bool:
         """Whether a fork server answers, or still imports; one that does neither is replaced."""
-        watch = Watch(self.socket_path)
+        watch = self.watch()
         try:
             symptom = watch.wait_for_answer(connection.ask_status, lambda wait_s: bool(connection.replies(wait_s)))
         except (ConnectionClosed, OSError):
