@@ -44,6 +44,7 @@ def main() -> int:
     if unknown := set(names) - set(SUITES):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["TFOS_LAB_FORK_SERVER"] = "kernel"  # nothing is warm but what a benchmark has warmed itself
     # SIGTERM ends the ``with`` blocks, too, and so the clusters and processes that were started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rows: list[Row] = []

@@ -14,6 +14,7 @@ kills its JVM uses ``new_spark`` instead.
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import ExitStack
 
@@ -28,6 +29,8 @@ def pytest_configure(config):
     # Tests send SIGINT to themselves and their processes; background jobs of a shell script start by ignoring it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     leftovers.mark_this_run()
+    # Nothing is left behind: fork servers end with the process that has started them.
+    os.environ["TFOS_LAB_FORK_SERVER"] = "kernel"
 
 
 def pytest_collection_modifyitems(items):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from urllib.request import urlopen
@@ -14,6 +15,8 @@ import nbformat
 import pytest
 
 from tests.support.daemon import Daemon
+from tests.support.kernels import Kernels
+from tests.support.quick import QUICK_ENV
 from tfos_lab.cli import COMMANDS, demo, lab, main, notebook_run, paths
 from tfos_lab.cli.notebook_run import sections_of
 from tfos_lab.cli.terminal import without_colours
@@ -53,7 +56,7 @@ def test_help_is_not_an_error(capsys):
 
 def test_an_unknown_command_is_refused_with_a_list_of_commands(capsys):
     assert main(["train"]) == 2
-    there = "doctor, pack, demo, lab, bench, compat, mnist, run-script, history"
+    there = "doctor, pack, demo, lab, bench, compat, mnist, run-script, history, warm"
     assert capsys.readouterr().err == f"tfos-lab has no command 'train'; there are {there}\n"
 
 
@@ -331,3 +334,31 @@ def test_doctor_returns_an_exit_code_that_scripts_can_read(capsys, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     assert main(["doctor"]) == 1
     assert "✗ Java" in capsys.readouterr().out
+
+
+# ---- warm -----------------------------------------------------------------------------------------------------------
+
+
+def test_warm_keeps_fork_servers_until_it_is_interrupted():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        kernels = Kernels(Path(folder))
+        environ = kernels.environ | QUICK_ENV
+        code = "import sys; from tfos_lab.cli import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, "warm"]
+        with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as warm:
+            said = [warm.stdout.readline() for _ in range(3)]
+            assert len(kernels.records()) == 2
+            warm.send_signal(signal.SIGINT)
+            let_go = warm.stdout.read()
+        stopped = subprocess.run([*command, "stop"], env=environ, capture_output=True, text=True, check=True).stdout
+        kernels.close()
+    assert said[0].startswith("warm after ")
+    assert [line.split()[0] for line in said[1:]] == ["plain", "tensorflow"]
+    assert warm.returncode == 0
+    assert "let go: the fork servers end after ten minutes without use" in let_go
+    assert stopped.startswith("ended: plain (process ")
+
+
+def test_warm_says_why_nothing_can_be_kept(capsys):
+    assert main(["warm"]) == 1
+    assert capsys.readouterr().err.startswith("TFOS_LAB_FORK_SERVER=kernel: fork servers end with their kernel")

@@ -44,6 +44,21 @@ def test_warm_prints_where(run: Any, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == "warming on this machine: the next cell there starts at once\n"
 
 
+def test_warm_shows_fork_servers_that_outlive_kernels_and_stop_ends_them(
+    run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("TFOS_LAB_FORK_SERVER", "user")
+    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.warm_servers", lambda: ["one"])
+    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.describe", lambda servers: f"{servers} are warm")
+    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.end_warm_servers", lambda: "ended: one")
+    run("%tfos warm")
+    run("%tfos warm stop")
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first.startswith("warming on this machine")
+    assert others == ["['one'] are warm", "ended: one"]
+    assert "'start': the command is %tfos warm [stop]" in problem(run, "%tfos warm start")
+
+
 def test_doctor_prints_its_findings(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setattr("tfos_lab.jupyter.commands.tools.examine", lambda: [Finding("Java", ok=True, found="17")])
     run("%tfos doctor")

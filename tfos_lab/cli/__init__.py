@@ -1,4 +1,4 @@
-"""The command line: ``tfos-lab doctor | pack | demo | lab | bench | compat | mnist | run-script | history``.
+"""The command line: ``tfos-lab doctor | pack | demo | lab | bench | compat | mnist | run-script | history | warm``.
 
 Each command is a module of this package with a function ``run(arguments) -> exit code``.
 """
@@ -22,6 +22,7 @@ COMMANDS = {
     "mnist": "write MNIST as the files from which the examples train",
     "run-script": "run a Python file on the nodes of a cluster, each with its role and parameters",
     "history": "list the runs of this folder, newest first, with how they ended and their last metrics",
+    "warm": "keep TensorFlow imported, so that the first cluster of a kernel starts at once",
 }
 
 USAGE = "\n".join(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 
-from tfos_lab.engine.launchers.local import kernel_environ, warm_local
+from tfos_lab.engine.launchers.local import local_fork_servers, warm_local
+from tfos_lab.engine.launchers.this_machine import kernel_environ
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import check_executors
 
@@ -32,6 +33,19 @@ def warm() -> str:
     slots = spark_session.slots_of(session)
     check_executors(session, slots.total if slots else 1, {})
     return spark_session.master_of(session)
+
+
+def wait_until_warm() -> None:
+    """Start this machine's fork servers, and wait until they have imported everything.
+
+    Raises
+    ------
+    ForkServerUnavailable
+        If one cannot start, cannot import TensorFlow, or ends meanwhile.
+    """
+    warm_local(kernel_environ(), {})  # both import at the same time
+    for fork_server in local_fork_servers(kernel_environ(), {}):
+        fork_server.wait_until_warm()
 
 
 def warm_in_background() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.processes import state_of
 from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.node import outcome_note
@@ -76,6 +77,8 @@ class ChildSupervisor:
         self._logs = logs
         self._events = events
         self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
+        self._fork_server_watch = self._fork_server.watch()
+        self._asked_again = False
         self._child: ChildLink | None = None
         self._start: m.Start | None = None
         self._folder = spec.cwd
@@ -196,6 +199,8 @@ class ChildSupervisor:
             self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.STARTING, pid=child.pid))
         if outcome is not None:
             self._loop.unwatch(child.fork_server)
+            if self._ask_again(child, outcome):
+                return
             if not self.ended and self._loop.is_watched(child.control):
                 self._on_control()  # its last message may still be in the socket
             if not self.ended:
@@ -230,6 +235,16 @@ class ChildSupervisor:
         self._events.on_ended(outcome)
         if self._child is None:
             self.exited = True
+
+    def _ask_again(self, child: ChildLink, outcome: m.Outcome) -> bool:
+        """Ask for a child again, once, if the fork server ended before it was forked; return whether it was."""
+        if child.pid or child.stopping or self._asked_again or outcome.kind != "exited":
+            return False
+        if not state_of(self._spec.watched_pid):
+            return False  # the fork server has ended with the kernel or executor, as this agent is about to
+        self._asked_again = True
+        self._replace_child()
+        return True
 
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to the child, and SIGKILL after ``grace_s`` seconds."""
@@ -272,6 +287,8 @@ class ChildSupervisor:
             self._child.signal(signal.SIGKILL)
         for pipe in self._pipes:
             pipe.release(self._logs, LINE_PATIENCE_S)
+        if self._child is not None and not self._child.pid and not self.exited:
+            self._fork_server.replace_if_stuck(self._fork_server_watch)  # it could neither fork it nor say so
         if self._starts_again and self.exited and self.drain():
             self._replace_child()
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 
+import psutil
 import pytest
 
 from tests.support.fork_servers import wait_until_warm
 from tfos_lab.engine.doctor import fork_servers
 from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.forkserver.health import ServerRecord
 
 
 def test_without_fork_servers_the_first_cell_starts_them(monkeypatch, tmp_path):
@@ -29,6 +32,7 @@ def test_a_fork_server_that_has_gone_is_not_counted(monkeypatch, tmp_path):
         (["warm", "warm"], True, "2 plain warm"),
         (["importing", "gone"], True, "1 plain importing"),
         (["warm", "ImportError: no keras"], False, "cannot import: ImportError: no keras"),
+        (["warm", "was stopped", "did not answer"], False, "the plain one was stopped, the plain one did not answer"),
     ],
 )
 def test_fork_servers_are_counted_by_state(answers, ok, found, monkeypatch, tmp_path):
@@ -42,7 +46,15 @@ def test_fork_servers_are_counted_by_state(answers, ok, found, monkeypatch, tmp_
     assert (finding.ok, finding.found) == (ok, found)
 
 
-def test_a_real_fork_server_answers_that_it_is_warm():
+def test_a_real_fork_server_answers_that_it_is_warm_unless_it_is_stopped():
     fork_server = ForkServerSpec.plain("test-doctor", os.environ, os.getpid())
     wait_until_warm(fork_server)
     assert fork_servers.ask_fork_server(fork_server.socket_path) == "warm"
+    server = psutil.Process(ServerRecord.read(fork_server.socket_path).pid)
+    server.suspend()
+    try:
+        while server.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        assert fork_servers.ask_fork_server(fork_server.socket_path) == "was stopped"
+    finally:
+        server.resume()

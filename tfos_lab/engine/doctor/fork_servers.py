@@ -9,10 +9,12 @@ import msgspec
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.doctor.finding import Finding
 from tfos_lab.node.forkserver.client import ForkServerConnection
+from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord
 from tfos_lab.node.forkserver.requests import FailedReply
 from tfos_lab.transport.frames import ConnectionClosed
 
 _TIMEOUT_S = 0.3
+_STUCK = (STOPPED, SILENT)
 
 
 def check_fork_servers() -> Finding:
@@ -23,6 +25,10 @@ def check_fork_servers() -> Finding:
         return Finding("fork servers", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
     answers = [(path.stem.partition("-")[0], ask_fork_server(path)) for path in sockets]
     living = [(kind, answer) for kind, answer in answers if answer != "gone"]
+    if stuck := [f"the {kind} one {answer}" for kind, answer in living if answer in _STUCK]:
+        return Finding(
+            "fork servers", ok=False, found=", ".join(stuck), advice="run a cell: it replaces one that does not work"
+        )
     broken = [answer for _, answer in living if answer not in ("warm", "importing")]
     if broken:
         return Finding(
@@ -35,7 +41,10 @@ def check_fork_servers() -> Finding:
 
 
 def ask_fork_server(path: Path) -> str:
-    """Return ``"warm"``, ``"importing"``, ``"gone"``, or why the fork server behind a socket failed to import."""
+    """Return ``"warm"``, ``"importing"``, ``"gone"``, what it suffers from, or why it failed to import."""
+    record = ServerRecord.read(path)
+    if record is not None and record.symptom:
+        return record.symptom
     connection = ForkServerConnection.open(path)  # `connect` would start one where none runs
     if connection is None:
         return "gone"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,25 +16,15 @@ import msgspec
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import local_shares
+from tfos_lab.engine.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.driver_link import how_ended
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
-from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.transport.frames import ConnectionClosed
 
-# Variables that belong to the kernel alone.
-_KERNEL_ONLY = ("JPY_", "JUPYTER", "PYSPARK_GATEWAY", "TF_CONFIG", "CLASSPATH")
-
-
-def kernel_owner() -> str:
-    """Return the owner of this process' fork servers."""
-    return f"kernel-{os.getpid()}"
-
-
-def kernel_environ() -> dict[str, str]:
-    """Return the environment that a node on this machine inherits from the notebook, as it is now."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(_KERNEL_ONLY)}
+logger = logging.getLogger(__name__)
 
 
 def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> LaunchSpec:
@@ -68,6 +61,10 @@ class LocalLauncher(Launcher):
     def __init__(self, plan: LaunchPlan) -> None:
         super().__init__(plan)
         self._connections: dict[int, ForkServerConnection] = {}
+        # Agents that have been asked for and not forked yet.
+        self._awaited: dict[int, LaunchSpec] = {}
+        self._asked_again: set[int] = set()
+        _, self._fork_server = local_fork_servers(kernel_environ(), {}, plan.note)
         self._selector = selectors.DefaultSelector()
         self._closing = threading.Event()
         self._cancelled = False
@@ -78,29 +75,31 @@ class LocalLauncher(Launcher):
         shares = local_shares(self._plan.config, self._plan.node_specs)
         environ = kernel_environ()
         try:
-            warm_local(environ, dict(self._plan.config.env))
+            warm_local(environ, dict(self._plan.config.env), self._plan.note)
             for spec, gpus_wanted in zip(self._plan.node_specs, shares, strict=True):
                 if self._cancelled:
                     break
-                self._fork_agent(spec, gpus_wanted, environ)
+                self._fork_agent(local_spec(self._plan, spec, gpus_wanted, environ))
         except OSError as error:
             begun = f"{len(self._connections)} of {len(self._plan.node_specs)} nodes were on their way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
         finally:
             self._thread.start()  # it also closes the connections of those that were forked
 
-    def _fork_agent(self, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> None:
-        launch = local_spec(self._plan, spec, gpus_wanted, environ)
-        fork_server = ForkServerSpec.plain(kernel_owner(), environ, os.getpid())
-        frames = fork_server.spawn("agent", msgspec.msgpack.encode(launch))
-        self._connections[spec.rank] = frames
-        self._selector.register(frames, selectors.EVENT_READ, spec.rank)
+    def _fork_agent(self, launch: LaunchSpec) -> None:
+        frames = self._fork_server.spawn("agent", msgspec.msgpack.encode(launch))
+        self._awaited[launch.rank] = launch
+        self._connections[launch.rank] = frames
+        self._selector.register(frames, selectors.EVENT_READ, launch.rank)
 
     def _watch(self) -> None:
         """Report agents that end before they have sent all they had."""
+        watch = self._fork_server.watch()
         while not self._closing.is_set() and self._selector.get_map():
             for key, _ in self._selector.select(timeout=0.2):
                 self._receive(key.data, self._connections[key.data])
+            if self._awaited:
+                self._fork_server.replace_if_stuck(watch)
         for frames in self._connections.values():
             frames.close()
         self._selector.close()
@@ -110,10 +109,13 @@ class LocalLauncher(Launcher):
             replies = frames.replies()
         except (ConnectionClosed, OSError):
             self._selector.unregister(frames)
-            self._plan.lose(rank, "the process that its agent was forked from has ended")
+            if not self._ask_again(rank, frames):
+                self._plan.lose(rank, "the process that its agent was forked from has ended")
             return
         for reply in replies:
             match reply:
+                case SpawnedReply():
+                    self._awaited.pop(rank, None)
                 case FailedReply(reason=reason):
                     self._plan.fail(None, f"no agent could be started on this machine: {reason}")
                 case ExitedReply(code=code):
@@ -122,14 +124,26 @@ class LocalLauncher(Launcher):
                 case _:
                     pass
 
+    def _ask_again(self, rank: int, frames: ForkServerConnection) -> bool:
+        """Ask for an agent again, once, if the fork server ended before it was forked; return whether it was."""
+        launch = self._awaited.pop(rank, None)
+        if launch is None or rank in self._asked_again or self._closing.is_set():
+            return False
+        self._asked_again.add(rank)
+        frames.close()
+        try:
+            self._fork_agent(launch)
+        except OSError:
+            return False
+        return True
+
     def cancel(self) -> None:
         """Fork no more agents."""
         self._cancelled = True
 
     def hint(self) -> str:
         """Name the file with the agents' own errors."""
-        path = ForkServerSpec.plain(kernel_owner(), {}, os.getpid()).log_path
-        return f"The log of the nodes' parent process is {path}"
+        return f"The log of the nodes' parent process is {self._fork_server.log_path}"
 
     def close(self) -> None:
         """Close the connections; agents that are still there end with them."""
@@ -138,7 +152,21 @@ class LocalLauncher(Launcher):
             self._thread.join(2.0)
 
 
-def warm_local(environ: dict[str, str], extra_env: dict[str, str]) -> None:
-    """Start this machine's two fork servers, without waiting for their imports."""
-    ForkServerSpec.tensorflow(kernel_owner(), environ, os.getpid(), extra_env).warm()
-    ForkServerSpec.plain(kernel_owner(), environ, os.getpid()).warm()
+def warm_local(
+    environ: dict[str, str], extra_env: dict[str, str], tell: Callable[[str], None] = logger.warning
+) -> None:
+    """Start this machine's two fork servers, without waiting for their imports; see `local_fork_servers`."""
+    for fork_server in local_fork_servers(environ, extra_env, tell):
+        fork_server.warm()
+
+
+def local_fork_servers(
+    environ: dict[str, str], extra_env: dict[str, str], tell: Callable[[str], None] = logger.warning
+) -> tuple[ForkServerSpec, ForkServerSpec]:
+    """Return TensorFlow's fork server, for nodes with additional variables, and the plain one, of this kernel or user.
+
+    ``tell`` is called with a sentence where one has to be replaced.
+    """
+    owner, pid = kernel_owner(), os.getpid()
+    tensorflow = ForkServerSpec.tensorflow(owner, environ, pid, extra_env)
+    return replace(tensorflow, tell=tell), replace(ForkServerSpec.plain(owner, environ, pid), tell=tell)

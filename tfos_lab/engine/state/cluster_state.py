@@ -320,7 +320,8 @@ class ClusterState:
 
     def record_logs(self, rank: int, now_s: float) -> None:
         """Record that a node sends its log: it is alive, and at its end it may take longer for as long as it does."""
-        self._nodes[rank].seen_s = self._output_at_s = now_s
+        self._silence.broken_by(rank, now_s)
+        self._output_at_s = now_s
 
     def _when_drained(self, now_s: float) -> list[Instruction]:
         if self._over or not all(self._is_gone(node, now_s) for node in self._nodes):

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.engine.launchers.local import kernel_environ, kernel_owner
+from tfos_lab.engine.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.tensorboard.process import TensorBoardProcess
 

@@ -1,18 +1,20 @@
 """The client of fork servers: `ForkServerSpec` says which one is meant, and starts it where it does not run yet.
 
 Sockets are in a folder that only the user can open: ``<tmp>/tfos_lab-<uid>/<owner>/<kind>-<import environment>.sock``,
-where owner and import environment are hashes.
+where owner and import environment are hashes. A fork server that is stopped or hangs is killed, and another one starts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
@@ -20,33 +22,28 @@ from typing import Literal, Self
 import msgspec
 
 from tfos_lab.core.runtime_files import package_root, scratch_root
-from tfos_lab.node.forkserver.requests import ForkServerReply, ForkServerRequest, KeepRequest, SpawnRequest
+from tfos_lab.node.forkserver.health import ServerRecord, Watch
+from tfos_lab.node.forkserver.import_environ import NEVER, import_environ_of, whole_environ_of
+from tfos_lab.node.forkserver.process_state import ProcessState
+from tfos_lab.node.forkserver.requests import (
+    EndRequest,
+    FailedReply,
+    ForkServerReply,
+    ForkServerRequest,
+    KeepRequest,
+    SpawnRequest,
+    StatusRequest,
+)
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
-# Prefixes of variables that TensorFlow, Keras or the dynamic loader read while they are imported. A node with other
-# values needs another fork server.
-_IMPORT_TIME_PREFIXES = (
-    "TF_",
-    "KERAS_",
-    "XLA_",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "LD_",
-    "OMP_",
-    "MKL_",
-    "OPENBLAS_",
-    "NCCL_",
-    "GRPC_",
-    "PROTOCOL_BUFFERS_",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONHASHSEED",
-    "PYTHONOPTIMIZE",
-)
-# Differs from node to node, so it must not choose the fork server.
-_NEVER = ("TF_CONFIG",)
+# Owners that begin with this are a user's: their fork servers outlive kernels.
+USER_OWNER = "user-"
 _START_TIMEOUT_S = 20.0
+# A process that holds the lock listens within milliseconds, or is about to end.
+_LISTEN_TIMEOUT_S = 3.0
+_REPLY_TURN_S = 60.0
 
+logger = logging.getLogger(__name__)
 _reply_decoder = msgspec.msgpack.Decoder(ForkServerReply)
 
 
@@ -75,9 +72,17 @@ class ForkServerConnection:
         """Return the file descriptor, for poll loops."""
         return self._frames.fileno()
 
-    def spawn(self, target: str, body: bytes, fds: Sequence[int] = (), *, watched_pid: int = 0) -> None:
+    def spawn(
+        self,
+        target: str,
+        body: bytes,
+        fds: Sequence[int] = (),
+        *,
+        watched_pid: int = 0,
+        state: ProcessState | None = None,
+    ) -> None:
         """Ask for a process; see `SpawnRequest`."""
-        self._send(SpawnRequest(target, body, watched_pid), fds)
+        self._send(SpawnRequest(target, body, watched_pid, state), fds)
 
     def ask_if_warm(self, *, watched_pid: int = 0) -> None:
         """Ask for a reply as soon as everything is imported, and add a watched process."""
@@ -86,6 +91,14 @@ class ForkServerConnection:
     def keep(self) -> None:
         """Let the process outlive this connection."""
         self._send(KeepRequest())
+
+    def ask_status(self) -> None:
+        """Ask for a `StatusReply`."""
+        self._send(StatusRequest())
+
+    def end(self) -> None:
+        """Ask the fork server to end, if nothing runs that was forked from it; see `EndRequest`."""
+        self._send(EndRequest())
 
     def _send(self, request: ForkServerRequest, fds: Sequence[int] = ()) -> None:
         self._frames.send(msgspec.msgpack.encode(request), list(fds))
@@ -118,15 +131,17 @@ class ForkServerSpec:
     Attributes
     ----------
     owner : str
-        The notebook kernel or Spark application that it serves.
+        The notebook kernel or Spark application that it serves, or the user (beginning with ``USER_OWNER``).
     kind : {"plain", "tensorflow"}
         What it has imported.
     environ : mapping of str to str
-        The environment that it is started with; does not distinguish one fork server from another.
+        The environment of the processes that it forks; does not distinguish one fork server from another.
     watched_pid : int
-        A process (the kernel, or the executor's JVM) without which the fork server ends.
+        The process (the kernel, or the executor's JVM) that uses it, and without which it ends if it is not a user's.
     import_environ : mapping of str to str
         The variables that TensorFlow is imported with; they do distinguish fork servers.
+    tell : callable
+        Called with a sentence where a fork server is replaced.
     """
 
     owner: str
@@ -134,22 +149,34 @@ class ForkServerSpec:
     environ: Mapping[str, str]
     watched_pid: int
     import_environ: Mapping[str, str] = field(default_factory=dict)
+    tell: Callable[[str], None] = field(default=logger.warning, compare=False)
 
     @classmethod
     def plain(cls, owner: str, environ: Mapping[str, str], watched_pid: int) -> Self:
         """Return the fork server that agents and TensorBoard are forked from."""
-        return cls(owner, "plain", environ, watched_pid)
+        started_with = whole_environ_of(environ, {}, tensorflow=False) if owner.startswith(USER_OWNER) else {}
+        return cls(owner, "plain", environ, watched_pid, started_with)
 
     @classmethod
     def tensorflow(cls, owner: str, environ: Mapping[str, str], watched_pid: int, extra_env: Mapping[str, str]) -> Self:
         """Return the fork server that children with these additional variables are forked from."""
-        return cls(owner, "tensorflow", environ, watched_pid, import_environ_of(environ, extra_env))
+        if owner.startswith(USER_OWNER):
+            started_with = whole_environ_of(environ, extra_env, tensorflow=True)
+        else:
+            started_with = import_environ_of(environ, extra_env)
+        return cls(owner, "tensorflow", environ, watched_pid, started_with)
+
+    @property
+    def outlives(self) -> bool:
+        """Whether it outlives the kernels that use it."""
+        return self.owner.startswith(USER_OWNER)
 
     @property
     def socket_path(self) -> Path:
         """Where it listens."""
         text = msgspec.json.encode([sys.executable, str(package_root()), sorted(self.import_environ.items())])
-        folder = scratch_root() / hashlib.sha256(self.owner.encode()).hexdigest()[:12]
+        name = self.owner if self.outlives else hashlib.sha256(self.owner.encode()).hexdigest()[:12]
+        folder = scratch_root() / name
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder / f"{self.kind}-{hashlib.sha256(text).hexdigest()[:12]}.sock"
 
@@ -161,27 +188,76 @@ class ForkServerSpec:
     def connect(self) -> ForkServerConnection:
         """Return a connection to the fork server, which may still be importing; start it first if need be.
 
+        One that is stopped or hangs is replaced within five seconds.
+
         Raises
         ------
         ForkServerUnavailable
             If it cannot be started.
         """
         path = self.socket_path
-        if (connection := ForkServerConnection.open(path)) is not None:
-            return connection
-        status = self._start(path)
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        status, deadline = 0, time.monotonic() + _START_TIMEOUT_S
         while status == 0 and time.monotonic() < deadline:
-            if (connection := ForkServerConnection.open(path)) is not None:
+            connection = ForkServerConnection.open(path)
+            if connection is None:
+                status = self._start(path)
+                connection = None if status else self._wait_for_listener(path)
+            if connection is not None and self._answers(connection):
                 return connection
-            time.sleep(0.005)  # another process won the race to start it, and is about to listen
         log = self.log_path
         tail = log.read_text(errors="replace")[-600:] if log.exists() else ""
         how = f"ended with status {status}" if status else f"did not start within {_START_TIMEOUT_S:g} s"
         raise ForkServerUnavailable(f"the fork server {how}; its log {log} ends: {tail}")
 
+    def watch(self) -> Watch:
+        """Return a watch of the fork server, for one who waits for it."""
+        return Watch(self.socket_path)
+
+    def replace_if_stuck(self, watch: Watch) -> None:
+        """Kill the fork server if it has been stopped, or has hung, for a while; its connections then close."""
+        if (symptom := watch.symptom()) and watch.record is not None:
+            self._replace(watch.record, symptom)
+
+    def _answers(self, connection: ForkServerConnection) -> bool:
+        """Whether a fork server answers, or still imports; one that does neither is replaced."""
+        watch = self.watch()
+        try:
+            symptom = watch.wait_for_answer(connection.ask_status, lambda wait_s: bool(connection.replies(wait_s)))
+        except (ConnectionClosed, OSError):
+            connection.close()  # it was about to end
+            return False
+        if symptom and watch.record is not None:
+            connection.close()
+            self._replace(watch.record, symptom)
+        return not symptom
+
+    def _wait_for_listener(self, path: Path) -> ForkServerConnection | None:
+        """Connect to the one that has been started, or to the one of another process that won the race to start it.
+
+        One that holds the lock and does not listen has lost its socket: it is ended, and None returned.
+        """
+        until = time.monotonic() + _LISTEN_TIMEOUT_S
+        holder = ServerRecord.read(path)
+        while time.monotonic() < until:
+            if (connection := ForkServerConnection.open(path)) is not None:
+                return connection
+            if holder is None or not holder.is_alive:
+                return None  # it was about to end
+            time.sleep(0.005)
+        if holder is not None:
+            self._replace(holder, "had lost its socket")
+        return None
+
+    def _replace(self, record: ServerRecord, symptom: str) -> None:
+        """Kill a fork server that is of no use any more, and say so."""
+        which = "TensorFlow's" if self.kind == "tensorflow" else "the agents'"
+        self.tell(f"{which} fork server (process {record.pid}) {symptom}: it has been replaced by another one")
+        record.kill()
+
     def spawn(self, target: str, body: bytes, fds: Sequence[int] = ()) -> ForkServerConnection:
         """Ask for a process, and return the connection that holds it; see `SpawnRequest`.
+
+        The process has this specification's environment, and the folder, umask, limits and CPUs of the caller.
 
         Raises
         ------
@@ -189,8 +265,9 @@ class ForkServerSpec:
             If the fork server cannot be started, or ends meanwhile.
         """
         connection = self.connect()
+        state = ProcessState.of_this_process(self.environ)
         try:
-            connection.spawn(target, body, fds, watched_pid=self.watched_pid)
+            connection.spawn(target, body, fds, watched_pid=self.watched_pid, state=state)
         except (ConnectionClosed, OSError) as error:
             connection.close()
             raise ForkServerUnavailable("the fork server ended before it could fork a process") from error
@@ -201,27 +278,39 @@ class ForkServerSpec:
         with self.connect() as connection, contextlib.suppress(ConnectionClosed):
             connection.ask_if_warm(watched_pid=self.watched_pid)
 
+    def wait_until_warm(self) -> None:
+        """Start the fork server, and wait until it has imported everything.
+
+        Raises
+        ------
+        ForkServerUnavailable
+            If it cannot be started, cannot import, or ends meanwhile.
+        """
+        with self.connect() as connection:
+            connection.ask_if_warm()
+            try:
+                while not (replies := connection.replies(wait_s=_REPLY_TURN_S)):
+                    pass
+            except (ConnectionClosed, OSError) as error:
+                raise ForkServerUnavailable("the fork server ended before it was warm") from error
+        if isinstance(replies[0], FailedReply):
+            raise ForkServerUnavailable(f"the fork server cannot import what nodes need: {replies[0].reason}")
+
     def _start(self, path: Path) -> int:
         """Start the server process; returns 0 once it listens, or has found another one that does."""
         server = "from tfos_lab.node.forkserver.main import main; main()"
         code = f"import sys; sys.path.insert(0, {str(package_root())!r}); {server}"
-        environ = {**self.environ, **self.import_environ}
+        environ = {"PATH": self.environ.get("PATH", os.defpath)} if self.outlives else self.environ
+        started_with = {**environ, **self.import_environ}
+        options = ["--outlives"] if self.outlives else []
         with self.log_path.open("ab") as log:
             return subprocess.run(
-                [sys.executable, "-c", code, "--kind", self.kind, "--socket", str(path)],
+                [sys.executable, "-c", code, "--kind", self.kind, "--socket", str(path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={key: value for key, value in environ.items() if key not in _NEVER},
+                env={key: value for key, value in started_with.items() if key not in NEVER},
                 cwd=str(path.parent),
                 start_new_session=True,
                 check=False,
             ).returncode
-
-
-def import_environ_of(environ: Mapping[str, str], extra_env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that must be set before TensorFlow is imported; all of ``extra_env`` counts."""
-    chosen = {
-        key: value for key, value in environ.items() if key.startswith(_IMPORT_TIME_PREFIXES) and key not in _NEVER
-    }
-    return dict(sorted({**chosen, **extra_env}.items()))

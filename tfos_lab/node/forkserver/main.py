@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tfos_lab.core.processes import adopt_orphans, die_with_parent
+from tfos_lab.node.forkserver.health import ServerLog, lock_path
 from tfos_lab.node.forkserver.requests import SpawnRequest
-from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer
+from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer, Lifetime
 
 # Named, not imported: these modules import the client of this server.
 _PRELOAD = "tfos_lab.node.preload"
@@ -24,6 +25,8 @@ _TARGETS = {
     "child": "tfos_lab.node.child",
     "tensorboard": "tfos_lab.node.tensorboard.process",
 }
+
+_LONG_LOG_BYTES = 1 << 20
 
 # What a forked process runs: (body of the request, the descriptors that came with it) -> exit code.
 Target = Callable[[bytes, list[int]], int]
@@ -35,18 +38,22 @@ def main() -> None:
     parser.add_argument("--kind", choices=["plain", "tensorflow"], required=True)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--idle-s", type=float, default=IDLE_S)
+    parser.add_argument("--outlives", action="store_true", help="stay when those have ended that use it")
     options = parser.parse_args()
     endpoint = _listen(options.socket)
-    if endpoint is None or os.fork():
-        os._exit(0)  # whoever started this process may connect now; the imports go on in a detached one
+    if endpoint is None:
+        os._exit(0)
+    log = _detach(endpoint)
     if options.kind == "tensorflow":
         adopt_orphans()  # of children; agents start nothing that needs it
-    fork_server = ForkServer(endpoint, failure=_preload(options.kind), idle_s=options.idle_s)
+    failure = _preload(options.kind)
+    log.warm()
+    fork_server = ForkServer(endpoint, log, Lifetime(options.idle_s, options.outlives), failure=failure)
     try:
         fork_server.serve()
         options.socket.unlink(missing_ok=True)
         fork_server.finish()
-        return
+        os._exit(0)  # TensorFlow's own teardown would only take time
     except Forked as forked:
         request, fds, parent = forked.request, forked.fds, forked.fork_server
     fork_server.close_in_child()
@@ -54,9 +61,22 @@ def main() -> None:
     os._exit(_run_target(request, fds, parent))
 
 
+def _detach(endpoint: Endpoint) -> ServerLog:
+    """Go on in a process of its own, and let whoever started this one connect as soon as that one has a record."""
+    has_record = os.pipe()
+    if os.fork():
+        os.close(has_record[1])
+        os.read(has_record[0], 1)
+        os._exit(0)
+    log = ServerLog(endpoint.lock)
+    for descriptor in has_record:
+        os.close(descriptor)
+    return log
+
+
 def _listen(path: Path) -> Endpoint | None:
     """Bind the socket and hold its lock; return None if another fork server already serves it."""
-    lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    lock = os.open(lock_path(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -66,7 +86,15 @@ def _listen(path: Path) -> Endpoint | None:
     listener.bind(str(path))
     path.chmod(0o600)
     listener.listen(256)
-    return Endpoint(listener, lock)
+    _shorten_log()
+    return Endpoint(listener, path, lock)
+
+
+def _shorten_log() -> None:
+    """Empty the log, which all fork servers with this socket append to, if it has grown long."""
+    log = sys.stderr.fileno()
+    if os.fstat(log).st_size > _LONG_LOG_BYTES:
+        os.ftruncate(log, 0)
 
 
 def _preload(kind: str) -> str:
@@ -82,6 +110,8 @@ def _preload(kind: str) -> str:
 def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
     if request.target in ("child", "tensorboard"):
         die_with_parent(parent)
+    if request.state is not None:
+        request.state.apply()
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     try:

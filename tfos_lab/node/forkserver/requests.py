@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import msgspec
 
+from tfos_lab.node.forkserver.process_state import ProcessState
+
 
 class SpawnRequest(msgspec.Struct, tag=True, frozen=True):
     """Fork a process that runs ``target``: ``"agent"``, ``"child"`` or ``"tensorboard"``; "" only warms the server.
 
-    The process is ended when the connection that asked for it closes. ``watched_pid`` is a process without which the
-    fork server ends.
+    The process is ended when the connection that asked for it closes. ``watched_pid`` is the kernel or JVM that uses
+    the fork server; a fork server that does not outlive its owner ends with the last one. ``state`` is what the process
+    has instead of the fork server's own environment, folder and limits.
     """
 
     target: str
     body: bytes = b""
     watched_pid: int = 0
+    state: ProcessState | None = None
 
 
 class KeepRequest(msgspec.Struct, tag=True, frozen=True):
     """From now on the forked process outlives this connection."""
 
 
-ForkServerRequest = SpawnRequest | KeepRequest
+class StatusRequest(msgspec.Struct, tag=True, frozen=True):
+    """Ask who uses the fork server, and how much."""
+
+
+class EndRequest(msgspec.Struct, tag=True, frozen=True):
+    """End, which closes this connection; refused with `FailedReply` while processes run that were forked here."""
+
+
+ForkServerRequest = SpawnRequest | KeepRequest | StatusRequest | EndRequest
 
 
 class SpawnedReply(msgspec.Struct, tag=True, frozen=True):
@@ -42,7 +54,14 @@ class ExitedReply(msgspec.Struct, tag=True, frozen=True):
     code: int
 
 
-ForkServerReply = SpawnedReply | FailedReply | ExitedReply
+class StatusReply(msgspec.Struct, tag=True, frozen=True):
+    """How many processes run that were forked here, and the kernels or JVMs that have used this fork server."""
+
+    processes: int
+    users: list[int]
+
+
+ForkServerReply = SpawnedReply | FailedReply | ExitedReply | StatusReply
 
 
 class ChildSpec(msgspec.Struct, frozen=True):

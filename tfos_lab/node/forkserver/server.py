@@ -4,33 +4,42 @@ Two kinds run on a host. The *plain* fork server has imported only tfos_lab; age
 fork server has also imported TensorFlow and Keras and initialised nothing (no devices, no gRPC, no threads); children
 are forked from it. A fork takes some milliseconds.
 
-A fork server serves one user, one owner (a notebook kernel or a Spark application), one Python and one environment to
-import TensorFlow with. It exits when it has been idle, and together with the last of its watched processes (the kernel,
-or the executors' JVMs); then it ends what it has forked. `client` talks to it, and `main` is its entry point.
+A fork server serves one user, one owner (a notebook kernel, all kernels of the user, or a Spark application), one
+Python and one environment to import TensorFlow with. It exits when it has been idle, and, unless it outlives its
+kernels, together with the last of its watched processes (the kernel, or the executors' JVMs); then it ends what it has
+forked.
+`client` talks to it, `main` is its entry point, and `health` tells whether it works.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from tfos_lab.core.processes import open_pidfd, reset_signals
 from tfos_lab.node.forkserver.endings import Endings
+from tfos_lab.node.forkserver.health import ServerLog
 from tfos_lab.node.forkserver.requests import (
+    EndRequest,
     ExitedReply,
     FailedReply,
+    ForkServerReply,
     ForkServerRequest,
     KeepRequest,
     SpawnedReply,
     SpawnRequest,
+    StatusReply,
+    StatusRequest,
 )
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, close_all
 
@@ -60,23 +69,33 @@ class Forked(Exception):
 
 
 class Endpoint(NamedTuple):
-    """The socket that a fork server listens on, and the lock that keeps others from taking it."""
+    """The socket that a fork server listens on, its path, and the lock that keeps others from taking it."""
 
     listener: socket.socket
+    path: Path
     lock: int
+
+
+class Lifetime(NamedTuple):
+    """How long a fork server lives: until it has been idle, and unless it outlives them, with those that use it."""
+
+    idle_s: float = IDLE_S
+    outlives: bool = False
 
 
 class ForkServer:
     """Forks processes on request and reports when they end; single-threaded, so that forking is safe."""
 
-    def __init__(self, endpoint: Endpoint, *, failure: str = "", idle_s: float = IDLE_S) -> None:
-        self._listener, self._lock = endpoint
+    def __init__(self, endpoint: Endpoint, log: ServerLog, lifetime: Lifetime, *, failure: str = "") -> None:
+        self._listener, self._path, self._lock = endpoint
+        self._log = log
+        self._lifetime = lifetime
         self._failure = failure
-        self._idle_s = idle_s
         self._clients: set[_Client] = set()
         self._endings = Endings()
         self._watched_pids: dict[int, int] = {}
         self._had_watched_pid = False
+        self._asked_to_end = False
         self._last_use = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -89,19 +108,36 @@ class ForkServer:
     def serve(self) -> None:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
-            while not self._is_over():
+            while not (self._is_over() and self._withdraw()):
                 for key, _ in self._selector.select(timeout=self._endings.timeout_s):
+                    self._log.beat()
                     key.data(key.fileobj)
                 self._endings.tick()
+                self._log.beat()
         except SystemExit:
             pass
         self._end_all()
 
     def _is_over(self) -> bool:
-        if self._had_watched_pid and not self._watched_pids:
+        if self._had_watched_pid and not self._watched_pids and not self._lifetime.outlives:
             return True
-        busy = any(client.pid for client in self._clients)
-        return not busy and time.monotonic() - self._last_use > self._idle_s
+        is_idle = time.monotonic() - self._last_use > self._lifetime.idle_s
+        return self._asked_to_end or (is_idle and not self._busy)
+
+    @property
+    def _busy(self) -> list[_Client]:
+        return [client for client in self._clients if client.pid]
+
+    def _withdraw(self) -> bool:
+        """Take the socket away, so that nobody connects any more; put it back if somebody has just done so."""
+        aside = self._path.with_suffix(".ended")
+        with contextlib.suppress(FileNotFoundError):
+            self._path.rename(aside)
+            if select.select([self._listener], [], [], 0)[0]:
+                aside.rename(self._path)
+                return False
+            aside.unlink()
+        return True
 
     def _end_all(self) -> None:
         for client in self._clients:
@@ -119,6 +155,7 @@ class ForkServer:
         connection, _ = self._listener.accept()
         client = _Client(FrameSocket(connection, max_bytes=_MAX_REQUEST_BYTES))
         self._clients.add(client)
+        self._last_use = time.monotonic()
         self._selector.register(client.frames, selectors.EVENT_READ, lambda _: self._read(client))
 
     def _read(self, client: _Client) -> None:
@@ -135,6 +172,10 @@ class ForkServer:
         match request:
             case KeepRequest():
                 client.kept = True
+            case StatusRequest():
+                self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched_pids)))
+            case EndRequest():
+                self._end_if_unused(client)
             case SpawnRequest():
                 self._watch(request.watched_pid)
                 if self._failure:
@@ -144,6 +185,11 @@ class ForkServer:
                     self._fork(client, request, fds)
                 else:
                     self._send(client, SpawnedReply(pid=0))
+
+    def _end_if_unused(self, client: _Client) -> None:
+        self._asked_to_end = not self._busy
+        if not self._asked_to_end:
+            self._send(client, FailedReply(reason=f"{len(self._busy)} processes run that were forked from it"))
 
     def _fork(self, client: _Client, request: SpawnRequest, fds: list[int]) -> None:
         sys.stdout.flush()
@@ -174,7 +220,7 @@ class ForkServer:
         self._endings.forked(pid, request)
         self._send(client, SpawnedReply(pid=pid))
 
-    def _send(self, client: _Client, reply: SpawnedReply | FailedReply | ExitedReply) -> None:
+    def _send(self, client: _Client, reply: ForkServerReply) -> None:
         try:
             client.frames.send(msgspec.msgpack.encode(reply))
         except (ConnectionClosed, OSError):

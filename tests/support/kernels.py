@@ -1,0 +1,83 @@
+"""Python processes that use tfos_lab as kernels do, with a temporary folder of their own for fork servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.quick import QUICK_ENV
+from tfos_lab.node.forkserver.health import ServerRecord
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 120
+
+_PRELUDE = f"""
+import json, os, sys, time
+from pathlib import Path
+import tfos_lab
+from tfos_lab.engine.warm_servers import warm_servers
+
+def run(function, args=None, **options):
+    return tfos_lab.run(function, args, cluster_size=1, local="processes", env={QUICK_ENV!r}, **options)
+
+def servers():
+    return {{server.kind: server.pid for server in warm_servers()}}
+
+def tell(value):
+    print("told:" + json.dumps(value), flush=True)
+"""
+
+
+class Kernels:
+    """Starts kernels; their fork servers, which may outlive them, end with this object."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / "cwd").mkdir()
+
+    def start(self, code: str, *, cwd: Path | None = None, umask: int = -1, **environ: str) -> subprocess.Popen[str]:
+        """Start a kernel that runs ``code``, with ``run``, ``servers`` and ``tell``; `told` reads what it tells."""
+        return subprocess.Popen(
+            [sys.executable, "-c", _PRELUDE + code],
+            env=self.environ | environ,
+            cwd=cwd or self._folder / "cwd",
+            umask=umask,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of the kernels."""
+        ours = {"TMPDIR": str(self._folder), "TFOS_LAB_RUNS": str(self._folder / "runs"), "PYTHONPATH": str(ROOT)}
+        return dict(os.environ) | ours | {"TFOS_LAB_FORK_SERVER": "user"}
+
+    def outcome(self, code: str, **options: object) -> object:
+        """Run a kernel to its end; return what it tells."""
+        with self.start(code, **options) as kernel:
+            return told(kernel)
+
+    def records(self) -> dict[Path, ServerRecord]:
+        """Return the records of the fork servers that run, by socket."""
+        found = {path.with_suffix(".sock"): None for path in self._folder.glob("tfos_lab-*/*/*.lock")}
+        return {path: record for path in found if (record := ServerRecord.read(path)) is not None}
+
+    def close(self) -> None:
+        """End all fork servers."""
+        for record in self.records().values():
+            os.kill(record.pid, signal.SIGCONT)
+            record.kill()
+
+
+def told(kernel: subprocess.Popen[str]) -> object:
+    """Return what a kernel tells next."""
+    assert kernel.stdout is not None
+    for line in kernel.stdout:
+        if line.startswith("told:"):
+            return json.loads(line.removeprefix("told:"))
+    raise AssertionError(f"the kernel ended with code {kernel.wait(PATIENCE_S)} before it told anything")

@@ -1,0 +1,152 @@
+"""The fork servers that outlive this user's kernels: which there are, who uses them, what they cost; and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
+from tfos_lab.node.forkserver.health import ServerRecord
+from tfos_lab.node.forkserver.requests import FailedReply, StatusReply
+from tfos_lab.transport.frames import ConnectionClosed
+
+_ANSWER_S = 1.0
+_END_S = 2.0
+
+
+@dataclass(frozen=True)
+class WarmServer:
+    """One fork server that outlives kernels.
+
+    Attributes
+    ----------
+    kind : str
+        ``"plain"`` or ``"tensorflow"``.
+    pid : int
+        Its process.
+    age_s : float
+        How long ago it was started.
+    warm_s : float
+        How long its imports took; 0 while it imports.
+    memory_bytes : int
+        What it takes of the machine's memory; what it shares with other processes counts in part.
+    processes : int
+        How many processes run that were forked from it.
+    users : tuple of int
+        The processes of the kernels that have used it and are still there.
+    symptom : str
+        What is wrong with it; "" if nothing is.
+    """
+
+    kind: str
+    pid: int
+    age_s: float
+    warm_s: float
+    memory_bytes: int
+    processes: int = 0
+    users: tuple[int, ...] = ()
+    symptom: str = ""
+
+    def describe(self) -> str:
+        """Return a line about it."""
+        state = self.symptom or ("warm" if self.warm_s else "importing")
+        users = ", ".join(f"{pid} (this one)" if pid == os.getpid() else str(pid) for pid in self.users)
+        return (
+            f"{self.kind:<10}  process {self.pid}, {state}, {_span(self.age_s)} old, {self.memory_bytes >> 20} MiB, "
+            f"{self.processes} processes run on it, used by {f'kernel {users}' if users else 'no kernel'}"
+        )
+
+
+def warm_servers() -> list[WarmServer]:
+    """Return this user's fork servers on this machine that outlive kernels."""
+    return [_look_at(path, record) for path, record in _sockets()]
+
+
+def describe(servers: Iterable[WarmServer]) -> str:
+    """Return a line about each fork server."""
+    lines = [server.describe() for server in servers]
+    return "\n".join(lines) if lines else "no fork server that outlives its kernel runs"
+
+
+def end_warm_servers() -> str:
+    """End those from which no node was forked that still runs; returns what was done, in words."""
+    ended: list[str] = []
+    kept: list[str] = []
+    for path, record in _sockets():
+        problem = _end(path, record)
+        (kept if problem else ended).append(f"{_kind(path)} (process {record.pid}{problem and ': '}{problem})")
+    done = f"ended: {', '.join(ended)}" if ended else "" if kept else "no fork server that outlives its kernel runs"
+    left = f"not ended: {', '.join(kept)}; stop the clusters first" if kept else ""
+    return "\n".join(line for line in (done, left) if line)
+
+
+def _sockets() -> Iterator[tuple[Path, ServerRecord]]:
+    for path in sorted(scratch_root().glob(f"{USER_OWNER}*/*.sock")):
+        if record := ServerRecord.read(path):
+            yield path, record
+
+
+def _kind(path: Path) -> str:
+    return path.stem.partition("-")[0]
+
+
+def _look_at(path: Path, record: ServerRecord) -> WarmServer:
+    reply = _ask(path) if record.warm_s and not record.symptom else None
+    status = reply or StatusReply(processes=0, users=[])
+    return WarmServer(
+        kind=_kind(path),
+        pid=record.pid,
+        age_s=time.monotonic() - record.began_s,
+        warm_s=record.warm_s,
+        memory_bytes=_memory(record.pid),
+        processes=status.processes,
+        users=tuple(status.users),
+        symptom=record.symptom,
+    )
+
+
+def _ask(path: Path) -> StatusReply | None:
+    connection = ForkServerConnection.open(path)
+    if connection is None:
+        return None
+    with connection, contextlib.suppress(ConnectionClosed, OSError, msgspec.DecodeError):
+        connection.ask_status()
+        for reply in connection.replies(_ANSWER_S):
+            if isinstance(reply, StatusReply):
+                return reply
+    return None
+
+
+def _end(path: Path, record: ServerRecord) -> str:
+    """End a fork server, by force if it does not work; return "", or why it goes on."""
+    connection = ForkServerConnection.open(path)
+    if connection is None:
+        record.kill()
+        return ""
+    with connection, contextlib.suppress(ConnectionClosed, OSError):
+        connection.end()
+        for reply in connection.replies(_END_S):
+            if isinstance(reply, FailedReply):
+                return reply.reason
+        record.kill()  # it imports, is stopped, or hangs
+    return ""
+
+
+def _memory(pid: int) -> int:
+    """Return the bytes that a process takes, its part of shared pages included."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE):
+            return int(found[1]) << 10
+    return 0
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
