@@ -7,6 +7,7 @@ do that train. What belongs together is sent together, as the acting shares a ma
 
 from __future__ import annotations
 
+import heapq
 import io
 import json
 import os
@@ -48,8 +49,6 @@ class ActedAgent:
 
     Attributes
     ----------
-    due_s : float
-        When it acts next.
     gone : bool
         Whether it has left.
     """
@@ -63,7 +62,6 @@ class ActedAgent:
         self._socket.curve_publickey = cast.driver.client_public_key.encode()
         self._socket.curve_secretkey = cast.driver.client_secret_key.encode()
         self._socket.connect(cast.driver.endpoint)
-        self.due_s = time.monotonic()
         self.gone = False
         self._started = self._working = False
         self._beat_s = self._activity_s = self._logged_s = 0.0
@@ -84,8 +82,7 @@ class ActedAgent:
 
     def act(self, now_s: float) -> None:
         """Answer what has come, and send what is due."""
-        while not self.gone and self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
-            self._answer(self._socket.recv(zmq.NOBLOCK))
+        self.answer_all()
         if self.gone:
             return
         if now_s - self._beat_s >= HEARTBEAT_S:
@@ -95,7 +92,16 @@ class ActedAgent:
         if self._working:
             self._report(now_s)
             self._log(now_s)
-        self.due_s += _PERIOD_S if self._started else _EAGER_PERIOD_S
+
+    @property
+    def period_s(self) -> float:
+        """How long it waits until it acts again."""
+        return _PERIOD_S if self._started else _EAGER_PERIOD_S
+
+    def answer_all(self) -> None:
+        """Answer what has come."""
+        while not self.gone and self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+            self._answer(self._socket.recv(zmq.NOBLOCK))
 
     def _report(self, now_s: float) -> None:
         every_s = 1.0 / self._cast.reports_per_s
@@ -184,7 +190,7 @@ class Stage:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, len(cast.agents) + _FILES_BESIDE_SOCKETS)
         self._agents: dict[int, ActedAgent] = {}
-        self._turns: deque[ActedAgent] = deque()
+        self._turns: list[tuple[float, int]] = []
         self._coming = deque(cast.agents)
         self._feed: FeedTasks | None = None
         self._late_s: list[float] = []
@@ -212,19 +218,18 @@ class Stage:
         while self._coming and len(self._agents) < due:
             rank, node = self._coming.popleft()
             agent = self._agents[rank] = ActedAgent(self._cast, self._context, rank, node)
-            self._turns.append(agent)
+            # Spread out: agents of real hosts do not act in step.
+            heapq.heappush(self._turns, (now_s + _PERIOD_S * (rank * 0.618 % 1.0), rank))
+            agent.answer_all()
 
     def _act(self, now_s: float) -> None:
-        for _ in range(len(self._turns)):
-            agent = self._turns[0]
-            if agent.due_s > now_s:
-                return
-            self._turns.popleft()
-            self._late_s.append(now_s - agent.due_s)
+        while self._turns and self._turns[0][0] <= now_s:
+            due_s, rank = heapq.heappop(self._turns)
+            self._late_s.append(now_s - due_s)
+            agent = self._agents[rank]
             agent.act(now_s)
-            agent.due_s = max(agent.due_s, now_s - _PERIOD_S)
             if not agent.gone:
-                self._turns.append(agent)
+                heapq.heappush(self._turns, (max(due_s, now_s - _PERIOD_S) + agent.period_s, rank))
 
     def _follow(self, order: dict[str, int | str]) -> None:
         match order:

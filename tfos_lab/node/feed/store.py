@@ -109,6 +109,9 @@ class FeedStore:
                 self._send_to_child(message)
             case m.Commit():
                 self._commit(message)
+            case m.Commits(commits=commits):
+                for commit in commits:
+                    self._commit(commit)
             case m.FeedComplete(feed=feed) | m.FeedAborted(feed=feed):
                 self._end_search()
                 self._drop_uncommitted(feed)
