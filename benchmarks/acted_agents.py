@@ -85,7 +85,7 @@ class ActedAgent:
         self.answer_all()
         if self.gone:
             return
-        if now_s - self._beat_s >= HEARTBEAT_S:
+        if now_s - self._beat_s >= HEARTBEAT_S - _PERIOD_S / 2:
             self._beat_s = now_s
             self.send(m.Heartbeat(rank=self._rank))
             self.sent["heartbeats"] += 1
@@ -111,7 +111,7 @@ class ActedAgent:
             metrics = {"loss": 2.0 / (self._step + 1) + self._rank % 7 / 100, "accuracy": 1 - 1.0 / (self._step + 1)}
             self.send(m.Reported(self._rank, self._step, 10_000, metrics, time.time()))
             self.sent["reports"] += 1
-        if now_s - self._activity_s >= 1.0:
+        if now_s - self._activity_s >= 1.0 - _PERIOD_S / 2:
             self._activity_s = now_s
             self.send(self._activity())
 
