@@ -17,6 +17,7 @@ from tfos_lab.core.roles import assign_roles
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.open_files import allow_files_for
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
 
@@ -94,6 +95,7 @@ class ActedCluster:
         config = ClusterConfig(**{"name": "scale", "cluster_size": nodes, "tensorboard": False, **options})  # type: ignore[arg-type]
         self._processes = processes
         folder.mkdir(parents=True, exist_ok=True)
+        allow_files_for(nodes)
         maker = GenerationMaker(
             config=config,
             node_specs=assign_roles(config),

@@ -13,7 +13,7 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,8 @@ class Measured:
             self._stay("more work", "work")
             self._feed()
             self._lose()
+        except Exception as error:  # the figures until then are of use, too
+            self.figures["failed"] = f"{type(error).__name__}: {error}"
         finally:
             self._probe.close()
             self._watcher.close()
@@ -184,20 +186,27 @@ class Measured:
         with self._phase("feed"):
             opened = m.FeedOpen(feed=-1, epochs=1, remainder="drop", schema="{}", token="token")  # noqa: S106
             server.request(lambda _now_s: state.open(opened))
-            _until(lambda: state.current is not None and len(state.current.locations) == self._nodes)
+            self._until(lambda: state.current is not None and len(state.current.locations) == self._nodes)
             feed = state.current
             assert feed is not None
             self._acted.launcher.order("feed", feed=feed.number, partitions=_PARTITIONS, seconds=int(self._seconds))
-            _until(lambda: len(feed.committed) == _PARTITIONS)
+            self._until(lambda: len(feed.committed) == _PARTITIONS)
             server.request(lambda now_s: state.job_done(feed.number, feed.total_rows, _PARTITIONS, now_s))
-            _until(lambda: feed.state == "complete")
+            self._until(lambda: feed.state == "complete")
         self._add_sent("feed")
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something while the cluster runs."""
+        runtime = self._acted.runtime
+        _until(lambda: runtime.ended or condition())
+        if runtime.ended:
+            raise RuntimeError(f"the cluster has ended before its time: {runtime.view().reason}")
 
     def _lose(self) -> None:
         server, rank = self._acted.runtime.generation.server, self._nodes // 2
         with self._phase("a lost node"):
             self._acted.launcher.order("vanish", rank=rank)
-            _until(lambda: self._acted.runtime.generation.cluster_state.views[rank].state is NodeState.LOST)
+            _until(lambda: self._acted.runtime.generation.cluster_state.view_of(rank).state is NodeState.LOST)
         with self._phase("stop"):
             server.over.wait(_PATIENCE_S)
         assert self._acted.runtime.state is RunState.FAILED
@@ -211,7 +220,7 @@ def _p95(values: list[float]) -> float:
     return ordered[int(0.95 * len(ordered))] if ordered else 0.0
 
 
-def _until(condition: Any) -> None:
+def _until(condition: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + _PATIENCE_S
     while not condition():
         if time.monotonic() > deadline_s:

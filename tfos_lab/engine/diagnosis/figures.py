@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +64,12 @@ def figures_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> Fig
 
 def trains(node: NodeView) -> bool:
     """Whether a node trains; an independent run does."""
-    return node.job_name == "run" or role_of(node.node).trains
+    return _job_trains(node.job_name)
+
+
+@functools.cache
+def _job_trains(job_name: str) -> bool:
+    return job_name == "run" or role_of(job_name).trains
 
 
 def _is_telling(activity: NodeActivity | None) -> bool:

@@ -218,7 +218,7 @@ class ClusterState:
         node.view = changed(node.view, step=message.step, total_steps=total, metrics=metrics)
         event = MetricsReported(
             time_s=message.time_s,
-            node=node.spec.node,
+            node=node.view.node,
             step=message.step,
             total_steps=message.total_steps,
             metrics=message.metrics,
