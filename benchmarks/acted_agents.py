@@ -51,6 +51,8 @@ class ActedAgent:
     ----------
     gone : bool
         Whether it has left.
+    commits : int
+        How many partitions it has been told of.
     """
 
     def __init__(self, cast: Cast, context: zmq.Context[zmq.Socket[bytes]], rank: int, node: str) -> None:
@@ -63,6 +65,7 @@ class ActedAgent:
         self._socket.curve_secretkey = cast.driver.client_secret_key.encode()
         self._socket.connect(cast.driver.endpoint)
         self.gone = False
+        self.commits = 0
         self._started = self._working = False
         self._beat_s = self._activity_s = self._logged_s = 0.0
         self._reported_s = 0.0
@@ -147,6 +150,10 @@ class ActedAgent:
             case "FeedOpen":
                 feed = msgspec.msgpack.decode(data, type=m.FeedOpen).feed
                 self.send(m.FeedReady(self._rank, feed, [f"grpc+unix:///tmp/acted-{self._rank}"]))
+            case "Commit":
+                self.commits += 1
+            case "Commits":
+                self.commits += len(msgspec.msgpack.decode(data, type=m.Commits).commits)
             case "Shutdown":
                 self.leave()
 
@@ -254,7 +261,8 @@ class Stage:
         p95_late_s = late_s[int(0.95 * len(late_s))] if late_s else 0.0
         cpu_s, self._cpu_s = time.process_time() - self._cpu_s, time.process_time()
         self._late_s.clear()
-        print(json.dumps({**sent, "p95_late_s": p95_late_s, "cpu_s": cpu_s}), flush=True)
+        commits = sum(agent.commits for agent in self._agents.values())
+        print(json.dumps({**sent, "commits": commits, "p95_late_s": p95_late_s, "cpu_s": cpu_s}), flush=True)
 
 
 def parts_of(cluster: list[tuple[int, str]], processes: int) -> Iterator[list[tuple[int, str]]]:
