@@ -30,6 +30,7 @@ SUITES = (
     "objects",
     "tfrecords",
     "files",
+    "scale",
     "peers",
 )
 RESULTS = Path(__file__).with_name("results.json")

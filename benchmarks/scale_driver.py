@@ -129,7 +129,7 @@ class Measured:
             self._stay("more work", "work")
             self._feed()
             self._lose()
-        except Exception as error:  # the figures until then are of use, too
+        except Exception as error:  # noqa: BLE001 - the figures until then are of use, too
             self.figures["failed"] = f"{type(error).__name__}: {error}"
         finally:
             self._probe.close()
@@ -184,7 +184,7 @@ class Measured:
         server, state = generation.server, generation.feed_state
         self._acted.launcher.ask()
         with self._phase("feed"):
-            opened = m.FeedOpen(feed=-1, epochs=1, remainder="drop", schema="{}", token="token")  # noqa: S106
+            opened = m.FeedOpen(feed=-1, epochs=1, remainder="drop", schema="{}", token="token")
             server.request(lambda _now_s: state.open(opened))
             self._until(lambda: state.current is not None and len(state.current.locations) == self._nodes)
             feed = state.current

@@ -1,4 +1,4 @@
-"""Sixty-five acted nodes over the real wire: what a driver of thousands does, with few; `make scale` has the thousands."""
+"""Acted nodes over the real wire, as few as a driver treats like thousands; `make scale` has the thousands."""
 
 from __future__ import annotations
 

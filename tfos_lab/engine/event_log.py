@@ -42,5 +42,4 @@ class EventLog:
 
 
 def _key(event: FeedProgressed | InferenceProgressed) -> tuple[str, int]:
-    is_feed = isinstance(event, FeedProgressed)
-    return ("feed", event.feed) if is_feed else ("inference", event.inference)
+    return ("feed", event.feed) if isinstance(event, FeedProgressed) else ("inference", event.inference)

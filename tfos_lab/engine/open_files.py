@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
+from pathlib import Path
 
 from tfos_lab.engine.launchers.capacity import ALWAYS, NODE_FILES, SPARE_FILES
 from tfos_lab.errors import NotEnoughRoom
@@ -25,17 +25,19 @@ def allow_files_for(nodes: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < needed and nodes > ALWAYS:
         limit = (
-            f"a node takes {NODE_FILES} open files of this process, which may open {hard:,} in all and needs {needed:,} "
-            "(ulimit -Hn; in a container --ulimit nofile)"
+            f"a node takes {NODE_FILES} open files of this process, which may open {hard:,} in all and needs "
+            f"{needed:,} (ulimit -Hn; in a container --ulimit nofile)"
         )
         raise NotEnoughRoom(
             wanted=nodes, fits=max(ALWAYS, (hard - spare) // NODE_FILES), limit=limit, option="cluster_size"
         )
     with contextlib.suppress(ValueError, OSError):  # a system may allow less than its hard limit says
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
+        )
 
 
 def _open_files() -> int:
     with contextlib.suppress(OSError):
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
     return SPARE_FILES

@@ -32,7 +32,9 @@ def test_nothing_is_drawn_before_there_is_anything():
 
 def test_a_whole_run_is_drawn_in_a_bounded_number_of_moments():
     reports = [
-        MetricsReported(time_s=float(at), node=f"worker:{at % 64}", step=at, total_steps=None, metrics={"loss": 1.0 * at})
+        MetricsReported(
+            time_s=float(at), node=f"worker:{at % 64}", step=at, total_steps=None, metrics={"loss": 1.0 * at}
+        )
         for at in range(10_000)
     ]
     bands = bands_of(reports)

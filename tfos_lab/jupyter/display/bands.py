@@ -68,4 +68,3 @@ def _middle(ordered: Sequence[float]) -> float:
 
 def _last(ordered: Sequence[float]) -> float:
     return ordered[-1]
-

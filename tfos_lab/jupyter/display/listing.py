@@ -65,7 +65,9 @@ class Group:
         told = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
         slow = sum(_straggles(node) for node in self.nodes)
         steps = sorted(node.step for node in self.nodes if node.step is not None)
-        between = f"{steps[0]:,} to {steps[-1]:,}" if steps and steps[0] != steps[-1] else f"{steps[0]:,}" if steps else ""
+        between = (
+            f"{steps[0]:,} to {steps[-1]:,}" if steps and steps[0] != steps[-1] else f"{steps[0]:,}" if steps else ""
+        )
         hidden = len(self.nodes) - len(self.shown)
         parts = [
             told,
@@ -188,7 +190,7 @@ def worst(nodes: Sequence[NodeView], at_most: int) -> list[NodeView]:
 
 def _rest(nodes: Sequence[NodeView], at_most: int) -> Iterator[NodeView]:
     """Yield the nodes that `worst` leaves out, those that are least far first."""
-    left = set(node.node for node in worst(nodes, at_most))
+    left = {node.node for node in worst(nodes, at_most)}
     others = [(node.step or 0, place) for place, node in enumerate(nodes) if node.node not in left]
     return (nodes[place] for _, place in sorted(others))
 

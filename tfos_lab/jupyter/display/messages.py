@@ -204,8 +204,8 @@ class View(TypedDict):
     """The cluster as it is: the trait ``view``. Times are the kernel's clock.
 
     ``progress`` is how much of the training is done, 0 to 1, ``left`` how long the rest takes; ``verdict`` says why it
-    is slow. The three are empty where that is not known. Of a large cluster, only some nodes have rows, the worst first;
-    all are counted in ``groups``, and ``more`` says what is not listed.
+    is slow. The three are empty where that is not known. Of a large cluster, only some nodes have rows, the worst
+    first; all are counted in ``groups``, and ``more`` says what is not listed.
     """
 
     id: str

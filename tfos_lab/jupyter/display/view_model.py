@@ -62,8 +62,7 @@ def encode_view(
         ],
         "share_kinds": [{"key": key, "short": kind.short} for key, kind in SHARE_KINDS.items()],
         "rows": [
-            _encode_node(node, places[node.node], view, columns, broken.get(node.node, ""), group)
-            for node, group in listed.rows
+            _encode_row(row, places[row[0].node], view, columns, broken.get(row[0].node, "")) for row in listed.rows
         ],
         "grouping": listing.grouping if listed.groups else "",
         "groupings": list(GROUPINGS) if listed.groups else [],
@@ -107,7 +106,10 @@ def _encode_runs(view: ClusterView) -> messages.Feed:
     return {"older": [], "line": summary.runs_line(view), "shares": "", "progress": part, "complete": part == 1}
 
 
-def _encode_node(node: NodeView, place: int, view: ClusterView, columns: list[Column], broken: str, group: str) -> messages.Row:
+def _encode_row(
+    row: tuple[NodeView, str], place: int, view: ClusterView, columns: list[Column], broken: str
+) -> messages.Row:
+    node, group = row
     return {
         "node": node.node,
         "place": place,
