@@ -166,12 +166,13 @@ class Listener:
                 yield AgentData(frames[0], frames[1])
 
     def _authenticate(self) -> None:
-        """Answer one ZAP request: only the cluster's own client key is accepted."""
-        version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
+        """Answer the ZAP requests that are there: only the cluster's own client key is accepted."""
         expected = z85.decode(self._client.public.encode())
-        known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
-        status = [b"200", b"OK", b"agent"] if known else [b"400", b"unknown key", b""]
-        self._zap.send_multipart([version, request, *status, b""])
+        while self._zap.poll(0):
+            version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
+            known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
+            status = [b"200", b"OK", b"agent"] if known else [b"400", b"unknown key", b""]
+            self._zap.send_multipart([version, request, *status, b""])
 
     def send(self, identity: bytes, data: bytes) -> None:
         """Send to one agent; drop what cannot be delivered, since missing heartbeats reveal a lost agent."""
