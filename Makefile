@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-tools check format bench docs lock clean
+.PHONY: help setup demo lab test test-tools check format bench scale docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -45,6 +45,9 @@ format: setup  ## format the code, fix what ruff can fix, and write the TypeScri
 
 bench: setup  ## benchmarks side by side; writes benchmarks/results.json
 	@.venv/bin/tfos-lab bench
+
+scale: setup  ## 512 and 4,096 acted nodes on one driver: what they cost it; writes benchmarks/results.json
+	@.venv/bin/tfos-lab bench scale
 
 docs: setup  ## the site of the documents, in site/; fails on a link that leads nowhere
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet && echo "Open site/index.html"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
+from functools import cached_property
 from typing import Self
 
 
@@ -62,7 +63,10 @@ _STOPPED = Look("■", Shape.STOPPED, Tone.IDLE)
 
 
 class _State(StrEnum):
-    """A word with a look and traits; `order` is its place among the states of its kind."""
+    """A word with a look and traits; `order` is its place among the states of its kind.
+
+    Traits are looked up once: the driver asks thousands of nodes for them several times a second.
+    """
 
     look: Look
     order: int
@@ -81,12 +85,12 @@ class _State(StrEnum):
         # What a notebook shows for `cluster.state`.
         return repr(self.value)
 
-    @property
+    @cached_property
     def ended(self) -> bool:
         """Whether this is the last state: nothing follows it."""
         return _Trait.ENDED in self.traits
 
-    @property
+    @cached_property
     def is_broken(self) -> bool:
         """Whether something went wrong."""
         return _Trait.BROKEN in self.traits
@@ -112,22 +116,22 @@ class NodeState(_State):
     STOPPED = "stopped", _STOPPED, _Trait.ENDED
     STOPPED_EARLY = "stopped early", _STOPPED, _Trait.ENDED
 
-    @property
+    @cached_property
     def is_present(self) -> bool:
         """Whether the node has reserved and not ended: its agent sends heartbeats."""
         return _Trait.PRESENT in self.traits
 
-    @property
+    @cached_property
     def is_up(self) -> bool:
         """Whether the node's function runs, or has returned."""
         return _Trait.UP in self.traits
 
-    @property
+    @cached_property
     def has_agent(self) -> bool:
         """Whether an agent answers for the node: it has reserved, and is not lost."""
         return self not in (NodeState.WAITING, NodeState.LOST)
 
-    @property
+    @cached_property
     def is_replaceable(self) -> bool:
         """Whether another process may still take the rank: the node has not been told to start."""
         return self.order <= NodeState.RESERVED.order
@@ -150,22 +154,22 @@ class RunState(_State):
     STOPPED = "stopped", _STOPPED, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.STOP_REQUESTED
     LOST = "lost", _BROKEN, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.BROKEN
 
-    @property
+    @cached_property
     def has_begun(self) -> bool:
         """Whether waiting for the nodes to run is over: they run, or never will."""
         return _Trait.BEGUN in self.traits
 
-    @property
+    @cached_property
     def is_settled(self) -> bool:
         """Whether the fate of the present nodes is known: the cluster has ended, or starts others in their place."""
         return _Trait.SETTLED in self.traits
 
-    @property
+    @cached_property
     def is_ending(self) -> bool:
         """Whether no node joins or leaves the work any more."""
         return self.is_settled or self is RunState.STOPPING
 
-    @property
+    @cached_property
     def stop_requested(self) -> bool:
         """Whether the user has stopped the cluster."""
         return _Trait.STOP_REQUESTED in self.traits

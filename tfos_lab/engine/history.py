@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.engine.event_log import EventLog
 from tfos_lab.engine.state.events import (
     Event,
     FeedProgressed,
@@ -37,7 +37,7 @@ class History:
     def __init__(self, called_s: float) -> None:
         self._called_s = called_s
         self._changed = threading.Condition()
-        self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self._events = EventLog(_MAX_EVENTS)
         self._metrics: list[MetricsReported] = []
         self._metrics_count = 0
         self._notes: list[str] = []
@@ -52,7 +52,7 @@ class History:
         if isinstance(event, LogText):
             return
         with self._changed:
-            self._events.append(event)
+            self._events.add(event)
             if isinstance(event, StateChanged):
                 self._record_state(event)
             elif isinstance(event, NodeChanged) and event.state is NodeState.STARTING:
@@ -119,9 +119,9 @@ class History:
 
     @property
     def events(self) -> list[Event]:
-        """All events but log text, oldest first (at most 10,000)."""
+        """All events but log text, oldest first (at most 10,000); of a feed to many nodes, how far it is now."""
         with self._changed:
-            return list(self._events)
+            return self._events.all
 
     @property
     def feeds(self) -> tuple[FeedView, ...]:

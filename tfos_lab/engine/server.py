@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -24,19 +24,21 @@ from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.hangs import Hangs
-from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, SendToAll, StartAll
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.node.stand_in import SUFFIX as STAND_IN
-from tfos_lab.transport.link import AgentData, Listener
+from tfos_lab.transport.link import RECEIVED_AT_ONCE, AgentData, Listener
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.2
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
+# What each node sends several times a second concerns the cluster state alone.
+_FIGURES = frozenset({m.Reported, m.Activity})
 
 # Builds the `Start` for a rank from the cluster spec.
 MakeStart = Callable[[int, dict[str, list[str]]], m.Start]
@@ -132,16 +134,15 @@ class Server:
         last_tick_s = 0.0
         try:
             while not self.over.is_set():
-                for item in self._listener.poll(TICK_S):
+                items = list(self._listener.poll(TICK_S))
+                for item in items:
                     with self.lock:
                         self._handle_safely(item, on_executor_gone)
                 now_s = time.time()
                 if now_s - last_tick_s >= TICK_S:
                     last_tick_s = now_s
                     with self.lock:
-                        self._carry_out(self._cluster_state.tick(now_s))
-                        self._carry_out(self._hangs.tick(now_s))
-                        self._carry_out(self._unread.tick(now_s))
+                        self._tick(now_s, behind=len(items) >= RECEIVED_AT_ONCE)
         finally:
             self.over.set()
             if self._tunnel is not None:
@@ -149,6 +150,14 @@ class Server:
             self._logs.close()
             self._listener.close()
             on_over()
+
+    def _tick(self, now_s: float, *, behind: bool) -> None:
+        """Do what is due; a driver that is behind does not judge who is silent, as more messages wait to be read."""
+        self._carry_out(self._feed_state.tick(now_s))
+        if not behind:
+            self._carry_out(self._cluster_state.tick(now_s))
+            self._carry_out(self._hangs.tick(now_s))
+            self._carry_out(self._unread.tick(now_s))
 
     def _handle_safely(self, item: Any, on_executor_gone: Callable[[str], None]) -> None:
         """Handle an item; an error of our own fails the cluster, which would otherwise hang without a driver."""
@@ -210,14 +219,16 @@ class Server:
             self._cluster_state.record_logs(message.rank, now_s)
             self._on_logs(identity, message)
         elif isinstance(message, m.SavesTo):
-            self._on_saving(message, self._cluster_state.views[message.rank])
+            self._on_saving(message, self._cluster_state.view_of(message.rank))
         elif isinstance(message, m.ExecutorGone):
-            on_executor_gone(self._cluster_state.views[message.rank].executor)
+            on_executor_gone(self._cluster_state.view_of(message.rank).executor)
         else:
             self._on_message(message, now_s)
 
     def _on_message(self, message: m.FromAgent, now_s: float) -> None:
         self._carry_out(self._cluster_state.handle(message, now_s))
+        if type(message) in _FIGURES:
+            return
         self._carry_out(self._feed_state.handle(message, now_s))
         self._carry_out(self._event_files.handle(message))
         if isinstance(message, m.PayloadWanted):
@@ -229,7 +240,7 @@ class Server:
         elif isinstance(message, m.Profiled | m.ProfilePiece):
             self.profiles.take(message)
         if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
-            self._carry_out(self._output.handle(message, self._cluster_state.views[message.rank], now_s))
+            self._carry_out(self._output.handle(message, self._cluster_state.view_of(message.rank), now_s))
         if self._tunnel is not None:
             self._tunnel.handle(message)
         if isinstance(message, m.CellWrote | m.CellEnded):
@@ -238,7 +249,7 @@ class Server:
     def _on_reserve(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
         known = self._identities.get(message.rank)
         is_another = known not in (None, identity)
-        if is_another and not self._cluster_state.views[message.rank].state.is_replaceable:
+        if is_another and not self._cluster_state.view_of(message.rank).state.is_replaceable:
             self._send_away(identity)
             return
         if known is not None:
@@ -257,7 +268,7 @@ class Server:
     def _on_logs(self, identity: bytes, message: m.Logs) -> None:
         if message.sequence >= self._log_sequences.get(identity, 0):
             self._log_sequences[identity] = message.sequence + 1
-            node = self._cluster_state.views[message.rank].node
+            node = self._cluster_state.view_of(message.rank).node
             for event in self._logs.write(node, message.records):
                 self._bus.publish(event)
         self._listener.send(identity, m.encode(m.LogCredit(sequence=message.sequence)))
@@ -267,6 +278,8 @@ class Server:
             match instruction:
                 case SendTo(rank=rank, message=message):
                     self._send(rank, message)
+                case SendToAll(ranks=ranks, message=message):
+                    self._send_to_all(ranks, message)
                 case StartAll(spec=spec):
                     for rank in list(self._identities):
                         self._send(rank, self._make_start(rank, spec))
@@ -277,6 +290,12 @@ class Server:
                     for event in self._output.conclude(time.time(), is_last=is_last):
                         self._bus.publish(event)
                     self.over.set()
+
+    def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
+        data = m.encode(message)
+        for rank in ranks:
+            if (identity := self._identities.get(rank)) is not None:
+                self._listener.send(identity, data)
 
     def _send(self, rank: int, message: m.ToAgent) -> None:
         identity = self._identities.get(rank)

@@ -17,6 +17,7 @@ from tfos_lab.engine import registry
 from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.capacity import require_room
+from tfos_lab.engine.open_files import allow_files_for
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
@@ -101,6 +102,8 @@ def make_cluster(
     if session is not None:
         use_right_python(session)
     node_specs = _node_specs(config, launcher)
+    if not launcher.runs_inline:
+        allow_files_for(len(node_specs))
     if launcher.checks_capacity:
         require_room(len(node_specs))
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)

@@ -32,6 +32,7 @@ from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, Event
 from tfos_lab.messages.feed import (
     AttemptStored,
     Commit,
+    Commits,
     DataFile,
     DatasetOpened,
     EpochPlan,

@@ -72,6 +72,12 @@ class Commit(Message, frozen=True):
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
+class Commits(Message, frozen=True):
+    """Several commits at once: a large cluster gets them a few times a second."""
+
+    commits: list[Commit]
+
+
 class FeedComplete(Message, frozen=True):
     """All rows of the feed are committed: this node has ``rows`` of them.
 
@@ -271,6 +277,7 @@ FromAgent = (
 ToAgent = (
     FeedOpen
     | Commit
+    | Commits
     | FilesAsked
     | FilesDealt
     | FeedComplete

@@ -209,6 +209,7 @@ class Agent:
         if problem := self._shared.problem(nodes):
             self._refuse(problem)
             return
+        self._log_sender.share_with(len(nodes))
         start, spec = self._output.prepare(start), self._spec
         if start.is_chief:
             self._event_files.set_folder(start.log_dir, start.age_s)

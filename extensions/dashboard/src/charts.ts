@@ -5,7 +5,7 @@ import { formatMetric, formatSeconds } from "./format";
 import { Legend } from "./legend";
 import { drawMark, hueAt, lineAttributes, markAttributes } from "./marks";
 import { PLOT, byWeight, dotsOf, formatTick, nearest, pathOf, scaleOf, stepsIncrease, thin, type Dot } from "./plot";
-import type { MetricLines, Store } from "./store";
+import { BANDS, type MetricLines, type Store } from "./store";
 
 const MAX_LINES = 64;
 /** Nodes in the tip beside the pointer, and in the label for screen readers. */
@@ -120,7 +120,10 @@ class Chart {
     const heights = all.flatMap(({ y }) => (y === null ? [] : [y]));
     this.yScale = scaleOf(heights, PLOT.height - PLOT.bottom, PLOT.top);
     this.drawAxes();
-    this.lines.replaceChildren(...[...this.dots].flatMap(([node, dots]) => this.drawLine(node, dots)));
+    this.lines.replaceChildren(
+      ...this.drawBand(),
+      ...[...this.dots].flatMap(([node, dots]) => this.drawLine(node, dots)),
+    );
     this.raise();
     this.showNewest();
     this.showTip();
@@ -152,6 +155,15 @@ class Chart {
     }
     parts.push(tick(left - 14, height - 6, "end", this.byStep ? "step" : "s"));
     this.axes.replaceChildren(...parts);
+  }
+
+  /** Of a large cluster: where the values of all nodes lie. */
+  private drawBand(): SVGElement[] {
+    if ([...this.dots.keys()].join() !== BANDS.join()) return [];
+    const [high, low] = ["max", "min"].map((band) => (this.dots.get(band) ?? []).filter(({ y }) => y !== null));
+    if (!high?.length || !low?.length) return [];
+    const around = pathOf([...thin(high), ...thin(low).reverse()], this.xScale.toPixel, this.yScale.toPixel);
+    return [svgElement("path", { class: "tfos-band", d: `${around}Z` })];
   }
 
   /** A node's line, with its mark at the newest value. */

@@ -6,6 +6,7 @@
 import { Charts } from "./charts";
 import { element, setAttribute } from "./dom";
 import { formatClock } from "./format";
+import { Groups } from "./groups";
 import { Header } from "./header";
 import { watchKernel } from "./kernel_watch";
 import { LogTabs } from "./logs";
@@ -81,7 +82,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const charts = new Charts(store);
   const logs = new LogTabs(store, model, `tfos-${model.get("display_key")}-${viewCount}`);
   const stacks = new Stacks(store, model);
-  const table = new NodeTable(store, stacks, (node) => logs.select(node));
+  const table = new NodeTable(store, stacks, (node) => logs.select(node), new Groups(model));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
   const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
   root.append(header.el, table.el, stacks.el, charts.el, logs.el);

@@ -84,6 +84,9 @@ export class LogTabs {
   update(): void {
     const { rows } = this.store.view;
     const nodes = [...rows].sort((one, other) => one.place - other.place).map((row) => row.node);
+    const { tab } = this.selection;
+    // In a large cluster, a node may lose its row while its log is read.
+    if (tab && tab !== ALL && !nodes.includes(tab)) nodes.push(tab);
     if (nodes.join() !== this.shownNodes) {
       this.shownNodes = nodes.join();
       this.makeTabs(nodes.length > 1 ? [ALL, ...nodes] : nodes);

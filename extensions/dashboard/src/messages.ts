@@ -83,6 +83,21 @@ export interface FileMessage {
   size: number;
 }
 
+/** Nodes of a large cluster that are alike, and how many of them need attention; `open` ones list their worst. */
+export interface Group {
+  key: string;
+  count: number;
+  troubled: number;
+  facts: string;
+  open: boolean;
+}
+
+/** Group the nodes by something else. */
+export interface GroupBy {
+  kind: "group_by";
+  grouping: string;
+}
+
 /** A page has loaded: it gets the history and the picture, or the end. */
 export interface Hello {
   kind: "hello";
@@ -99,7 +114,7 @@ export interface HistoryMessage {
   page: string;
 }
 
-export type KernelMessage = Hello | Fetch | Stop | Stacks;
+export type KernelMessage = Hello | Fetch | Stop | Stacks | Open | GroupBy;
 
 /** New log text. */
 export interface LogMessage {
@@ -113,6 +128,13 @@ export interface LogMessage {
 export interface MetricsMessage {
   kind: "metrics";
   series: SeriesPoints[];
+}
+
+/** List the first nodes of a group, or only count them. */
+export interface Open {
+  kind: "open";
+  group: string;
+  open: boolean;
 }
 
 export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
@@ -186,7 +208,8 @@ export interface RecordedNode {
  *
  * Its `place` stays when rows change their order: colours and tabs follow it. `step_time` is its cell without
  * `straggles`, which says how much slower than its peers it is; `shares` are those of its time, 0 to 1, in the
- * order of the view's `share_kinds`. `hung` says since when it has given no sign.
+ * order of the view's `share_kinds`. `hung` says since when it has given no sign. In a large cluster it is listed
+ * in an opened `group`, or above all groups ("").
  */
 export interface Row {
   node: string;
@@ -201,6 +224,7 @@ export interface Row {
   straggles: string;
   shares: number[];
   hung: string;
+  group: string;
 }
 
 export type Run = [string, string];
@@ -282,7 +306,8 @@ export interface Traits {
  * The cluster as it is: the trait `view`. Times are the kernel's clock.
  *
  * `progress` is how much of the training is done, 0 to 1, `left` how long the rest takes; `verdict` says why it
- * is slow. The three are empty where that is not known.
+ * is slow. The three are empty where that is not known. Of a large cluster, only some nodes have rows, the worst
+ * first; all are counted in `groups`, and `more` says what is not listed.
  */
 export interface View {
   id: string;
@@ -306,4 +331,8 @@ export interface View {
   columns: Column[];
   share_kinds: ShareKind[];
   rows: Row[];
+  grouping: string;
+  groupings: string[];
+  groups: Group[];
+  more: string;
 }

@@ -11,6 +11,9 @@ const KEEP_IN_ALL = 20000;
 /** At least so many of each, however many nodes there are. */
 const KEEP_AT_LEAST = 500;
 
+/** The lines of a large cluster's metrics: the values of all nodes lie between them. */
+export const BANDS = ["max", "median", "min"];
+
 /** A chunk is marked when the history drops it, so that views can drop what they have drawn of it. */
 export interface KeptChunk extends Chunk {
   gone?: boolean;
@@ -122,6 +125,8 @@ export class Store {
 
   /** A node's number, which stays when rows change their order. */
   placeOf(node: string): number {
+    const band = BANDS.indexOf(node);
+    if (band >= 0) return band;
     const index = this.view.rows.findIndex((row) => row.node === node);
     return this.view.rows[index]?.place ?? Math.max(0, index);
   }

@@ -5,6 +5,7 @@ import { ColumnChoice } from "./columns";
 import { RowDetails } from "./details";
 import { element, setText } from "./dom";
 import { LATE_S, formatElapsed } from "./format";
+import type { Groups } from "./groups";
 import { markAttributes } from "./marks";
 import type { Column, Row } from "./messages";
 import type { Stacks } from "./stacks";
@@ -48,7 +49,10 @@ export class NodeTable {
     private readonly store: Store,
     private readonly stacks: Stacks,
     private readonly openLog: (node: string) => void,
-  ) {}
+    private readonly groups: Groups,
+  ) {
+    this.el.prepend(groups.el);
+  }
 
   update(): void {
     const { view } = this.store;
@@ -56,10 +60,11 @@ export class NodeTable {
     this.choice.update(view.columns);
     this.columns = view.columns.filter((column) => this.choice.isShown(column));
     const shown = [view.bar, ...this.columns.map((column) => column.key + this.choice.classOf(column))].join();
-    if (shown !== this.shownColumns || view.rows.length !== this.rows.size) {
+    if (shown !== this.shownColumns) {
       this.shownColumns = shown;
       this.rebuild();
     }
+    this.comeAndGo();
     let moved = false;
     for (const row of view.rows) moved = this.updateRow(row) || moved;
     this.reorder(moved);
@@ -93,13 +98,24 @@ export class NodeTable {
     for (const [key, length] of this.widths) this.setWidth(key, length);
   }
 
-  /** Moves the rows where the view has them: the trials of a search come best first. */
+  /** Nodes of a large cluster get a row when they need attention, and lose it when all is well. */
+  private comeAndGo(): void {
+    const nodes = new Set(this.store.view.rows.map((row) => row.node));
+    for (const node of this.rows.keys()) if (!nodes.has(node)) this.rows.delete(node);
+    for (const node of nodes) if (!this.rows.has(node)) this.rows.set(node, this.makeRow(node, undefined));
+  }
+
+  /** Moves the rows where the view has them: trials of a search come best first, groups below those on top. */
   private reorder(moved: boolean): void {
-    const order = this.store.view.rows.map((row) => row.node);
-    if (!moved && order.join() === this.shownOrder) return;
-    this.shownOrder = order.join();
+    const { rows, groups } = this.store.view;
+    const heads = this.groups.update(this.store.view, this.columns.length + 1);
+    const order = [...rows.map((row) => `${row.group} ${row.node}`), ...groups.map(({ key }) => key)].join();
+    if (!moved && order === this.shownOrder) return;
+    this.shownOrder = order;
     const focused = document.activeElement;
-    this.body.replaceChildren(...order.flatMap((node) => rowsOf(this.rows.get(node))));
+    const of = (group: string) =>
+      rows.filter((row) => row.group === group).flatMap((row) => rowsOf(this.rows.get(row.node)));
+    this.body.replaceChildren(...of(""), ...groups.flatMap(({ key }) => [heads.get(key) as HTMLElement, ...of(key)]));
     // A row that moves loses the focus.
     if (focused instanceof HTMLElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
   }

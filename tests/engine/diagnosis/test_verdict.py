@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
 from tfos_lab.engine.diagnosis.figures import figures_of, with_slower
@@ -199,3 +201,13 @@ def test_a_node_alone_is_not_slower_than_anybody():
     assert view.activity.slower is None
     views = with_slower(nodes(activity(), None))
     assert views[0].activity.slower is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7, 50])
+def test_the_usual_seconds_are_the_median_of_all_others(count):
+    seconds = [0.1 * (1 + place * 7 % 5) for place in range(count)]
+    views = with_slower(nodes(*(activity(step_s) for step_s in seconds)))
+    expected = [
+        step_s / statistics.median(seconds[:place] + seconds[place + 1 :]) for place, step_s in enumerate(seconds)
+    ]
+    assert [view.activity.slower for view in views] == pytest.approx(expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab import messages as m
+from tfos_lab.engine.state.commits import AT_ONCE
 from tfos_lab.engine.state.events import FeedProgressed, RowsUnread
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Publish, SendTo
@@ -402,3 +403,25 @@ def test_rows_that_arrive_are_committed_or_taken_are_moves():
     before = rig.feed_state.moves
     rig.store(0, "a", {1: 1, 2: 1}).store(0, "b", {1: 1, 2: 1})
     assert rig.feed_state.moves == before + 1
+
+
+def test_many_nodes_are_told_a_few_times_a_second_and_before_the_feed_is_complete():
+    names = {rank: f"worker:{rank}" for rank in range(AT_ONCE + 1)}
+    state = FeedState(names, lock_step=True)
+    state.open(feed_open())
+
+    def store(partition):
+        rows = dict.fromkeys(names, 3)
+        return state.handle(m.AttemptStored(0, 0, partition, "a", rows, size_bytes=100), NOW_S)
+
+    assert [store(0), store(1)] == [[], []]
+    told, progress = state.tick(NOW_S)
+    assert [commit.partition for commit in told.message.commits] == [0, 1]
+    assert (told.ranks, progress.event.partitions) == (tuple(names), 2)
+    assert state.tick(NOW_S) == []
+    store(2)
+    first, *completes, last = state.job_done(0, 9 * len(names), 3, NOW_S)
+    assert [commit.partition for commit in first.message.commits] == [2]
+    assert {i.message.rows for i in completes} == {9}
+    assert last.event.complete
+    assert last.event.rows == dict.fromkeys(names.values(), 9)

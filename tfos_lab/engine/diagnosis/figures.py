@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfos_lab.core.roles import role_of
 from tfos_lab.engine.state.activity import NodeActivity
+from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import FeedView, NodeView
 
 # Of fewer steps, nothing can be told: the first ones are slow.
@@ -61,7 +64,12 @@ def figures_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> Fig
 
 def trains(node: NodeView) -> bool:
     """Whether a node trains; an independent run does."""
-    return node.job_name == "run" or role_of(node.node).trains
+    return _job_trains(node.job_name)
+
+
+@functools.cache
+def _job_trains(job_name: str) -> bool:
+    return job_name == "run" or role_of(job_name).trains
 
 
 def _is_telling(activity: NodeActivity | None) -> bool:
@@ -80,13 +88,21 @@ def with_slower(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
     peers = [node for node in nodes if trains(node) and _is_telling(node.activity)]
     if len(peers) < 2:
         return tuple(nodes)
-    return tuple(_with_slower(node, [peer for peer in peers if peer is not node]) for node in nodes)
+    ordered = sorted(own_s(peer.activity) for peer in peers if peer.activity is not None)
+    return tuple(_with_slower(node, ordered) for node in nodes)
 
 
-def _with_slower(node: NodeView, peers: Sequence[NodeView]) -> NodeView:
+def _with_slower(node: NodeView, ordered: Sequence[float]) -> NodeView:
+    """Return a node with how much slower it is; ``ordered`` has the seconds of all, its own among them."""
     if node.activity is None or not trains(node) or not _is_telling(node.activity):
         return node
-    others = [own_s(peer.activity) for peer in peers if peer.activity is not None]
-    usual_s = statistics.median(others)
+    usual_s = _median_without(ordered, own_s(node.activity))
     slower = own_s(node.activity) / usual_s if usual_s > 0 else None
-    return replace(node, activity=replace(node.activity, slower=slower))
+    return changed(node, activity=changed(node.activity, slower=slower))
+
+
+def _median_without(ordered: Sequence[float], value: float) -> float:
+    """Return the median of sorted values but one of them, in no more time for thousands of them than for two."""
+    left_out, count = bisect.bisect_left(ordered, value), len(ordered) - 1
+    low, high = (ordered[at + (at >= left_out)] for at in ((count - 1) // 2, count // 2))
+    return (low + high) / 2

@@ -35,6 +35,10 @@ STOP_COMMAND = b"stop\n"
 _SETTLE_S = 0.05
 # Steps and metrics change all the time; the panel reads them about as often.
 _FIGURES_S = 2.0
+# Writing the record of many nodes may take this share of the time, but no change waits longer than some seconds.
+_MANY_NODES = 64
+_SHARE = 0.05
+_LONGEST_S = 5.0
 
 _warned = False
 
@@ -94,6 +98,7 @@ class Publisher:
         self._cluster = cluster
         self._lock = threading.Lock()
         self._due_s = math.inf
+        self._rest_s = 0.0
         self._is_published = False
         self._written: ClusterRecord | None = None
         self._is_closed = False
@@ -139,7 +144,7 @@ class Publisher:
 
     def _plan(self, delay_s: float) -> None:
         """Have the record written after ``delay_s`` seconds, unless it will be before."""
-        due_s = time.monotonic() + delay_s
+        due_s = time.monotonic() + max(delay_s, self._rest_s)
         with self._lock:
             if self._due_s <= due_s:
                 return
@@ -170,7 +175,10 @@ class Publisher:
         if ended and self._tensorboard is None:
             self.close()
             return
+        began_s = time.monotonic()
         self.publish()
+        if self._written is not None and len(self._written.nodes) > _MANY_NODES:
+            self._rest_s = min(_LONGEST_S, (time.monotonic() - began_s) / _SHARE)
         if ended:
             self._control.close()
         else:

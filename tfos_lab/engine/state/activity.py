@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.engine.state.changed import changed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +72,12 @@ class NodeActivity:
         """Whether there are shares."""
         return self.waits_rows + self.waits_data + self.waits_peers + self.computes + self.python > 0
 
-    @classmethod
-    def from_message(cls, message: m.Activity) -> NodeActivity:
+    @staticmethod
+    def from_message(message: m.Activity) -> NodeActivity:
         """Return what a node has sent."""
         figures = msgspec.structs.asdict(message)
         del figures["rank"]
-        return cls(**figures)
+        return changed(_NOTHING, **figures)
+
+
+_NOTHING = NodeActivity()

@@ -14,6 +14,7 @@ from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S, Causes, failure_from, in_terms_of_steps, summary
+from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import (
     EvaluatorFailed,
     MetricsReported,
@@ -24,6 +25,7 @@ from tfos_lab.engine.state.events import (
     StateChanged,
 )
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
 
@@ -61,6 +63,11 @@ class _Node:
     def awaited(self) -> bool:
         """Whether the run goes on until this node's function has ended."""
         return self.trains and not self.serves
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether its function has returned."""
+        return self.outcome is not None and self.outcome.kind == "returned"
 
     def may_start_alone(self, failure: Failure) -> bool:
         """Whether the others go on while it is started again: a worker that serves has no state of its own."""
@@ -108,6 +115,12 @@ class ClusterState:
         self._finishing = False
         self._over = False
         self._silence = Silence(len(node_specs))
+        self._drained_at_s = 0.0
+        self._unreserved = Remaining(self._nodes, lambda node: node.view.state is NodeState.WAITING)
+        self._unstarted = Remaining(self._nodes, lambda node: not (node.view.state.is_up or node.view.state.ended))
+        self._awaited = Remaining(self._nodes, lambda node: node.awaited)
+        self._unreturned = Remaining(self._nodes, lambda node: node.awaited and not node.has_returned)
+        self._present = Remaining(self._nodes, self._is_present)
 
     # ---- queries ----------------------------------------------------------------------------------------------------
 
@@ -131,6 +144,10 @@ class ClusterState:
         """All nodes, in rank order."""
         return tuple(node.view for node in self._nodes)
 
+    def view_of(self, rank: int) -> NodeView:
+        """Return one node."""
+        return self._nodes[rank].view
+
     @property
     def outcomes(self) -> dict[str, m.Outcome]:
         """How nodes have ended, by name; only those that have."""
@@ -149,7 +166,7 @@ class ClusterState:
         if node is None:
             return []
         self._silence.broken_by(message.rank, now_s)
-        node.view = replace(node.view, last_heartbeat_s=now_s)
+        node.view = changed(node.view, last_heartbeat_s=now_s)
         match message:
             case m.Heartbeat():
                 return [SendTo(message.rank, m.HeartbeatAck())]
@@ -188,9 +205,9 @@ class ClusterState:
         if self._state.is_ending:
             return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
         instructions += self._cluster_state(RunState.RESERVING, now_s)
-        if not self.missing and (lacking := self._find_lack(self.views)):
+        if not self._unreserved and (lacking := self._find_lack(self.views)):
             return instructions + self.fail(Failure("launcher", "LaunchFailed", lacking), now_s)
-        if not self.missing:
+        if not self._unreserved:
             spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
             instructions += [StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
         return instructions
@@ -204,17 +221,17 @@ class ClusterState:
         # The fork server's reply that a child has been forked may arrive after the child's own first message.
         is_late = state.order < node.view.state.order
         instructions = [] if is_late else self._node_state(node, state, now_s)
-        if self._state is RunState.STARTING and all(n.view.state.is_up or n.view.state.ended for n in self._nodes):
+        if self._state is RunState.STARTING and not self._unstarted:
             instructions += self._cluster_state(RunState.RUNNING, now_s)
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
 
     def _report(self, node: _Node, message: m.Reported) -> list[Instruction]:
         metrics = {**node.view.metrics, **message.metrics}
         total = message.total_steps or node.view.total_steps
-        node.view = replace(node.view, step=message.step, total_steps=total, metrics=metrics)
+        node.view = changed(node.view, step=message.step, total_steps=total, metrics=metrics)
         event = MetricsReported(
             time_s=message.time_s,
-            node=node.spec.node,
+            node=node.view.node,
             step=message.step,
             total_steps=message.total_steps,
             metrics=message.metrics,
@@ -309,10 +326,7 @@ class ClusterState:
 
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
-        awaited = [node for node in self._nodes if node.awaited]
-        if self._finishing or self._state.is_ending or not awaited:
-            return []
-        if any(node.outcome is None or node.outcome.kind != "returned" for node in awaited):
+        if self._finishing or self._state.is_ending or not self._awaited or self._unreturned:
             return []
         self._ended_s = now_s
         self._finishing = True
@@ -324,16 +338,17 @@ class ClusterState:
         self._output_at_s = now_s
 
     def _when_drained(self, now_s: float) -> list[Instruction]:
-        if self._over or not all(self._is_gone(node, now_s) for node in self._nodes):
+        self._drained_at_s = now_s
+        if self._over or self._present:
             return []
         if self._finishing:
             return self._conclude(RunState.DONE, now_s)
         return self._conclude(_final(self._state), now_s) if self._state.is_ending else []
 
-    def _is_gone(self, node: _Node, now_s: float) -> bool:
+    def _is_present(self, node: _Node) -> bool:
         if node.view.state is NodeState.LOST and node.sends_output:
-            return now_s - max(node.lost_s, self._output_at_s) > FAREWELL_S
-        return node.drained or not node.view.state.has_agent
+            return self._drained_at_s - max(node.lost_s, self._output_at_s) <= FAREWELL_S
+        return not node.drained and node.view.state.has_agent
 
     def _conclude(self, state: RunState, now_s: float) -> list[Instruction]:
         self._over = True
@@ -468,8 +483,8 @@ def _told(failure: Failure, now_s: float) -> Publish:
 
 def _with_figures(view: NodeView, message: m.RowsTaken | m.Activity) -> NodeView:
     if isinstance(message, m.RowsTaken):
-        return replace(view, rows=message.rows)
-    return replace(view, activity=NodeActivity.from_message(message))
+        return changed(view, rows=message.rows)
+    return changed(view, activity=NodeActivity.from_message(message))
 
 
 def _final(state: RunState) -> RunState:

@@ -26,8 +26,6 @@ class DriverFeed:
         Flight locations of the nodes whose endpoints are open, by rank.
     committed : dict of int to str
         The attempt that counts, by partition.
-    rows : dict of int to int
-        Rows committed, by rank.
     leftover : int
         Rows that are stored on every node and not dealt out yet.
     expected_rows, expected_partitions : int or None
@@ -61,7 +59,6 @@ class DriverFeed:
     queue: str = INPUT_QUEUE
     locations: dict[int, list[str]] = field(default_factory=dict)
     committed: dict[int, str] = field(default_factory=dict)
-    rows: dict[int, int] = field(default_factory=dict)
     leftover: int = 0
     size_bytes: int = 0
     expected_rows: int | None = None
@@ -75,6 +72,28 @@ class DriverFeed:
     is_cut: bool = False
     blocks: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     problems: dict[int, str] = field(default_factory=dict)
+    _rows: dict[int, int] = field(default_factory=dict)
+    _each: int = 0
+
+    @property
+    def rows(self) -> dict[int, int]:
+        """Rows committed, by rank."""
+        if self._each:
+            each, self._each = self._each, 0
+            self._rows.update({rank: self._rows.get(rank, 0) + each for rank in self.names})
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: dict[int, int]) -> None:
+        self._rows, self._each = rows, 0
+
+    def add_rows(self, added: Mapping[int, int]) -> None:
+        """Add the rows of a partition; tasks deal them out evenly, and then one sum is enough for all nodes."""
+        amounts = set(added.values())
+        if len(amounts) == 1 and added.keys() == self.names.keys():
+            self._each += amounts.pop()
+        else:
+            self._rows.update({rank: self._rows.get(rank, 0) + added.get(rank, 0) for rank in self.names})
 
     @property
     def ranks(self) -> list[int]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.engine.state.commits import AT_ONCE, Commits
 from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.epoch_planner import EpochPlanner
 from tfos_lab.engine.state.even_steps import EvenSteps
@@ -73,6 +74,7 @@ class FeedState:
         self._answered: dict[int, _Answered] = {}
         self._served: set[tuple[str, bool]] = set()
         self._ended = False
+        self._commits = Commits()
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._unread_published = False
@@ -207,7 +209,10 @@ class FeedState:
         if feed.state != "open":
             return []
         feed.state = "aborted"
-        return [SendTo(rank, m.FeedAborted(feed=number, reason=reason)) for rank in feed.ranks]
+        return [
+            *self._commits.take(),
+            *(SendTo(rank, m.FeedAborted(feed=number, reason=reason)) for rank in feed.ranks),
+        ]
 
     def open_inference(self, message: m.InferenceOpen) -> list[Instruction]:
         """Have the nodes open their endpoints for inferences of this kind; `answering` then has their locations."""
@@ -321,26 +326,22 @@ class FeedState:
         self.moves += 1
         feed.size_bytes += message.size_bytes
         feed.leftover += message.leftover
-        instructions: list[Instruction] = []
-        for rank in feed.ranks:
-            rows = message.rows.get(rank, 0)
-            feed.rows[rank] = feed.rows.get(rank, 0) + rows
-            commit = m.Commit(
-                feed=feed.number,
-                partition=message.partition,
-                attempt=message.attempt,
-                rows=rows,
-                leftover=message.leftover,
-                shapes=message.shapes,
-            )
-            instructions.append(SendTo(rank, commit))
-        return [*instructions, feed.progress(now_s), *self._when_complete(feed, now_s)]
+        feed.add_rows(message.rows)
+        self._commits.add(feed.ranks, message)
+        is_large = len(feed.names) > AT_ONCE
+        told = [] if is_large else [*self._commits.take(), feed.progress(now_s)]
+        return [*told, *self._when_complete(feed, now_s)]
+
+    def tick(self, now_s: float) -> list[Instruction]:
+        """Tell the nodes of a large cluster what has been committed since the last time; called often."""
+        told = self._commits.take()
+        return [*told, self._feeds[-1].progress(now_s)] if told else []
 
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
             return []
         feed.state, feed.complete_s = "complete", now_s
-        instructions = self._deal_leftover(feed)
+        instructions = [*self._commits.take(), *self._deal_leftover(feed)]
         return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
     def _deal_leftover(self, feed: DriverFeed) -> list[Instruction]:

@@ -96,7 +96,7 @@ class Hangs:
         if not self._timeout_s:
             return []
         gone_on = self._clear(lambda view: not self._is_idle(view), now_s)
-        if now_s >= self._next_s and any(_may_hang(view) and self._is_idle(view) for view in state.views):
+        if now_s >= self._next_s and any(self._is_idle(view) and _may_hang(view) for view in state.views):
             return [*gone_on, *self._ask(min(_PATIENCE_S, self._timeout_s), now_s)]
         return gone_on
 
@@ -204,7 +204,7 @@ def _is_expected(one: Suspicion) -> bool:
 
 
 def _trains(view: NodeView) -> bool:
-    return role_of(view.node).trains and view.state is NodeState.RUNNING
+    return view.state is NodeState.RUNNING and role_of(view.node).trains
 
 
 def _may_hang(view: NodeView) -> bool:

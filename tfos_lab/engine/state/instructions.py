@@ -17,6 +17,14 @@ class SendTo:
 
 
 @dataclass(frozen=True)
+class SendToAll:
+    """Send ``message`` to the agents of all these ``ranks``; it is encoded once."""
+
+    ranks: tuple[int, ...]
+    message: m.ToAgent
+
+
+@dataclass(frozen=True)
 class StartAll:
     """All nodes have reserved: start them with this cluster spec."""
 
@@ -49,4 +57,4 @@ class Finished:
     """The cluster has ended, and its nodes will send no more messages."""
 
 
-Instruction = SendTo | StartAll | Publish | Finished
+Instruction = SendTo | SendToAll | StartAll | Publish | Finished

@@ -16,6 +16,8 @@ front end  end       ``bundle`` that replaces the widget ``model``
 kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
 kernel     fetch     ``page`` wants the piece of the log of ``node`` that begins at ``offset``
 kernel     stacks    somebody asks where the threads of ``node`` are
+kernel     open      list the nodes of a group of a large cluster, or only count them
+kernel     group_by  group the nodes of a large cluster by something else
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
 =======
@@ -184,6 +186,8 @@ class Dashboard(Display):
                 self._updates.send_piece(page, node, offset)
             case messages.Stacks(node=node):
                 self._stacks.ask(node)
+            case messages.Open() | messages.GroupBy():
+                self._updates.arrange(message)
             case messages.Stop():
                 self._stop_cluster()
 

@@ -93,6 +93,7 @@ class LogFeed:
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, str], LineBuffer] = {}
+        self._streams: dict[str, dict[str, None]] = {}
         self._batch: dict[str, _NodeBatch] = {}
         self._order: list[Chunk] = []
         self._touched: dict[str, str] = {}
@@ -122,7 +123,7 @@ class LogFeed:
         end = event.text.find("\n", at_least) + 1 or len(event.text)
         self._skipped[event.node] = self._skipped.get(event.node, 0) + event.text.count("\n", 0, end)
         # The open line ended somewhere in the skipped part.
-        self._buffers[event.node, event.stream] = LineBuffer()
+        self._buffers.pop((event.node, event.stream), None)
         self.take_in(dataclasses.replace(event, text=event.text[end:]))
         return end
 
@@ -133,6 +134,7 @@ class LogFeed:
         key = (event.node, event.stream)
         if key not in self._buffers:
             self._buffers[key] = LineBuffer()
+            self._streams.setdefault(event.node, {})[event.stream] = None
         runs = self._buffers[key].feed(event.text)
         self._touched[event.node] = event.stream
         if runs:
@@ -197,7 +199,7 @@ class LogFeed:
 
     def _open_line(self, node: str, stream: str) -> list[Run]:
         own = self._buffers[node, stream].open_line
-        others = (buffer.open_line for key, buffer in self._buffers.items() if key[0] == node)
+        others = (self._buffers[node, other].open_line for other in self._streams[node])
         return own or next((runs for runs in others if runs), [])
 
     def _remember(self, chunks: list[Chunk]) -> None:

@@ -104,7 +104,20 @@ class Stacks(msgspec.Struct, frozen=True, tag_field="kind", tag="stacks"):
     node: str
 
 
-KernelMessage = Hello | Fetch | Stop | Stacks
+class Open(msgspec.Struct, frozen=True, tag_field="kind", tag="open"):
+    """List the first nodes of a group, or only count them."""
+
+    group: str
+    open: bool
+
+
+class GroupBy(msgspec.Struct, frozen=True, tag_field="kind", tag="group_by"):
+    """Group the nodes by something else."""
+
+    grouping: str
+
+
+KernelMessage = Hello | Fetch | Stop | Stacks | Open | GroupBy
 
 # ---- traits: the state of the cluster -------------------------------------------------------------------------------
 
@@ -114,7 +127,8 @@ class Row(TypedDict):
 
     Its ``place`` stays when rows change their order: colours and tabs follow it. ``step_time`` is its cell without
     ``straggles``, which says how much slower than its peers it is; ``shares`` are those of its time, 0 to 1, in the
-    order of the view's ``share_kinds``. ``hung`` says since when it has given no sign.
+    order of the view's ``share_kinds``. ``hung`` says since when it has given no sign. In a large cluster it is listed
+    in an opened ``group``, or above all groups ("").
     """
 
     node: str
@@ -129,6 +143,7 @@ class Row(TypedDict):
     straggles: str
     shares: list[float]
     hung: str
+    group: str
 
 
 class Column(TypedDict):
@@ -139,6 +154,16 @@ class Column(TypedDict):
     numeric: bool
     rank: int
     shown: bool
+
+
+class Group(TypedDict):
+    """Nodes of a large cluster that are alike, and how many of them need attention; ``open`` ones list their worst."""
+
+    key: str
+    count: int
+    troubled: int
+    facts: str
+    open: bool
 
 
 class ShareKind(TypedDict):
@@ -179,7 +204,8 @@ class View(TypedDict):
     """The cluster as it is: the trait ``view``. Times are the kernel's clock.
 
     ``progress`` is how much of the training is done, 0 to 1, ``left`` how long the rest takes; ``verdict`` says why it
-    is slow. The three are empty where that is not known.
+    is slow. The three are empty where that is not known. Of a large cluster, only some nodes have rows, the worst
+    first; all are counted in ``groups``, and ``more`` says what is not listed.
     """
 
     id: str
@@ -203,6 +229,10 @@ class View(TypedDict):
     columns: list[Column]
     share_kinds: list[ShareKind]
     rows: list[Row]
+    grouping: str
+    groupings: list[str]
+    groups: list[Group]
+    more: str
 
 
 class Traits(TypedDict):

@@ -18,8 +18,10 @@ from tfos_lab.engine.state.events import ClusterView, MetricsReported
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
+from tfos_lab.jupyter.display.bands import BANDS, bands_of
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_shares
 from tfos_lab.jupyter.display.formats import format_seconds
+from tfos_lab.jupyter.display.listing import is_large, only_notable
 from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
@@ -88,21 +90,24 @@ def render_html(
     stacks: Sequence[NodeStacks] = (),
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
+    shown, is_banded = only_notable(view), is_large(view)
+    drawn = bands_of(reports) if is_banded else reports
+    lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
     parts = [
         f"<style>{read_style_sheet('summary.css')}</style>",
         f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
         _header(view),
         _seen(view),
-        _notes(view),
+        _notes(shown),
         _verdict(view),
         _timeline(view),
         _feed(view),
-        render_table(view),
+        render_table(shown, view.places),
         render_stacks(stacks),
-        render_charts(all_series(reports, view.started_s), sorted(view.places, key=lambda node: view.places[node])),
+        render_charts(all_series(drawn, view.started_s), lines),
         _error(error),
-        *render_printed(view, read_tail, link_of),
-        render_where(view, run_dir, link_of),
+        *render_printed(shown, read_tail, link_of),
+        render_where(shown, run_dir, link_of),
         "</div>",
     ]
     return "\n".join(part for part in parts if part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, NodeView
@@ -20,12 +21,15 @@ from tfos_lab.jupyter.display.node_table import Column, hidden_facts, node_colum
 _HANGS = f'<span class="tfos-hung-mark"><span aria-hidden="true">{summary.HANGS_SIGN}</span> hangs</span>'
 
 
-def render_table(view: ClusterView) -> str:
-    """Return the nodes of a cluster as a table; what broken and hung ones did stands below their rows."""
+def render_table(view: ClusterView, places: Mapping[str, int] | None = None) -> str:
+    """Return the nodes of a cluster as a table; what broken and hung ones did stands below their rows.
+
+    ``places`` has the numbers of their colours, where the view has only some of the nodes.
+    """
     columns = node_columns(view)
     shown = [column for column in columns if column.shown]
     head = "".join(f'<th scope="col"{_class_of(column)}>{html.escape(column.title)}</th>' for column in shown)
-    broken, places = dict(summary.broken_nodes(view)), view.places
+    broken, places = dict(summary.broken_nodes(view)), places or view.places
     body = "".join(_row(node, places[node.node], columns, broken.get(node.node, "")) for node in view.nodes)
     return (
         '<div class="tfos-table-box" role="region" aria-label="Nodes" tabindex="0"><table class="tfos-table">'

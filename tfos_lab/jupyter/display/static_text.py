@@ -9,14 +9,16 @@ from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines
 from tfos_lab.jupyter.display.formats import format_seconds
+from tfos_lab.jupyter.display.listing import only_notable
 from tfos_lab.jupyter.display.node_table import Column, shown_columns
 
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the cluster as text."""
-    columns = shown_columns(view)
+    shown = only_notable(view)
+    columns = shown_columns(shown)
     rows = [[column.title.lower() for column in columns]]
-    rows += [[_cell_text(column, node) for column in columns] for node in view.nodes]
+    rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes]
     lines = [
         _headline_text(view),
         *([] if view.state.ended else [seen_text()]),
@@ -24,9 +26,9 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         *([view.verdict] if view.verdict else []),
         *([summary.phase_line(view)] if view.timings else []),
         *feed_lines(view),
-        *view.notes,
+        *shown.notes,
         *_aligned(rows, [column.numeric for column in columns]),
-        *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(view), *summary.hung_nodes(view)]),
+        *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(shown), *summary.hung_nodes(shown)]),
         *([f"logs: {run_dir}"] if run_dir else []),
     ]
     return "\n".join(lines)

@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from tfos_lab.engine.state.events import ClusterView, Event, LogText, MetricsReported, NodeChanged, StateChanged
+from tfos_lab.engine.state.events import Event, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.base import WatchedCluster
 from tfos_lab.jupyter.display.formats import format_metrics
@@ -22,6 +22,8 @@ LINES_PER_S = 20.0
 METRICS_EVERY_S = 10.0
 LAST_LINES = 5
 LOOK_EVERY_S = 1.0
+# So many times as long as a look at all nodes took, their changes of state are not looked at.
+_REST = 20.0
 
 _FIGURES = re.compile(r"[\d.,]+")
 
@@ -35,6 +37,7 @@ class TextLines:
         self._nodes: dict[str, _NodeLines] = {}
         self._metrics_due: dict[str, float] = {}
         self._last_state = ""
+        self._state_due = 0.0
         self._look_due = 0.0
         self._said: dict[str, str] = {}
 
@@ -46,8 +49,10 @@ class TextLines:
                 self._out += self._node(node).take_out()
             case MetricsReported(node=node):
                 self._add_metrics(event)
-            case StateChanged() | NodeChanged():
-                self._print_state(cluster.view())
+            case StateChanged():
+                self._print_state(cluster)
+            case NodeChanged() if self._clock() >= self._state_due:
+                self._print_state(cluster)
 
     def look_at(self, cluster: WatchedCluster) -> None:
         """Add why training is slow, and which nodes hang, where that has changed."""
@@ -96,7 +101,10 @@ class TextLines:
         step = f"step {event.step}{total} · " if event.step is not None else ""
         self._out.append(f"[{event.node}] {step}{format_metrics(event.metrics)}")
 
-    def _print_state(self, view: ClusterView) -> None:
+    def _print_state(self, cluster: WatchedCluster) -> None:
+        began_s, view = self._clock(), cluster.view()
+        # The view of thousands of nodes takes a while, and each of them changes its state.
+        self._state_due = self._clock() + (self._clock() - began_s) * _REST
         reason = f": {view.reason}" if view.reason else ""
         text = f"[{view.name}] {view.state}, {summary.headline(view)}{reason}"
         if text != self._last_state:

@@ -11,7 +11,12 @@ from typing import Any
 
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Subscription
+from tfos_lab.engine.state.events import ClusterView
+from tfos_lab.jupyter.display import messages
+from tfos_lab.jupyter.display.bands import bands_now
 from tfos_lab.jupyter.display.base import WatchedCluster
+from tfos_lab.jupyter.display.followed_logs import FollowedLogs
+from tfos_lab.jupyter.display.listing import Listing, is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
 from tfos_lab.jupyter.display.series import SeriesBook
@@ -29,6 +34,9 @@ PICTURE_SHARE = 0.05
 # The front end gets a message this often even if nothing has changed, so that it knows that the kernel is alive; see
 # `extensions/dashboard/src/format.ts`.
 SIGN_OF_LIFE_S = 5.0
+
+# Views of a large cluster may take this share of the time.
+VIEW_SHARE = 0.1
 
 
 class Updates:
@@ -59,14 +67,19 @@ class Updates:
         self._subscription = subscription
         self._widget = widget
         self._make_bundle = make_bundle
+        self._listing = Listing()
+        self._followed = FollowedLogs(cluster)
         self._feed = LogFeed()
         self._throughput = Throughput()
         self._metrics = SeriesBook(cluster.view().started_s)
+        self._banded: ClusterView | None = None
         self._reports_seen = 0
         # A page gets batches and history in order, from whichever thread.
         self._sending = threading.Lock()
         self._shown: dict[str, Any] = {}
         self._shown_s = 0.0
+        self._view_due_s = 0.0
+        self._last_view: ClusterView | None = None
         self._changed = True
         self._pictured_state: RunState | None = None
         self._picture_due_s = 0.0
@@ -96,8 +109,8 @@ class Updates:
     # ---- at intervals ------------------------------------------------------------------------------------------------
 
     def _send_logs(self) -> None:
-        self._feed.take_in_all(self._subscription.take())
-        self._feed.add_dropped(self._subscription.take_dropped())
+        self._feed.take_in_all(self._followed.among(self._subscription.take()))
+        self._feed.add_dropped(0 if self._followed.is_chosen else self._subscription.take_dropped())
         with self._sending:
             batch = self._feed.take_out()
             if batch is not None:
@@ -105,9 +118,16 @@ class Updates:
                 self._widget.send_message({"kind": "log", **batch})
 
     def _send_view(self) -> None:
-        view, now_s = self._cluster.view(), time.time()
+        began_s = time.monotonic()
+        if began_s < self._view_due_s:
+            return
+        view = self._last_view = self._cluster.view()
+        now_s = time.time()
         self._throughput.record(view, now_s)
-        encoded = encode_view(view, str(self._cluster.run_dir), now_s, self._throughput)
+        encoded = encode_view(view, str(self._cluster.run_dir), now_s, self._throughput, self._listing)
+        if is_large(view):
+            self._followed.choose(row["node"] for row in encoded["rows"])
+            self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
         content = {key: value for key, value in encoded.items() if key != "now_s"}
         changed = content != self._shown
         if changed or now_s - self._shown_s > SIGN_OF_LIFE_S:
@@ -116,7 +136,12 @@ class Updates:
             self._widget.view = dict(encoded)
 
     def _send_metrics(self) -> None:
-        reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
+        view = self._last_view
+        if view is not None and is_large(view):
+            reports = bands_now(view, time.time()) if view is not self._banded else []
+            self._banded = view
+        else:
+            reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
         with self._sending:
             self._metrics.add(reports)
             series = self._metrics.take()
@@ -144,6 +169,14 @@ class Updates:
         with self._sending:
             self._widget.send_message({"kind": "history", "page": page, **self._feed.history()})
             self._widget.send_message({"kind": "metrics", "series": self._metrics.history()})
+
+    def arrange(self, message: messages.Open | messages.GroupBy) -> None:
+        """Show the nodes of a large cluster as a page wants them, from the next view on."""
+        if isinstance(message, messages.Open):
+            self._listing.set_open(message.group, is_open=message.open)
+        else:
+            self._listing.group_by(message.grouping)
+        self._view_due_s = 0.0
 
     def send_piece(self, page: str, node: str, offset: int) -> None:
         """Send a piece of a node's log file to a page."""

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import messages, summary
 from tfos_lab.jupyter.display.activity_text import SHARE_KINDS, own_step_time_text, shares, straggler_text
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
+from tfos_lab.jupyter.display.listing import GROUPINGS, Listing
 from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
 from tfos_lab.jupyter.display.throughput import Throughput
 
 
-def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throughput | None = None) -> messages.View:
+def encode_view(
+    view: ClusterView,
+    run_dir: str,
+    now_s: float,
+    throughput: Throughput | None = None,
+    listing: Listing | None = None,
+) -> messages.View:
     """Return the view as the front end draws it: all text is made here; times are by the kernel's clock."""
     view = summary.with_endings(view)
-    columns = node_columns(view, throughput)
-    broken = dict(summary.broken_nodes(view))
+    listing = listing or Listing()
+    listed = listing.of(view)
+    shown = replace(view, nodes=listed.nodes)
+    columns = node_columns(shown, throughput)
+    broken = dict(summary.broken_nodes(shown))
+    places = view.places
     return {
         "id": view.cluster_id,
         "name": view.name,
@@ -36,7 +49,7 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
         "ended_s": view.ended_s,
         "now_s": now_s,
         "run_dir": run_dir,
-        "bar": progress_column(view),
+        "bar": progress_column(shown),
         "columns": [
             {
                 "key": column.key,
@@ -49,9 +62,21 @@ def encode_view(view: ClusterView, run_dir: str, now_s: float, throughput: Throu
         ],
         "share_kinds": [{"key": key, "short": kind.short} for key, kind in SHARE_KINDS.items()],
         "rows": [
-            _encode_node(node, place, view, columns, broken.get(node.node, ""))
-            for node, place in zip(view.nodes, view.places.values(), strict=True)
+            _encode_row(row, places[row[0].node], view, columns, broken.get(row[0].node, "")) for row in listed.rows
         ],
+        "grouping": listing.grouping if listed.groups else "",
+        "groupings": list(GROUPINGS) if listed.groups else [],
+        "groups": [
+            {
+                "key": group.key,
+                "count": len(group.nodes),
+                "troubled": group.troubled,
+                "facts": group.facts,
+                "open": group.is_open,
+            }
+            for group in listed.groups
+        ],
+        "more": listed.more,
     }
 
 
@@ -81,7 +106,10 @@ def _encode_runs(view: ClusterView) -> messages.Feed:
     return {"older": [], "line": summary.runs_line(view), "shares": "", "progress": part, "complete": part == 1}
 
 
-def _encode_node(node: NodeView, place: int, view: ClusterView, columns: list[Column], broken: str) -> messages.Row:
+def _encode_row(
+    row: tuple[NodeView, str], place: int, view: ClusterView, columns: list[Column], broken: str
+) -> messages.Row:
+    node, group = row
     return {
         "node": node.node,
         "place": place,
@@ -95,4 +123,5 @@ def _encode_node(node: NodeView, place: int, view: ClusterView, columns: list[Co
         "straggles": straggler_text(node),
         "shares": [round(share, 3) for share in shares(node).values()],
         "hung": node.hung if summary.hangs(node) else "",
+        "group": group,
     }

@@ -1,0 +1,127 @@
+"""A cluster whose agents are acted by other processes: everything on the driver is real, and so is the connection."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.acted_agents import Cast, parts_of
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import assign_roles
+from tfos_lab.engine.cluster import Cluster
+from tfos_lab.engine.generation_maker import GenerationMaker
+from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.open_files import allow_files_for
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runtime import ClusterRuntime
+
+_TRAITS = LauncherTraits(name="acted", option="acted", factory="", place="acted processes")
+_LOOPBACK = ("127.0.0.1", "127.0.0.1")
+_REPOSITORY = Path(__file__).parent.parent
+_LEAVE_TIMEOUT_S = 10.0
+
+
+class ActedLauncher(Launcher):
+    """Starts processes that act the agents; `order` tells all of them what to do."""
+
+    def __init__(self, plan: LaunchPlan, processes: int) -> None:
+        super().__init__(plan)
+        self._count = processes
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def launch(self) -> None:
+        """Start the processes."""
+        agents = [(spec.rank, spec.node) for spec in self._plan.node_specs]
+        for part in parts_of(agents, self._count):
+            command = [sys.executable, "-m", "benchmarks.acted_agents"]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_REPOSITORY)
+            self._processes.append(process)
+            self._tell(process, msgspec.json.encode(Cast(self._plan.driver, part, len(agents))))
+
+    def order(self, what: str, **facts: float) -> None:
+        """Tell all processes what to do."""
+        for process in self._processes:
+            self._tell(process, json.dumps({"do": what, **facts}).encode())
+
+    def ask(self) -> dict[str, float]:
+        """Return what the agents have sent since the last time, and the worst of how late they were."""
+        self.order("tell")
+        answers = [json.loads(process.stdout.readline()) for process in self._processes if process.stdout is not None]
+        totals = {name: sum(answer[name] for answer in answers) for name in answers[0]}
+        return {**totals, "p95_late_s": max(answer["p95_late_s"] for answer in answers)}
+
+    @staticmethod
+    def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:
+        assert process.stdin is not None
+        process.stdin.write(line + b"\n")
+        process.stdin.flush()
+
+    def cancel(self) -> None:
+        """All are on their way at once."""
+
+    def close(self) -> None:
+        """End the processes; may be called twice."""
+        for process in self._processes:
+            if process.stdin is not None:
+                process.stdin.close()
+        for process in self._processes:
+            try:
+                process.wait(_LEAVE_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            if process.stdout is not None:
+                process.stdout.close()
+        self._processes.clear()
+
+
+class ActedCluster:
+    """A cluster that is not launched yet, and how to lead those who act its agents.
+
+    Attributes
+    ----------
+    cluster : Cluster
+        What a user would hold.
+    runtime : ClusterRuntime
+        What runs it.
+    """
+
+    def __init__(self, nodes: int, folder: Path, *, processes: int = 2, **options: object) -> None:
+        config = ClusterConfig(**{"name": "scale", "cluster_size": nodes, "tensorboard": False, **options})  # type: ignore[arg-type]
+        self._processes = processes
+        folder.mkdir(parents=True, exist_ok=True)
+        allow_files_for(nodes)
+        maker = GenerationMaker(
+            config=config,
+            node_specs=assign_roles(config),
+            launcher=_TRAITS,
+            spark=None,
+            call=(_train, None),
+            payload=b"",
+            called_s=time.time(),
+            hosts=_LOOPBACK,
+            default_fs="",
+            make_launcher=self._make_launcher,
+        )
+        self.runtime = ClusterRuntime(maker, RunDir(folder, config.log_dir))
+        self.cluster = Cluster(self.runtime)
+
+    def _make_launcher(self, plan: LaunchPlan) -> ActedLauncher:
+        self.launcher = ActedLauncher(plan, self._processes)
+        return self.launcher
+
+    def close(self) -> None:
+        """Stop it, and whatever it has started."""
+        self.runtime.stop(grace_s=0.0)
+        self.runtime.generation.server.join(_LEAVE_TIMEOUT_S)
+        self.launcher.close()
+        self.runtime.close()
+
+
+def _train(args: object, ctx: object) -> None:
+    """Stand for the user's function, which no acted node runs."""

@@ -1,0 +1,242 @@
+"""One driver with so many acted nodes, from their reservation to their end: prints its figures as JSON.
+
+    python -m benchmarks.scale_driver 4096
+
+It is a process of its own, so that its CPU time and memory are those of a driver.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.acted_cluster import ActedCluster
+from tfos_lab import messages as m
+from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.jupyter.display.dashboard import LOG_PERIOD_S, METRICS_EVERY, VIEW_EVERY
+from tfos_lab.jupyter.display.updates import Updates
+
+_PARTITIONS = 10_000
+_PATIENCE_S = 120.0
+_STEP_S = 0.02
+
+
+class Page:
+    """What stands for a notebook's page: it takes what the dashboard sends, and counts it."""
+
+    model_id = "page"
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._view: dict[str, Any] = {}
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The trait of the widget."""
+        return self._view
+
+    @view.setter
+    def view(self, view: dict[str, Any]) -> None:
+        self._view = view
+        self.sizes.append(len(json.dumps(view)))
+
+    def send_message(self, message: dict[str, Any], _buffers: object = None) -> None:
+        """Count a message."""
+        self.sizes.append(len(json.dumps(message)))
+
+
+class Watcher:
+    """Does on a thread what the dashboard of a cell does, and how long its turns take."""
+
+    def __init__(self, acted: ActedCluster) -> None:
+        self.page = Page()
+        self.turns_s: list[float] = []
+        runtime = acted.runtime
+        self._updates = Updates(runtime, runtime.bus.subscribe(), self.page, dict)  # type: ignore[arg-type]
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        for period in itertools.count(1):
+            if self._closing.wait(LOG_PERIOD_S):
+                return
+            began_s = time.perf_counter()
+            with_view, with_metrics = period % VIEW_EVERY == 0, period % METRICS_EVERY == 0
+            self._updates.send(with_view=with_view, with_metrics=with_metrics, with_picture=False)
+            self.turns_s.append(time.perf_counter() - began_s)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing.set()
+        self._thread.join()
+        self._updates.close()
+
+
+class Probe:
+    """Measures how long the driver's thread takes until it turns to something new."""
+
+    def __init__(self, acted: ActedCluster) -> None:
+        self._acted = acted
+        self.waits_s: list[float] = []
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing.wait(_STEP_S):
+            asked_s, server = time.perf_counter(), self._acted.runtime.generation.server
+            answered = threading.Event()
+            server.request(lambda _now_s, answered=answered: answered.set() or [])  # type: ignore[func-returns-value]
+            while not answered.wait(0.5) and not server.over.is_set():
+                pass
+            self.waits_s.append(time.perf_counter() - asked_s)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing.set()
+        self._thread.join()
+
+
+class Measured:
+    """The phases of one driver's life, with what each has cost."""
+
+    def __init__(self, nodes: int, folder: Path, seconds: float) -> None:
+        self._nodes, self._seconds = nodes, seconds
+        self._process = psutil.Process()
+        self._before_bytes = self._process.memory_info().rss
+        self.figures: dict[str, Any] = {"nodes": nodes}
+        self._acted = ActedCluster(nodes, folder, grace_s=2.0)
+        self._watcher = Watcher(self._acted)
+        self._probe = Probe(self._acted)
+
+    def run(self) -> dict[str, Any]:
+        """Go through all phases; return their figures."""
+        try:
+            self._reserve()
+            self._stay("beats", "rest")
+            self._stay("work", "work")
+            self._stay("more work", "work")
+            self._feed()
+            self._lose()
+        except Exception as error:  # noqa: BLE001 - the figures until then are of use, too
+            self.figures["failed"] = f"{type(error).__name__}: {error}"
+        finally:
+            self._probe.close()
+            self._watcher.close()
+            self._acted.close()
+        return self.figures
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        page, turns = self._watcher.page.sizes, self._watcher.turns_s
+        for figures in (page, turns, self._probe.waits_s):
+            figures.clear()
+        cpu_s, wall_s = time.process_time(), time.monotonic()
+        yield
+        cpu_s, wall_s = time.process_time() - cpu_s, time.monotonic() - wall_s
+        rss = self._process.memory_info().rss - self._before_bytes
+        self.figures[name] = {
+            "seconds": wall_s,
+            "cpu_s": cpu_s,
+            "cores": cpu_s / wall_s,
+            "rss_per_node_kb": rss / self._nodes / 1e3,
+            "p95_wait_ms": 1e3 * _p95(self._probe.waits_s),
+            "p95_view_ms": 1e3 * _p95(turns),
+            "page_kb_per_s": sum(page) / wall_s / 1e3,
+            "largest_message_kb": max(page, default=0) / 1e3,
+        }
+
+    def _reserve(self) -> None:
+        with self._phase("reservation"):
+            self._acted.runtime.launch()
+            self._acted.runtime.wait_until_running(_PATIENCE_S)
+        timings = self._acted.runtime.history.timings
+        self.figures["reservation"] |= {"reserved_s": timings["reserved"], "running_s": timings["running"]}
+
+    def _stay(self, name: str, what: str) -> None:
+        launcher = self._acted.launcher
+        launcher.order(what)
+        time.sleep(1.0)
+        launcher.ask()
+        with self._phase(name):
+            time.sleep(self._seconds)
+        self._add_sent(name)
+
+    def _add_sent(self, name: str) -> None:
+        sent, seconds = self._acted.launcher.ask(), self.figures[name]["seconds"]
+        for what in ("heartbeats", "reports", "lines", "batches"):
+            self.figures[name][f"{what}_per_s"] = sent[what] / seconds
+        self.figures[name] |= {"acted_cores": sent["cpu_s"] / seconds, "acted_p95_late_ms": 1e3 * sent["p95_late_s"]}
+
+    def _feed(self) -> None:
+        generation = self._acted.runtime.generation
+        server, state = generation.server, generation.feed_state
+        self._acted.launcher.ask()
+        with self._phase("feed"):
+            opened = m.FeedOpen(feed=-1, epochs=1, remainder="drop", schema="{}", token="token")
+            server.request(lambda _now_s: state.open(opened))
+            self._until(lambda: state.current is not None and len(state.current.locations) == self._nodes)
+            feed = state.current
+            assert feed is not None
+            self._acted.launcher.order("feed", feed=feed.number, partitions=_PARTITIONS, seconds=int(self._seconds))
+            self._until(lambda: len(feed.committed) == _PARTITIONS)
+            server.request(lambda now_s: state.job_done(feed.number, feed.total_rows, _PARTITIONS, now_s))
+            self._until(lambda: feed.state == "complete")
+        self._add_sent("feed")
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something while the cluster runs."""
+        runtime = self._acted.runtime
+        _until(lambda: runtime.ended or condition())
+        if runtime.ended:
+            raise RuntimeError(f"the cluster has ended before its time: {runtime.view().reason}")
+
+    def _lose(self) -> None:
+        server, rank = self._acted.runtime.generation.server, self._nodes // 2
+        with self._phase("a lost node"):
+            self._acted.launcher.order("vanish", rank=rank)
+            _until(lambda: self._acted.runtime.generation.cluster_state.view_of(rank).state is NodeState.LOST)
+        with self._phase("stop"):
+            server.over.wait(_PATIENCE_S)
+        assert self._acted.runtime.state is RunState.FAILED
+        self.figures["stop"]["stopped"] = sum(
+            view.state is NodeState.STOPPED for view in self._acted.runtime.generation.cluster_state.views
+        )
+
+
+def _p95(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[int(0.95 * len(ordered))] if ordered else 0.0
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("the acted cluster did not get there")
+        time.sleep(_STEP_S)
+
+
+def main() -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("nodes", type=int)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(Measured(options.nodes, Path(folder, "run"), options.seconds).run()))
+
+
+if __name__ == "__main__":
+    main()
