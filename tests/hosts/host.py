@@ -53,22 +53,16 @@ class HostPlan:
         Its name resolves to 127.0.1.1 there, as Debian's installer has it.
     second_interface : bool
         It is on the second network, too.
-    peers_apart : bool
-        On the first network it reaches the driver only.
     disk : str
         The size of its temporary folders, such as ``"64m"``.
     clock : str
         How far its clock is off, as libfaketime has it, such as ``"+120s"``.
-    ports : str
-        The only ports that its firewall lets through, such as ``"20000-20009"``, beside those of Spark.
     """
 
     own_name_is_loopback: bool = False
     second_interface: bool = False
-    peers_apart: bool = False
     disk: str = "2g"
     clock: str = ""
-    ports: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,9 +116,7 @@ def running_host(found: Network, number: int, plan: HostPlan, folder: Path) -> I
     """Make a host; it goes with the block, and everything that runs there."""
     name = f"h{number}"
     with ExitStack() as stack:
-        wire = stack.enter_context(
-            wired_namespace(found, number, second_interface=plan.second_interface, peers_apart=plan.peers_apart)
-        )
+        wire = stack.enter_context(wired_namespace(found, number, second_interface=plan.second_interface))
         namespace = found.namespace(number)
         script = _SET_UP.format(
             name=name,
@@ -139,10 +131,7 @@ def running_host(found: Network, number: int, plan: HostPlan, folder: Path) -> I
         first = stack.enter_context(Daemon(f"host {name}", command, log=folder / f"{name}.log"))
         first.wait_for("^ready", timeout_s=_START_TIMEOUT_S)
         children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
-        host = Host(name, found.address(number), namespace, int(children[0]), wire)
-        if plan.ports:
-            _close_other_ports(host, plan.ports)
-        yield host
+        yield Host(name, found.address(number), namespace, int(children[0]), wire)
 
 
 def _hosts_file(found: Network, number: int, plan: HostPlan) -> str:
@@ -169,9 +158,18 @@ table inet hosts {{
 """
 
 
-def _close_other_ports(host: Host, ports: str) -> None:
+@contextlib.contextmanager
+def firewall(*hosts: Host, ports: str) -> Iterator[None]:
+    """For the length of the block, let only connections to some ports into hosts, such as 20000-20099, and Spark's."""
     rules = _RULES.format(worker=WORKER_PORT, executors=EXECUTOR_PORTS, ports=ports)
-    subprocess.run(host.command("nft", "-f", "-"), input=rules, text=True, check=True, capture_output=True)
+    try:
+        for host in hosts:
+            subprocess.run(host.command("nft", "-f", "-"), input=rules, text=True, check=True, capture_output=True)
+        yield
+    finally:
+        for host in hosts:
+            with contextlib.suppress(RuntimeError):
+                host.run("nft", "delete", "table", "inet", "hosts")
 
 
 # ---- Spark's worker -------------------------------------------------------------------------------------------------

@@ -141,8 +141,18 @@ def _add_address(address: str, found: Network, command: str, device: str, *insid
 class Wire:
     """The cable from the first bridge to a host."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, tap: str, process: subprocess.Popen[str]) -> None:
+        self._tap = tap
         self._process = process
+
+    @contextlib.contextmanager
+    def to_the_driver_only(self) -> Iterator[None]:
+        """For the length of the block, lead to the driver only, and not to hosts that are apart like this one."""
+        run("bridge", "link", "set", "dev", self._tap, "isolated", "on")
+        try:
+            yield
+        finally:
+            run("bridge", "link", "set", "dev", self._tap, "isolated", "off")
 
     def set(self, *, to_host: dict[str, Any] | None = None, from_host: dict[str, Any] | None = None) -> None:
         """Say what happens to frames from now on: fields of `tests.hosts.wire.Direction` for each way."""
@@ -173,20 +183,14 @@ class Wire:
 
 
 @contextlib.contextmanager
-def wired_namespace(found: Network, host: int, *, second_interface: bool, peers_apart: bool) -> Iterator[Wire]:
-    """Make a host's network namespace and its wire; both go with the block.
-
-    With ``second_interface`` it is on the second network, too. With ``peers_apart`` the first bridge leads to the
-    driver only: hosts do not reach one another on it.
-    """
+def wired_namespace(found: Network, host: int, *, second_interface: bool) -> Iterator[Wire]:
+    """Make a host's network namespace and its wire; both go with the block."""
     namespace, tap = found.namespace(host), f"tfost{found.number}h{host}"
     with ExitStack() as stack:
         run("ip", "netns", "add", namespace)
         stack.callback(_quietly, "ip", "netns", "del", namespace)
         wire = stack.enter_context(_wire(tap, namespace))
         run("ip", "link", "set", tap, "master", found.bridge, "up")
-        if peers_apart:
-            run("bridge", "link", "set", "dev", tap, "isolated", "on")
         inside = ("-n", namespace)
         _add_address(found.address(host), found, "ip", "e0", *inside)
         for device in ("lo", "e0"):
@@ -215,7 +219,7 @@ def _wire(tap: str, namespace: str) -> Iterator[Wire]:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
             raise RuntimeError("the wire could not be made; it needs /dev/net/tun")
-        yield Wire(process)
+        yield Wire(tap, process)
     finally:
         process.kill()
         process.communicate()
@@ -229,7 +233,7 @@ def problem() -> str:
     if not Path("/dev/net/tun").exists():
         return "the hosts' rig needs /dev/net/tun"
     try:
-        with network(ipv6=False) as found, wired_namespace(found, 1, second_interface=False, peers_apart=False):
+        with network(ipv6=False) as found, wired_namespace(found, 1, second_interface=False):
             run("unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "true")
     except RuntimeError as error:
         return f"the hosts' rig needs root, and namespaces that can be made: {error}"
