@@ -38,6 +38,11 @@ class NodePlace:
         misses_network = spec.network and found is None
         self.problem = _no_address(spec, towards_driver) if misses_network else self.ports.problem
 
+    def at(self, port: socket.socket) -> str:
+        """Return ``host:port`` of a bound socket, as other hosts reach it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{port.getsockname()[1]}"
+
 
 def address_in(network: str) -> str | None:
     """Return this host's address in a network such as ``"10.2.0.0/16"``; None if it has none."""

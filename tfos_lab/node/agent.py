@@ -130,7 +130,7 @@ class Agent:
             m.Reserve(
                 rank=self._rank,
                 host=socket.gethostname(),
-                address=f"{self._place.host}:{self._port.getsockname()[1]}",
+                address=self._place.at(self._port),
                 pid=os.getpid(),
                 executor=self._spec.executor,
                 gpus=self._spec.gpus or [],
