@@ -15,7 +15,11 @@ pytestmark = [pytest.mark.minutes, pytest.mark.timeout(600)]
 
 PATIENCE_S = 240
 HOSTS = (HostPlan(), HostPlan(), HostPlan(disk="64m"))
-SPARK = {"spark.network.timeout": "30s", "spark.executor.heartbeatInterval": "5s"}
+SPARK = {
+    "spark.network.timeout": "30s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.heartbeatInterval": "5s",
+}
 RIG = {"options": {"spark.worker.timeout": "20"}}
 
 

@@ -132,6 +132,19 @@ def test_a_link_that_is_cut_for_two_seconds_is_survived(run, rig):
     assert sorted(told.values()) == ["h1", "h1", "h2", "h2"]
 
 
+def ask_for_peers(args, ctx):
+    from tfos_lab.node.peers import require_peers
+
+    require_peers(ctx.cluster_spec, ctx.job_name, ctx.task_index)  # as ctx.strategy() does, without TensorFlow
+
+
+def test_a_firewall_between_nodes_is_told_with_what_to_do(run, rig):
+    with firewall(*rig.hosts, ports="20000-20019"):
+        cluster = run(ask_for_peers, cluster_size=4)
+        with pytest.raises(NodeFailed, match=r"on h[12] cannot connect to .* \(timed out\).*TFOS_NODE_PORTS"):
+            cluster.wait(timeout_s=PATIENCE_S)
+
+
 # ---- TensorFlow -----------------------------------------------------------------------------------------------------
 
 

@@ -100,7 +100,8 @@ def driver_hosts(spark: SparkSession) -> tuple[str, str]:
     """
     node_addresses()
     listening, public = _spark_s_hosts(spark)
-    return listening, os.environ.get(HOST_VARIABLE) or public
+    # Spark has IPv6 addresses in brackets.
+    return listening.strip("[]"), os.environ.get(HOST_VARIABLE, "").strip("[]") or public.strip("[]")
 
 
 def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
