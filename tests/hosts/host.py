@@ -26,9 +26,12 @@ hostname {name}
 mount --make-rprivate /
 mount --bind {root} {root}
 mount --bind {root} /mnt
+mount --bind {shared} /media
 for folder in {folders}; do mount -t tmpfs -o mode=1777,size={size} none $folder; done
 mkdir -p {root}
 mount --move /mnt {root}
+mkdir -p {shared}
+mount --move /media {shared}
 mount -o remount,bind,ro {root}
 mount -o remount,bind,ro / || true
 ip link set lo up
@@ -113,14 +116,19 @@ def _name_of(pid: str) -> str:
 
 @contextlib.contextmanager
 def running_host(found: Network, number: int, plan: HostPlan, folder: Path) -> Iterator[Host]:
-    """Make a host; it goes with the block, and everything that runs there."""
-    name = f"h{number}"
+    """Make a host; it goes with the block, and everything that runs there.
+
+    All hosts and the driver have the folder ``shared`` in ``folder``, as a file server would give it to them.
+    """
+    name, shared = f"h{number}", folder / "shared"
+    shared.mkdir(exist_ok=True)
     with ExitStack() as stack:
         wire = stack.enter_context(wired_namespace(found, number, second_interface=plan.second_interface))
         namespace = found.namespace(number)
         script = _SET_UP.format(
             name=name,
             root=shlex.quote(str(ROOT)),
+            shared=shlex.quote(str(shared)),
             folders=" ".join(_OWN_FOLDERS),
             size=plan.disk,
             hosts=shlex.quote(_hosts_file(found, number, plan)),

@@ -67,8 +67,9 @@ class Rig:
         }
         preferred = {"SPARK_PREFER_IPV6": "true"} if self.network.ipv6 else {}
         with (
-            mock.patch.dict("os.environ", preferred),
             spark_session(self.master_url, self.folder, conf=settings | dict(conf or {})) as spark,
+            # Spark's Python asks for it at each result; the session has removed all such variables.
+            mock.patch.dict("os.environ", preferred),
         ):
             spark.range(1).count()  # waits for all executors
             yield spark

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import threading
 from pathlib import Path
 
@@ -21,7 +22,7 @@ _WAIT_STEP_S = 0.5
 def not_written(folder: Path | None, error: OSError) -> FeedError:
     """Return the error for a file that cannot be written to the spool."""
     why = os.strerror(error.errno) if error.errno else str(error)
-    return FeedError(reason=f"the node's spool in {folder} cannot be written: {why}")
+    return FeedError(reason=f"on {socket.gethostname()}, the node's spool in {folder} cannot be written: {why}")
 
 
 def too_small(limit_bytes: int, folder: Path, why: str) -> str:
