@@ -16,7 +16,7 @@ from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
 
 ROOT = Path(__file__).parents[2]
 CORES = 2
-_START_TIMEOUT_S = 120
+_START_TIMEOUT_S = 300
 # What a host has of its own, empty; all else is read-only and everybody's.
 _OWN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 # The checkout may be in a folder that gets hidden: it is kept aside meanwhile.

@@ -26,7 +26,7 @@ from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_START_TIMEOUT_S = 120
+_START_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)

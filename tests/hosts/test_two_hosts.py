@@ -15,6 +15,9 @@ from tests.hosts.host import HostPlan, firewall
 from tfos_lab.core.node_addresses import NODE_NETWORK_VARIABLE, NODE_PORTS_VARIABLE
 from tfos_lab.errors import NodeFailed
 
+# The first test waits for hosts, Spark and its executors.
+pytestmark = pytest.mark.timeout(600)
+
 PATIENCE_S = 120
 HOSTS = (HostPlan(own_name_is_loopback=True, second_interface=True), HostPlan(second_interface=True))
 
@@ -124,12 +127,22 @@ def test_output_and_event_files_come_home(run, tmp_path):
 
 
 def test_a_link_that_is_cut_for_two_seconds_is_survived(run, rig):
+    for _ in range(5):
+        cluster, took_s = cut_for_two_seconds(run, rig)
+        if took_s < 2.5:  # on a busy machine it may be a longer cut
+            break
+        cluster.stop(grace_s=0.0)
+    told = dict(cluster.wait(timeout_s=PATIENCE_S))
+    assert sorted(told.values()) == ["h1", "h1", "h2", "h2"]
+
+
+def cut_for_two_seconds(run, rig):
     with told_to_end(*rig.hosts):
         cluster = run(work_until_told, cluster_size=4)
         with rig.hosts[1].wire.both_ways(cut=True):
+            began = time.monotonic()
             time.sleep(2)
-    told = dict(cluster.wait(timeout_s=PATIENCE_S))
-    assert sorted(told.values()) == ["h1", "h1", "h2", "h2"]
+        return cluster, time.monotonic() - began
 
 
 def ask_for_peers(args, ctx):
