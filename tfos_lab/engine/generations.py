@@ -81,8 +81,10 @@ class Generations:
             self.current = self._maker.make(self._services, lost.number + 1, self._restarts)
             return self.current
 
-    def wait_until_running(self, timeout_s: float) -> None:
+    def wait_until_running(self, timeout_s: float, *, generation: Generation | None = None) -> None:
         """Wait until all nodes run, or the cluster has ended; after ``timeout_s`` it is stopped.
+
+        With ``generation``, also return when that one is over: its nodes may be lost before they run.
 
         Raises
         ------
@@ -91,6 +93,8 @@ class Generations:
         """
         deadline = time.monotonic() + timeout_s
         while not self._has_begun():
+            if generation is not None and generation.server.over.is_set():
+                return
             if time.monotonic() > deadline:
                 self._give_up_waiting(timeout_s)
 

@@ -57,8 +57,8 @@ class RestartedCluster(Protocol):
         """Start to receive messages of a generation's nodes."""
         ...
 
-    def wait_until_running(self) -> None:
-        """Wait until all nodes run."""
+    def wait_until_running(self, *, generation: Generation) -> None:
+        """Wait until all nodes run, or the generation is over."""
         ...
 
 
@@ -95,7 +95,9 @@ class Restarter(threading.Thread):
         try:
             self._cluster.listen(generation)
             self._launch(generation)
-            self._cluster.wait_until_running()
+            self._cluster.wait_until_running(generation=generation)
+            if generation.state is RunState.RESTARTING:
+                return  # lost before it ran, such as with a host that Spark does not know to be gone
             self._feeds.catch_up(generation)
         except GenerationLost:
             pass  # another generation follows, and catches up

@@ -327,9 +327,10 @@ class ClusterRuntime:
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
-    def wait_until_running(self, timeout_s: float | None = None) -> None:
-        """Wait until all nodes run; see `Cluster.wait_until_running`."""
-        self._generations.wait_until_running(self.config.reservation_timeout_s if timeout_s is None else timeout_s)
+    def wait_until_running(self, timeout_s: float | None = None, *, generation: Generation | None = None) -> None:
+        """Wait until all nodes run, or ``generation`` is over; see `Cluster.wait_until_running`."""
+        timeout_s = self.config.reservation_timeout_s if timeout_s is None else timeout_s
+        self._generations.wait_until_running(timeout_s, generation=generation)
         if self.state is RunState.FAILED:
             self._raise_failure()
 

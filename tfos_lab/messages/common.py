@@ -50,6 +50,10 @@ class LaunchSpec(msgspec.Struct, frozen=True):
         Whether the function works in ``cwd`` itself: the chief's does, in the folder of the notebook.
     host
         The name by which the other nodes reach this one; "" for its address on the route to the driver.
+    ports
+        The first and the last port on which the node may listen; None for any.
+    network
+        The network on which the nodes reach one another; "" if its address on the route to the driver is right.
     """
 
     cluster_id: str
@@ -69,6 +73,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     shared_dir: str = ""
     stays: bool = False
     host: str = ""
+    ports: tuple[int, int] | None = None
+    network: str = ""
 
 
 class TlsIdentity(msgspec.Struct, frozen=True):

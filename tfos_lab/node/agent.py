@@ -24,6 +24,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.processes import open_pidfd, set_process_name
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.activity.reporter import ActivityReporter
+from tfos_lab.node.addresses import NodePlace
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
 from tfos_lab.node.driver_link import GAVE_UP, DriverLink
 from tfos_lab.node.feed.store import FeedStore
@@ -83,7 +84,8 @@ class Agent:
         self._scratch = Scratch(scratch_root(), spec.cluster_id, spec.rank)
         self._driver = DriverLink(spec)
         send = self._driver.send
-        self._port = _reserve_port(self._driver.host)
+        self._place = NodePlace(spec, self._driver.host)
+        self._port = self._place.ports.take(lambda port: _reserve_port(self._place.host, port))
         self._loop = PollLoop()
         self._logs = LogSpool(self._scratch.path / "log")
         self._log_sender = LogSender(spec.rank, self._logs, send)
@@ -91,7 +93,8 @@ class Agent:
         self._activity = ActivityReporter(spec.rank, send, gpus=gpus, output_at=lambda: logs.appended_at)
         events = ChildEvents(on_progress=send, on_message=self._on_child_message, on_ended=self._on_child_ended)
         self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
-        self._feeds = FeedStore(spec.rank, self._driver.host, self._scratch.path, send, self._child.send)
+        rows_host, take_port = self._place.rows_host, self._place.ports.take
+        self._feeds = FeedStore(spec.rank, rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
         self._stacks = StackTaker(spec.rank, self._scratch.path, self._child, send)
         self._profiles = ProfileFiles(spec.rank, self._scratch.path, send, self._child.send)
         self._tunnel = AgentTunnel(spec.rank, send, self._loop)
@@ -130,7 +133,7 @@ class Agent:
             m.Reserve(
                 rank=self._rank,
                 host=socket.gethostname(),
-                address=f"{self._spec.host or self._driver.host}:{self._port.getsockname()[1]}",
+                address=self._place.at(self._port),
                 pid=os.getpid(),
                 executor=self._spec.executor,
                 gpus=self._spec.gpus or [],
@@ -206,7 +209,7 @@ class Agent:
         if self._child.started or self._child.ended:
             return
         nodes = [f"{job}:{index}" for job, tasks in start.cluster_spec.items() for index in range(len(tasks))]
-        if problem := self._shared.problem(nodes):
+        if problem := self._place.problem or self._shared.problem(nodes):
             self._refuse(problem)
             return
         self._log_sender.share_with(len(nodes))
@@ -304,6 +307,7 @@ class Agent:
         self._output.close()
         self._logs.close()
         self._port.close()
+        self._place.ports.close()
         self._driver.close()
         if self._watched_pidfd is not None:
             os.close(self._watched_pidfd)
@@ -313,12 +317,16 @@ class Agent:
         self._scratch.remove()
 
 
-def _reserve_port(host: str) -> socket.socket:
-    """Return a bound socket that holds a free port; TensorFlow may bind it too, since both set SO_REUSEADDR.
+def _reserve_port(host: str, port: int) -> socket.socket:
+    """Return a socket bound to a port, or any for 0; TensorFlow may bind it too, since both set SO_REUSEADDR.
 
     It holds the port at all addresses of this machine, since that is where TensorFlow's server binds it.
     """
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(("", 0))
+    try:
+        sock.bind(("", port))
+    except OSError:
+        sock.close()
+        raise
     return sock

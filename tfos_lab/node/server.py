@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.roles import Role, tf_cluster_spec
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.invoke import NodeServed
+from tfos_lab.node.peers import require_peers
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -32,6 +33,7 @@ def start_server(
     if not Role(job_name).in_tf_cluster:
         advice = "it works beside the cluster that trains: read checkpoints or saved models there"
         raise ConfigError([f"ctx.start_server() on {node}: TensorFlow's cluster has no such node; {advice}"])
+    require_peers(cluster_spec, job_name, task_index)
     spec = tf.train.ClusterSpec(tf_cluster_spec(cluster_spec))
     try:
         server = tf.distribute.Server(spec, job_name=job_name, task_index=task_index, protocol=protocol, config=config)

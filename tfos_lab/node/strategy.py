@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.core.roles import Role, count_training, tf_cluster_spec
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.peers import require_peers
 from tfos_lab.node.server import start_server
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def strategy_for(
     if not Role(job_name).in_tf_cluster or count_training(cluster_spec) == 1:
         several = len(tf.config.list_physical_devices("GPU")) > 1
         return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+    require_peers(cluster_spec, job_name, task_index)
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
@@ -55,6 +57,7 @@ def _parameter_server(
         os.environ["GRPC_FAIL_FAST"] = "use_caller"
         server = start_server(cluster_spec, job_name, task_index, serve)
         server.join()
+    require_peers(cluster_spec, job_name, task_index)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type=Role.CHIEF.value, task_id=0, rpc_layer="grpc"
     )

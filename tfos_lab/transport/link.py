@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import socket
 import threading
@@ -21,14 +20,13 @@ from typing import NamedTuple
 import zmq
 from zmq.utils import z85
 
+from tfos_lab.core.node_addresses import ports_in
 from tfos_lab.errors import ConfigError
 from tfos_lab.messages import DriverAddress
 from tfos_lab.transport.unproven import MAX_FRAME_BYTES, UnprovenConnections
 
 #: Environment variable of the driver: the port to listen on, such as 8888, or a range such as 9990-9999.
 PORT_VARIABLE = "TFOS_SERVER_PORT"
-_PORTS = re.compile(r"(?:(\d+)(?:\s*-\s*(\d+))?)?")
-_LAST_PORT = 65_535
 # So many messages are taken before other work gets its turn.
 RECEIVED_AT_ONCE = 200
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
@@ -39,15 +37,7 @@ _PART_BYTES = MAX_FRAME_BYTES - _SEAL_BYTES
 
 def listening_ports() -> list[int]:
     """Return the ports on which a driver may listen, according to `PORT_VARIABLE`; [] for any."""
-    text = os.environ.get(PORT_VARIABLE, "").strip()
-    match = _PORTS.fullmatch(text)
-    if match is None:
-        raise ConfigError([f"{PORT_VARIABLE}={text}: is neither a port such as 8888 nor a range such as 9990-9999"])
-    first = int(match[1] or 0)
-    ports = range(first, int(match[2] or first) + 1) if first else range(0)
-    if first and (not ports or ports[-1] > _LAST_PORT):
-        raise ConfigError([f"{PORT_VARIABLE}={text}: ports go from 1 to {_LAST_PORT}, the smaller one first"])
-    return list(ports)
+    return list(ports_in(PORT_VARIABLE, "9990-9999"))
 
 
 def _bind(router: zmq.Socket[bytes], host: str, ports: list[int]) -> int:

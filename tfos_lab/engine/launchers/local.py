@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import local_shares
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> LaunchSpec:
     """Return what the agent of a node on this machine needs: it ends when this process does."""
     spans_hosts = plan.traits.spans_hosts
+    ports, network = node_addresses() if spans_hosts else (None, "")
     return LaunchSpec(
         cluster_id=plan.cluster_id,
         rank=spec.rank,
@@ -47,6 +49,8 @@ def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, enviro
         shared_dir=plan.shared_dir if spans_hosts else "",
         # Nodes elsewhere may not reach the address that this machine has for itself.
         host=plan.driver.host if spans_hosts else "",
+        ports=ports,
+        network=network,
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import check_assigned, wanted_of
@@ -104,6 +105,7 @@ class SparkLauncher(Launcher):
     def _run_job(self) -> None:
         plan, spark = self._plan, self._spark
         wanted = len(plan.node_specs)
+        ports, network = node_addresses()
         template = LaunchSpec(
             cluster_id=plan.cluster_id,
             rank=-1,
@@ -113,6 +115,8 @@ class SparkLauncher(Launcher):
             watched_pid=0,
             extra_env=dict(plan.config.env),
             shared_dir=plan.shared_dir,
+            ports=ports,
+            network=network,
         )
         task = make_task(
             "tfos_lab.node.spark_task",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
@@ -100,10 +101,13 @@ def owner_of(spark: SparkSession) -> str:
 def driver_hosts(spark: SparkSession) -> tuple[str, str]:
     """Return the address that the kernel listens on, and the one that executors connect to.
 
-    Both are those that Spark chose for its driver, unless `HOST_VARIABLE` names another one for executors.
+    Both are those that Spark chose for its driver, unless `HOST_VARIABLE` names another one for executors. What is
+    wrong with the variables for the nodes' addresses is raised as a `ConfigError` here, before anything starts.
     """
+    node_addresses()
     listening, public = _spark_s_hosts(spark)
-    return listening, os.environ.get(HOST_VARIABLE) or public
+    # Spark has IPv6 addresses in brackets.
+    return listening.strip("[]"), os.environ.get(HOST_VARIABLE, "").strip("[]") or public.strip("[]")
 
 
 def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:

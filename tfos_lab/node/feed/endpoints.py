@@ -14,15 +14,23 @@ if TYPE_CHECKING:
 
 # Makes an endpoint for a location.
 MakeEndpoint = Callable[[str, m.TlsIdentity | None], "FlightEndpoint"]
+# Calls a function with a port that the node may listen on, and returns what it returns.
+TakePort = Callable[[Callable[[int], "FlightEndpoint"]], "FlightEndpoint"]
+
+
+def any_port(bind: Callable[[int], FlightEndpoint]) -> FlightEndpoint:
+    """Let the system choose the port."""
+    return bind(0)
 
 
 class Endpoints:
     """One node's Flight servers, each on a thread of its own (``tfos-flight``)."""
 
-    def __init__(self, host: str, socket: Path, make: MakeEndpoint) -> None:
+    def __init__(self, host: str, socket: Path, make: MakeEndpoint, take_port: TakePort) -> None:
         self._host = f"[{host}]" if ":" in host else host
         self._socket = socket
         self._make = make
+        self._take_port = take_port
         self._endpoints: list[FlightEndpoint] = []
         self._serving: list[threading.Thread] = []
         self._locations: list[str] = []
@@ -40,7 +48,7 @@ class Endpoints:
             self._locations.append(f"grpc+unix://{self._socket}")
             self._serve(self._locations[0], None)
             if tls is not None:
-                endpoint = self._serve(f"grpc+tls://{self._host}:0", tls)
+                endpoint = self._take_port(lambda port: self._serve(f"grpc+tls://{self._host}:{port}", tls))
                 self._locations.append(f"grpc+tls://{self._host}:{endpoint.port}")
         if lasting:
             self._lasting.add(token)

@@ -8,6 +8,7 @@ again, or all at once, has to fit.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ _PATIENCE_S = 20.0
 def not_written(folder: Path | None, error: OSError) -> FeedError:
     """Return the error for a file that cannot be written to the spool."""
     why = os.strerror(error.errno) if error.errno else str(error)
-    return FeedError(reason=f"the node's spool in {folder} cannot be written: {why}")
+    return FeedError(reason=f"on {socket.gethostname()}, the node's spool in {folder} cannot be written: {why}")
 
 
 def too_small(limit_bytes: int, folder: Path, why: str, nodes: int = 1) -> str:

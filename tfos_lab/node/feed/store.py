@@ -14,7 +14,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.node import failure_note
-from tfos_lab.node.feed.endpoints import Endpoints
+from tfos_lab.node.feed.endpoints import Endpoints, TakePort, any_port
 from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
@@ -49,13 +49,15 @@ class FeedStore:
         scratch: Path,
         send: Callable[[m.FromAgent], None],
         send_to_child: Callable[[m.ToAgent], None],
+        *,
+        take_port: TakePort = any_port,
     ) -> None:
         self._rank = rank
         self._scratch = scratch
         self._send = send
         self._send_to_child = send_to_child
         self._spool = Spool(scratch / "spool")
-        self._endpoints = Endpoints(host, scratch / "feed", self._make_endpoint)
+        self._endpoints = Endpoints(host, scratch / "feed", self._make_endpoint, take_port)
         self._exchanges: Exchanges | None = None
         self._file_search: FileSearch | None = None
         self._has_returned = False

@@ -1,0 +1,135 @@
+"""Where other hosts reach a node: its address, and the ports that it holds there."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+
+from tfos_lab import messages as m
+from tfos_lab.core.node_addresses import NODE_NETWORK_VARIABLE, NODE_PORTS_VARIABLE, PORTS_PER_NODE
+from tfos_lab.transport.link import address_towards
+
+T = TypeVar("T")
+_IPV6 = 6
+
+
+class NodePlace:
+    """Where other hosts reach one node.
+
+    Attributes
+    ----------
+    host : str
+        Its address, or a name that the driver knows for it.
+    ports : NodePorts
+        The ports on which it may listen.
+    problem : str
+        Why it cannot be reached as was asked for; "" if it can.
+    """
+
+    def __init__(self, spec: m.LaunchSpec, towards_driver: str) -> None:
+        found = address_in(spec.network) if spec.network else None
+        self.host = found or spec.host or towards_driver
+        self.ports = NodePorts(spec.ports)
+        # Rows come from hosts of the cluster, which know its own address.
+        self.rows_host = found or towards_driver
+        misses_network = spec.network and found is None
+        self.problem = _no_address(spec, towards_driver) if misses_network else self.ports.problem
+
+    def at(self, port: socket.socket) -> str:
+        """Return ``host:port`` of a bound socket, as other hosts reach it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{port.getsockname()[1]}"
+
+
+def address_in(network: str) -> str | None:
+    """Return this host's address in a network such as ``"10.2.0.0/16"``; None if it has none."""
+    where = ipaddress.ip_network(network)
+    first = where.network_address + (1 if where.num_addresses > 1 else 0)
+    host = f"[{first}]" if first.version == _IPV6 else str(first)
+    try:
+        # The route to a network of its own starts at this host's address there.
+        own = address_towards(f"tcp://{host}:1")
+    except OSError:
+        return None
+    return own if ipaddress.ip_address(own) in where else None
+
+
+def _no_address(spec: m.LaunchSpec, towards_driver: str) -> str:
+    return (
+        f"{spec.node} has no address in {NODE_NETWORK_VARIABLE}={spec.network}: {socket.gethostname()} reaches the "
+        f"driver from {towards_driver}. Name the network that joins all hosts of the cluster"
+    )
+
+
+class NodePorts:
+    """The ports of one node: any free ones, or some of a range, which no other node of the host has.
+
+    Parameters
+    ----------
+    limits : tuple of int, optional
+        The first and the last port of the range; None means any.
+    """
+
+    def __init__(self, limits: tuple[int, int] | None) -> None:
+        self._limits = limits
+        ports = list(range(limits[0], limits[1] + 1)) if limits else []
+        random.shuffle(ports)  # programs of others may hold some
+        self._holds: dict[int, socket.socket] = {}
+        for port in ports:
+            hold = _hold(port) if len(self._holds) < PORTS_PER_NODE else None
+            if hold is not None:
+                self._holds[port] = hold
+        self._unused = list(self._holds)
+
+    @property
+    def problem(self) -> str:
+        """Why there are too few ports, or "" if there are enough."""
+        if self._limits is None or len(self._holds) == PORTS_PER_NODE:
+            return ""
+        return (
+            f"none of {NODE_PORTS_VARIABLE}={self._limits[0]}-{self._limits[1]} is free on {socket.gethostname()}; "
+            f"each node of a host takes {PORTS_PER_NODE} of them. Give a wider range, or stop a cluster"
+        )
+
+    def take(self, bind: Callable[[int], T]) -> T:
+        """Return what ``bind(port)`` returns for a port of this node; ``bind(0)`` if any will do.
+
+        Raises
+        ------
+        OSError
+            If ``bind`` refuses all of them: programs of others listen there.
+        """
+        if self._limits is None:
+            return bind(0)
+        while len(self._unused) > 1:
+            try:
+                return bind(self._unused.pop())
+            except OSError:
+                continue
+        return bind(self._unused.pop() if self._unused else 0)
+
+    def close(self) -> None:
+        """Leave the ports to other nodes; may be called twice."""
+        for hold in self._holds.values():
+            hold.close()
+
+
+def _hold(port: int) -> socket.socket | None:
+    """Return a socket that keeps a port from all other nodes of this host, or None if one has it, or someone listens.
+
+    Nodes cannot see it by binding the port: TensorFlow and Flight share ports with whoever permits that.
+    """
+    hold = socket.socket(socket.AF_UNIX)
+    try:
+        # Such names are per network namespace, as ports are, and go with the process.
+        hold.bind(f"\0tfos_lab-port-{port}")
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+    except OSError:
+        hold.close()
+        return None
+    return hold
