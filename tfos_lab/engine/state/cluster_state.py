@@ -225,7 +225,7 @@ class ClusterState:
     # ---- endings ----------------------------------------------------------------------------------------------------
 
     def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
-        if node.outcome is not None or node.view.state is NodeState.LOST:
+        if node.outcome is not None or node.view.state.ended:
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
@@ -331,7 +331,7 @@ class ClusterState:
 
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
         """End the cluster for a cause that the launcher or a feed has found."""
-        if self._state.is_settled or self._over:
+        if self._state.is_settled or self._over or self._finishing:
             return []
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
 
