@@ -31,6 +31,7 @@ SUITES = (
     "tfrecords",
     "files",
     "peers",
+    "strangers",
 )
 RESULTS = Path(__file__).with_name("results.json")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from pathlib import Path
@@ -23,6 +24,16 @@ def test_each_run_has_a_folder_of_its_own_that_is_named_after_it(runs):
     assert first.path.parent == runs
     assert re.fullmatch(r"mnist-\d{8}-\d{6}-[0-9a-f]{4}", first.id)
     assert first.path.is_dir()
+
+
+def test_only_the_user_can_open_it(runs):
+    before = os.umask(0)
+    try:
+        run_dir = RunDir.make("mnist")
+        part = run_dir.make_part("1")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(one.path.stat().st_mode) for one in (run_dir, part)] == [0o700, 0o700]
 
 
 def test_a_name_that_is_no_file_name_becomes_one(runs):

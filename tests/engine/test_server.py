@@ -167,3 +167,83 @@ def test_the_end_closes_the_listener_and_is_reported_once(stand):
     assert stand.over.wait(5)
     assert stand.listener.closed
     assert stand.server.over.is_set()
+
+
+def run_both(stand):
+    """Have both nodes reserve and run."""
+    for rank in (0, 1):
+        stand.reserve(rank)
+    for rank in (0, 1):
+        stand.deliver(m.Progressed(rank=rank, state="running", pid=1))
+    until(lambda: stand.state.state == "running")
+
+
+NOT_SENT = [
+    (m.encode(m.FeedReady(rank=1, feed=3, locations=[])), "FeedReady (feed 3 does not exist)"),
+    (m.encode(m.Heartbeat(rank=0)), "Heartbeat (in the name of rank 0)"),
+    (m.encode(m.Heartbeat(rank=-1)), "Heartbeat (there is no rank -1)"),
+    (m.encode(m.Heartbeat(rank=2**40)), "Heartbeat (there is no rank 1099511627776)"),
+    (m.encode(m.Reserve(0, "host", "host:0", 1, "e0", [])), "Reserve (in the name of rank 0)"),
+    (b"\xc1 nonsense", "a message that cannot be decoded"),
+    (b"", "a message that cannot be decoded"),
+]
+
+
+@pytest.mark.parametrize(("data", "what"), NOT_SENT, ids=[what for _, what in NOT_SENT])
+def test_a_node_that_sends_what_no_node_sends_fails_by_itself(stand, data, what):
+    run_both(stand)
+    stand.listener.post((identity_of(1), data))
+    until(lambda: stand.state.state == "failed")
+    cause = stand.state.causes.first
+    assert (cause.node, cause.kind) == ("worker:0", "Refused")
+    assert cause.message.startswith(f"worker:0 sent what no node sends: {what}")
+    assert cause.message.endswith("; it was refused")
+    assert stand.listener.sent_to(identity_of(1))[-2:] in (["Stop", "Shutdown"], ["Shutdown", "Stop"])
+    assert [view.state for view in stand.state.views] == ["running", "failed"]
+
+
+def test_a_message_that_cannot_be_handled_is_its_sender_s_failure(stand, monkeypatch, caplog):
+    def handle(*_):
+        raise IndexError("list index out of range")
+
+    run_both(stand)
+    monkeypatch.setattr(stand.server._feed_state, "handle", handle)
+    stand.deliver(m.FeedStopped(rank=1))
+    until(lambda: stand.state.state == "failed")
+    cause = stand.state.causes.first
+    assert (cause.node, cause.kind) == ("worker:0", "Refused")
+    assert "what no node sends: FeedStopped (IndexError: " in cause.message
+    assert "cannot be handled" in caplog.text
+
+
+def test_nothing_more_is_taken_from_a_node_that_was_refused(stand):
+    run_both(stand)
+    stand.listener.post((identity_of(1), b"nonsense"))
+    stand.deliver(m.Reported(1, 5, None, {"loss": 1.0}, 1.0))
+    stand.reserve(1)
+    stand.deliver(m.Logs(1, 0, [m.LogRecord(1.0, "stdout", b"hello\n")]))
+    stand.settle()
+    view = stand.state.views[1]
+    assert (view.state, view.step) == ("failed", None)
+    assert not (stand.folder / "worker-0.log").exists()
+    stand.deliver(m.Drained(rank=0))
+    assert stand.over.wait(5)
+
+
+def test_a_node_that_is_refused_after_its_end_has_ended_well(stand):
+    run_both(stand)
+    for rank in (0, 1):
+        stand.deliver(m.Ended(rank, m.Outcome("returned", value=b"")))
+    stand.listener.post((identity_of(1), b"nonsense"))
+    stand.deliver(m.Drained(rank=0))
+    assert stand.over.wait(5)
+    assert stand.state.state == "done"
+
+
+def test_a_stranger_with_keys_cannot_end_a_node(stand):
+    run_both(stand)
+    for data in (b"nonsense", m.encode(m.Reserve(7, "h", "h:7", 1, "e7", [])), m.encode(m.Ended(1, m.Outcome("no")))):
+        stand.listener.post((b"stranger", data))
+    stand.settle()
+    assert stand.state.state == "running"
+    assert stand.listener.sent_to(b"stranger") == ["Stop", "Shutdown"] * 3

@@ -53,7 +53,7 @@ TO_AGENT = [
     m.FeedAborted(feed=0, reason="why"),
     m.FeedsEnded(),
     m.SegmentReady(feed=0, path="/x", rows=3, shapes={"x": []}),
-    m.InferenceOpen(schema="{}", token="t", tls=m.TlsIdentity(b"c", b"k")),
+    m.InferenceOpen(schema="{}", token="t", tls=m.TlsIdentity(b"c", b"k", b"a")),
     m.ExchangeRows(exchange=0, path="/x", rows=3, shapes={"x": [2]}),
     m.ExchangeEnded(exchange=0),
     m.ExchangeDropped(exchange=0),

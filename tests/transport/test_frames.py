@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, FrameTooLarge, frame_pair
 
 
 @pytest.fixture
@@ -173,3 +173,15 @@ def test_available_waits_only_when_it_is_asked_to(pair):
     later.start()
     assert ours.available(wait_s=60.0) == [(b"here", [])]
     later.join()
+
+
+def test_a_frame_that_is_too_large_is_not_waited_for():
+    raw, theirs = socket.socketpair()
+    frames = FrameSocket(theirs, max_bytes=1000)
+    raw.sendall(struct.pack("!I", 1000) + bytes(1000))
+    assert frames.receive().data == bytes(1000)
+    raw.sendall(struct.pack("!I", 1001))
+    with pytest.raises(FrameTooLarge, match="a frame of 1,001 bytes, and at most 1,000 are taken"):
+        frames.receive()
+    frames.close()
+    raw.close()

@@ -108,3 +108,24 @@ def test_sockets_of_dead_processes_are_removed():
     assert not dead.exists()
     assert own.exists()
     own.unlink()
+
+
+def test_silent_connections_give_up_their_slots_to_those_who_wait():
+    server = UnixServer(echo, max_connections=2, silent_s=0.1)
+    silent, half, ours = (connect(server) for _ in range(3))
+    half.sendall(b"pi")
+    ours.sendall(b"ping")
+    assert ours.recv(100) == b"ping"
+    for one in (silent, half, ours):
+        one.close()
+    server.close()
+
+
+def test_a_silent_connection_that_nobody_waits_for_is_left_alone():
+    server = UnixServer(echo, silent_s=0.0)
+    with connect(server) as silent, connect(server) as other:
+        other.sendall(b"ping")
+        assert other.recv(100) == b"ping"
+        silent.sendall(b"late")
+        assert silent.recv(100) == b"late"
+    server.close()

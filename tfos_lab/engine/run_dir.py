@@ -60,7 +60,7 @@ class RunDir:
         """Make the folder of a new run.
 
         It is below ``$TFOS_LAB_RUNS``, by default ``runs/`` in the working directory, or in the user's cache where that
-        folder cannot be written.
+        folder cannot be written. Only the user can open it: logs and records show code, data and paths.
 
         Raises
         ------
@@ -72,15 +72,32 @@ class RunDir:
         for base in bases:
             with contextlib.suppress(OSError):
                 folder = base / run
-                folder.mkdir(parents=True)
+                base.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700)
                 return cls(folder, log_dir)
         raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")
 
     def make_part(self, name: str) -> RunDir:
         """Make the folder of one of several independent runs within this one; it may be there already."""
         folder = self.path / f"run-{name}"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         return RunDir(folder, run_id=f"{self.id}.{name}")
+
+    @property
+    def may_hold_run(self) -> bool:
+        """Whether there is a ``run.json``, or cannot be seen: the folder is another user's."""
+        try:
+            return self.record.exists()
+        except PermissionError:
+            return True
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the user wants to keep the run, as far as this user can see."""
+        try:
+            return self.pin_mark.exists()
+        except PermissionError:
+            return False
 
     def log(self, node: str) -> Path:
         """Return the log file of a node, such as ``"worker:0"``."""

@@ -24,13 +24,16 @@ from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
-from tfos_lab.transport.link import Listener
+from tfos_lab.transport.link import AgentData, Listener
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.2
+# Of what a node has sent, in the error that it causes.
+_MAX_TEXT = 300
 
 # Builds the `Start` for a rank from the cluster spec.
 MakeStart = Callable[[int, dict[str, list[str]]], m.Start]
@@ -90,6 +93,8 @@ class Server:
         self._cells = cells
         self._tunnel = tunnel
         self._identities: dict[int, bytes] = {}
+        self._ranks: dict[bytes, int] = {}
+        self._refused: set[bytes] = set()
         self._log_sequences: dict[bytes, int] = {}
         self._name = f"tfos-server-{cluster_id}"
         self._thread: threading.Thread | None = None
@@ -140,26 +145,58 @@ class Server:
     def _handle_safely(self, item: Any, on_executor_gone: Callable[[str], None]) -> None:
         """Handle an item; an error of our own fails the cluster, which would otherwise hang without a driver."""
         try:
-            self._handle(item, on_executor_gone)
+            if callable(item):
+                self._carry_out(item(time.time()))
+            else:
+                self._handle(item, on_executor_gone)
         except Exception as error:
             logger.exception("the driver could not handle %r", item)
             failure = Failure("driver", type(error).__name__, str(error))
             self._carry_out(self._cluster_state.fail(failure, time.time()))
 
-    def _handle(self, item: Any, on_executor_gone: Callable[[str], None]) -> None:
-        now_s = time.time()
-        if callable(item):
-            self._carry_out(item(now_s))
-            return
+    def _handle(self, item: AgentData, on_executor_gone: Callable[[str], None]) -> None:
+        """Handle an agent's message; one that no agent sends ends its sender."""
         identity, data = item
+        if identity in self._refused:
+            return
         try:
             message = m.decode_from_agent(data)
         except msgspec.DecodeError as error:
-            logger.warning("dropped a message that cannot be decoded: %s", error)
+            self._refuse(identity, f"a message that cannot be decoded ({error})")
             return
+        try:
+            self._dispatch(identity, message, on_executor_gone)
+        except WrongMessage as error:
+            self._refuse(identity, str(error))
+        except Exception as error:
+            logger.exception("a message of %r cannot be handled", identity)
+            self._refuse(identity, f"{type(message).__name__} ({type(error).__name__}: {error})")
+
+    def _refuse(self, identity: bytes, what: str) -> None:
+        logger.warning("%r was refused; it had sent %s", identity, what)
+        rank = self._ranks.get(identity)
+        if rank is None:
+            self._send_away(identity)
+            return
+        self._refused.add(identity)
+        self._carry_out(self._cluster_state.refuse(rank, what[:_MAX_TEXT], time.time()))
+
+    def _check_sender(self, identity: bytes, message: m.FromAgent) -> None:
+        """Raise `WrongMessage` if a node gives another's rank for its own, or one that does not exist."""
+        if not 0 <= message.rank < self._cluster_state.size:
+            raise WrongMessage(f"{type(message).__name__} (there is no rank {message.rank})")
+        if identity in self._ranks:
+            raise WrongMessage(f"{type(message).__name__} (in the name of rank {message.rank})")
+
+    def _dispatch(self, identity: bytes, message: m.FromAgent, on_executor_gone: Callable[[str], None]) -> None:
+        now_s = time.time()
+        is_known = self._identities.get(message.rank) == identity
+        if not is_known:
+            self._check_sender(identity, message)
+        check(message, self._cluster_state.state, self._feed_state)
         if isinstance(message, m.Reserve):
             self._on_reserve(identity, message, now_s)
-        elif self._identities.get(message.rank) != identity:
+        elif not is_known:
             self._send_away(identity)  # an agent of an earlier generation, or one that came too late
         elif isinstance(message, m.Logs):
             self._on_logs(identity, message)
@@ -192,7 +229,10 @@ class Server:
         if is_another and not self._cluster_state.views[message.rank].state.is_replaceable:
             self._send_away(identity)
             return
+        if known is not None:
+            del self._ranks[known]
         self._identities[message.rank] = identity
+        self._ranks[identity] = message.rank
         if self._tunnel is not None:
             self._tunnel.handle(message)
         self._carry_out(self._cluster_state.handle(message, now_s))

@@ -72,10 +72,11 @@ class LaunchSpec(msgspec.Struct, frozen=True):
 
 
 class TlsIdentity(msgspec.Struct, frozen=True):
-    """A self-signed certificate and its key, in PEM; made for one cluster."""
+    """A certificate, its key, and the certificate of the authority that has signed it, in PEM; made for one cluster."""
 
     certificate: bytes
     key: bytes
+    authority: bytes
 
 
 class Outcome(msgspec.Struct, frozen=True):

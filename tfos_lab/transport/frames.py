@@ -11,10 +11,15 @@ from typing import NamedTuple, Self
 
 _HEADER = struct.Struct("!I")
 _MAX_FDS = 8
+_MOST_BYTES = (1 << 32) - 1
 
 
 class ConnectionClosed(EOFError):
     """The other end has closed the connection."""
+
+
+class FrameTooLarge(ConnectionClosed):
+    """The other end has announced more than this end takes: nothing that it sends can be understood any more."""
 
 
 class Frame(NamedTuple):
@@ -29,10 +34,18 @@ class FrameSocket:
 
     `send` and `receive` block, for threads of their own. A poll loop must not block: `available` returns the frames
     that are there, `post` sends what the socket takes at once, and `flush` the rest later.
+
+    Parameters
+    ----------
+    sock : socket.socket
+        The connected socket.
+    max_bytes : int, optional
+        A frame that says it is larger is not waited for: receiving raises `FrameTooLarge`.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, max_bytes: int = _MOST_BYTES) -> None:
         self._sock = sock
+        self._max_bytes = max_bytes
         self._buffer = bytearray()
         self._received: deque[Frame] = deque()
         self._unsent: deque[memoryview] = deque()
@@ -116,6 +129,8 @@ class FrameSocket:
         if len(self._buffer) < _HEADER.size:
             return None
         (length,) = _HEADER.unpack_from(self._buffer)
+        if length > self._max_bytes:
+            raise FrameTooLarge(f"a frame of {length:,} bytes, and at most {self._max_bytes:,} are taken")
         end = _HEADER.size + length
         if len(self._buffer) < end:
             return None

@@ -23,12 +23,16 @@ from zmq.utils import z85
 
 from tfos_lab.errors import ConfigError
 from tfos_lab.messages import DriverAddress
+from tfos_lab.transport.unproven import MAX_FRAME_BYTES, UnprovenConnections
 
 #: Environment variable of the driver: the port to listen on, such as 8888, or a range such as 9990-9999.
 PORT_VARIABLE = "TFOS_SERVER_PORT"
 _PORTS = re.compile(r"(?:(\d+)(?:\s*-\s*(\d+))?)?")
 _LAST_PORT = 65_535
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
+# What encryption adds to a frame.
+_SEAL_BYTES = 64
+_PART_BYTES = MAX_FRAME_BYTES - _SEAL_BYTES
 
 
 def listening_ports() -> list[int]:
@@ -110,17 +114,19 @@ class Listener:
         self._router.setsockopt(zmq.LINGER, 500)
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._router.setsockopt(zmq.SNDHWM, 10_000)
+        self._router.setsockopt(zmq.BACKLOG, 1024)
         self._router.setsockopt(zmq.IPV6, int(":" in bind_host))
         self._router.curve_server = True
         self._router.curve_secretkey = self._server.secret.encode()
         self._router.curve_publickey = self._server.public.encode()
+        self._unproven = UnprovenConnections(self._router)
         try:
-            port = _bind(self._router, _bracketed(bind_host), ports)
+            self._port = _bind(self._router, _bracketed(bind_host), ports)
         except BaseException:
             self._context.destroy(linger=0)
             raise
         self.address = DriverAddress(
-            endpoint=f"tcp://{_bracketed(public_host or bind_host)}:{port}",
+            endpoint=f"tcp://{_bracketed(public_host or bind_host)}:{self._port}",
             server_key=self._server.public,
             client_public_key=self._client.public,
             client_secret_key=self._client.secret,
@@ -131,6 +137,7 @@ class Listener:
         self._poller = zmq.Poller()
         self._poller.register(self._router, zmq.POLLIN)
         self._poller.register(self._zap, zmq.POLLIN)
+        self._poller.register(self._unproven.monitor, zmq.POLLIN)
         self._poller.register(self._wake, zmq.POLLIN)
 
     def post(self, item: object) -> None:
@@ -146,6 +153,8 @@ class Listener:
         ready = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._zap in ready:
             self._authenticate()
+        if self._unproven.monitor in ready:
+            self._unproven.update(self._port)
         if self._wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
@@ -160,16 +169,16 @@ class Listener:
                 frames = self._router.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            if len(frames) == 2:
-                yield AgentData(frames[0], frames[1])
+            yield AgentData(frames[0], frames[1] if len(frames) == 2 else b"".join(frames[1:]))
 
     def _authenticate(self) -> None:
-        """Answer one ZAP request: only the cluster's own client key is accepted."""
-        version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
+        """Answer the ZAP requests that are there: only the cluster's own client key is accepted."""
         expected = z85.decode(self._client.public.encode())
-        known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
-        status = [b"200", b"OK", b"agent"] if known else [b"400", b"unknown key", b""]
-        self._zap.send_multipart([version, request, *status, b""])
+        while self._zap.poll(0):
+            version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
+            known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
+            status = [b"200", b"OK", b"agent"] if known else [b"400", b"unknown key", b""]
+            self._zap.send_multipart([version, request, *status, b""])
 
     def send(self, identity: bytes, data: bytes) -> None:
         """Send to one agent; drop what cannot be delivered, since missing heartbeats reveal a lost agent."""
@@ -178,6 +187,7 @@ class Listener:
 
     def close(self) -> None:
         """Close sockets and context; messages under way have half a second to leave."""
+        self._unproven.close()
         self._router.close()
         self._zap.close(linger=0)
         self._context.term()
@@ -210,10 +220,13 @@ class Link:
         self.socket.connect(driver.endpoint)
 
     def send(self, data: bytes) -> None:
-        """Send one message to the driver; waits at most a second for room in the send buffer."""
+        """Send one message to the driver; waits at most a second for room in the send buffer.
+
+        It goes in small frames: the driver takes no large ones, as peers without the keys could send them, too.
+        """
         if self.socket.poll(1000, zmq.POLLOUT):
             with contextlib.suppress(zmq.Again):
-                self.socket.send(data, zmq.NOBLOCK)
+                self.socket.send_multipart(_parts(data), zmq.NOBLOCK)
 
     def receive(self) -> Iterator[bytes]:
         """Yield the messages that have arrived, without waiting."""
@@ -227,6 +240,13 @@ class Link:
         """Close; messages under way have a second to leave."""
         self.socket.close()
         self._context.term()
+
+
+def _parts(data: bytes) -> list[bytes | memoryview]:
+    if len(data) <= _PART_BYTES:
+        return [data]
+    view = memoryview(data)
+    return [view[start : start + _PART_BYTES] for start in range(0, len(data), _PART_BYTES)]
 
 
 def address_towards(endpoint: str) -> str:

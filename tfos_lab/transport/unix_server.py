@@ -13,7 +13,8 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import SupportsIndex
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.runtime_files import scratch_root
@@ -24,6 +25,23 @@ logger = logging.getLogger(__name__)
 ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 _START_TIMEOUT_S = 10.0
+# Where others wait for a slot, a connection that has sent nothing for so long gives up its own.
+SILENT_S = 10.0
+_STEP_S = 0.5
+
+
+class _Reader(asyncio.StreamReader):
+    """Remembers when something came last."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._clock = loop.time
+        self.heard_s = loop.time()
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        """Take bytes of the connection."""
+        self.heard_s = self._clock()
+        super().feed_data(data)
 
 
 class _ServerThread:
@@ -70,6 +88,8 @@ class UnixServer:
         Serves one connection, which is closed afterwards.
     max_connections : int
         How many connections are served at a time; others wait.
+    silent_s : float
+        Where others wait, a connection that has sent nothing for so long is closed.
 
     Attributes
     ----------
@@ -77,11 +97,13 @@ class UnixServer:
         The socket.
     """
 
-    def __init__(self, handler: ConnectionHandler, *, max_connections: int = 16) -> None:
+    def __init__(self, handler: ConnectionHandler, *, max_connections: int = 16, silent_s: float = SILENT_S) -> None:
         # Short, since the path of a unix socket has 108 bytes at most.
         self.path = scratch_root() / f"unix_server-{os.getpid()}-{secrets.token_hex(6)}.sock"
         self._handler = handler
         self._slots = asyncio.Semaphore(max_connections)
+        self._silent_s = silent_s
+        self._served: dict[_Reader, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._thread = _join_thread(self)
         started = asyncio.run_coroutine_threadsafe(self._start(), self._thread.loop)
@@ -97,19 +119,45 @@ class UnixServer:
         return self._thread.loop
 
     async def _start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._serve, str(self.path))
+        loop = asyncio.get_running_loop()
+
+        def protocol() -> asyncio.StreamReaderProtocol:
+            reader = _Reader(loop)
+            return asyncio.StreamReaderProtocol(reader, lambda _, writer: self._serve(reader, writer), loop=loop)
+
+        self._server = await loop.create_unix_server(protocol, str(self.path))
         self.path.chmod(0o600)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with self._slots:
+            await self._take_slot()
+            self._served[reader] = writer
+            try:
                 await self._handler(reader, writer)
+            finally:
+                del self._served[reader]
+                self._slots.release()
         except (OSError, asyncio.IncompleteReadError):
             pass  # the client has disconnected
         except Exception:
             logger.exception("a connection to %s could not be served", self.path)
         finally:
             writer.close()
+
+    async def _take_slot(self) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(self._slots.acquire(), _STEP_S)
+            except TimeoutError:
+                self._close_silent()
+            else:
+                return
+
+    def _close_silent(self) -> None:
+        """Close the connection that has been silent for longest, if that is long."""
+        reader = min(self._served, key=lambda reader: reader.heard_s, default=None)
+        if reader is not None and self.loop.time() - reader.heard_s >= self._silent_s:
+            self._served[reader].transport.abort()
 
     def call(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` in the server's event loop; safe from any thread."""

@@ -119,4 +119,4 @@ def test_inline_rows_that_nobody_asked_for_are_told_at_the_end(cluster, feeding)
 
 
 def test_nodes_on_this_machine_need_no_certificate(cluster, feeding):
-    assert feeding.tls_identity(cluster.generation) is None
+    assert feeding.identities(cluster.generation) is None

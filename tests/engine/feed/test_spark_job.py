@@ -13,7 +13,7 @@ from tfos_lab.engine.feed.spark_job import FrameRows, Produced, SparkJob, Tasks
 from tfos_lab.node.feed.plan import FeedPlan
 
 PATIENCE_S = 20.0
-PLAN = FeedPlan(feed=0, token="t", locations={}, schema="{}", certificate=b"")
+PLAN = FeedPlan(feed=0, token="t", locations={}, schema="{}")
 
 
 class FakeSpark:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+
 import pytest
 
 from tfos_lab.engine.logs.writer import LogWriter
@@ -20,6 +23,17 @@ def test_bytes_are_stored_unchanged(tmp_path):
     writer.close()
     assert (tmp_path / "worker-1.log").read_bytes() == rubbish + b"after\n"
     assert writer.path("worker:1") == tmp_path / "worker-1.log"
+
+
+def test_only_the_user_can_read_them(tmp_path):
+    writer = LogWriter(RunDir(tmp_path), pytest.fail)
+    before = os.umask(0)
+    try:
+        writer.write("worker:1", [record(b"secret")])
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "worker-1.log").stat().st_mode) == 0o600
+    writer.close()
 
 
 def test_a_character_that_is_split_across_batches_arrives_whole(tmp_path):

@@ -13,6 +13,7 @@ import tfos_lab
 from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import GONE, curve, this_process, write_run, write_some
 from tfos_lab.engine.record.format import NodeRecord
+from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.read import read_runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.engine.state.activity import NodeActivity
@@ -49,6 +50,23 @@ def test_each_that_cannot_be_read_is_one_line(tmp_path):
     assert told["empty"].startswith("run.json is damaged")
     assert told["list"].startswith("run.json is not that of a run of tfos_lab")
     assert all("\n" not in str(one) for one in found.unreadable)
+
+
+def test_a_folder_of_another_user_is_one_line(tmp_path, monkeypatch):
+    write_run(tmp_path, "own-1")
+    closed = write_run(tmp_path, "closed-1")
+    stat = Path.stat
+
+    def refuse(path, **options):
+        if path.parent == closed:
+            raise PermissionError(13, "Permission denied")
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    found = read_runs(tmp_path)
+    assert [run.id for run in found.runs] == ["own-1"]
+    assert [(one.path, one.reason) for one in found.unreadable] == [(closed, "run.json: Permission denied")]
+    assert not RunDir(closed).is_pinned
 
 
 def test_a_file_that_no_run_writes_is_not_read(tmp_path):

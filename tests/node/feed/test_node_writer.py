@@ -28,7 +28,7 @@ def store(short_folder):
 
 @pytest.fixture
 def connection(store, short_folder):
-    connection = connect([f"grpc+unix://{short_folder}/feed"], b"")
+    connection = connect([f"grpc+unix://{short_folder}/feed"], None)
     yield connection
     connection.client.close()
 

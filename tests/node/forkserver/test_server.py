@@ -221,6 +221,26 @@ def test_a_client_that_sends_garbage_is_dropped_and_others_are_served(fork_serve
     fork_servers.warm()
 
 
+# Text that is none, values within values without end, and a frame of 4 GB.
+_TEXT = b"\x81\xa4type\xa4\xff\xff\xff\xff"
+GARBAGE = [struct.pack("!I", len(_TEXT)) + _TEXT, struct.pack("!I", 1 << 20) + b"\x91" * (1 << 20), b"\xff" * 100]
+
+
+def test_garbage_and_slow_clients_do_not_keep_others_from_being_served(fork_servers):
+    connection = fork_servers.connect()
+    slow = fork_servers.connect()._frames._sock  # says nothing
+    half = fork_servers.connect()._frames._sock
+    half.sendall(struct.pack("!I", 1000) + b"half a frame")
+    for garbage in GARBAGE:
+        sender = fork_servers.connect()
+        sender._frames._sock.sendall(garbage)
+        with pytest.raises(ConnectionClosed):
+            sender.replies(PATIENCE_S)
+    fork_servers.spawn()
+    assert server_pid(connection) == server_pid(fork_servers.connect())
+    assert slow.fileno() >= 0
+
+
 def test_a_fork_server_exits_when_it_has_been_idle(tmp_path):
     path = tmp_path / "idle.sock"
     code = "from tfos_lab.node.forkserver.main import main; main()"

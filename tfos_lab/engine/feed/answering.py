@@ -60,10 +60,14 @@ class AnsweringNodes:
             If the cluster has ended meanwhile.
         """
         generation = self._cluster.generation
-        tls = self._feeding.tls_identity(generation)
+        identities = self._feeding.identities(generation)
         self._wait_for_readers(generation, plan.timeout_s)
         message = m.InferenceOpen(
-            schema=plan.schema, token=self._token, tls=tls, objects=plan.objects, queue=plan.queue
+            schema=plan.schema,
+            token=self._token,
+            tls=identities.nodes if identities else None,
+            objects=plan.objects,
+            queue=plan.queue,
         )
         generation.server.request(lambda _now_s: generation.feed_state.open_inference(message))
         return msgspec.structs.replace(
@@ -71,7 +75,7 @@ class AnsweringNodes:
             cluster=self._cluster.name,
             token=self._token,
             locations=self._locations(generation),
-            certificate=tls.certificate if tls else b"",
+            tls=identities.tasks if identities else None,
         )
 
     def _locations(self, generation: FedGeneration) -> dict[int, list[str]]:

@@ -13,9 +13,9 @@ from tfos_lab.errors import FeedError
 
 if TYPE_CHECKING:
     from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
+    from tfos_lab.engine.feed.identities import Identities
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.state.driver_feed import DriverFeed
-    from tfos_lab.messages import TlsIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Feeding:
         self._requests: list[FeedRequest] = []
         self._sources = itertools.count()
         self._ended = False
-        self._tls: TlsIdentity | None = None
+        self._identities: Identities | None = None
         self.lock = threading.Lock()
         self.streams: list[Stream] = []
         self._deferred: list[DeferredFeed] = []
@@ -141,7 +141,7 @@ class Feeding:
 
         if request.files is not None:
             return FileJob(self._cluster, generation, request, None).run()
-        return FeedJob(self._cluster, generation, request, self.tls_identity(generation)).run()
+        return FeedJob(self._cluster, generation, request, self.identities(generation)).run()
 
     def end(self) -> None:
         """Tell the nodes that no more rows will come; they can still read what was fed."""
@@ -168,15 +168,15 @@ class Feeding:
             if deferred.error is not None:
                 raise deferred.error
 
-    def tls_identity(self, generation: FedGeneration) -> TlsIdentity | None:
-        """Return the certificate and key of the nodes' endpoints; made on first use.
+    def identities(self, generation: FedGeneration) -> Identities | None:
+        """Return the certificates of the nodes and of Spark's tasks; made on first use.
 
         None where the nodes are on this machine: unix sockets reach them.
         """
         if not generation.launcher.traits.spans_hosts:
             return None
-        if self._tls is None:
-            from tfos_lab.engine.feed.certificates import make_identity
+        if self._identities is None:
+            from tfos_lab.engine.feed.certificates import make_identities
 
-            self._tls = make_identity()
-        return self._tls
+            self._identities = make_identities()
+        return self._identities

@@ -17,6 +17,7 @@ from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
     from tfos_lab.engine.feed.fed_cluster import FedGeneration, JobCluster
+    from tfos_lab.engine.feed.identities import Identities
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.state.driver_feed import DriverFeed
 
@@ -42,12 +43,12 @@ class FeedJob:
         Whose nodes are fed.
     request : FeedRequest
         What they are fed.
-    tls : TlsIdentity or None
-        The identity of the nodes' endpoints, where nodes are on other hosts.
+    identities : Identities or None
+        The certificates of the nodes and of Spark's tasks, where nodes are on other hosts.
     """
 
     def __init__(
-        self, cluster: JobCluster, generation: FedGeneration, request: FeedRequest, tls: m.TlsIdentity | None
+        self, cluster: JobCluster, generation: FedGeneration, request: FeedRequest, identities: Identities | None
     ) -> None:
         self._cluster = cluster
         self._generation = generation
@@ -55,7 +56,7 @@ class FeedJob:
         self._request = request
         self._timeout_s = request.timeout_s
         self._token = secrets.token_hex(16)
-        self._tls = tls
+        self._identities = identities
 
     def run(self) -> DriverFeed:
         """Feed, and wait until every row that Spark has produced is committed."""
@@ -107,7 +108,7 @@ class FeedJob:
             remainder=request.remainder,
             schema=rows.schema,
             token=self._token,
-            tls=self._tls,
+            tls=self._identities.nodes if self._identities else None,
             stream=request.stream,
             spool_bytes=request.spool_bytes,
             objects=isinstance(rows, ObjectRows),
@@ -172,7 +173,7 @@ class FeedJob:
             token=self._token,
             locations=feed.locations,
             schema=self._rows.schema,
-            certificate=self._tls.certificate if self._tls else b"",
+            tls=self._identities.tasks if self._identities else None,
         )
         label, description = f"tfos-feed-{self._cluster.id}", f"tfos_lab: rows for '{self._cluster.name}'"
         return SparkJob(self._rows, plan, label=label, description=description)

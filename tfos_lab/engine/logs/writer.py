@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -69,7 +70,8 @@ class LogWriter:
 
     def _file_of(self, node: str) -> io.FileIO:
         if node not in self._files:
-            self._files[node] = self.path(node).open("ab", buffering=0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._files[node] = io.FileIO(os.open(self.path(node), flags, 0o600), "ab")
         return self._files[node]
 
     def _notify_once(self, node: str, reason: str) -> None:

@@ -44,7 +44,7 @@ def choose_run(name: str, found: Runs) -> Run:
         raise ConfigError([f"{name!r} could be any of {len(meant)} runs: {_listed([run.id for run in meant])}"])
     if meant:
         return meant[0]
-    if "/" in name or RunDir(Path(name)).record.is_file():
+    if "/" in name or RunDir(Path(name)).may_hold_run:
         return _open_folder(Path(name).expanduser().absolute())
     raise ConfigError([_no_such(name, found)])
 
@@ -83,7 +83,7 @@ def _fits(pattern: str, run: Run) -> bool:
 
 
 def _open_folder(path: Path) -> Run:
-    if not RunDir(path).record.exists():
+    if not RunDir(path).may_hold_run:
         raise ConfigError([f"{path}: there is no run.json, so this is no run's folder"])
     run = read_run(path)
     if isinstance(run, Unreadable):

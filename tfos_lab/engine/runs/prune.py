@@ -104,7 +104,7 @@ def _within_limits(folder: RunFolder, kept: set[Path], since_s: float | None) ->
 
 def _protected(folder: RunFolder) -> str:
     """Return why a folder stays whatever the limits are, or nothing."""
-    if any(run.pinned for run in folder.runs) or RunDir(folder.path).pin_mark.exists():
+    if any(run.pinned for run in folder.runs) or RunDir(folder.path).is_pinned:
         return "pinned"
     if any(run.live for run in folder.runs):
         return "not ended"

@@ -84,7 +84,7 @@ def read_folders(place: Path) -> Iterator[RunFolder]:
         yield RunFolder(place, (), (Unreadable(place, error.strerror or str(error)),))
         return
     for child in children:
-        found = [read_run(path) for path in (child, *parts_of(child)) if RunDir(path).record.exists()]
+        found = [read_run(path) for path in (child, *parts_of(child)) if RunDir(path).may_hold_run]
         if found:
             runs = tuple(one for one in found if isinstance(one, Run))
             yield RunFolder(child, runs, tuple(one for one in found if isinstance(one, Unreadable)))

@@ -114,6 +114,11 @@ class ClusterState:
         return self._reason
 
     @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return len(self._nodes)
+
+    @property
     def views(self) -> tuple[NodeView, ...]:
         """All nodes, in rank order."""
         return tuple(node.view for node in self._nodes)
@@ -384,6 +389,19 @@ class ClusterState:
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
             instructions += self._fail(failure, now_s, consequence=False)
+        return instructions + self._when_drained(now_s)
+
+    def refuse(self, rank: int, what: str, now_s: float) -> list[Instruction]:
+        """A node has sent what no node sends: nothing more is taken from it, and it has failed unless it had ended."""
+        node = self._nodes[rank]
+        had_ended = node.view.state.ended
+        node.drained, node.sends_output = True, False
+        instructions: list[Instruction] = [SendTo(rank, m.Stop(grace_s=0.0)), SendTo(rank, m.Shutdown())]
+        if not had_ended:
+            text = f"{node.spec.node} sent what no node sends: {what}; it was refused"
+            instructions += self._node_state(node, NodeState.FAILED, now_s, detail=text)
+            if not self._state.is_ending:
+                instructions += self._fail(Failure(node.spec.node, "Refused", text), now_s, consequence=False)
         return instructions + self._when_drained(now_s)
 
     def mark_hung(self, rank: int, text: str, now_s: float) -> list[Instruction]:

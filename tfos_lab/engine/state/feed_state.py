@@ -124,6 +124,14 @@ class FeedState:
         """The newest feed, or None."""
         return self._feeds[-1] if self._feeds else None
 
+    def feed(self, number: int) -> DriverFeed | None:
+        """Return a feed by its number; None if there is none."""
+        return self._feeds[number] if 0 <= number < len(self._feeds) else None
+
+    def has_asked_to_answer(self, rank: int) -> bool:
+        """Whether a node was ever asked to open its endpoints for inferences."""
+        return bool(self._served) and rank in self._names
+
     # ---- requests ---------------------------------------------------------------------------------------------------
 
     def open(self, message: m.FeedOpen, source: int = 0) -> list[Instruction]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from pyarrow import flight
@@ -70,6 +71,8 @@ class ExchangeTicket(msgspec.Struct, frozen=True):
     timeout_s: float = 600.0
 
 
+_Ticket = TypeVar("_Ticket", PutTicket, CommitTicket, ExchangeTicket)
+
 # Called with the ticket, the columns, and the two ends of the exchange.
 OnExchange = Callable[
     [ExchangeTicket, tuple[ColumnSpec, ...], flight.MetadataRecordBatchReader, flight.MetadataRecordBatchWriter], None
@@ -86,7 +89,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
     location : str
         ``grpc+unix://...`` in a folder that only the user can open, or ``grpc+tls://host:0``.
     tls : TlsIdentity or None
-        Certificate and key, for TLS.
+        For TLS: who has no certificate of the same authority is refused before it can send anything.
     spool : Spool
         Stores the segments.
     on_stored : callable
@@ -107,7 +110,12 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         on_commit: Callable[[CommitTicket], None],
         on_exchange: OnExchange,
     ) -> None:
-        super().__init__(location, tls_certificates=[(tls.certificate, tls.key)] if tls else None)
+        super().__init__(
+            location,
+            tls_certificates=[(tls.certificate, tls.key)] if tls else None,
+            verify_client=tls is not None,
+            root_certificates=tls.authority if tls else None,
+        )
         self._spool = spool
         self._for_this_host = tls is None
         self._on_stored = on_stored
@@ -123,8 +131,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.FlightMetadataWriter,
     ) -> None:
         """Store one attempt's rows in a segment."""
-        ticket = msgspec.msgpack.decode(descriptor.command, type=PutTicket)
-        self._check(ticket.token)
+        ticket = self._admitted(descriptor.command, PutTicket)
         path = segment_path(self._spool.folder, ticket)
         try:
             if ticket.beside:
@@ -157,8 +164,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
         """Answer a task's rows with the results that the node's function puts."""
-        ticket = msgspec.msgpack.decode(descriptor.command, type=ExchangeTicket)
-        self._check(ticket.token)
+        ticket = self._admitted(descriptor.command, ExchangeTicket)
         try:
             self._on_exchange(ticket, column_specs(ticket.schema), reader, writer)
         except Exception as error:
@@ -168,14 +174,18 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         """Pass a commit on; or, for a task that connects, return where the spool is."""
         if action.type == PRESENT:
             return [str(self._spool.folder).encode() if self._for_this_host else b""]
-        ticket = msgspec.msgpack.decode(action.body.to_pybytes(), type=CommitTicket)
-        self._check(ticket.token)
-        self._on_commit(ticket)
+        self._on_commit(self._admitted(action.body.to_pybytes(), CommitTicket))
         return []
 
-    def _check(self, token: str) -> None:
-        if not any(hmac.compare_digest(token, known) for known in self.tokens):
+    def _admitted(self, data: bytes, kind: type[_Ticket]) -> _Ticket:
+        """Return the ticket of a task that knows this feed's token; others get one sentence, not a traceback."""
+        try:
+            ticket = msgspec.msgpack.decode(data, type=kind)
+        except msgspec.DecodeError:
+            raise flight.FlightUnauthenticatedError("this is no ticket of a feed") from None
+        if not any(hmac.compare_digest(ticket.token.encode(), known.encode()) for known in self.tokens):
             raise flight.FlightUnauthenticatedError("this feed's token is needed")
+        return ticket
 
 
 def _explained(error: BaseException, folder: Path) -> BaseException:

@@ -16,7 +16,7 @@ from pyarrow import flight
 
 from tfos_lab.errors import FeedError, NodeUnreachable
 from tfos_lab.errors.channel import own_error_in
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages.common import INPUT_QUEUE, TlsIdentity
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
@@ -51,7 +51,7 @@ class InferencePlan(msgspec.Struct, frozen=True):
     cluster: str = ""
     token: str = ""
     locations: dict[int, list[str]] = {}
-    certificate: bytes = b""
+    tls: TlsIdentity | None = None
 
 
 def inference_task(batches: Iterator[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
@@ -141,7 +141,7 @@ class _TaskExchange:
         plan = self._plan
         ticket = ExchangeTicket(plan.token, plan.schema, plan.inference, plan.objects, plan.queue, plan.timeout_s)
         try:
-            connection = connect(self._nearest(), plan.certificate)
+            connection = connect(self._nearest(), plan.tls)
             client, self._spool = connection.client, connection.spool
             descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
             writer, reader = client.do_exchange(descriptor)

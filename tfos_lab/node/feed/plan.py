@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from tfos_lab.errors import NodeUnreachable
+from tfos_lab.messages import TlsIdentity
 
 # An action that every node answers; on its unix socket, with the folder of its spool.
 PRESENT = "present"
-# The name in the feed's certificate, as hosts are known by address only.
+# The name in the nodes' certificate, as hosts are known by address only.
 TLS_NAME = "tfos-lab"
 _UNIX = "grpc+unix://"
 # gRPC would wait forever for a node that has gone, and repeat calls that the node has not answered.
@@ -28,7 +29,7 @@ class FeedPlan(msgspec.Struct, frozen=True):
     token: str
     locations: dict[int, list[str]]
     schema: str
-    certificate: bytes
+    tls: TlsIdentity | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Connection:
     spool: Path | None
 
 
-def connect(locations: list[str], certificate: bytes) -> Connection:
+def connect(locations: list[str], tls: TlsIdentity | None) -> Connection:
     """Connect to the first of a node's locations that this host can reach."""
     from pyarrow import flight
 
@@ -47,7 +48,7 @@ def connect(locations: list[str], certificate: bytes) -> Connection:
         if not location.startswith(_UNIX):
             # Rows go directly to the node, whatever proxy this host uses for the internet.
             os.environ["no_grpc_proxy"] = location.removeprefix("grpc+tls://").rpartition(":")[0].strip("[]")  # noqa: SIM112
-            security = {"tls_root_certs": certificate, "override_hostname": TLS_NAME}
+            security = _security(tls)
         elif Path(location.removeprefix(_UNIX)).exists():
             security = {}
         else:
@@ -60,3 +61,14 @@ def connect(locations: list[str], certificate: bytes) -> Connection:
             raise NodeUnreachable(reason=f"the node at {location} does not answer") from error
         return Connection(client, Path(folder.body.to_pybytes().decode()) if folder.body.size else None)
     raise NodeUnreachable(reason=f"no way to the node from this host; it listens at {', '.join(locations)}")
+
+
+def _security(tls: TlsIdentity | None) -> dict[str, Any]:
+    if tls is None:
+        raise NodeUnreachable(reason="the node is on another host, and this task has no certificate to show it")
+    return {
+        "tls_root_certs": tls.authority,
+        "cert_chain": tls.certificate,
+        "private_key": tls.key,
+        "override_hostname": TLS_NAME,
+    }

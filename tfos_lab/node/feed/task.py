@@ -64,7 +64,7 @@ class PartitionSender:
         self._partition = partition
         self._attempt = attempt
         self._ranks = sorted(plan.locations)
-        self._connections = {rank: connect(plan.locations[rank], plan.certificate) for rank in self._ranks}
+        self._connections = {rank: connect(plan.locations[rank], plan.tls) for rank in self._ranks}
         self._writers: dict[int, NodeWriter] = {}
         self._rows = dict.fromkeys(self._ranks, 0)
         self._size_bytes = 0

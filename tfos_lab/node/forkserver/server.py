@@ -34,6 +34,8 @@ from tfos_lab.node.forkserver.requests import (
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, close_all
 
 IDLE_S = 600.0
+# A request has an environment and a few paths.
+_MAX_REQUEST_BYTES = 1 << 24
 
 _decoder = msgspec.msgpack.Decoder(ForkServerRequest)
 
@@ -105,7 +107,7 @@ class ForkServer:
 
     def _accept(self, _listener: object) -> None:
         connection, _ = self._listener.accept()
-        client = _Client(FrameSocket(connection))
+        client = _Client(FrameSocket(connection, max_bytes=_MAX_REQUEST_BYTES))
         self._clients.add(client)
         self._selector.register(client.frames, selectors.EVENT_READ, lambda _: self._read(client))
 
@@ -115,7 +117,7 @@ class ForkServer:
         self._last_use = time.monotonic()
         try:
             for data, fds in client.frames.available():
-                self._handle(client, _decoder.decode(data), fds)
+                self._handle(client, _decoded(data, fds), fds)
         except (ConnectionClosed, msgspec.DecodeError):
             self._drop(client)
 
@@ -219,3 +221,13 @@ class ForkServer:
         reset_signals()
         os.close(self._wake_read)
         os.close(self._wake_write)
+
+
+def _decoded(data: bytes, fds: list[int]) -> ForkServerRequest:
+    """Return a request; raises ``msgspec.DecodeError`` for anything else, and closes what came with it."""
+    try:
+        request: ForkServerRequest = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        close_all(fds)
+        raise msgspec.DecodeError(str(error)) from None
+    return request

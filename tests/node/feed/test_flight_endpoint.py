@@ -1,0 +1,152 @@
+"""The node's endpoint for rows from other hosts: who is let in, and what strangers can take of its memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from tests.support.hostile_peers import attacking, resident_bytes
+from tfos_lab.engine.feed.certificates import make_identities
+from tfos_lab.errors import NodeUnreachable
+from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
+from tfos_lab.node.feed.plan import connect
+from tfos_lab.node.feed.spool import Spool
+
+ROWS = pa.record_batch({"x": [1, 2, 3]})
+MOST_BYTES = 50_000_000
+PATIENCE_S = 60
+# Bodies of 300 MB by one call each, from a program that has no certificate.
+UNARY_BODIES = """
+import sys
+from pyarrow import flight
+client = flight.connect(sys.argv[1], disable_server_verification=True)
+for _ in range(3):
+    try:
+        list(client.do_action(flight.Action("commit", bytes(300_000_000)), flight.FlightCallOptions(timeout=10)))
+    except flight.FlightError as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def identities():
+    return make_identities()
+
+
+@pytest.fixture
+def endpoint(tmp_path, identities):
+    committed = []
+    spool = Spool(tmp_path / "spool")
+    spool.open(0, epochs=1)
+    endpoint = FlightEndpoint(
+        "grpc+tls://127.0.0.1:0",
+        identities.nodes,
+        spool,
+        on_stored=lambda ticket, path: committed.append((ticket.partition, path)),
+        on_commit=committed.append,
+        on_exchange=lambda *_: None,
+    )
+    endpoint.committed = committed
+    endpoint.tokens = {"token"}
+    thread = threading.Thread(target=endpoint.serve)
+    thread.start()
+    yield endpoint
+    endpoint.shutdown()
+    thread.join()
+    spool.close()
+
+
+@pytest.fixture
+def client(endpoint, identities):
+    connection = connect([location_of(endpoint)], identities.tasks)
+    assert connection.spool is None
+    with connection.client as client:
+        yield client
+
+
+def location_of(endpoint):
+    return f"grpc+tls://127.0.0.1:{endpoint.port}"
+
+
+def put(client, command):
+    writer, _ = client.do_put(flight.FlightDescriptor.for_command(command), ROWS.schema)
+    writer.write_batch(ROWS)
+    writer.close()
+
+
+def test_a_task_with_the_certificate_and_the_token_stores_rows(client, endpoint):
+    put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, "a")))
+    ((partition, path),) = endpoint.committed
+    assert partition == 7
+    assert pa.ipc.open_file(path).read_all().to_pydict() == {"x": [1, 2, 3]}
+
+
+def test_a_peer_without_a_certificate_is_refused(endpoint):
+    with (
+        flight.connect(location_of(endpoint), disable_server_verification=True) as client,
+        pytest.raises(flight.FlightError),
+    ):
+        list(client.do_action("present", flight.FlightCallOptions(timeout=10)))
+
+
+@pytest.mark.parametrize("own", ["of another cluster", "of a node"])
+def test_a_peer_without_the_certificate_of_a_task_is_refused(endpoint, identities, own):
+    # A node's certificate is good for answering only.
+    shown = identities.nodes if own == "of a node" else make_identities().tasks
+    with pytest.raises(NodeUnreachable):
+        connect([location_of(endpoint)], msgspec.structs.replace(shown, authority=identities.tasks.authority))
+
+
+def test_a_task_refuses_a_node_of_another_cluster(endpoint, identities):
+    stranger = msgspec.structs.replace(identities.tasks, authority=make_identities().tasks.authority)
+    with pytest.raises(NodeUnreachable, match="does not answer"):
+        connect([location_of(endpoint)], stranger)
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (b"garbage", "this is no ticket of a feed"),
+        (msgspec.msgpack.encode(PutTicket("wrong", 0, 0, "a")), "this feed's token is needed"),
+        (msgspec.msgpack.encode(PutTicket("tök\u20acn", 0, 0, "a")), "this feed's token is needed"),
+    ],
+)
+def test_a_wrong_ticket_is_answered_with_one_sentence(client, endpoint, command, why):
+    for call in (lambda: put(client, command), lambda: list(client.do_action(flight.Action("commit", command)))):
+        with pytest.raises((flight.FlightError, pa.ArrowInvalid)) as caught:
+            call()
+        assert "Traceback" not in str(caught.value)
+    with pytest.raises(flight.FlightUnauthenticatedError, match=why):
+        put(client, command)
+    assert endpoint.committed == []
+
+
+def test_a_stranger_s_bodies_are_not_taken(client, endpoint):
+    before = resident_bytes()
+    with subprocess.Popen(
+        [sys.executable, "-c", UNARY_BODIES, location_of(endpoint)], stdout=subprocess.PIPE, text=True
+    ) as stranger:
+        most = 0
+        while stranger.poll() is None:
+            most = max(most, resident_bytes() - before)
+            ticket = CommitTicket("token", 0, 0, "a", {}, 0, {})
+            list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
+        said = stranger.stdout.read().split()
+    assert said == ["FlightUnavailableError"] * 3
+    assert most < MOST_BYTES
+
+
+def test_garbage_and_idle_connections_are_survived(client, endpoint):
+    before = resident_bytes()
+    for kind in ("idle", "garbage", "http"):
+        with attacking(kind, "127.0.0.1", endpoint.port, connections=20) as attack:
+            assert attack.stdout.readline()
+            put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, kind)))
+    assert len(endpoint.committed) == 3
+    assert resident_bytes() - before < MOST_BYTES

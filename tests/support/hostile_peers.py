@@ -1,0 +1,124 @@
+"""Peers that have no keys, as a program: they do to a listener of ZeroMQ or TLS what a stranger on the network can do.
+
+    python -m tests.support.hostile_peers KIND HOST PORT SECONDS CONNECTIONS
+
+It prints ``begun`` when it has opened them all, and at its end how many it has opened, and how many bytes it has sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+# ZMTP 3.0, the mechanism CURVE, as a client.
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+_LONG_COMMAND = b"\x06"
+_BLOB = bytes(1 << 20)
+_GARBAGE_BYTES = 1 << 12
+
+
+def _frame(size_bytes: int) -> bytes:
+    return _GREETING + _LONG_COMMAND + struct.pack("!Q", size_bytes)
+
+
+#: What each kind says first, and whether it goes on to send as fast as it can.
+_OPENINGS = {
+    "idle": (lambda: b"", False),
+    "greeting": (lambda: _GREETING, False),
+    "huge frame": (lambda: _frame(8 << 30), True),
+    "small frame": (lambda: _frame((1 << 16) - 1) + bytes((1 << 16) - 2), False),
+    "garbage": (lambda: os.urandom(_GARBAGE_BYTES), True),
+    "http": (lambda: b"POST / HTTP/1.1\r\nContent-Length: 8589934592\r\n\r\n", True),
+    "churn": (lambda: _GREETING, False),
+}
+
+
+class Attack:
+    """Connections to one listener; they are opened again when it closes them."""
+
+    def __init__(self, kind: str, address: tuple[str, int], connections: int) -> None:
+        self._opening, self._floods = _OPENINGS[kind]
+        self._churns = kind == "churn"
+        self._address = address
+        self._wanted = connections
+        self._open: list[socket.socket] = []
+        self._begun = False
+        self.opened = 0
+        self.sent_bytes = 0
+
+    def run(self, seconds: float) -> None:
+        """Go on for so many seconds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            while len(self._open) < self._wanted:
+                self._connect()
+            if not self._begun:
+                self._begun = True
+                sys.stdout.write("begun\n")
+                sys.stdout.flush()
+            before = self.sent_bytes
+            self._open = [peer for peer in self._open if self._goes_on(peer)]
+            if self._churns:
+                while self._open:
+                    self._open.pop().close()
+            elif self.sent_bytes == before and len(self._open) == self._wanted:
+                time.sleep(0.01)
+
+    def _connect(self) -> None:
+        with contextlib.suppress(OSError):
+            peer = socket.create_connection(self._address, timeout=1.0)
+            self.opened += 1
+            self._open.append(peer)
+            peer.setblocking(False)
+            self.sent_bytes += peer.send(self._opening())
+
+    def _goes_on(self, peer: socket.socket) -> bool:
+        try:
+            if self._floods:
+                self.sent_bytes += peer.send(_BLOB)
+            else:
+                while peer.recv(1 << 16):
+                    pass
+                raise ConnectionResetError
+        except BlockingIOError:
+            return True
+        except OSError:
+            peer.close()
+            return False
+        return True
+
+
+@contextlib.contextmanager
+def attacking(
+    kind: str, host: str, port: int, *, connections: int, seconds: float = 600.0
+) -> Iterator[subprocess.Popen[str]]:
+    """Attack a listener from another process within a ``with`` block."""
+    words = [kind, host, str(port), str(seconds), str(connections)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.hostile_peers", *words], cwd=_ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    _kind, _host, _port, _seconds, _connections = sys.argv[1:]
+    attack = Attack(_kind, (_host, int(_port)), int(_connections))
+    attack.run(float(_seconds))
+    sys.stdout.write(f"{attack.opened} {attack.sent_bytes}\n")

@@ -1,0 +1,106 @@
+"""What no node of ours sends: finds it in a message that is well-formed, before the state machines see it.
+
+Decoding has checked the types. Here it is checked that numbers can be true, that feeds exist and are the sender's, and
+that words are known. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tfos_lab import messages as m
+from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.engine.state.driver_feed import DriverFeed
+from tfos_lab.engine.state.feed_state import FeedState
+
+# Bytes and rows stay far below; JavaScript counts up to here.
+_MOST = 2**53
+# Steps that one message may have ahead.
+_MOST_STEPS = 1 << 20
+_STATES: frozenset[str] = frozenset({NodeState.IMPORTING, NodeState.STARTING, NodeState.RUNNING, NodeState.SERVING})
+_ENDS = frozenset({"returned", "raised", "exited", "stopped"})
+_BEFORE_START = frozenset({RunState.LAUNCHING, RunState.RESERVING})
+_STREAMS = frozenset({"stdout", "stderr"})
+
+_OfFeed = m.FeedReady | m.AttemptStored | m.FilesFound | m.FeedRead
+
+
+class WrongMessage(Exception):
+    """A node has sent what no node sends; the text says what."""
+
+
+def check(message: m.FromAgent, state: RunState, feeds: FeedState) -> None:
+    """Raise `WrongMessage` if no node sends this in such a state of the cluster; its rank is the sender's own."""
+    _check_numbers(message)
+    if state in _BEFORE_START:
+        _check_early(message)
+    match message:
+        case m.Progressed(state=word):
+            _require(word in _STATES, message, f"the state {word!r}")
+        case m.Ended(outcome=outcome) | m.CellEnded(outcome=outcome):
+            _require(outcome.kind in _ENDS, message, f"the end {outcome.kind!r}")
+        case m.Logs(records=records):
+            _require(all(r.stream in _STREAMS and 0 <= r.time_s < _MOST for r in records), message, "a false record")
+        case m.DatasetOpened(batch_size=batch_size):
+            _require(batch_size > 0, message, f"a batch size of {batch_size}")
+        case m.StepsAhead(runs=runs):
+            steps = [steps for steps, _ in runs]
+            _require(_are_counts(steps) and sum(steps) <= _MOST_STEPS, message, "a false number of steps")
+            _require(_are_counts(rows for _, rows in runs), message, "a false number of rows")
+        case m.RowsTaken(feeds=taken):
+            _require(all(feeds.feed(number) is not None for number in taken), message, "a feed that does not exist")
+            _require(_are_counts(n for pair in taken.values() for n in pair), message, "a false number of rows")
+        case m.InferenceReady(rank=rank):
+            _require(feeds.has_asked_to_answer(rank), message, "without having been asked")
+        case m.FeedReady() | m.AttemptStored() | m.FilesFound() | m.FeedRead():
+            _check_feed(message, feeds)
+
+
+def _check_early(message: m.FromAgent) -> None:
+    match message:
+        case m.Progressed(state=NodeState.RUNNING | NodeState.SERVING) | m.Ended(outcome=m.Outcome(kind="returned")):
+            raise _wrong(message, "before the node was started")
+
+
+def _check_feed(message: _OfFeed, feeds: FeedState) -> None:
+    feed = feeds.feed(message.feed)
+    if feed is None:
+        raise _wrong(message, f"feed {message.feed} does not exist")
+    _require(message.rank in feed.names, message, f"feed {message.feed} is not the node's")
+    match message:
+        case m.AttemptStored():
+            _check_attempt(message, feed)
+        case m.FilesFound(blocks=blocks):
+            counts = (n for found in blocks.values() for block in found for n in block)
+            _require(_are_counts(blocks) and _are_counts(counts), message, "a false number of rows")
+
+
+def _check_attempt(message: m.AttemptStored, feed: DriverFeed) -> None:
+    _require(_are_counts([message.partition, message.size_bytes, message.leftover]), message, "a false number")
+    _require(message.leftover < len(feed.names), message, f"{message.leftover} leftover rows")
+    _require(message.rows.keys() <= feed.names.keys(), message, "rows of nodes that are not fed")
+    _require(_are_counts(message.rows.values()), message, "a false number of rows")
+
+
+def _check_numbers(message: m.FromAgent) -> None:
+    """Check the numbers that stand in the message itself; a step is the user's own."""
+    values = (message.time_s,) if isinstance(message, m.Reported) else msgspec.structs.astuple(message)
+    for value in values:
+        # Also false of a float that is no number.
+        if isinstance(value, int | float) and not -1 <= value < _MOST:
+            raise _wrong(message, f"the number {value}")
+
+
+def _are_counts(numbers: Iterable[int]) -> bool:
+    return all(0 <= number < _MOST for number in numbers)
+
+
+def _require(holds: bool, message: m.FromAgent, what: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise _wrong(message, what)
+
+
+def _wrong(message: m.FromAgent, what: str) -> WrongMessage:
+    return WrongMessage(f"{type(message).__name__} ({what})")
