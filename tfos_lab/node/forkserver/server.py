@@ -116,7 +116,7 @@ class ForkServer:
         try:
             for data, fds in client.frames.available():
                 self._handle(client, _decoder.decode(data), fds)
-        except (ConnectionClosed, msgspec.DecodeError):
+        except (ConnectionClosed, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._drop(client)
 
     def _handle(self, client: _Client, request: ForkServerRequest, fds: list[int]) -> None:
