@@ -17,5 +17,5 @@ _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": list(H
 def fuzzed(examples: int, *, steps: int = 30) -> settings:
     """Return the settings of a test that tries so many examples, of so many steps if it is of a state machine."""
     if _MANY:
-        return settings(max_examples=50 * examples, stateful_step_count=2 * steps, **_COMMON)
+        return settings(max_examples=20 * examples, stateful_step_count=2 * steps, **_COMMON)
     return settings(max_examples=examples, stateful_step_count=steps, derandomize=True, **_COMMON)
