@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-tools check format bench docs lock clean
+.PHONY: help setup demo lab test soak test-tools check format bench docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,6 +26,13 @@ lab: setup  ## JupyterLab with the tutorials
 # that ends first takes tests from the end of the other's half.
 test: test-tools  ## all tests, two at a time, or some: make test ARGS="tests/engine -k state"
 	$(PYTHON) -m pytest $(or $(ARGS),--numprocesses=2 --dist=worksteal)
+
+MINUTES := 20
+MASTER := local
+
+soak: setup  ## fuzz with fresh examples, then clusters with random faults: make soak MINUTES=5 SEED=1234 MASTER=standalone
+	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/fuzz --timeout=1800
+	$(PYTHON) -m tests.soak --minutes $(MINUTES) --master $(MASTER) $(if $(SEED),--seed $(SEED))
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools
