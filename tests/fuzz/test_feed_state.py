@@ -184,5 +184,5 @@ class FeedLife(RuleBasedStateMachine):
         assert self.state.end() == []
 
 
-FeedLife.TestCase.settings = fuzzed(80, steps=25)
+FeedLife.TestCase.settings = fuzzed(50, steps=25)
 TestFeedLife = FeedLife.TestCase
