@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test hosts test-tools check format bench scale docs lock clean
+.PHONY: help setup demo lab test hosts soak test-tools check format bench scale docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -29,6 +29,13 @@ test: test-tools  ## all tests, two at a time, or some: make test ARGS="tests/en
 
 hosts: test-tools  ## tests on several hosts, made of namespaces on this machine: some minutes, as root
 	TFOS_TEST_HOSTS=1 $(PYTHON) -m pytest $(or $(ARGS),tests/hosts)
+
+MINUTES := 20
+MASTER := local
+
+soak: setup  ## fuzz with fresh examples, then clusters with random faults: make soak MINUTES=5 SEED=1234 MASTER=standalone
+	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/fuzz --timeout=1800
+	$(PYTHON) -m tests.soak --minutes $(MINUTES) --master $(MASTER) $(if $(SEED),--seed $(SEED))
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools

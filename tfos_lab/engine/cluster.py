@@ -458,6 +458,10 @@ class Cluster:
             lazy: rows travel when it is used, as often as it is used, and the cluster has to live until then. For an
             RDD, or with ``objects=True``, an RDD of the results: one for each row, in order within each partition.
 
+            Results of a DataFrame are typed columns all the way. Those of an RDD are pickled by Spark's Python workers,
+            and pyspark unpickles them here when ``collect`` or another action brings them: as for every RDD, executors
+            have to be trusted.
+
         Raises
         ------
         ConfigError

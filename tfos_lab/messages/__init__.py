@@ -135,6 +135,9 @@ ToAgent = (
     | interactive.ToAgent
 )
 
+# What msgspec raises besides its own error: for text that is none, and for values within values without end.
+_REFUSED = (UnicodeDecodeError, RecursionError)
+
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
 _to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)
@@ -147,9 +150,15 @@ def encode(message: msgspec.Struct) -> bytes:
 
 def decode_from_agent(data: bytes) -> FromAgent:
     """Decode what an agent sent; raises ``msgspec.DecodeError`` for anything that is not one of its messages."""
-    return _from_agent.decode(data)
+    try:
+        return _from_agent.decode(data)
+    except _REFUSED as error:
+        raise msgspec.DecodeError(f"it is no message: {error}") from None
 
 
 def decode_to_agent(data: bytes) -> ToAgent:
     """Decode what the driver sent; raises ``msgspec.DecodeError`` for anything that is not one of its messages."""
-    return _to_agent.decode(data)
+    try:
+        return _to_agent.decode(data)
+    except _REFUSED as error:
+        raise msgspec.DecodeError(f"it is no message: {error}") from None

@@ -6,6 +6,7 @@ import collections
 import datetime as dt
 import decimal
 import fractions
+import math
 import pathlib
 import uuid
 import zoneinfo
@@ -19,6 +20,9 @@ from tfos_lab.errors import ResultUnreadable
 from tfos_lab.values import tables
 from tfos_lab.values.remote import RemoteObject
 from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Tag
+
+# Elements of an array that take no bytes, such as those of a structure without fields.
+_MOST_EMPTY = 1 << 16
 
 _from_msgpack = msgspec.msgpack.Decoder().decode
 
@@ -64,6 +68,13 @@ def _named_tuple_type(name: str, fields: tuple[str, ...]) -> Any:
     return collections.namedtuple(name, fields)  # noqa: PYI024 - the fields are known only now
 
 
+def _fraction(above: int, below: int) -> fractions.Fraction:
+    # Of a Decimal, `int` may take all memory: of 1E+999999999, say.
+    if not (isinstance(above, int) and isinstance(below, int)):
+        raise ResultUnreadable(reason="a fraction is malformed")
+    return fractions.Fraction(above, below)
+
+
 def _datetime(text: str, fold: int, zone: str) -> dt.datetime:
     value = dt.datetime.fromisoformat(text).replace(fold=fold)
     return value.replace(tzinfo=zoneinfo.ZoneInfo(zone)) if zone else value
@@ -92,8 +103,12 @@ def _dtype(description: Any) -> Any:
 def _array(dtype: Any, shape: tuple[int, ...], data: bytes) -> Any:
     import numpy as np
 
+    kind = _dtype(dtype)
+    # An element may take no bytes, and any number of them would fit.
+    if math.prod(shape) * max(1, kind.itemsize) > max(len(data), _MOST_EMPTY):
+        raise ResultUnreadable(reason=f"it holds an array of shape {shape} in {len(data)} bytes")
     # A copy: the user may write to it, and it does not keep the whole message in memory.
-    return np.ndarray(shape, _dtype(dtype), buffer=data).copy()
+    return np.ndarray(shape, kind, buffer=data).copy()
 
 
 def _scalar(dtype: Any, data: bytes) -> Any:
@@ -133,7 +148,7 @@ _BUILDERS: dict[Tag, Callable[..., Any]] = {
     Tag.TIME: _time,
     Tag.TIMEDELTA: dt.timedelta,
     Tag.DECIMAL: decimal.Decimal,
-    Tag.FRACTION: lambda above, below: fractions.Fraction(int(above), int(below)),
+    Tag.FRACTION: _fraction,
     Tag.UUID: uuid.UUID,
     Tag.RANGE: range,
     Tag.PATH: pathlib.Path,

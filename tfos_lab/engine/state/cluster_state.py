@@ -255,7 +255,7 @@ class ClusterState:
     # ---- endings ----------------------------------------------------------------------------------------------------
 
     def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
-        if node.outcome is not None or node.view.state is NodeState.LOST or self._may_be_lost(node, outcome, now_s):
+        if node.outcome is not None or node.view.state.ended or self._may_be_lost(node, outcome, now_s):
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
@@ -377,7 +377,7 @@ class ClusterState:
 
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
         """End the cluster for a cause that the launcher or a feed has found."""
-        if self._state.is_settled or self._over:
+        if self._state.is_settled or self._over or self._finishing:
             return []
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
 
