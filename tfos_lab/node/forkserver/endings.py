@@ -22,6 +22,8 @@ from tfos_lab.node.forkserver.requests import ChildSpec, SpawnRequest
 CHILD_GRACE_S = 2.0
 AGENT_GRACE_S = 600.0
 LEFTOVER_GRACE_S = 1.5
+# Whoever has started a process may look for it a moment longer than it lives.
+_ORPHAN_S = 3.0
 _BUSY_S = 0.1
 _IDLE_S = 1.0
 
@@ -35,6 +37,12 @@ class Endings:
         self._kill_at: dict[int, float] = {}
         self._leavers: dict[int, tuple[str, float]] = {}
         self._asked: set[int] = set()
+        self._reap_at: float | None = None
+
+    @property
+    def forked_pids(self) -> list[int]:
+        """The processes that have been forked here, and not adopted."""
+        return list(self._forked)
 
     @property
     def timeout_s(self) -> float:
@@ -64,9 +72,23 @@ class Endings:
         if mark:
             self._leavers[pid] = (mark, time.monotonic() + LEFTOVER_GRACE_S)
 
+    def reap_orphans_soon(self) -> None:
+        """A process has ended, which may be an adopted one."""
+        self._reap_at = time.monotonic() + _ORPHAN_S
+
+    def _reap_orphans(self) -> None:
+        self._reap_at = None
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in self._forked:
+                    return  # the fork server waits for it
+                os.waitpid(ended.si_pid, 0)
+
     def tick(self) -> None:
         """Kill what has had its time, and end what has been left behind."""
         now = time.monotonic()
+        if self._reap_at is not None and now >= self._reap_at:
+            self._reap_orphans()
         for pid in [pid for pid, kill_at in self._kill_at.items() if now >= kill_at]:
             signal_group(pid, signal.SIGKILL)
             self._kill_at[pid] = now + _IDLE_S

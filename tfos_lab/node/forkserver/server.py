@@ -240,18 +240,19 @@ class ForkServer:
     def _reap(self, _wake: object) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self._last_use = time.monotonic()
-            self._endings.reaped(pid)
-            for client in [client for client in self._clients if client.pid == pid]:
-                client.pid = 0
-                self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
+        self._endings.reap_orphans_soon()
+        for pid in self._endings.forked_pids:
+            with contextlib.suppress(ChildProcessError):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    self._on_exit(pid, status)
+
+    def _on_exit(self, pid: int, status: int) -> None:
+        self._last_use = time.monotonic()
+        self._endings.reaped(pid)
+        for client in [client for client in self._clients if client.pid == pid]:
+            client.pid = 0
+            self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
 
     def _watch(self, watched_pid: int) -> None:
         if watched_pid and watched_pid not in self._watched_pids:
