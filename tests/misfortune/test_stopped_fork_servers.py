@@ -51,6 +51,7 @@ def test_one_that_is_stopped_while_it_imports_is_replaced_and_the_run_goes_on(ru
     server, _ = local_fork_servers(kernel_environ(), slow_env)
     with ThreadPoolExecutor(1) as pool:
         cluster = pool.submit(run, os.getppid, cluster_size=1, env=slow_env, name="stopped")
+        wait_for((Path(slow_env["PYTHONPATH"]) / "began").exists)
         wait_for(lambda: "importing" in [node.state for one in registry.clusters() for node in one.nodes])
         stopped = psutil.Process(wait_for(lambda: ServerRecord.read(server.socket_path)).pid)
         stopped.suspend()
