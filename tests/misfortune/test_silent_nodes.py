@@ -95,15 +95,16 @@ def test_a_feed_whose_node_is_stopped_names_it_with_the_rows_that_it_has_taken(r
             time.sleep(0.01)
 
     cluster = run(read)
-    wait_for(lambda: cluster.state == "running")
-    spark.range(10).count()
-    stopped = Stopped(cluster, "worker:0")
-    with stopped:
+    first = many_rows(spark).limit(100)
+    cluster.train(first)  # Spark has started its Python by then
+    wait_for(lambda: sum(view.rows for view in cluster.nodes) == 100)
+    taken = next(view.rows for view in cluster.nodes if view.node == "worker:0")
+    with Stopped(cluster, "worker:0"):
         with pytest.raises(FeedTimeout) as failed:
-            cluster.train(many_rows(spark), timeout_s=6.0, spool_bytes=SMALL_BYTES)
+            cluster.train(many_rows(spark), timeout_s=10.0, spool_bytes=SMALL_BYTES)
         text = str(failed.value)
-        assert "nothing has moved for 6 s" in text
-        assert "worker:0 (has taken 0)" in text
+        assert "nothing has moved for 10 s" in text
+        assert f"worker:0 (has taken {taken})" in text
         assert "worker:0 takes none: its process is stopped (SIGSTOP)" in text
         with pytest.raises(NodeFailed) as failed:
             cluster.wait(timeout_s=PATIENCE_S)
