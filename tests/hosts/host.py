@@ -58,14 +58,11 @@ class HostPlan:
         It is on the second network, too.
     disk : str
         The size of its temporary folders, such as ``"64m"``.
-    clock : str
-        How far its clock is off, as libfaketime has it, such as ``"+120s"``.
     """
 
     own_name_is_loopback: bool = False
     second_interface: bool = False
     disk: str = "2g"
-    clock: str = ""
 
 
 @dataclass(frozen=True)
@@ -188,7 +185,7 @@ def spark_worker(
     host: Host, plan: HostPlan, master_url: str, folder: Path, *, ipv6: bool, options: Mapping[str, str]
 ) -> Iterator[Daemon]:
     """Run a worker of Spark on a host; yields before it has registered."""
-    environment = host_environment(plan, ipv6=ipv6) | {
+    environment = host_environment(ipv6=ipv6) | {
         "SPARK_WORKER_OPTS": " ".join(f"-D{name}={value}" for name, value in options.items())
     }
     command = [
@@ -213,7 +210,7 @@ def spark_worker(
         yield worker
 
 
-def host_environment(plan: HostPlan, *, ipv6: bool) -> dict[str, str]:
+def host_environment(*, ipv6: bool) -> dict[str, str]:
     """Return the environment of a host's processes."""
     found = spark_environment(Path("/tmp/local")) | {
         "HOME": "/tmp/home",
@@ -225,20 +222,9 @@ def host_environment(plan: HostPlan, *, ipv6: bool) -> dict[str, str]:
         found.pop(name, None)
     if ipv6:
         found["SPARK_PREFER_IPV6"] = "true"
-    return found | clock_environment(plan.clock)
+    return found
 
 
 def ipv6_options(*, ipv6: bool) -> str:
     """Return the options with which a JVM uses IPv6 addresses."""
     return "-Djava.net.preferIPv6Addresses=true" if ipv6 else ""
-
-
-def clock_environment(offset: str) -> dict[str, str]:
-    """Return the variables with which processes see another time of day; the monotonic clock stays."""
-    return {"LD_PRELOAD": str(fake_clock()), "FAKETIME": offset, "DONT_FAKE_MONOTONIC": "1"} if offset else {}
-
-
-def fake_clock() -> Path | None:
-    """Return libfaketime for programs with threads, or None where it is not installed."""
-    folders = (Path("/usr/lib"), Path("/usr/local/lib"), Path("/usr/lib64"))
-    return next((path for folder in folders for path in folder.glob("**/faketime/libfaketimeMT.so.1")), None)

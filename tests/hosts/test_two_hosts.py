@@ -151,6 +151,7 @@ def ask_for_peers(args, ctx):
     require_peers(ctx.cluster_spec, ctx.job_name, ctx.task_index)  # as ctx.strategy() does, without TensorFlow
 
 
+@pytest.mark.minutes
 def test_a_firewall_between_nodes_is_told_with_what_to_do(run, rig):
     with firewall(*rig.hosts, ports="20000-20019"):
         cluster = run(ask_for_peers, cluster_size=4)
