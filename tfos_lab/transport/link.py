@@ -112,6 +112,7 @@ class Listener:
         self._router.setsockopt(zmq.LINGER, 500)
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._router.setsockopt(zmq.SNDHWM, 10_000)
+        self._router.setsockopt(zmq.BACKLOG, 1024)
         self._router.setsockopt(zmq.IPV6, int(":" in bind_host))
         self._router.curve_server = True
         self._router.curve_secretkey = self._server.secret.encode()
