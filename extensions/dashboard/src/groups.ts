@@ -75,7 +75,7 @@ class GroupRow {
       if (grouping === "state") setAttribute(this.name, "data-state", group.key);
     }
     setText(this.count, group.count.toLocaleString("en"));
-    setText(this.trouble, group.troubled ? `${group.troubled.toLocaleString("en")} need attention` : "");
+    setText(this.trouble, group.troubled ? `${group.troubled.toLocaleString("en")} need${group.troubled === 1 ? "s" : ""} attention` : "");
     setText(this.facts, group.facts);
   }
 }

@@ -70,7 +70,7 @@ class Group:
         )
         hidden = len(self.nodes) - len(self.shown)
         parts = [
-            told,
+            told if len(states) > 1 else "",
             format_count(slow, "straggler") if slow else "",
             f"step {between}" if between else "",
             f"the {len(self.shown)} worst are listed" if self.is_open and hidden else "",
@@ -206,7 +206,7 @@ def _straggles(node: NodeView) -> bool:
 def _more(troubled: int, groups: Sequence[Group], grouping: str) -> str:
     parts = []
     if troubled > 0:
-        parts.append(f"{troubled:,} more need attention")
+        parts.append(f"{troubled:,} more {'needs' if troubled == 1 else 'need'} attention")
     if groups:
         parts.append(f"{len(groups):,} more {grouping}s with {sum(len(group.nodes) for group in groups):,} nodes")
     return " · ".join(parts)
