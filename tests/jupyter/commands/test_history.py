@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.recorded_runs import write_some
 from tfos_lab.cli import main
+from tfos_lab.engine.discovery import publisher
 from tfos_lab.errors import ConfigError
 
 
@@ -120,6 +121,7 @@ def test_tensorboard_shows_an_old_run_by_its_name(run: Any, place: Path) -> None
     events.mkdir()
     view = run("%tfos tensorboard 4e5f")
     assert (view.folder, view.name) == (str(events), "titanic")
+    publisher.show_folder(str(events)).close()
 
 
 def test_names_of_runs_are_completed(magics: Any, place: Path) -> None:

@@ -58,3 +58,9 @@ def test_a_step_that_stays_the_same_is_no_sign(monkeypatch):
 def test_a_gpu_without_its_library_is_not_known(monkeypatch):
     (began,) = sent_by(RUNNING, monkeypatch=monkeypatch, gpus=["no such GPU"])
     assert began.gpu is None
+
+
+def test_a_step_is_told_whether_its_rows_are_heard_of_before_it_or_after(monkeypatch):
+    rows, step = m.RowsTaken(rank=3, rows=7, epoch=0), m.Activity(rank=3, step=1)
+    for order in ([rows, step], [step, rows]):
+        assert sent_by(RUNNING, *order, monkeypatch=monkeypatch)[-1].last_sign == "step 1"

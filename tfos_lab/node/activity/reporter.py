@@ -60,7 +60,8 @@ class ActivityReporter:
                 self._note("reported" if step is None else f"step {step}")
             case m.RowsTaken(rows=rows) if rows != self._rows:
                 self._rows = rows
-                self._note("took rows")
+                # Of a step and its rows, which of the two is heard of last says nothing: the step tells more.
+                self._note(self._sign if self._sign.startswith("step ") else "took rows")
             case m.Activity():
                 if message.step not in (None, self._latest.step):
                     self._note(f"step {message.step}")
