@@ -130,9 +130,10 @@ def running_host(found: Network, number: int, plan: HostPlan, folder: Path) -> I
             size=plan.disk,
             hosts=shlex.quote(_hosts_file(found, number, plan)),
         )
-        # The namespace's first process is killed when `unshare` ends, and all others with it.
+        # The namespace's first process is killed when `unshare` ends, and all others with it. It ignores SIGTERM, by
+        # which daemons end with a test run that is killed.
         apart = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
-        command = ["ip", "netns", "exec", namespace, *apart, "bash", "-c", script]
+        command = ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", namespace, *apart, "bash", "-c", script]
         first = stack.enter_context(Daemon(f"host {name}", command, log=folder / f"{name}.log"))
         first.wait_for("^ready", timeout_s=_START_TIMEOUT_S)
         children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
