@@ -18,8 +18,10 @@ from typing import NamedTuple, Self
 
 from tfos_lab.core.processes import open_pidfd, state_of
 
-# A loop that has not gone round for this long hangs: it wakes every second, and a fork takes a small part of one.
+# A loop that has not gone round for this long hangs: it wakes every second, and a fork takes a small part of one. A
+# process that could run, or waits for memory, may only be late on a busy machine.
 _SILENT_S = 3.0
+_LATE_S = 20.0
 # For this long, a fork server that seems to be stopped or to hang may go on.
 _PATIENCE_S = 1.0
 _POLL_S = 0.05
@@ -65,11 +67,11 @@ class ServerRecord(NamedTuple):
     @property
     def symptom(self) -> str:
         """What is wrong with it now, as the end of a sentence; "" if nothing is."""
-        if state_of(self.pid) in ("T", "t"):
+        state = state_of(self.pid)
+        if state in ("T", "t"):
             return STOPPED
-        if self.warm_s and time.monotonic() - self.beat_s > _SILENT_S:
-            return SILENT
-        return ""
+        limit_s = _SILENT_S if state == "S" else _LATE_S
+        return SILENT if self.warm_s and time.monotonic() - self.beat_s > limit_s else ""
 
     def kill(self) -> None:
         """Kill the process, if it is still the same, and wait for its end."""
