@@ -17,16 +17,20 @@ TIMEOUT_S = 120.0
 
 
 class Keyboard:
-    """Runs cells, and types the next line at each of the debugger's prompts."""
+    """Runs cells, and types the next line at each of the debugger's prompts.
+
+    Prompts come on a channel of their own, so that one may be seen before what was printed ahead of it: ``text`` has
+    both, ``printed`` only the latter, which is in order.
+    """
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._lines: list[str] = []
-        self.text = ""
+        self.text = self.printed = ""
 
     def run(self, cell: str, *lines: str) -> str:
         """Run a cell and return what is on the screen then, errors included."""
-        self.text, self._lines = "", list(lines)
+        self.text, self.printed, self._lines = "", "", list(lines)
         self._client.execute_interactive(
             cell, allow_stdin=True, timeout=TIMEOUT_S, stdin_hook=self._type, output_hook=self._show
         )
@@ -39,7 +43,9 @@ class Keyboard:
 
     def _show(self, message: dict) -> None:
         content = message["content"]
-        self.text += content.get("text", "") + "\n".join(content.get("traceback", ()))
+        shown = content.get("text", "") + "\n".join(content.get("traceback", ()))
+        self.text += shown
+        self.printed += shown
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +74,11 @@ def test_a_breakpoint_stops_in_the_cell_with_its_own_lines_and_names(keyboard: K
         "p ('after', answer)",
         "continue",
     )
-    assert "ipdb> 21" in screen
-    assert "'chief:0'" in screen
-    assert "answer *= 2" in screen
-    assert "('after', 42)" in screen
-    assert "done" in screen
+    assert screen.count("ipdb> ") == 5
+    printed = keyboard.printed.splitlines()
+    said = ["----> 4 answer *= 2", "21", "'chief:0'", "----> 5 answer", "('after', 42)"]
+    assert [line for line in printed if line in said] == said
+    assert "done" in printed[-1]
     assert "42" in keyboard.run("print(dict(cluster.results))")
 
 
