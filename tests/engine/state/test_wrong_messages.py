@@ -38,6 +38,8 @@ RIGHT = [
     m.InferenceReady(1, []),
     m.RowsAnswered(1, -1, 3),
     m.Activity(1, step=3, gpu=None),
+    m.Activity(1, step=HUGE),
+    m.Stacks(1, -1_000_000, m.Condition.BUSY, ""),
 ]
 WRONG = [
     (m.Heartbeat(1, spooled_bytes=HUGE), "the number"),

@@ -85,12 +85,23 @@ def _check_attempt(message: m.AttemptStored, feed: DriverFeed) -> None:
 
 
 def _check_numbers(message: m.FromAgent) -> None:
-    """Check the numbers that stand in the message itself; a step is the user's own."""
-    values = (message.time_s,) if isinstance(message, m.Reported) else msgspec.structs.astuple(message)
-    for value in values:
+    """Check the numbers that stand in the message itself."""
+    for value in _numbers_of(message):
         # Also false of a float that is no number.
         if isinstance(value, int | float) and not -1 <= value < _MOST:
             raise _wrong(message, f"the number {value}")
+
+
+def _numbers_of(message: m.FromAgent) -> tuple[object, ...]:
+    match message:
+        case m.Reported():
+            return (message.time_s,)  # a step is the user's own
+        case m.Stacks():
+            return (abs(message.request),)  # requests that nobody waits for have numbers below 0
+        case m.Activity():
+            return msgspec.structs.astuple(msgspec.structs.replace(message, step=None))
+        case _:
+            return msgspec.structs.astuple(message)
 
 
 def _are_counts(numbers: Iterable[int]) -> bool:
