@@ -72,7 +72,10 @@ class FakeCluster:
         self.bus = Bus(self.history.record)
         # Removed together with this object.
         self._scratch = None if run_dir else tempfile.TemporaryDirectory(prefix="tfos-fake-")
-        self.run_dir = Path(run_dir or self._scratch.name)
+        # In a folder of its own: the Jupyter server looks for ended runs beside it.
+        self.run_dir = Path(run_dir or f"{self._scratch.name}/fake")
+        if self._scratch:
+            self.run_dir.mkdir()
         self.stops = 0
         self.lines_written = 0
         self._scenario, self._steps, self._speed = scenario, steps, speed

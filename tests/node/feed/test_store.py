@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import socket
 
 import msgspec
 import pyarrow as pa
@@ -149,7 +150,6 @@ def test_what_concerns_the_child_is_passed_on(rig, message):
 
 def test_a_spool_that_cannot_be_written_fails_the_task(rig):
     (rig.scratch / "spool").rmdir()
-    with pytest.raises(
-        flight.FlightServerError, match=r"FeedError: the node's spool in .* cannot be written: .*No such"
-    ):
+    told = rf"FeedError: on {socket.gethostname()}, the node's spool in .* cannot be written: .*No such"
+    with pytest.raises(flight.FlightServerError, match=told):
         rig.put(3, "a")
