@@ -80,13 +80,13 @@ class Clock:
 class Rig:
     """A supervisor with a fake child and a clock of its own."""
 
-    def __init__(self, monkeypatch, **spec):
+    def __init__(self, monkeypatch, scratch, **spec):
         self.child, self.loop, self.clock = FakeChild(), FakeLoop(), Clock()
         self.progress, self.messages, self.outcomes = [], [], []
         monkeypatch.setattr(child_supervisor, "time", self.clock)
         monkeypatch.setattr(child_supervisor.ChildLink, "spawn", lambda *_: self.child)
         events = ChildEvents(self.progress.append, self.messages.append, self.outcomes.append)
-        self.supervisor = ChildSupervisor(launch_spec(**spec), None, self.loop, None, events)
+        self.supervisor = ChildSupervisor(launch_spec(**spec), scratch, self.loop, None, events)
 
     def start(self):
         self.supervisor.start(start_for(print), "/")
@@ -105,8 +105,8 @@ class Rig:
 
 
 @pytest.fixture
-def rig(monkeypatch):
-    return Rig(monkeypatch)
+def rig(monkeypatch, tmp_path):
+    return Rig(monkeypatch, tmp_path)
 
 
 def test_messages_wait_for_the_start_of_the_child(rig):
@@ -157,8 +157,8 @@ def test_a_stop_kills_after_the_grace_period(rig):
 
 
 @pytest.mark.parametrize(("node", "patience_s"), [("worker:0", FINISH.grace_s), ("ps:0", PS_PATIENCE_S)])
-def test_a_child_that_goes_on_after_training_is_stopped(monkeypatch, node, patience_s):
-    rig = Rig(monkeypatch, node=node)
+def test_a_child_that_goes_on_after_training_is_stopped(monkeypatch, tmp_path, node, patience_s):
+    rig = Rig(monkeypatch, tmp_path, node=node)
     rig.start()
     rig.supervisor.finish(FINISH)
     assert rig.child.sent == [FINISH]

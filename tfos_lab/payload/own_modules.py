@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from tfos_lab.core.python_source import parse
 from tfos_lab.errors import PayloadError
 
 _INSTALLED = ("site-packages", "dist-packages")
@@ -171,7 +172,7 @@ def _foreign_folders(spark_home: str) -> list[Path]:
 def _imports_of(path: str, source: bytes, name: str, is_package: bool) -> frozenset[str]:  # noqa: FBT001
     """Return the full names of what a module imports, wherever in it."""
     try:
-        tree = ast.parse(source, path)
+        tree = parse(source, path)
     except (SyntaxError, ValueError) as error:
         if "." in name:
             return frozenset()  # a file of a package that may never be imported
