@@ -241,9 +241,8 @@ class Server:
 
     def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
         data = m.encode(message)
-        for rank in ranks:
-            if (identity := self._identities.get(rank)) is not None:
-                self._listener.send(identity, data)
+        identities = [self._identities[rank] for rank in ranks if rank in self._identities]
+        self._listener.send_to_all(identities, data)
 
     def _send(self, rank: int, message: m.ToAgent) -> None:
         identity = self._identities.get(rank)

@@ -14,7 +14,7 @@ import secrets
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -179,6 +179,14 @@ class Listener:
         """Send to one agent; drop what cannot be delivered, since missing heartbeats reveal a lost agent."""
         with contextlib.suppress(zmq.Again, zmq.ZMQError):
             self._router.send_multipart([identity, data], zmq.NOBLOCK)
+
+    def send_to_all(self, identities: Iterable[bytes], data: bytes) -> None:
+        """Send the same to many agents; it is held once, however many have not taken it yet."""
+        frame = zmq.Frame(data, copy=False)
+        for identity in identities:
+            with contextlib.suppress(zmq.Again, zmq.ZMQError):
+                self._router.send(identity, zmq.NOBLOCK | zmq.SNDMORE)
+                self._router.send(frame, zmq.NOBLOCK, copy=False)
 
     def close(self) -> None:
         """Close sockets and context; messages under way have half a second to leave."""
