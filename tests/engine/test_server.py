@@ -167,12 +167,3 @@ def test_the_end_closes_the_listener_and_is_reported_once(stand):
     assert stand.over.wait(5)
     assert stand.listener.closed
     assert stand.server.over.is_set()
-
-
-def test_a_driver_that_is_behind_does_not_judge_who_is_silent(stand, monkeypatch):
-    ticks = []
-    monkeypatch.setattr(stand.state, "tick", lambda now_s: ticks.append(now_s) or [])
-    stand.server._tick(1.0, behind=True)
-    stand.server._tick(2.0, behind=False)
-    assert ticks == [2.0]
-    stand.server.request(stand.state.stop)

@@ -28,8 +28,6 @@ from tfos_lab.messages import DriverAddress
 PORT_VARIABLE = "TFOS_SERVER_PORT"
 _PORTS = re.compile(r"(?:(\d+)(?:\s*-\s*(\d+))?)?")
 _LAST_PORT = 65_535
-# So many messages are taken before other work gets its turn.
-RECEIVED_AT_ONCE = 200
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 
 
@@ -157,7 +155,7 @@ class Listener:
         if self._router in ready:
             yield from self._receive()
 
-    def _receive(self, limit: int = RECEIVED_AT_ONCE) -> Iterator[AgentData]:
+    def _receive(self, limit: int = 200) -> Iterator[AgentData]:
         for _ in range(limit):
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK)
