@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 import tempfile
 import threading
 import time
@@ -156,6 +157,7 @@ class Measured:
             "page_kb_per_s": sum(page) / wall_s / 1e3,
             "largest_message_kb": max(page, default=0) / 1e3,
         }
+        sys.stderr.write(f"{name}: {cpu_s / wall_s:.2f} cores over {wall_s:.1f} s, {rss / 1e6:.0f} MB\n")
 
     def _reserve(self) -> None:
         with self._phase("reservation"):

@@ -250,12 +250,3 @@ def test_a_stranger_with_keys_cannot_end_a_node(stand):
     stand.settle()
     assert stand.state.state == "running"
     assert stand.listener.sent_to(b"stranger") == ["Stop", "Shutdown"] * 3
-
-
-def test_a_driver_that_is_behind_does_not_judge_who_is_silent(stand, monkeypatch):
-    ticks = []
-    monkeypatch.setattr(stand.state, "tick", lambda now_s: ticks.append(now_s) or [])
-    stand.server._tick(1.0, behind=True)
-    stand.server._tick(2.0, behind=False)
-    assert ticks == [2.0]
-    stand.server.request(stand.state.stop)

@@ -154,7 +154,7 @@ LISTENERS = {
     "compat/TFManager.py": "`TFManager.start",
 }
 _LISTENS = re.compile(
-    r"\bcreate_server\(|start_unix_server|bind_sockets|FlightServerBase|BaseManager\)|werkzeug|"
+    r"\bcreate_server\(|create_unix_server|start_unix_server|bind_sockets|FlightServerBase|BaseManager\)|werkzeug|"
     r"\b(?:router|sock|listener)\.(?:bind|listen)\("
 )
 

@@ -60,6 +60,10 @@ class FakeListener:
         self.sent.append((identity, message))
         self.on_send(identity, message)
 
+    def send_to_all(self, identities: list[bytes], data: bytes) -> None:
+        for identity in identities:
+            self.send(identity, data)
+
     def close(self) -> None:
         self.closed = True
 

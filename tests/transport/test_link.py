@@ -77,6 +77,17 @@ def test_an_agent_with_the_keys_is_received_and_answered(listener, link):
     assert list(link.receive()) == []
 
 
+def test_the_same_can_be_sent_to_all(listener, link):
+    link.send(b"hello")
+    receive(listener)
+    listener.send_to_all([b"agent/1", b"agent/gone", b"agent/1"], b"news")
+    received = []
+    while len(received) < 2:
+        assert link.socket.poll(int(PATIENCE_S * 1000))
+        received += link.receive()
+    assert received == [b"news", b"news"]
+
+
 def test_messages_of_an_agent_arrive_in_order(listener, link):
     sent = [str(number).encode() for number in range(1000)]
     for data in sent:

@@ -30,7 +30,7 @@ from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.node.stand_in import SUFFIX as STAND_IN
-from tfos_lab.transport.link import RECEIVED_AT_ONCE, AgentData, Listener
+from tfos_lab.transport.link import AgentData, Listener
 
 logger = logging.getLogger(__name__)
 
@@ -134,15 +134,17 @@ class Server:
         last_tick_s = 0.0
         try:
             while not self.over.is_set():
-                items = list(self._listener.poll(TICK_S))
-                for item in items:
+                for item in self._listener.poll(TICK_S):
                     with self.lock:
                         self._handle_safely(item, on_executor_gone)
                 now_s = time.time()
                 if now_s - last_tick_s >= TICK_S:
                     last_tick_s = now_s
                     with self.lock:
-                        self._tick(now_s, behind=len(items) >= RECEIVED_AT_ONCE)
+                        self._carry_out(self._cluster_state.tick(now_s))
+                        self._carry_out(self._feed_state.tick(now_s))
+                        self._carry_out(self._hangs.tick(now_s))
+                        self._carry_out(self._unread.tick(now_s))
         finally:
             self.over.set()
             if self._tunnel is not None:
@@ -150,14 +152,6 @@ class Server:
             self._logs.close()
             self._listener.close()
             on_over()
-
-    def _tick(self, now_s: float, *, behind: bool) -> None:
-        """Do what is due; a driver that is behind does not judge who is silent, as more messages wait to be read."""
-        self._carry_out(self._feed_state.tick(now_s))
-        if not behind:
-            self._carry_out(self._cluster_state.tick(now_s))
-            self._carry_out(self._hangs.tick(now_s))
-            self._carry_out(self._unread.tick(now_s))
 
     def _handle_safely(self, item: Any, on_executor_gone: Callable[[str], None]) -> None:
         """Handle an item; an error of our own fails the cluster, which would otherwise hang without a driver."""
@@ -293,9 +287,8 @@ class Server:
 
     def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
         data = m.encode(message)
-        for rank in ranks:
-            if (identity := self._identities.get(rank)) is not None:
-                self._listener.send(identity, data)
+        identities = [self._identities[rank] for rank in ranks if rank in self._identities]
+        self._listener.send_to_all(identities, data)
 
     def _send(self, rank: int, message: m.ToAgent) -> None:
         identity = self._identities.get(rank)

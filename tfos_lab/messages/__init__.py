@@ -33,6 +33,7 @@ from tfos_lab.messages.feed import (
     AttemptStored,
     Commit,
     Commits,
+    CommittedPartition,
     DataFile,
     DatasetOpened,
     EpochPlan,

@@ -72,10 +72,29 @@ class Commit(Message, frozen=True):
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
-class Commits(Message, frozen=True):
-    """Several commits at once: a large cluster gets them a few times a second."""
+class CommittedPartition(msgspec.Struct, frozen=True, array_like=True):
+    """A partition and its attempt that counts, with the rows that this node has got of it."""
 
-    commits: list[Commit]
+    partition: int
+    attempt: str
+    rows: int
+    leftover: int
+
+
+class Commits(Message, frozen=True):
+    """Several commits of a feed at once, in few bytes: a large cluster gets them a few times a second."""
+
+    feed: int
+    partitions: list[CommittedPartition]
+    shapes: dict[str, list[int]]
+
+    @property
+    def commits(self) -> list[Commit]:
+        """The commits, one by one."""
+        return [
+            Commit(self.feed, one.partition, one.attempt, one.rows, one.leftover, self.shapes)
+            for one in self.partitions
+        ]
 
 
 class FeedComplete(Message, frozen=True):

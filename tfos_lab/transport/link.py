@@ -13,7 +13,7 @@ import secrets
 import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,8 +27,6 @@ from tfos_lab.transport.unproven import MAX_FRAME_BYTES, UnprovenConnections
 
 #: Environment variable of the driver: the port to listen on, such as 8888, or a range such as 9990-9999.
 PORT_VARIABLE = "TFOS_SERVER_PORT"
-# So many messages are taken before other work gets its turn.
-RECEIVED_AT_ONCE = 200
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 # What encryption adds to a frame.
 _SEAL_BYTES = 64
@@ -155,7 +153,7 @@ class Listener:
         if self._router in ready:
             yield from self._receive()
 
-    def _receive(self, limit: int = RECEIVED_AT_ONCE) -> Iterator[AgentData]:
+    def _receive(self, limit: int = 200) -> Iterator[AgentData]:
         for _ in range(limit):
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK)
@@ -176,6 +174,14 @@ class Listener:
         """Send to one agent; drop what cannot be delivered, since missing heartbeats reveal a lost agent."""
         with contextlib.suppress(zmq.Again, zmq.ZMQError):
             self._router.send_multipart([identity, data], zmq.NOBLOCK)
+
+    def send_to_all(self, identities: Iterable[bytes], data: bytes) -> None:
+        """Send the same to many agents; it is held once, however many have not taken it yet."""
+        frame = zmq.Frame(data, copy=False)
+        for identity in identities:
+            with contextlib.suppress(zmq.Again, zmq.ZMQError):
+                self._router.send(identity, zmq.NOBLOCK | zmq.SNDMORE)
+                self._router.send(frame, zmq.NOBLOCK, copy=False)
 
     def close(self) -> None:
         """Close sockets and context; messages under way have half a second to leave."""

@@ -6,6 +6,7 @@ each node and partition would be forty million for 4,096 nodes and 10,000 partit
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from tfos_lab import messages as m
@@ -38,10 +39,27 @@ class Commits:
 
 def _together(ranks: Sequence[int], stored: Sequence[m.AttemptStored]) -> list[Instruction]:
     """Return one message for all nodes that have got the same rows; tasks deal them out evenly."""
+    return [
+        instruction
+        for (feed, _), alike in itertools.groupby(stored, _kind)
+        for instruction in _of_kind(ranks, feed, list(alike))
+    ]
+
+
+def _kind(stored: m.AttemptStored) -> tuple[int, dict[str, list[int]]]:
+    return stored.feed, stored.shapes
+
+
+def _of_kind(ranks: Sequence[int], feed: int, stored: Sequence[m.AttemptStored]) -> list[Instruction]:
+    def told(rank: int) -> m.Commits:
+        partitions = [
+            m.CommittedPartition(one.partition, one.attempt, one.rows.get(rank, 0), one.leftover) for one in stored
+        ]
+        return m.Commits(feed, partitions, stored[0].shapes)
+
     if all(_is_even(ranks, one.rows) for one in stored):
-        commits = [_commit(one, one.rows[ranks[0]]) for one in stored]
-        return [SendToAll(tuple(ranks), m.Commits(commits))]
-    return [SendTo(rank, m.Commits([_commit(one, one.rows.get(rank, 0)) for one in stored])) for rank in ranks]
+        return [SendToAll(tuple(ranks), told(ranks[0]))]
+    return [SendTo(rank, told(rank)) for rank in ranks]
 
 
 def _is_even(ranks: Sequence[int], rows: Mapping[int, int]) -> bool:
