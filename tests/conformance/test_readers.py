@@ -83,7 +83,7 @@ def test_an_evaluator_that_asks_for_rows_is_refused(run, frame):
         threading.Event().wait()
 
     with pytest.raises(NodeFailed, match=r"ctx\.dataset on evaluator:0: rows are fed to the nodes that train"):
-        run(ask, cluster_size=3, eval_node=True).wait(timeout_s=120)
+        run(ask, cluster_size=3, eval_node=True, on_evaluator_failure="fail").wait(timeout_s=120)
 
 
 @pytest.mark.back_ends("inline-session", "local-session", "connect")
