@@ -76,7 +76,7 @@ class NodePorts:
     def __init__(self, limits: tuple[int, int] | None) -> None:
         self._limits = limits
         ports = list(range(limits[0], limits[1] + 1)) if limits else []
-        random.shuffle(ports)  # programs of others may hold some
+        random.SystemRandom().shuffle(ports)  # programs of others may hold some; seeds stay the function's
         self._holds: dict[int, socket.socket] = {}
         for port in ports:
             hold = _hold(port) if len(self._holds) < PORTS_PER_NODE else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 
@@ -62,3 +63,12 @@ def test_waiting_for_rows_is_seen(sampled):
 
 def test_a_sampler_can_be_stopped_without_a_start():
     ActivitySampler(0, print, lambda: 0).stop()
+
+
+def test_a_function_that_seeds_random_numbers_gets_the_same_ones(sampled):
+    random.seed(3)
+    expected = [random.random() for _ in range(5)]
+    random.seed(3)
+    reports = len(sampled)
+    wait_until(lambda: len(sampled) > reports + 2, lambda: time.sleep(0.01))
+    assert [random.random() for _ in range(5)] == expected
