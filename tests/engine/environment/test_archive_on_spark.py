@@ -130,7 +130,8 @@ def test_it_works_through_the_link_that_yarn_makes_in_a_container(packed, tmp_pa
     subprocess.run(["tar", "-xzf", packed.path, "-C", unpacked], check=True)
     (container / "environment").symlink_to(unpacked)
     (container / "main.py").write_text(CONTAINER)
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": pyspark_path(), "TFOS_LAB_RUNS": str(tmp_path / "runs")}
+    ours = {"TFOS_LAB_RUNS": str(tmp_path / "runs"), "TFOS_LAB_FORK_SERVER": "kernel"}
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": pyspark_path()} | ours
     command = ["./environment/bin/python", "main.py"]
     done = subprocess.run(command, cwd=container, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
