@@ -102,6 +102,8 @@ def test_the_verdict_and_the_shares_say_what_a_run_waits_for(
         "aria-valuenow", "62"
     )
     expect(stage.page.locator(".tfos-header")).to_contain_text("31 s left")
+    # Names of nodes that wait are thin.
+    expect(stage.row("chief:0").locator(".tfos-node-link")).to_have_css("font-weight", "600")
     assert violations_in(stage.page, ".tfos") == []
     keep_picture(stage.page.locator(".tfos"), f"live-{name}-{'dark' if dark else 'light'}".replace(" ", "-"))
 

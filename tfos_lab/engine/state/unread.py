@@ -75,7 +75,7 @@ class UnreadWatch:
         return [Publish(self._warning(rank, one, now_s)) for rank, one in new.items()]
 
     def _view(self, rank: int) -> NodeView:
-        return self._cluster_state.views[rank]
+        return self._cluster_state.view_of(rank)
 
     def _is_late(self, rank: int, one: Untouched, now_s: float) -> bool:
         runs = self._view(rank).state is NodeState.RUNNING
