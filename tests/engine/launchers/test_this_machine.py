@@ -72,9 +72,11 @@ def test_variables_that_are_read_at_import_mean_others_and_all_else_does_not():
 
     plain, tensorflow = names()
     assert names(SECRET="1", TF_CONFIG="{}", PATH="/x") == [plain, tensorflow]
+    # TensorFlow itself sets this one to 1.
+    assert names(TF2_BEHAVIOR="1") == [plain, tensorflow]
     for name in ("TF_X", "CUDA_VISIBLE_DEVICES", "TF2_BEHAVIOR"):
-        assert names(**{name: "1"})[0] == plain
-        assert names(**{name: "1"})[1] != tensorflow
+        assert names(**{name: "0"})[0] == plain
+        assert names(**{name: "0"})[1] != tensorflow
     for name in ("PYTHONPATH", "HOME", "LC_ALL", "LD_PRELOAD"):
         assert names(**{name: "1"})[0] != plain
         assert names(**{name: "1"})[1] != tensorflow

@@ -29,6 +29,9 @@ _PYTHON_PREFIXES = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "HOME", "TMPDIR", "MAL
 _LIBRARY_PREFIXES = ("TF2_", "CUDA_", "NVIDIA_", "KMP_", "GOMP_", "NPY_", "NUMEXPR_", "ARROW_", "ABSL_", "AUTOGRAPH_")
 # Differs from node to node, so it must not choose the fork server.
 NEVER = ("TF_CONFIG",)
+# TensorFlow, and scikit-learn where Keras imports it, set these while they are imported. A kernel that has imported
+# them needs no other fork server than before: that one has imported them, too.
+_SET_BY_IMPORTS = {"TF2_BEHAVIOR": "1", "KMP_INIT_AT_FORK": "FALSE", "KMP_DUPLICATE_LIB_OK": "True"}
 
 
 def import_environ_of(environ: Mapping[str, str], extra_env: Mapping[str, str]) -> dict[str, str]:
@@ -45,4 +48,8 @@ def whole_environ_of(environ: Mapping[str, str], extra_env: Mapping[str, str], *
 
 
 def _chosen(environ: Mapping[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
-    return {key: value for key, value in sorted(environ.items()) if key.startswith(prefixes) and key not in NEVER}
+    return {
+        key: value
+        for key, value in sorted(environ.items())
+        if key.startswith(prefixes) and key not in NEVER and _SET_BY_IMPORTS.get(key) != value
+    }
