@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 AUTO = "auto"
+#: What nodes on this machine give as their executor: they have none.
+THIS_MACHINE = "this machine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ _ON_THIS_MACHINE = LauncherTraits(
     name="local",
     option="processes",
     factory="local:LocalLauncher",
-    place="this machine",
+    place=THIS_MACHINE,
     checks_capacity=True,
 )
 _INLINE = LauncherTraits(

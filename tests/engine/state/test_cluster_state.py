@@ -6,6 +6,7 @@ import pytest
 
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import assign_roles
 from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S
 from tfos_lab.engine.state.cluster_state import (
@@ -45,14 +46,14 @@ class Play:
         self.asked = self.cluster_state.tick(self.now_s)
         return self
 
-    def reserve(self, rank, *, address=None, pid=100):
+    def reserve(self, rank, *, address=None, pid=100, executor=None):
         return self.receive(
             m.Reserve(
                 rank=rank,
                 host=f"host{rank}",
                 address=address or f"host{rank}:900{rank}",
                 pid=pid,
-                executor=str(rank),
+                executor=executor or str(rank),
                 gpus=[],
             )
         )
@@ -68,13 +69,13 @@ class Play:
             self.receive(m.Drained(rank=rank))
         return self
 
-    def all_reserve(self):
+    def all_reserve(self, **where):
         for rank in range(len(self.ranks)):
-            self.reserve(rank)
+            self.reserve(rank, **where)
         return self
 
-    def all_run(self):
-        self.all_reserve()
+    def all_run(self, **where):
+        self.all_reserve(**where)
         for rank in range(len(self.ranks)):
             self.receive(m.Progressed(rank=rank, state="running", pid=200 + rank))
         return self
@@ -283,6 +284,18 @@ def test_a_child_that_ended_with_its_fork_server_alone_says_so():
     play.wait(0.2)
     assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")
     assert play.cluster_state.causes.first.message == "the process it was forked from has ended"
+
+
+def test_nodes_that_have_drained_before_a_late_cause_keep_nobody_waiting():
+    play = Play(cluster_size=2).all_run().end(0, ORPHANED).end(1, ORPHANED).drain(0, 1)
+    assert play.cluster_state.state == "running"
+    play.wait(ORPHAN_PATIENCE_S + 0.1)
+    assert (play.cluster_state.state, play.is_over) == ("failed", True)
+
+
+def test_a_child_on_this_machine_that_ended_with_its_fork_server_fails_the_cluster_at_once():
+    play = Play(cluster_size=2).all_run(executor=THIS_MACHINE).end(1, ORPHANED)
+    assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")
 
 
 @pytest.mark.parametrize("outcome", [BOOM, KILLED])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
@@ -39,7 +40,7 @@ def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, enviro
         driver=plan.driver,
         owner=kernel_owner(),
         watched_pid=os.getpid(),
-        executor="this machine",
+        executor=THIS_MACHINE,
         gpus_wanted=gpus_wanted,
         extra_env=dict(plan.config.env),
         environ=environ,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tfos_lab import messages as m
+from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.activity import NodeActivity
@@ -277,7 +278,7 @@ class ClusterState:
 
     def _may_be_lost(self, node: _Node, outcome: m.Outcome, now_s: float) -> bool:
         """Whether to wait for the loss of a node's executor, which ends fork servers, and their children with them."""
-        if not (outcome.orphaned and node.view.executor):
+        if not outcome.orphaned or node.view.executor in ("", THIS_MACHINE):
             return False
         node.orphan = node.orphan or (outcome, now_s)
         return now_s - node.orphan[1] <= ORPHAN_PATIENCE_S
@@ -390,6 +391,7 @@ class ClusterState:
         for node in self._nodes:
             if node.orphan is not None:
                 instructions += self._end(node, node.orphan[0], now_s)
+                instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
         if (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
