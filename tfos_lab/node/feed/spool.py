@@ -39,8 +39,9 @@ def too_small(limit_bytes: int, folder: Path, why: str, nodes: int = 1) -> str:
 def disk_full(free_bytes: int, folder: Path) -> str:
     """Return the message for a partition that has to be stored whole, on a disk that has no space for it."""
     return (
-        f"a partition does not fit onto the disk under the node's spool in {folder}, which has {free_bytes / 1e6:,.1f} "
-        "MB left; cut the rows into more partitions (repartition), feed fewer columns, or free some space"
+        f"on {socket.gethostname()}, a partition does not fit onto the disk under the node's spool in {folder}, which "
+        f"has {free_bytes / 1e6:,.1f} MB left; cut the rows into more partitions (repartition), feed fewer columns, or "
+        "free some space"
     )
 
 
