@@ -156,6 +156,7 @@ table inet hosts {{
   chain incoming {{
     type filter hook input priority 0; policy drop;
     iif lo accept
+    iifname "e1" accept
     ct state established,related accept
     meta l4proto {{ icmp, icmpv6 }} accept
     tcp dport {{ {worker}, {executors}, {ports} }} accept
@@ -166,7 +167,10 @@ table inet hosts {{
 
 @contextlib.contextmanager
 def firewall(*hosts: Host, ports: str) -> Iterator[None]:
-    """For the length of the block, let only connections to some ports into hosts, such as 20000-20099, and Spark's."""
+    """For the length of the block, let only connections to some ports into hosts, such as 20000-20099, and Spark's.
+
+    The second network has no firewall.
+    """
     rules = _RULES.format(worker=WORKER_PORT, executors=EXECUTOR_PORTS, ports=ports)
     try:
         for host in hosts:

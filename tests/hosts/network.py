@@ -141,18 +141,8 @@ def _add_address(address: str, found: Network, command: str, device: str, *insid
 class Wire:
     """The cable from the first bridge to a host."""
 
-    def __init__(self, tap: str, process: subprocess.Popen[str]) -> None:
-        self._tap = tap
+    def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-
-    @contextlib.contextmanager
-    def to_the_driver_only(self) -> Iterator[None]:
-        """For the length of the block, lead to the driver only, and not to hosts that are apart like this one."""
-        run("bridge", "link", "set", "dev", self._tap, "isolated", "on")
-        try:
-            yield
-        finally:
-            run("bridge", "link", "set", "dev", self._tap, "isolated", "off")
 
     def set(self, *, to_host: dict[str, Any] | None = None, from_host: dict[str, Any] | None = None) -> None:
         """Say what happens to frames from now on: fields of `tests.hosts.wire.Direction` for each way."""
@@ -219,7 +209,7 @@ def _wire(tap: str, namespace: str) -> Iterator[Wire]:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
             raise RuntimeError("the wire could not be made; it needs /dev/net/tun")
-        yield Wire(tap, process)
+        yield Wire(process)
     finally:
         process.kill()
         process.communicate()
