@@ -217,7 +217,7 @@ def _wire(tap: str, namespace: str) -> Iterator[Wire]:
 
 def problem() -> str:
     """Return why this machine can have no rig, or ""."""
-    missing = [tool for tool in ("ip", "bridge", "unshare", "nsenter", "mount") if shutil.which(tool) is None]
+    missing = [tool for tool in ("ip", "unshare", "nsenter", "mount") if shutil.which(tool) is None]
     if missing:
         return f"the hosts' rig needs {', '.join(missing)} (apt-get install iproute2 util-linux)"
     if not Path("/dev/net/tun").exists():

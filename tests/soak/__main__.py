@@ -94,6 +94,7 @@ def _rounds(stage, rng: random.Random, until: float) -> str:
         traces.begin(is_stream=kind is Stream)
         try:
             end = _round(stage, random.Random(rng.random()), kind, fault)
+            played_s = time.monotonic() - began
             left = traces.left(all_is_open=number >= _WARM_UP)
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -103,7 +104,7 @@ def _rounds(stage, rng: random.Random, until: float) -> str:
         if number < _WARM_UP:
             traces.settle()
         grown = rss[-1] - max(rss[: _WARM_UP + 1])
-        print(f"{what}: {end}, {time.monotonic() - began:.1f} s, {rss[-1] >> 20} MiB", flush=True)
+        print(f"{what}: {end}, {played_s:.1f} s, gone after {time.monotonic() - began - played_s:.1f} s, {rss[-1] >> 20} MiB, {traces.figures()}", flush=True)
         if grown > _GROWTH_BYTES:
             return f"{what}: memory has grown by {grown >> 20} MiB since the first {_WARM_UP} rounds"
         ends[end.partition(":")[0]] += 1

@@ -1,4 +1,7 @@
-"""What goes wrong in a soak, at a random moment: processes are killed or stopped, functions raise, users stop."""
+"""What goes wrong in a soak, at a random moment: processes are killed or stopped, functions raise, users stop.
+
+Nobody lets a stopped process go on: what is stopped is ended by those who miss it.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +42,40 @@ def kill_agent(game: Round) -> None:
     game.rng.choice(agents_of(game)).kill()
 
 
+def stop_agent(game: Round) -> None:
+    """Stop an agent: its node falls silent, and its child ends it."""
+    game.rng.choice(agents_of(game)).send_signal(signal.SIGSTOP)
+
+
+def _fork_server_of(forked: psutil.Process) -> Iterator[psutil.Process]:
+    """Yield the fork server that a process came from; none if it has ended."""
+    parent = forked.parent()
+    if parent is not None and "forkserver" in " ".join(parent.cmdline()):
+        yield parent
+
+
 def kill_fork_server(game: Round) -> None:
     """Kill the process that a child was forked from."""
-    parent = game.rng.choice(children_of(game)).parent()
-    if parent is not None and "forkserver" in " ".join(parent.cmdline()):
-        parent.kill()
+    for server in _fork_server_of(game.rng.choice(children_of(game))):
+        server.kill()
+
+
+def stop_fork_server(game: Round) -> None:
+    """Stop the process that a child was forked from: the next cluster replaces it."""
+    for server in _fork_server_of(game.rng.choice(children_of(game))):
+        server.send_signal(signal.SIGSTOP)
 
 
 def kill_plain_fork_server(game: Round) -> None:
     """Kill the process that an agent was forked from."""
-    parent = game.rng.choice(agents_of(game)).parent()
-    if parent is not None and "forkserver" in " ".join(parent.cmdline()):
-        parent.kill()
+    for server in _fork_server_of(game.rng.choice(agents_of(game))):
+        server.kill()
+
+
+def stop_plain_fork_server(game: Round) -> None:
+    """Stop the process that an agent was forked from."""
+    for server in _fork_server_of(game.rng.choice(agents_of(game))):
+        server.send_signal(signal.SIGSTOP)
 
 
 def kill_python_worker(game: Round) -> None:
@@ -77,8 +102,11 @@ FAULTS: tuple[Callable[[Round], None], ...] = (
     kill_child,
     stop_child,
     kill_agent,
+    stop_agent,
     kill_fork_server,
+    stop_fork_server,
     kill_plain_fork_server,
+    stop_plain_fork_server,
     kill_python_worker,
     stop_cluster,
     interrupt,

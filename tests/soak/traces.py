@@ -83,6 +83,10 @@ class Traces:
             self._collect()
         return found
 
+    def figures(self) -> str:
+        """Return how many descriptors and threads there are."""
+        return f"{len(_open_files())} descriptors, {threading.active_count()} threads"
+
     def _collect(self) -> None:
         """Let go of what nobody uses; the JVM so closes the connections of its threads that have ended."""
         gc.collect()

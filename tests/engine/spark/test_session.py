@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tfos_lab.engine.spark import session as spark_session
@@ -82,6 +84,18 @@ def _wait_a_little(batches):
     for batch in batches:
         time.sleep(1.0)
         yield batch
+
+
+@pytest.mark.parametrize(("jobs", "free"), [([], 4), ([17], 1)], ids=["cancelled", "at-work"])
+def test_tasks_of_jobs_that_have_ended_are_waited_for_and_those_of_others_are_not(monkeypatch, jobs, free):
+    told = iter([1, 1, 1, 4])
+    monkeypatch.setattr(spark_session, "_LEAVING_S", 0.0)
+    monkeypatch.setattr(spark_session, "slots_of", lambda _spark: spark_session.Slots(4, next(told)))
+    tracker = SimpleNamespace(getActiveJobsIds=lambda: jobs)
+    conf = SimpleNamespace(get=lambda _name, default: default)
+    context = SimpleNamespace(startTime=0, statusTracker=lambda: tracker)
+    session = SimpleNamespace(sparkContext=context, conf=conf)
+    assert spark_session.await_slots(session, 3).free == free
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone", "local-cluster", "connect", "local"])

@@ -125,6 +125,8 @@ def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
 _NEW_SESSION_S = 20.0
 _SETTLED_S = 2.0
 _LEAVING_S = 3.0
+# No job runs any more: what holds slots has been cancelled, and on a busy machine it takes longer to leave.
+_CANCELLED_S = 30.0
 _POLL_S = 0.05
 # Words of lines that name a cause.
 _CAUSE_WORDS = ("Error", "Exception", "Failure")
@@ -184,10 +186,17 @@ def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
         if slots.total != total:
             total, changed_s = slots.total, now_s
         coming = now_s < young_until_s and (total == 0 or now_s - changed_s < _SETTLED_S)
-        leaving = total >= wanted and now_s - called_s < _LEAVING_S
+        leaving = total >= wanted and _tasks_leave(spark, now_s - called_s)
         if not coming and not leaving:
             return slots
         time.sleep(_POLL_S)
+
+
+def _tasks_leave(spark: SparkSession, waited_s: float) -> bool:
+    """Whether tasks that hold slots may still be about to end, after some time."""
+    if waited_s < _LEAVING_S:
+        return True
+    return waited_s < _CANCELLED_S and not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def allocates_dynamically(spark: SparkSession) -> bool:
