@@ -22,6 +22,7 @@ from tfos_lab.core.states import NodeState
 from tfos_lab.engine.feed import job as job_module
 from tfos_lab.engine.feed.job import FeedJob, GenerationLost
 from tfos_lab.engine.feed.spark_job import ObjectRows
+from tfos_lab.engine.state.cluster_state import LOST_AFTER_S, ORPHAN_PATIENCE_S
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout, NodeFailed
@@ -91,13 +92,21 @@ def test_a_node_that_fails_meanwhile_ends_the_feed_with_its_own_error(cluster):
     assert all("worker:0" in reason for (reason,) in aborted(cluster).values())
 
 
-def test_a_node_whose_loss_is_reported_after_spark_s_job_has_failed_is_the_cause(cluster, monkeypatch):
+@pytest.mark.parametrize(
+    "text",
+    ["FlightUnavailableError: connection refused", "tfos_lab.errors.NodeUnreachable: no way to the node from here"],
+)
+def test_a_node_whose_loss_is_reported_after_spark_s_job_has_failed_is_the_cause(cluster, monkeypatch, text):
     def sleep(_seconds):
         cluster.generation.state = FAILED
 
     monkeypatch.setattr(job_module.time, "sleep", sleep)
     with pytest.raises(NodeFailed):
-        run(cluster, lambda job: job.fail(RuntimeError("FlightUnavailableError: connection refused")))
+        run(cluster, lambda job: job.fail(RuntimeError(text)))
+
+
+def test_a_node_that_cannot_be_reached_is_waited_for_until_it_would_be_lost():
+    assert max(LOST_AFTER_S, ORPHAN_PATIENCE_S) < job_module._LOSS_PATIENCE_S
 
 
 def test_rows_that_were_lost_on_their_way_are_a_fault(cluster):

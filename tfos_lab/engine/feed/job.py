@@ -11,9 +11,10 @@ from tfos_lab.core.states import RunState
 from tfos_lab.engine.feed.spark_job import ObjectRows, SparkJob
 from tfos_lab.engine.feed.stuck import Stuck, find_stuck
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.state.cluster_state import LOST_AFTER_S
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.engine.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open
-from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, RecordError
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ _OPEN_TIMEOUT_S = 30.0
 _OPEN_STEP_S = 0.005
 _SETTLE_TIMEOUT_S = 2.0
 _CAUSE_PATIENCE_S = 2.0
+# A node that cannot be reached is lost, as a rule, which takes longer to be told.
+_LOSS_PATIENCE_S = LOST_AFTER_S + 1.5
+# In what Spark says of tasks that have met a node that is gone.
+_OF_LOST_NODES = ("Flight", NodeUnreachable.__name__)
 # What fails the cluster, too: its nodes would wait for rows that never come.
 _FAILURES = (FeedError, RecordError, ConfigError)
 
@@ -226,8 +231,9 @@ class FeedJob:
 
     def _look_for_a_cause(self, error: Exception) -> None:
         """Wait a moment for a node's failure: a node that is gone fails Spark's job, too, and is reported later."""
-        deadline = time.monotonic() + _CAUSE_PATIENCE_S
-        while "Flight" in str(error) and time.monotonic() < deadline:
+        text, began_s = str(error), time.monotonic()
+        patience_s = _LOSS_PATIENCE_S if NodeUnreachable.__name__ in text else _CAUSE_PATIENCE_S
+        while any(word in text for word in _OF_LOST_NODES) and time.monotonic() - began_s < patience_s:
             self._check_cluster()
             time.sleep(0.02)
 
