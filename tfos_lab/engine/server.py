@@ -137,9 +137,8 @@ class Server:
                 for item in self._listener.poll(TICK_S):
                     with self.lock:
                         self._handle_safely(item, on_executor_gone)
-                now_s = time.time()
-                if now_s - last_tick_s >= TICK_S:
-                    last_tick_s = now_s
+                if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
+                    last_tick_s, now_s = time.monotonic(), time.time()
                     with self.lock:
                         self._carry_out(self._cluster_state.tick(now_s))
                         self._carry_out(self._feed_state.tick(now_s))

@@ -198,12 +198,19 @@ def test_a_message_from_an_unknown_rank_changes_nothing(rank):
 
 def test_the_latest_value_of_each_metric_is_kept():
     play = Play(cluster_size=1).all_run()
-    play.receive(m.Reported(rank=0, step=1, total_steps=10, metrics={"loss": 2.0}, time_s=5.0))
-    play.receive(m.Reported(rank=0, step=2, total_steps=None, metrics={"accuracy": 0.5}, time_s=6.0))
+    play.receive(m.Reported(rank=0, step=1, total_steps=10, metrics={"loss": 2.0}, time_s=1000.2))
+    play.receive(m.Reported(rank=0, step=2, total_steps=None, metrics={"accuracy": 0.5}, time_s=1000.3))
     (view,) = play.cluster_state.views
     assert (view.step, view.total_steps, view.metrics) == (2, 10, {"loss": 2.0, "accuracy": 0.5})
     (event,) = play.published(MetricsReported)
-    assert (event.node, event.step, event.metrics, event.time_s) == ("chief:0", 2, {"accuracy": 0.5}, 6.0)
+    assert (event.node, event.step, event.metrics, event.time_s) == ("chief:0", 2, {"accuracy": 0.5}, 1000.3)
+
+
+def test_a_report_of_a_node_whose_clock_is_two_minutes_off_has_the_driver_s_time():
+    play = Play(cluster_size=1).all_run()
+    play.receive(m.Reported(rank=0, step=1, total_steps=10, metrics={}, time_s=play.now_s + 120))
+    (event,) = play.published(MetricsReported)
+    assert event.time_s == pytest.approx(play.now_s, abs=1.0)
 
 
 def test_rows_taken_are_in_the_view():

@@ -26,6 +26,7 @@ from tfos_lab.engine.state.events import (
     StateChanged,
 )
 from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
+from tfos_lab.engine.state.node_clock import NodeClock
 from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
@@ -59,6 +60,7 @@ class _Node:
         self.orphan: tuple[m.Outcome, float] | None = None
         self.serves = False
         self.loss: Failure | None = None
+        self.clock = NodeClock()
 
     @property
     def awaited(self) -> bool:
@@ -176,7 +178,7 @@ class ClusterState:
             case m.Progressed(state=state, pid=pid):
                 return self._progress(node, NodeState(state), pid, now_s)
             case m.Reported():
-                return self._report(node, message)
+                return self._report(node, message, now_s)
             case m.RowsTaken() | m.Activity():
                 node.view = _with_figures(node.view, message)
                 return []
@@ -226,12 +228,12 @@ class ClusterState:
             instructions += self._cluster_state(RunState.RUNNING, now_s)
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
 
-    def _report(self, node: _Node, message: m.Reported) -> list[Instruction]:
+    def _report(self, node: _Node, message: m.Reported, now_s: float) -> list[Instruction]:
         metrics = {**node.view.metrics, **message.metrics}
         total = message.total_steps or node.view.total_steps
         node.view = changed(node.view, step=message.step, total_steps=total, metrics=metrics)
         event = MetricsReported(
-            time_s=message.time_s,
+            time_s=node.clock.to_driver_s(message.time_s, now_s),
             node=node.view.node,
             step=message.step,
             total_steps=message.total_steps,
