@@ -23,10 +23,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# Rounds after which all that is opened once is open.
-_WARM_UP = 12
 # However little time there is: one of each kind, and two faults.
-_FEWEST = 8
+_FEWEST = 10
 # By how much the kernel may grow after them; allocators and caches take some.
 _GROWTH_BYTES = 48 << 20
 _ROUND_TIMEOUT_S = 600
@@ -44,8 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faulthandler.enable()
     # A background job of a shell ignores SIGINT, and one of the faults is ■.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Fork servers end with this process, as everything else.
+    os.environ["TFOS_LAB_FORK_SERVER"] = "kernel"
+    until = time.monotonic() + options.minutes * 60
     with _own_folder() as folder:
-        return _soak(folder, options.master, random.Random(seed), options.minutes * 60, seed)
+        return _soak(folder, options.master, random.Random(seed), until, seed)
 
 
 @contextlib.contextmanager
@@ -58,7 +59,7 @@ def _own_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def _soak(folder: Path, master: str, rng: random.Random, seconds: float, seed: int) -> int:
+def _soak(folder: Path, master: str, rng: random.Random, until: float, seed: int) -> int:
     from tests.soak.rounds import Stage
     from tests.support import leftovers
     from tests.support.spark import spark_session
@@ -66,51 +67,74 @@ def _soak(folder: Path, master: str, rng: random.Random, seconds: float, seed: i
 
     leftovers.mark_this_run()
     with contextlib.ExitStack() as stack:
+        stack.callback(_tell_seed, seed)
         url = "local[3]"
         if master == "standalone":
             url = stack.enter_context(standalone_cluster(folder / "standalone")).master_url
         spark = stack.enter_context(spark_session(url, folder / "spark"))
-        stage = Stage(spark, "processes" if master == "local" else "false", folder)
-        problem = _rounds(stage, rng, time.monotonic() + seconds)
-    if problem:
-        print(f"{problem}\nThe same rounds again: make soak SEED={seed}", file=sys.stderr, flush=True)
+        problem = _rounds(Stage(spark, "processes" if master == "local" else "false", folder), rng, until)
+        if problem:
+            print(problem, flush=True)
     return int(bool(problem))
+
+
+def _tell_seed(seed: int) -> None:
+    print(f"The same rounds again: make soak SEED={seed}", flush=True)
 
 
 def _rounds(stage, rng: random.Random, until: float) -> str:
     """Play rounds until the time is over; return what was left, or ""."""
-    from tests.soak.faults import FAULTS
-    from tests.soak.rounds import ROUNDS, Stream
+    from tests.soak.rounds import ROUNDS
     from tests.soak.traces import Traces, rss_bytes
 
     traces, number, rss, ends = Traces(stage.spark), 0, [], Counter()
     while time.monotonic() < until or number < _FEWEST:
-        # First one of each kind.
-        kind = ROUNDS[number] if number < len(ROUNDS) else rng.choice(ROUNDS)
-        fault = rng.choice(FAULTS) if number % 4 == 3 else None
+        is_warm = number >= len(ROUNDS)
+        kind, fault = _draw(rng, number)
         what = f"round {number}: {kind.__name__}{f', {fault.__name__}' if fault else ''}"
-        faulthandler.dump_traceback_later(_ROUND_TIMEOUT_S, exit=True)
-        began = time.monotonic()
-        traces.begin(is_stream=kind is Stream)
-        try:
-            end = _round(stage, random.Random(rng.random()), kind, fault)
-            played_s = time.monotonic() - began
-            left = traces.left(all_is_open=number >= _WARM_UP)
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+        end, times, left = _watched_round(stage, rng, kind, fault, traces, is_warm=is_warm)
         if left:
             return f"{what} ({end}) left: {'; '.join(left)}"
         rss.append(rss_bytes())
-        if number < _WARM_UP:
+        if not is_warm:
             traces.settle()
-        grown = rss[-1] - max(rss[: _WARM_UP + 1])
-        print(f"{what}: {end}, {played_s:.1f} s, gone after {time.monotonic() - began - played_s:.1f} s, {rss[-1] >> 20} MiB, {traces.figures()}", flush=True)
+        print(f"{what}: {end}, {times}, {rss[-1] >> 20} MiB, {traces.figures()}", flush=True)
+        grown = rss[-1] - max(rss[: len(ROUNDS)])
         if grown > _GROWTH_BYTES:
-            return f"{what}: memory has grown by {grown >> 20} MiB since the first {_WARM_UP} rounds"
+            return f"{what}: memory has grown by {grown >> 20} MiB since the first {len(ROUNDS)} rounds"
         ends[end.partition(":")[0]] += 1
         number += 1
-    print(f"{number} rounds: {dict(ends)}; memory {rss[0] >> 20}, {max(rss[:_WARM_UP]) >> 20}, {rss[-1] >> 20} MiB")
+    print(f"{number} rounds: {dict(ends)}; memory {rss[0] >> 20}, {max(rss[: len(ROUNDS)]) >> 20}, {rss[-1] >> 20} MiB")
     return ""
+
+
+def _draw(rng: random.Random, number: int):
+    """Return the kind of a round, and its fault or None: first one round of each kind, then a fault in every fourth.
+
+    What the first rounds open is what all later ones use.
+    """
+    from tests.soak.faults import FAULTS
+    from tests.soak.rounds import ROUNDS
+
+    later = number - len(ROUNDS)
+    kind = rng.choice(ROUNDS) if later >= 0 else ROUNDS[number]
+    return kind, rng.choice(FAULTS) if later >= 0 and later % 4 == 0 else None
+
+
+def _watched_round(stage, rng: random.Random, kind, fault, traces, *, is_warm: bool) -> tuple[str, str, list[str]]:
+    """Play a round; return how it ended, its times, and what it left. One that hangs ends the soak with all stacks."""
+    from tests.soak.rounds import Stream
+
+    faulthandler.dump_traceback_later(_ROUND_TIMEOUT_S, exit=True)
+    began = time.monotonic()
+    traces.begin(is_stream=kind is Stream)
+    try:
+        end = _round(stage, random.Random(rng.random()), kind, fault)
+        played = time.monotonic()
+        left = traces.left(all_is_open=is_warm)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return end, f"{played - began:.1f} s, all gone after {time.monotonic() - played:.1f} s", left
 
 
 def _round(stage, rng: random.Random, kind, fault) -> str:

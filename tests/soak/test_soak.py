@@ -1,0 +1,59 @@
+"""A soak of a minute and a half, in a process of its own; `make soak` runs longer ones."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.daemon import die_with_parent
+
+ROOT = Path(__file__).parents[2]
+# Started and ended, it takes less than two minutes; on a busy machine, its fewest rounds may take longer.
+MINUTES = "1.5"
+PATIENCE_S = 60.0
+OWNER = "TFOS_LAB_TEST_SOAK"
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+
+def processes_of(owner):
+    """Return what was started by a soak and lives, fork servers, Spark's JVM and all."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(OWNER) == owner and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"process {process.pid} ({' '.join(process.cmdline())[-200:]})")
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_clusters_with_random_faults_leave_nothing(tmp_path):
+    owner, log = secrets.token_hex(8), tmp_path / "soak.log"
+    command = [sys.executable, "-m", "tests.soak", "--minutes", MINUTES]
+    with log.open("wb") as output:
+        done = subprocess.run(
+            command,
+            check=False,
+            cwd=ROOT,
+            env=os.environ | {OWNER: owner},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
+        )
+    # The first line and the last ones say the seed, and what was left.
+    lines = log.read_text(errors="replace").splitlines()
+    if done.returncode:
+        pytest.fail("\n".join([f"the soak ended with code {done.returncode}", *lines[:1], *lines[-60:]]), pytrace=False)
+    deadline = time.monotonic() + PATIENCE_S
+    while (left := processes_of(owner)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == [], lines[0]
