@@ -84,9 +84,9 @@ class Family:
         return gone(self.nodes)
 
 
-def gone(processes):
+def gone(processes, *, within_s=PATIENCE_S):
     """Wait for processes to end; return whether all have."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + within_s
     alive = list(processes)
     while alive and time.monotonic() < deadline:
         alive = [process for process in alive if _lives(process)]

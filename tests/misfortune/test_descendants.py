@@ -39,7 +39,7 @@ def start_descendants(folder, node, environ):
 
 def start_and(ending):
     # The fork server finds even what has lost the node's environment; where it is killed, there is only the mark.
-    environ = None if ending == "fork server" else {}
+    environ = None if ending.startswith("fork server") else {}
 
     def map_fun(folder, ctx):
         start_descendants(folder, ctx.node, environ)
@@ -76,12 +76,19 @@ def folder(tmp_path):
 
 
 @pytest.mark.leaves_nothing
-@pytest.mark.parametrize("ending", ["return", "raise", "stop", "child", "agent", "fork server"])
+@pytest.mark.parametrize(
+    "ending", ["return", "raise", "stop", "child", "agent", "fork server", "fork server and agents"]
+)
 def test_nothing_that_a_node_has_started_survives_the_run(run, folder, ending):
     cluster = run(start_and(ending), folder)
     family, processes = Family.of(cluster), started(folder)
     if ending == "stop":
         cluster.stop()
+    elif ending == "fork server and agents":
+        for agent in family.agents:
+            agent.suspend()  # so that none has the time to do anything
+        for process in (family.fork_server, *family.agents):
+            process.kill()
     elif ending in ("child", "agent", "fork server"):
         {"child": family.children[0], "agent": family.agents[0], "fork server": family.fork_server}[ending].kill()
     if ending == "return":

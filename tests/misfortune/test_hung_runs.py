@@ -1,4 +1,4 @@
-"""Runs that hang: one of `tfos_lab.parallel` among others, and a script."""
+"""Runs that hang: one of `tfos_lab.parallel` among others, a trial of a search, and a script."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ def report_and_return(args, ctx):
     return "done"
 
 
+def hang_at_one(args, ctx):
+    """Report a loss that is least for x = 0; then return, or hang in the user's code."""
+    ctx.report(step=1, loss=float(args["x"]))
+    if args["x"] == 1:
+        sleep_in_user_code()
+    return "done"
+
+
 def sleep_in_user_code():
     threading.Event().wait()
 
@@ -35,6 +43,18 @@ def test_a_run_that_hangs_fails_with_its_stacks_and_the_others_return():
     assert failure.headline.startswith("run 1 (True): hung: no step, row or log line for ")
     assert ", in sleep_in_user_code" in failure.message
     assert "--- stacks of run 1 ---" in str(failure)
+
+
+def test_a_trial_that_hangs_is_a_failed_row_with_its_stacks_and_the_others_count():
+    found = tfos_lab.search(hang_at_one, {"x": [0, 1, 2]}, show=False, **OPTIONS)
+    assert (found.best.params, found.best.value) == ({"x": 0}, "done")
+    table = found.table
+    assert list(table["x"]) == [0, 2, 1]
+    assert list(table["state"]) == ["done", "done", "failed"]
+    assert table["error"][2].startswith("hung: no step, row or log line for ")
+    [failure] = found.failures.values()
+    assert (failure.run, failure.kind) == (1, "hung")
+    assert ", in sleep_in_user_code" in str(failure)
 
 
 def test_a_script_that_hangs_has_failed(tmp_path):

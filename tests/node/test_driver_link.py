@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 
@@ -11,6 +12,7 @@ from tests.node.conftest import PATIENCE_S, launch_spec
 from tfos_lab import messages as m
 from tfos_lab.node import driver_link, stand_in
 from tfos_lab.node.driver_link import GAVE_UP, UNREACHABLE_S, DriverLink, how_ended
+from tfos_lab.node.last_heartbeat import LastHeartbeat
 from tfos_lab.transport.link import KeyPair, Listener
 
 
@@ -66,3 +68,46 @@ def test_a_thread_sends_heartbeats_while_the_agent_s_loop_is_busy(monkeypatch, l
         assert senders[1:] == [senders[0] + stand_in.SUFFIX] * 2
     finally:
         link.close()
+
+
+@pytest.fixture
+def link(monkeypatch, listener):
+    """One whose thread looks often, and calls a loop hung that has computed for a moment; it has sent a heartbeat."""
+    monkeypatch.setattr(stand_in, "_LOOK_S", 0.02)
+    monkeypatch.setattr(stand_in, "_BUSY_AFTER_S", 0.2)
+    monkeypatch.setattr(stand_in, "_SPINS_AFTER_S", 0.1)
+    monkeypatch.setattr(stand_in, "_INTERVAL_S", 0.02)
+    link = DriverLink(launch_spec(driver=listener.address, rank=3))
+    link.send_heartbeat_if_due(spooled_bytes=7)
+    yield link
+    link.close()
+
+
+def spin(*, until):
+    """Take processor time, in this thread."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not until() and time.monotonic() < deadline:
+        pass
+
+
+def spin_for(seconds):
+    end = time.thread_time() + seconds
+    spin(until=lambda: time.thread_time() >= end)
+
+
+def test_no_thread_sends_heartbeats_for_a_loop_that_spins(link):
+    shown, before = LastHeartbeat.of(os.getpid()), 0.0
+    while shown.at_s != before:  # the one that was on its way
+        before = shown.at_s
+        spin_for(0.15)
+    spin_for(0.15)
+    assert shown.at_s == before
+
+
+def test_work_that_is_known_to_take_long_is_not_taken_for_spinning(link):
+    shown = LastHeartbeat.of(os.getpid())
+    with link.long_work():
+        spin_for(0.15)
+        before = shown.at_s
+        spin(until=lambda: shown.at_s > before)
+        assert shown.at_s > before

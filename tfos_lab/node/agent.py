@@ -154,13 +154,15 @@ class Agent:
         if self._given_up or self._watched_pidfd is None:
             self._leaving = True  # nobody is left to send the output to
         if self._asked_to_leave:
-            self._send_output_and_leave(now)
+            with self._driver.long_work():
+                self._send_output_and_leave(now)
         self._payload.tick(now)
         self._child.tick(now)
         self._stacks.tick(now)
         self._log_sender.send_due()
         self._activity.tick()
-        self._output.work()
+        with self._driver.long_work():
+            self._output.work()
         self._tunnel.flush()
         if self._child.is_over:
             self._drain(now)
@@ -266,7 +268,9 @@ class Agent:
             return
         self._logs.tell_lost()
         self._log_sender.send_all()
-        if not self._event_files.settle() or not self._output.settle() or self._output_until is not None:
+        with self._driver.long_work():
+            is_settled = self._event_files.settle() and self._output.settle()
+        if not is_settled or self._output_until is not None:
             return
         is_due = self._drained_at is None or now - self._drained_at > REPEAT_S
         if is_due and not self._logs.has_unread:

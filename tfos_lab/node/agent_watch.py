@@ -1,4 +1,4 @@
-"""The child's eye on its agent: an agent that is stopped answers nobody, and the node is lost; its child goes, too."""
+"""Tells an agent that is stopped or hangs from one that works: the node is lost by then, and its child goes, too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import signal
 import socket
 import struct
 import time
+from pathlib import Path
 
 from tfos_lab.core.processes import state_of
+from tfos_lab.node.last_heartbeat import LastHeartbeat
 
 CHECK_S = 1.0
 # The driver has called the node lost by then.
-STOPPED_S = 6.0
+SILENT_S = 6.0
+# What an agent that spins takes in this time is much more, and what one that cannot run takes is nothing.
+_RUNS_TICKS = os.sysconf("SC_CLK_TCK") // 20
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -28,9 +32,11 @@ def peer_of(sock: socket.socket) -> int:
 class AgentWatch:
     """Watches an agent; for one thread, which asks at least once a second.
 
-    A pause in which this process did not run counts for two seconds at most: a host that sleeps, a container that is
-    frozen or a function that holds the interpreter's lock says nothing about the agent. Neither does a debugger that
-    holds the agent at a breakpoint.
+    An agent is silent while it sends no heartbeats although it could: it is stopped, its loop spins, or something holds
+    the lock of its interpreter. A pause in which this process did not run counts for two seconds at most: a host that
+    sleeps, a container that is frozen or a function that holds the interpreter's lock says nothing about the agent.
+    Neither does a debugger that holds the agent at a breakpoint, a disk that it waits for, or a machine that does not
+    let it run.
 
     Parameters
     ----------
@@ -41,22 +47,46 @@ class AgentWatch:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._checked_at = time.monotonic()
-        self._stopped_s = 0.0
+        self._heartbeat = LastHeartbeat.of(pid) if pid else None
+        self._heard_at = 0.0
+        self._used_ticks = 0
+        self._state = "S"
+        self._silent_s = 0.0
 
     def agent_is_gone(self) -> bool:
-        """Whether the agent has ended, or has been stopped for too long."""
+        """Whether the agent has ended, or has been silent for too long."""
         now = time.monotonic()
         passed_s = now - self._checked_at
         if passed_s < CHECK_S:
             return False
         self._checked_at = now
-        state = state_of(self._pid) if self._pid else "S"
-        self._stopped_s = self._stopped_s + min(passed_s, 2 * CHECK_S) if state == "T" else 0.0
-        return state in ("", "Z", "X") or self._stopped_s >= STOPPED_S
+        self._state = state_of(self._pid) if self._pid else "S"
+        if self._state == "T" or self._misses_heartbeats():
+            self._silent_s += min(passed_s, 2 * CHECK_S)
+        return self._state in ("", "Z", "X") or self._silent_s >= SILENT_S
+
+    def _misses_heartbeats(self) -> bool:
+        """Whether none has come since the last check, though the agent could send some; one that comes ends silence."""
+        used_ticks, self._used_ticks = self._used_ticks, ticks_of(self._pid)
+        heard_at = self._heard_at
+        if self._heartbeat is not None:
+            self._heard_at = self._heartbeat.at_s
+        if self._heartbeat is None or self._heard_at != heard_at:
+            self._silent_s = 0.0
+            return False
+        return self._state == "S" or (self._state == "R" and self._used_ticks - used_ticks > _RUNS_TICKS)
 
     def end_agent(self) -> None:
-        """Ask an agent that was stopped to end, which it does as soon as it goes on."""
-        if self._stopped_s:
+        """End an agent that is silent: one that is stopped may go on and send its node's output, one that hangs not."""
+        if self._silent_s >= SILENT_S and self._state not in ("", "Z", "X"):
             with contextlib.suppress(OSError):
-                os.kill(self._pid, signal.SIGTERM)
+                os.kill(self._pid, signal.SIGTERM if self._state == "T" else signal.SIGKILL)
                 os.kill(self._pid, signal.SIGCONT)
+
+
+def ticks_of(pid: int) -> int:
+    """Return the processor time of a process' first thread, in clock ticks; 0 if it is gone."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+    return 0

@@ -20,6 +20,7 @@ from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.node.gpus import VISIBLE
 from tfos_lab.node.logs.spool import Pipe
+from tfos_lab.node.scratch import MARK_PREFIX
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
 # A grandchild may keep the pipes open forever; they are read for this long after the child has ended.
@@ -153,7 +154,7 @@ class ChildLink:
 def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[str, str]:
     environ = {**spec.environ, **start.env, **spec.extra_env}
     environ["TFOS_LAB_SCRATCH"] = str(scratch)
-    environ[MARK] = str(scratch / f"child-{secrets.token_hex(4)}")
+    environ[MARK] = str(scratch / f"{MARK_PREFIX}{secrets.token_hex(4)}")
     if "PWD" in environ:
         environ["PWD"] = spec.cwd
     environ["PYTHONUNBUFFERED"] = "1"

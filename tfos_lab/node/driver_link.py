@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from tfos_lab import messages as m
+from tfos_lab.node.last_heartbeat import LastHeartbeat
 from tfos_lab.node.stand_in import StandIn
 from tfos_lab.transport.link import Link, address_towards
 
@@ -32,13 +33,17 @@ class DriverLink:
     ----------
     host : str
         This host's address on the route to the driver.
+    long_work : callable
+        See `StandIn.long_work`.
     """
 
     def __init__(self, spec: m.LaunchSpec) -> None:
         self._rank = spec.rank
         identity = f"{spec.node}/{os.getpid()}".encode()
         self._link = Link(spec.driver, identity)
-        self._stand_in = StandIn(spec.rank, spec.driver, identity)
+        self._shown = LastHeartbeat.of_this_process()
+        self._stand_in = StandIn(spec.rank, spec.driver, identity, self._shown)
+        self.long_work = self._stand_in.long_work
         self.host = address_towards(spec.driver.endpoint)
         self.socket = self._link.socket
         self._last_heartbeat = 0.0
@@ -65,6 +70,7 @@ class DriverLink:
             self._last_heartbeat = now
             self._stand_in.loop_spoke(spooled_bytes)
             self.send(m.Heartbeat(rank=self._rank, spooled_bytes=spooled_bytes))
+            self._shown.was_sent()
 
     @property
     def silent_s(self) -> float:
@@ -95,6 +101,7 @@ class DriverLink:
         """Close the connection, after what was sent has had a second to leave."""
         self._stand_in.close()
         self._link.close()
+        self._shown.close()
 
 
 def how_ended(code: int) -> str:

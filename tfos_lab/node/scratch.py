@@ -1,8 +1,8 @@
 """An agent's own folder on its host, for its spool and logs; and the removal of folders that killed agents have left.
 
 An agent that ends removes its folder. One that is killed cannot, and its spool may hold gigabytes: the next agent of
-the same user on this host removes it. Each agent locks its folder, so that agents in other containers, whose pids are
-different, see that it is in use.
+the same user on this host removes it, and ends processes that the node has started, if any are left. Each agent locks
+its folder, so that agents in other containers, whose pids are different, see that it is in use.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import time
 from pathlib import Path
 
+from tfos_lab.core.descendants import signal_marked
 from tfos_lab.node import failure_note
 
 _NAME = re.compile(r".+-\d+-(\d+)")
 # A younger folder may not have been locked yet.
 _YOUNG_S = 60.0
+# The files by which the processes of its children are found; see `core.descendants`.
+MARK_PREFIX = "child-"
 # For this long, Spark may still compute answers that a failed cluster was to give.
 _NOTE_LIFETIME_S = 24 * 3600.0
 
@@ -63,8 +67,24 @@ def sweep(root: Path) -> None:
         with contextlib.suppress(OSError):  # another agent removes it too, or it is locked
             if name and folder.is_dir() and not _is_alive(int(name[1])) and not _is_young(folder):
                 lock = _lock(folder)
+                if marks := _marks_in(folder):
+                    signal_marked(marks, signal.SIGKILL)
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
+
+
+def marks_left_by(agent: int, root: Path) -> list[str]:
+    """Return the marks of the children of an agent that has ended without removing its folder."""
+    marks: list[str] = []
+    for folder in root.glob(f"*-{agent}"):
+        with contextlib.suppress(OSError):  # it is locked: the agent of another container has this pid
+            os.close(_lock(folder))
+            marks += _marks_in(folder)
+    return marks
+
+
+def _marks_in(folder: Path) -> list[str]:
+    return [str(path) for path in folder.glob(f"{MARK_PREFIX}*")]
 
 
 def _lock(folder: Path) -> int:

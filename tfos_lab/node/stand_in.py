@@ -1,16 +1,21 @@
 """Heartbeats of an agent whose loop is busy: on a slow disk, or while it waits for a fork server on a loaded machine.
 
 The loop sends them itself, and each goes round in milliseconds. When it has sent nothing for two seconds, a thread
-sends them in its place, on a connection of its own that is made only then. An agent that is stopped stops its threads
-too, so that it falls silent all the same; one whose loop never comes back is silent after a minute.
+sends them in its place, on a connection of its own that is made only then. It does so for a loop that waits, at most
+for a minute, and not for one that spins: by its heartbeats an agent shows that it works. What counts is the processor
+time of the loop's thread, which a loaded machine does not change. An agent that is stopped stops its threads too, so
+that it falls silent all the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 
 from tfos_lab import messages as m
+from tfos_lab.node.last_heartbeat import LastHeartbeat
 from tfos_lab.transport.link import Link
 
 #: What follows the agent's own identity on this connection.
@@ -18,11 +23,15 @@ SUFFIX = b"/busy"
 _LOOK_S = 0.5
 _BUSY_AFTER_S = 2.0
 _HUNG_AFTER_S = 60.0
+# A loop that has taken so much processor time since it last sent something spins: a turn takes milliseconds of it.
+_SPINS_AFTER_S = 0.9
 _INTERVAL_S = 1.0
 
 
 class StandIn:
     """One thread (``tfos-stand-in``), which sends heartbeats while the agent's loop does not.
+
+    To be made by the thread of the loop.
 
     Parameters
     ----------
@@ -32,13 +41,19 @@ class StandIn:
         Where the driver listens.
     identity : bytes
         The agent's own identity.
+    last_heartbeat : LastHeartbeat
+        Told of each one.
     """
 
-    def __init__(self, rank: int, driver: m.DriverAddress, identity: bytes) -> None:
+    def __init__(self, rank: int, driver: m.DriverAddress, identity: bytes, last_heartbeat: LastHeartbeat) -> None:
         self._rank = rank
         self._driver = driver
         self._identity = identity + SUFFIX
+        self._last_heartbeat = last_heartbeat
         self._spoke_at: float | None = None
+        self._loop_clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._loop_used_s = 0.0
+        self._in_long_work = False
         self._spooled_bytes = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tfos-stand-in", daemon=True)
@@ -47,12 +62,27 @@ class StandIn:
     def loop_spoke(self, spooled_bytes: int | None = None) -> None:
         """The agent's loop has sent a message."""
         self._spoke_at = time.monotonic()
+        self._loop_used_s = time.clock_gettime(self._loop_clock)
         if spooled_bytes is not None:
             self._spooled_bytes = spooled_bytes
 
+    @contextlib.contextmanager
+    def long_work(self) -> Iterator[None]:
+        """Let the loop take processor time for a while, such as to look through thousands of files."""
+        self._in_long_work = True
+        try:
+            yield
+        finally:
+            self._loop_used_s = time.clock_gettime(self._loop_clock)
+            self._in_long_work = False
+
     def _is_busy(self) -> bool:
         silent_s = time.monotonic() - self._spoke_at if self._spoke_at is not None else 0.0
-        return _BUSY_AFTER_S < silent_s < _HUNG_AFTER_S
+        return _BUSY_AFTER_S < silent_s < _HUNG_AFTER_S and not self._loop_spins()
+
+    def _loop_spins(self) -> bool:
+        used_s = time.clock_gettime(self._loop_clock) - self._loop_used_s
+        return used_s > _SPINS_AFTER_S and not self._in_long_work
 
     def _watch(self) -> None:
         while not self._closing.wait(_LOOK_S):
@@ -64,6 +94,7 @@ class StandIn:
         try:
             while self._is_busy():
                 link.send(m.encode(m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)))
+                self._last_heartbeat.was_sent()
                 if self._closing.wait(_INTERVAL_S):
                     return
         finally:

@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import psutil
 import pytest
 
 from tests.node.conftest import PATIENCE_S
+from tfos_lab.node.forkserver import endings
+from tfos_lab.node.forkserver.requests import SpawnRequest
+
+# An agent that is asked to end and does not; it may send heartbeats.
+AGENT = """
+import signal, sys, time
+from tfos_lab.node.last_heartbeat import LastHeartbeat
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+shown = LastHeartbeat.of_this_process()
+print("up", flush=True)
+while True:
+    time.sleep(0.02)
+    if sys.argv[1] == "works":
+        shown.was_sent()
+"""
 
 
 def ignore_sigterm():
@@ -27,3 +45,30 @@ def test_a_child_that_nobody_holds_any_more_is_killed_though_it_ignores_sigterm(
         process.suspend()
     child.link.fork_server.close()
     process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def agents():
+    """An agent that works, and one that hangs."""
+    commands = [[sys.executable, "-c", AGENT, what] for what in ("works", "hangs")]
+    agents = [subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0) for command in commands]
+    yield agents
+    for agent in agents:
+        with agent:
+            agent.kill()
+
+
+def test_an_agent_that_hangs_is_killed_soon_and_one_that_works_is_waited_for(monkeypatch, agents):
+    monkeypatch.setattr(endings, "_SILENT_S", 2.0)
+    monkeypatch.setattr(endings, "_MOMENT_S", 0.1)
+    asked = endings.Endings()
+    for agent in agents:
+        agent.stdout.readline()
+        asked.forked(agent.pid, SpawnRequest("agent"))
+        asked.end(agent.pid)
+    deadline = time.monotonic() + PATIENCE_S
+    while agents[1].poll() is None and time.monotonic() < deadline:
+        asked.tick()
+        time.sleep(0.02)
+    assert agents[1].poll() == -signal.SIGKILL
+    assert agents[0].poll() is None

@@ -2,7 +2,8 @@
 
 A process whose client has gone is asked to end, and killed if it does not. When a child has ended, however that came,
 what it has left behind is ended too: processes in sessions of their own, daemons that have lost their parent. The fork
-server adopts such processes, and knows by their mark whose they are (see `core.descendants`).
+server adopts such processes, and knows by their mark whose they are (see `core.descendants`). Of a node whose agent was
+killed, the agents' fork server ends what is left: the other one, which does that, may have been killed with it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import contextlib
 import os
 import signal
 import time
+from typing import NamedTuple
 
 import msgspec
 
-from tfos_lab.core.descendants import MARK, descendants, left_by
+from tfos_lab.core.descendants import MARK, descendants, left_by, signal_marked
 from tfos_lab.core.processes import ask_group_to_end, signal_group
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.forkserver.requests import ChildSpec, SpawnRequest
+from tfos_lab.node.last_heartbeat import LastHeartbeat
+from tfos_lab.node.scratch import marks_left_by
 
 # Seconds between SIGTERM and SIGKILL. An agent first sends its node's output, for as long as the driver takes it.
 CHILD_GRACE_S = 2.0
@@ -26,6 +31,19 @@ LEFTOVER_GRACE_S = 1.5
 _ORPHAN_S = 3.0
 _BUSY_S = 0.1
 _IDLE_S = 1.0
+# An agent that is asked to end, and that has sent no heartbeat for so long, hangs; one that was stopped gets a moment.
+_SILENT_S = 6.0
+_MOMENT_S = 2.0
+# What a killed agent's node has started is looked for when others have had the time to end it, and so many times.
+_OTHERS_S = CHILD_GRACE_S + LEFTOVER_GRACE_S
+_LOOKS = 3
+
+
+class _Orphans(NamedTuple):
+    """The marks of a killed agent's children, and when to look for them."""
+
+    marks: list[str]
+    due: float
 
 
 class Endings:
@@ -35,7 +53,9 @@ class Endings:
         self._forked: dict[int, str] = {}
         self._grace_s: dict[int, float] = {}
         self._kill_at: dict[int, float] = {}
+        self._heartbeats: dict[int, LastHeartbeat] = {}
         self._leavers: dict[int, tuple[str, float]] = {}
+        self._orphans: list[_Orphans] = []
         self._asked: set[int] = set()
         self._reap_at: float | None = None
 
@@ -52,7 +72,7 @@ class Endings:
     @property
     def pending(self) -> bool:
         """Whether anything is being ended."""
-        return bool(self._kill_at or self._leavers)
+        return bool(self._kill_at or self._leavers or self._orphans)
 
     def forked(self, pid: int, request: SpawnRequest) -> None:
         """Take note of a process that has been forked."""
@@ -62,15 +82,33 @@ class Endings:
     def end(self, pid: int) -> None:
         """Ask a process to end; it is killed if it does not."""
         ask_group_to_end(pid)
-        self._kill_at[pid] = time.monotonic() + self._grace_s.get(pid, CHILD_GRACE_S)
+        grace_s = self._grace_s.get(pid, CHILD_GRACE_S)
+        self._kill_at[pid] = time.monotonic() + grace_s
+        if grace_s == AGENT_GRACE_S and (heartbeat := LastHeartbeat.of(pid)) is not None:
+            self._heartbeats[pid] = heartbeat
+
+    def _hangs(self, pid: int, now: float) -> bool:
+        """Whether an agent that was asked to end sends no heartbeats, which it does as long as it works."""
+        heartbeat = self._heartbeats.get(pid)
+        asked_at = self._kill_at[pid] - AGENT_GRACE_S
+        return heartbeat is not None and now > max(heartbeat.at_s + _SILENT_S, asked_at + _MOMENT_S)
 
     def reaped(self, pid: int) -> None:
         """A process has ended: what it has left behind goes too."""
         self._kill_at.pop(pid, None)
-        self._grace_s.pop(pid, None)
+        self._heartbeats.pop(pid, None)
+        is_agent = self._grace_s.pop(pid, None) == AGENT_GRACE_S
         mark = self._forked.pop(pid, None)
         if mark:
             self._leavers[pid] = (mark, time.monotonic() + LEFTOVER_GRACE_S)
+        elif is_agent:
+            self._look_for_orphans(pid)
+
+    def _look_for_orphans(self, agent: int) -> None:
+        with contextlib.suppress(OSError):
+            if marks := marks_left_by(agent, scratch_root()):
+                due = time.monotonic() + _OTHERS_S
+                self._orphans += [_Orphans(marks, due + _IDLE_S * look) for look in range(_LOOKS)]
 
     def reap_orphans_soon(self) -> None:
         """A process has ended, which may be an adopted one."""
@@ -89,11 +127,18 @@ class Endings:
         now = time.monotonic()
         if self._reap_at is not None and now >= self._reap_at:
             self._reap_orphans()
-        for pid in [pid for pid, kill_at in self._kill_at.items() if now >= kill_at]:
+        for pid in [pid for pid, kill_at in self._kill_at.items() if now >= kill_at or self._hangs(pid, now)]:
             signal_group(pid, signal.SIGKILL)
             self._kill_at[pid] = now + _IDLE_S
         if self._leavers:
             self._end_what_was_left(now)
+        self._end_orphans(now)
+
+    def _end_orphans(self, now: float) -> None:
+        for one in [one for one in self._orphans if now >= one.due]:
+            self._orphans.remove(one)
+            if not signal_marked(one.marks, signal.SIGKILL):
+                self._orphans = [other for other in self._orphans if other.marks != one.marks]
 
     def _end_what_was_left(self, now: float) -> None:
         family = descendants(os.getpid(), without=self._forked)
