@@ -116,7 +116,7 @@ def make_runs(
         default_fs=default_fs(session) if session is not None else "",
     )
     state = ParallelState([short(one) for one in args], plan.retries)
-    runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name))
+    runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name), call=(map_fun, None))
     return runs, Runner(runs, nodes, timeout_s=plan.timeout_s, feed=feed)
 
 

@@ -114,7 +114,9 @@ def _protected(folder: RunFolder) -> str:
 
 
 def _may_go_on(folder: RunFolder) -> bool:
-    """Whether independent runs may still go on: nothing records the end of all, so their kernel has to be gone."""
+    """Whether independent runs may still go on: where nothing records the end of all, their kernel has to be gone."""
+    if folder.whole is not None:
+        return False
     parts = [run for run in folder.runs if run.path != folder.path]
     return any(process_lives(run.record.process) for run in parts)
 

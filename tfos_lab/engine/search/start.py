@@ -121,7 +121,8 @@ def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
     state = ParallelState([""] * count, request.runs_plan.retries)
     if points is not None:
         policy.set_all(state.entries, points)
-    runs = SearchRuns(config, launcher, state, slots, RunDir.make(config.name), search=policy.search)
+    call = request.map_fun, request.args
+    runs = SearchRuns(config, launcher, state, slots, RunDir.make(config.name), call=call, search=policy.search)
     nodes = _make_nodes(request, runs, policy, sizes, session)
     return runs, Runner(runs, nodes, timeout_s=request.runs_plan.timeout_s, policy=policy, feed=feed)
 
