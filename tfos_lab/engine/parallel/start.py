@@ -37,6 +37,8 @@ class NodeOptions(TypedDict, total=False):
     gpus: int | str | Mapping[str, int] | None
     grace_s: float
     reservation_timeout_s: float
+    keep_runs: int | None
+    keep_days: int | None
     hang_timeout_s: float
     on_hang: str
 

@@ -10,7 +10,9 @@ import time
 from tfos_lab.engine.record.format import encode
 from tfos_lab.engine.record.snapshot import RecordedRun, take_snapshot
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runs.keep import keep_newest
 from tfos_lab.engine.state.events import Event, MetricsReported, NodeChanged, OutputProgressed, StateChanged
+from tfos_lab.errors import TfosError
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +85,7 @@ class RunRecorder:
     def _write_until_finished(self) -> None:
         while self._write_when_due():
             pass
+        self._remove_old()
 
     def _write_when_due(self) -> bool:
         """Wait until a write is due, and write; return whether another one follows."""
@@ -93,6 +96,13 @@ class RunRecorder:
             self._due_s, self._written_s = math.inf, time.monotonic()
         self._write()
         return not is_last
+
+    def _remove_old(self) -> None:
+        """Now that the run has ended, it is the newest of those that stay."""
+        try:
+            keep_newest(self._run_dir, self._run.config)
+        except (OSError, TfosError) as error:
+            logger.warning("old runs beside %s cannot be removed: %s", self._run_dir.path, error)
 
     def _write(self) -> None:
         """Write the record as of now; a full disk costs the record, not the run."""

@@ -17,6 +17,7 @@ from tfos_lab.errors import ConfigError
 _DAY_S = 86_400.0
 # A folder that is being removed is no run any more, even if the removal is interrupted.
 _REMOVED = ".removed-"
+_CANNOT = "it cannot be removed"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Pruned:
     folder: RunFolder
     kept: str
     size_bytes: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the folder should have gone, and could not."""
+        return self.kept.startswith(_CANNOT)
 
 
 def prune_runs(
@@ -144,8 +150,10 @@ def _remove(one: Pruned, *, dry_run: bool) -> Pruned:
         going = path.with_name(f"{_REMOVED}{path.name}")
         path.rename(going)
         shutil.rmtree(going)
+    except FileNotFoundError:
+        return replace(one, size_bytes=size)  # another process removes it
     except OSError as error:
-        return replace(one, kept=f"it cannot be removed: {error.strerror or error}")
+        return replace(one, kept=f"{_CANNOT}: {error.strerror or error}")
     return replace(one, size_bytes=size)
 
 

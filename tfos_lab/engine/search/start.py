@@ -53,6 +53,8 @@ class TrialOptions(TypedDict, total=False):
     log_limit_bytes: int
     reservation_timeout_s: float
     grace_s: float
+    keep_runs: int | None
+    keep_days: int | None
     hang_timeout_s: float
     on_hang: str
     on_evaluator_failure: str
