@@ -24,6 +24,7 @@ from tfos_lab.engine.parallel.tries import RunTry
 from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runs.keep import keep_newest
 from tfos_lab.engine.state.events import (
     ClusterView,
     Event,
@@ -105,7 +106,7 @@ class ParallelRuns:
         self._told_s = 0.0
         self._leader = chief_of(node_specs_of(config, launcher)).node
         self._publisher = make_publisher(self)
-        self._recorder = RunRecorder(run_dir, self)
+        self._recorder = RunRecorder(run_dir, self, lambda: keep_newest(run_dir, config))
 
     # ---- for displays -----------------------------------------------------------------------------------------------
 

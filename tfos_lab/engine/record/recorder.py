@@ -6,13 +6,12 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable
 
 from tfos_lab.engine.record.format import encode
 from tfos_lab.engine.record.snapshot import RecordedRun, take_snapshot
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.runs.keep import keep_newest
 from tfos_lab.engine.state.events import Event, MetricsReported, NodeChanged, OutputProgressed, StateChanged
-from tfos_lab.errors import TfosError
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +34,14 @@ class RunRecorder:
         Where to write.
     run : RecordedRun
         What to write about.
+    on_end : callable, optional
+        Called on the thread once the last record has been written; raises nothing.
     """
 
-    def __init__(self, run_dir: RunDir, run: RecordedRun) -> None:
+    def __init__(self, run_dir: RunDir, run: RecordedRun, on_end: Callable[[], None] = lambda: None) -> None:
         self._run_dir = run_dir
         self._run = run
+        self._on_end = on_end
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._due_s = math.inf
@@ -85,7 +87,7 @@ class RunRecorder:
     def _write_until_finished(self) -> None:
         while self._write_when_due():
             pass
-        self._remove_old()
+        self._on_end()
 
     def _write_when_due(self) -> bool:
         """Wait until a write is due, and write; return whether another one follows."""
@@ -96,13 +98,6 @@ class RunRecorder:
             self._due_s, self._written_s = math.inf, time.monotonic()
         self._write()
         return not is_last
-
-    def _remove_old(self) -> None:
-        """Now that the run has ended, it is the newest of those that stay."""
-        try:
-            keep_newest(self._run_dir, self._run.config)
-        except (OSError, TfosError) as error:
-            logger.warning("old runs beside %s cannot be removed: %s", self._run_dir.path, error)
 
     def _write(self) -> None:
         """Write the record as of now; a full disk costs the record, not the run."""

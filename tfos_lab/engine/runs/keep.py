@@ -7,6 +7,7 @@ import os
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,12 @@ def keep_newest(run_dir: RunDir, config: ClusterConfig) -> None:
         return
     from tfos_lab.engine.runs.prune import prune_runs
 
-    for one in prune_runs(keep=keep, days=days, folder=run_dir.path.parent):
+    try:
+        done = prune_runs(keep=keep, days=days, folder=run_dir.path.parent)
+    except (OSError, ConfigError) as error:
+        logger.warning("old runs in %s cannot be removed: %s", run_dir.path.parent, error)
+        return
+    for one in done:
         if one.failed:
             logger.warning("%s is too old to stay, but %s", one.folder.path, one.kept)
 
