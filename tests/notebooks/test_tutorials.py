@@ -133,7 +133,7 @@ class Test03FilesAndTfrecords:
 
 
 class Test04WatchingARun:
-    pytestmark = runs_in_one("local")
+    pytestmark = runs_in_one("cluster")
 
     def test_what_it_says_can_be_asked_for_is_there(self, tutorial):
         done = tutorial(4)
@@ -212,7 +212,7 @@ class Test09BatchInference:
 
 
 class Test10BackgroundAndStreams:
-    pytestmark = runs_in_one("cluster")
+    pytestmark = runs_in_one("local")
 
     def test_clusters_run_side_by_side_and_a_stream_is_read_whole(self, tutorial):
         done = tutorial(10)
