@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test hosts soak test-tools check format bench scale docs lock clean
+.PHONY: help setup demo lab test tutorials hosts soak test-tools check format bench scale docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -26,6 +26,9 @@ lab: setup  ## JupyterLab with the tutorials
 # that ends first takes tests from the end of the other's half.
 test: test-tools  ## all tests, two at a time, or some: make test ARGS="tests/engine -k state"
 	$(PYTHON) -m pytest $(or $(ARGS),--numprocesses=2 --dist=worksteal)
+
+tutorials: test-tools  ## the tests of all tutorials, each of them locally and on a cluster: some minutes
+	TFOS_TEST_TUTORIALS=cluster $(PYTHON) -m pytest $(or $(ARGS),tests/notebooks/test_tutorials.py)
 
 hosts: test-tools  ## tests on several hosts, made of namespaces on this machine: some minutes, as root
 	TFOS_TEST_HOSTS=1 $(PYTHON) -m pytest $(or $(ARGS),tests/hosts)

@@ -162,6 +162,8 @@ def test_the_signature_of_run_is_the_documented_one():
         "output": "chief",
         "output_limit_bytes": 8 << 30,
         "log_limit_bytes": 0,
+        "keep_runs": None,
+        "keep_days": None,
         "reservation_timeout_s": 600.0,
         "grace_s": 10.0,
         "hang_timeout_s": 60.0,

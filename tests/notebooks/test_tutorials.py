@@ -1,6 +1,8 @@
-"""The tutorials from 02 on: all of them in one kernel, one after the other, and what each of them claims is true.
+"""The tutorials run unchanged on a laptop and on a cluster, one after the other, and what each of them claims is true.
 
-The kernel starts Spark and imports TensorFlow once. A tutorial finds none of the names of those before it.
+There is one kernel for each place. It starts Spark and imports TensorFlow once, and a tutorial finds none of the names
+of those before it. Of the tutorials from 02 on, each runs in one of the two places, and all of them run in both with
+``TFOS_TEST_TUTORIALS=cluster``, which is ``make tutorials``.
 """
 
 from __future__ import annotations
@@ -19,8 +21,21 @@ NOTEBOOKS = ROOT / "notebooks"
 NUMBERED = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 
 
+# "cluster" is a standalone cluster of Spark on this machine; a fixture that is parametrized by it groups the tests.
+BOTH = os.environ.get("TFOS_TEST_TUTORIALS") == "cluster"
+
 per_tutorial = pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)
 runs = [pytest.mark.notebook, pytest.mark.tensorflow, pytest.mark.timeout(600)]
+
+
+def runs_in(*places):
+    """Return the marks of a test that runs in each of these places."""
+    return [*runs, pytest.mark.parametrize("kernel", places, indirect=True)]
+
+
+def runs_in_one(place):
+    """Return the marks of a tutorial's test, which runs in this place, and in the other one if all run in both."""
+    return runs_in("local", "cluster") if BOTH else runs_in(place)
 
 
 def environ_of(**more):
@@ -29,8 +44,13 @@ def environ_of(**more):
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
-    with NotebookKernel(tmp_path_factory.mktemp("tutorials"), environ_of()) as kernel:
+def kernel(request, tmp_path_factory):
+    """The kernel in a place; there is one at a time."""
+    more = {"SPARK_LOCAL_IP": "127.0.0.1"} if request.param == "cluster" else {}
+    if request.param == "cluster":
+        request.getfixturevalue("spark_sessions").close()  # it may hold the cores of the cluster
+        more["MASTER"] = request.getfixturevalue("standalone")
+    with NotebookKernel(tmp_path_factory.mktemp("tutorials"), environ_of(**more), request.param) as kernel:
         yield kernel
 
 
@@ -38,11 +58,12 @@ def kernel(tmp_path_factory):
 def tutorial(kernel):
     """A function that executes a tutorial by its number."""
 
-    def execute(number):
+    def execute(number, *, own_cores=False):
         [path] = NOTEBOOKS.glob(f"{number:02}_*.ipynb")
-        done = kernel.execute(path)
+        done = kernel.execute(path, new_session=own_cores and kernel.place == "cluster")
         shown = [output for cell in done.notebook.cells for output in cell.get("outputs", [])]
         assert not [output.text for output in shown if output.get("name") == "stderr"]
+        assert done.value("spark.sparkContext.master").startswith("spark:") is (kernel.place == "cluster")
         return done
 
     return execute
@@ -74,10 +95,11 @@ def test_their_links_lead_somewhere(path):
 
 
 class Test02FeedingDataFrames:
-    pytestmark = runs
+    pytestmark = runs_in_one("cluster")
 
     def test_what_it_says_of_batches_epochs_and_ends(self, tutorial):
         done = tutorial(2)
+        assert done.value("trained.view().launcher") == ("spark" if done.kernel.place == "cluster" else "local")
         assert done.value("first.results['chief:0']['image']") == "float32 (32, 784)"
         assert done.value("sorted(first.results['worker:0'])") == ["id", "image", "label", "sample_weight"]
         assert done.value("accuracy") > 0.8
@@ -95,7 +117,7 @@ class Test02FeedingDataFrames:
 
 
 class Test03FilesAndTfrecords:
-    pytestmark = runs
+    pytestmark = runs_in_one("cluster")
 
     def test_what_it_says_of_shares_accuracy_and_damage(self, tutorial):
         done = tutorial(3)
@@ -111,7 +133,7 @@ class Test03FilesAndTfrecords:
 
 
 class Test04WatchingARun:
-    pytestmark = runs
+    pytestmark = runs_in_one("cluster")
 
     def test_what_it_says_can_be_asked_for_is_there(self, tutorial):
         done = tutorial(4)
@@ -128,7 +150,7 @@ class Test04WatchingARun:
 
 
 class Test05WhenItBreaks:
-    pytestmark = runs
+    pytestmark = runs_in_one("cluster")
 
     def test_what_it_says_of_errors_and_of_the_restart(self, tutorial):
         done = tutorial(5)
@@ -150,7 +172,7 @@ class Test05WhenItBreaks:
 
 
 class Test07ParameterServers:
-    pytestmark = runs
+    pytestmark = runs_in_one("cluster")
 
     def test_workers_learn_with_a_parameter_server_and_the_evaluator_sees_each_epoch(self, tutorial):
         done = tutorial(7)
@@ -163,7 +185,7 @@ class Test07ParameterServers:
 
 
 class Test08SearchAndSparkMl:
-    pytestmark = runs
+    pytestmark = runs_in_one("local")
 
     def test_the_best_parameters_win_in_each_kind_of_search(self, tutorial):
         done = tutorial(8)
@@ -177,7 +199,7 @@ class Test08SearchAndSparkMl:
 
 
 class Test09BatchInference:
-    pytestmark = runs
+    pytestmark = runs_in_one("local")
 
     def test_all_ways_give_the_same_answers(self, tutorial):
         done = tutorial(9)
@@ -190,7 +212,7 @@ class Test09BatchInference:
 
 
 class Test10BackgroundAndStreams:
-    pytestmark = runs
+    pytestmark = runs_in_one("local")
 
     def test_clusters_run_side_by_side_and_a_stream_is_read_whole(self, tutorial):
         done = tutorial(10)
@@ -205,10 +227,10 @@ class Test10BackgroundAndStreams:
 
 
 class Test11NotebookToJob:
-    pytestmark = runs
+    pytestmark = runs_in_one("local")
 
     def test_the_exported_program_trains_and_a_file_runs_on_a_node(self, tutorial):
-        done = tutorial(11)
+        done = tutorial(11, own_cores=True)
         assert "looked at once" not in done.value("program")
         assert done.value("done.returncode") == 0
         printed = done.printed("submit")
@@ -222,7 +244,7 @@ class Test11NotebookToJob:
 
 
 class Test12FromTensorFlowOnSpark:
-    pytestmark = runs
+    pytestmark = runs_in_one("local")
 
     def test_the_old_program_and_its_native_form_learn_alike(self, tutorial):
         done = tutorial(12)
@@ -231,14 +253,19 @@ class Test12FromTensorFlowOnSpark:
         assert accuracy["native"] > 0.7
 
 
-@pytest.mark.notebook
-@pytest.mark.tensorflow
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("new_spark")
-def test_a_tutorial_runs_unchanged_on_a_cluster(standalone, tmp_path):
-    environ = environ_of(MASTER=standalone, SPARK_LOCAL_IP="127.0.0.1")
-    with NotebookKernel(tmp_path, environ) as kernel:
-        done = kernel.execute(NOTEBOOKS / "02_feeding_dataframes.ipynb")
-        assert done.value("trained.view().launcher") == "spark"
+@pytest.mark.skipif(not BOTH, reason="make tutorials runs them on a cluster; they have tests of their own without one")
+class TestTheOthersOnACluster:
+    pytestmark = runs_in("cluster")
+
+    def test_01_four_nodes_learn_to_read(self, tutorial):
+        done = tutorial(1, own_cores=True)
+        assert done.value("len(cluster.nodes)") == 4
+        assert done.value("float(accuracy)") > 0.8
+
+    def test_06_two_nodes_learn_who_survives(self, tutorial):
+        done = tutorial(6)
+        assert max(map(float, re.findall(r"(\d+\.\d)%", done.printed("score")))) > 75
+
+    def test_13_networks_learn_to_tell_sentences_apart(self, tutorial):
+        done = tutorial(13)
         assert done.value("accuracy") > 0.8
-        assert "500 + 500 rows; all different: True" in done.printed("epochs-check")

@@ -16,6 +16,9 @@ from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 
 CELL_TIMEOUT_S = 300
+_STOP_SESSION = """from pyspark.sql import SparkSession
+if session := SparkSession.getActiveSession():
+    session.stop()"""
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,12 @@ class Executed:
 class NotebookKernel:
     """A kernel without a front end, in a folder and an environment; it ends with the ``with`` block.
 
-    The names of one notebook are gone before the next one runs. Its session and its fork servers are not.
+    The names of one notebook are gone before the next one runs. Its session and its fork servers are not. ``place`` is
+    what tests call where its notebooks run.
     """
 
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environ: Mapping[str, str], place: str = "local") -> None:
+        self.place = place
         self._manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "kernel"))
         self._runner = asyncio.Runner()
         self._folder = folder
@@ -72,11 +77,11 @@ class NotebookKernel:
         self._runner.run(self._manager.shutdown_kernel())
         self._runner.close()
 
-    def execute(self, path: Path) -> Executed:
-        """Run a notebook from a clean start."""
+    def execute(self, path: Path, *, new_session: bool = False) -> Executed:
+        """Run a notebook from a clean start; with a new session of Spark, its settings are the notebook's own."""
         notebook = nbformat.read(path, as_version=4)
         began_s = time.monotonic()
-        self._runner.run(self._execute(notebook))
+        self._runner.run(self._execute(notebook, _STOP_SESSION if new_session else ""))
         return Executed(notebook, time.monotonic() - began_s, self)
 
     def value(self, expression: str) -> Any:
@@ -87,11 +92,11 @@ class NotebookKernel:
             raise AssertionError(f"{expression}: {answer['ename']}: {answer['evalue']}")
         return json.loads(ast.literal_eval(answer["data"]["text/plain"]))
 
-    async def _execute(self, notebook: Any) -> None:
+    async def _execute(self, notebook: Any, before: str) -> None:
         self._forget_client()
         self._client = NotebookClient(notebook, km=self._manager, timeout=CELL_TIMEOUT_S)
         await self._client.async_start_new_kernel_client()
-        await self._run("get_ipython().reset()")
+        await self._run(f"{before}\nget_ipython().reset()")
         for index, cell in enumerate(notebook.cells):
             if cell.cell_type == "code":
                 await self._client.async_execute_cell(cell, index)

@@ -104,6 +104,8 @@ class ClusterOptions(TypedDict, total=False):
     output: str
     output_limit_bytes: int
     log_limit_bytes: int
+    keep_runs: int | None
+    keep_days: int | None
     reservation_timeout_s: float
     grace_s: float
     hang_timeout_s: float
@@ -261,6 +263,29 @@ class ClusterConfig:
         ),
         default_text="as the disk allows",
         check=whole(needs="a whole number of bytes is needed, or 0"),
+        group=OptionGroup.OUTPUT,
+    )
+    keep_runs: int | None = option(
+        None,
+        OptionType.WHOLE,
+        "how many runs stay in the folder of runs when this one has ended: the newest, and this one among them",
+        details=(
+            "Older ones go with all their files, models too, as with ``%tfos prune``; pinned runs (``%tfos pin``) and "
+            "those that have not ended stay, and do not count."
+        ),
+        default_text="`$TFOS_LAB_KEEP_RUNS`, else all",
+        check=whole(1, too_small="at least this run itself stays"),
+        optional=True,
+        group=OptionGroup.OUTPUT,
+    )
+    keep_days: int | None = option(
+        None,
+        OptionType.WHOLE,
+        "for how many days runs stay after their end",
+        details="With ``keep_runs``, too, a run goes if neither keeps it.",
+        default_text="`$TFOS_LAB_KEEP_DAYS`, else for ever",
+        check=whole(1, too_small="at least one day is needed"),
+        optional=True,
         group=OptionGroup.OUTPUT,
     )
     reservation_timeout_s: float = option(

@@ -84,6 +84,11 @@ class RunDir:
         return RunDir(folder, run_id=f"{self.id}.{name}")
 
     @property
+    def is_part(self) -> bool:
+        """Whether it is the folder of one of several independent runs."""
+        return self.id != self.path.name
+
+    @property
     def may_hold_run(self) -> bool:
         """Whether there is a ``run.json``, or cannot be seen: the folder is another user's."""
         try:

@@ -28,6 +28,7 @@ from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.record.recorders import Recorders
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runs.keep import keep_newest
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.events import (
     ClusterView,
@@ -115,7 +116,7 @@ class ClusterRuntime:
         self._assessor = Assessor()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
-        self._recorders = Recorders(run_dir, self)
+        self._recorders = Recorders(run_dir, self, lambda: keep_newest(run_dir, self.config))
         self.publisher = make_publisher(self) if published else None
         if self.publisher is not None:
             self.publisher.publish()

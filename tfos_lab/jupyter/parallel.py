@@ -56,8 +56,9 @@ def parallel(
     show : bool
         Whether progress is shown: a live table in a notebook, lines of text elsewhere.
     **options
-        ``local``, ``env``, ``gpus`` (for each run), ``grace_s``, ``reservation_timeout_s``, ``hang_timeout_s`` and
-        ``on_hang``, as in `tfos_lab.run`: with ``on_hang="fail"``, a run that hangs has failed.
+        ``local``, ``env``, ``gpus`` (for each run), ``keep_runs``, ``keep_days``, ``grace_s``,
+        ``reservation_timeout_s``, ``hang_timeout_s`` and ``on_hang``, as in `tfos_lab.run`: with ``on_hang="fail"``, a
+        run that hangs has failed.
 
     Returns
     -------

@@ -133,8 +133,9 @@ class Search:
             Whether progress is shown: a live table in a notebook, lines of text elsewhere.
         **options
             Of each cluster, as in `tfos_lab.run`: ``num_ps``, ``driver_ps``, ``master_node``, ``eval_node``, ``local``,
-            ``restarts``, ``gpus``, ``env``, ``output``, ``output_limit_bytes``, ``reservation_timeout_s``, ``grace_s``,
-            ``hang_timeout_s``, ``on_hang``, ``on_evaluator_failure``.
+            ``restarts``, ``gpus``, ``env``, ``output``, ``output_limit_bytes``, ``log_limit_bytes``,
+            ``reservation_timeout_s``, ``grace_s``, ``hang_timeout_s``, ``on_hang``, ``on_evaluator_failure``; and
+            ``keep_runs`` and ``keep_days``, for which a search is one run.
 
         Returns
         -------

@@ -45,6 +45,7 @@ class Played:
             state,
             MachineSlots(slots, None, room=Room(cores=8)),
             RunDir(folder / "played"),
+            call=(print, None),
         )
         self.runner = Runner(self.runs, self, timeout_s=timeout_s, policy=policy, feed=feed)
         self.results = self.error = None

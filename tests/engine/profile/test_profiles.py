@@ -85,5 +85,13 @@ def test_a_node_says_why_it_has_no_profile(tmp_path):
 def test_a_node_that_does_not_answer_is_not_waited_for_forever(tmp_path, monkeypatch):
     monkeypatch.setattr(profiles_module, "_EXTRA_S", -2.0)
     profiles = Profiles(lambda _change: None, threading.Event())
-    with pytest.raises(ProfileFailed, match="it has not answered"):
+    with pytest.raises(ProfileFailed, match="it has not answered within 0 s"):
+        profiles.make("worker:0", 1, 2.0, RunDir(tmp_path))
+
+
+def test_a_cluster_that_ends_meanwhile_is_the_reason(tmp_path):
+    over = threading.Event()
+    over.set()
+    profiles = Profiles(lambda _change: None, over)
+    with pytest.raises(ProfileFailed, match="its cluster has ended meanwhile"):
         profiles.make("worker:0", 1, 2.0, RunDir(tmp_path))

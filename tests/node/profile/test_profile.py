@@ -103,6 +103,18 @@ def test_without_a_trace_there_are_samples_and_the_reason(tmp_path, monkeypatch,
     assert not message.files
 
 
+def test_what_goes_wrong_is_told_and_the_next_one_works(tmp_path, monkeypatch):
+    profiler = Profiler()
+    with monkeypatch.context() as patched:
+        patched.setattr(Sampler, "sample", lambda _self: {}["gone"])
+        message = profiled(tmp_path, patched, profiler)
+    assert message.problem == "KeyError: 'gone'"
+    assert profile_folder_file(profile_folder(tmp_path, 5)).exists(), "the trace that began has ended"
+    profile_folder_file(profile_folder(tmp_path, 5)).unlink()
+    profile_folder_file(profile_folder(tmp_path, 5)).parent.rmdir()
+    assert profiled(tmp_path, monkeypatch, profiler).problem == ""
+
+
 def test_a_trace_is_sent_piece_by_piece_and_then_removed(tmp_path):
     path = profile_folder_file(profile_folder(tmp_path, 5))
     path.parent.mkdir(parents=True)

@@ -66,9 +66,14 @@ def _activity(activity: NodeActivity | None) -> RecordedActivity | None:
 def figures_of(view: ClusterView) -> RecordedFigures:
     """Return how far a cluster is; of a search, the best value so far, as its runs have no step in common."""
     if view.search is not None:
-        return RecordedFigures(metric=f"best {view.search.metric}".strip(), value=view.search.best)
+        return best_of(view.search.metric, view.search.best)
     figures = RecordedFigures() if view.of_runs else figures_of_nodes(view.nodes)
     return msgspec.structs.replace(figures, progress=view.progress, seconds_left=view.seconds_left)
+
+
+def best_of(metric: str, value: float | None) -> RecordedFigures:
+    """Return the best value that a search has found."""
+    return RecordedFigures(metric=f"best {metric}".strip(), value=value)
 
 
 def figures_of_nodes(nodes: Iterable[NodeProgress]) -> RecordedFigures:

@@ -15,8 +15,8 @@ import msgspec
 from tfos_lab.core.cluster_records import birth_of
 from tfos_lab.core.recorded_cluster import RecordedFigures
 from tfos_lab.core.states import known_run_state
-from tfos_lab.engine.discovery.contents import figures_of_nodes
-from tfos_lab.engine.record.format import VERSION, ErrorRecord, NodeRecord, ProcessRecord
+from tfos_lab.engine.discovery.contents import best_of, figures_of_nodes
+from tfos_lab.engine.record.format import VERSION, ErrorRecord, NodeRecord, ProcessRecord, SearchRecord
 
 _RECORD = "run.json"
 # A record of 40 nodes with all its metrics has a few hundred kilobytes; what is much larger is not ours.
@@ -107,6 +107,8 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None = None
     error: ErrorRecord | None = None
     nodes: tuple[NodeRecord, ...] = ()
+    of_runs: bool = False
+    search: SearchRecord | None = None
 
 
 def _read(found: _Found) -> _Record | None:
@@ -135,8 +137,15 @@ def _ended(run_dir: Path, record: _Record) -> EndedRun | None:
         notebook=record.process.notebook,
         run_dir=str(run_dir),
         nodes=len(record.nodes),
-        figures=figures_of_nodes(record.nodes),
+        figures=_figures(record),
     )
+
+
+def _figures(record: _Record) -> RecordedFigures:
+    """Return how far the nodes came; of a search, the best value: independent runs have no step in common."""
+    if record.search is not None:
+        return best_of(record.search.metric, record.search.best)
+    return RecordedFigures() if record.of_runs else figures_of_nodes(record.nodes)
 
 
 def _is_lost(record: _Record) -> bool:

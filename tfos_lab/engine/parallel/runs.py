@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
@@ -21,7 +21,10 @@ from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.slots import Slots
 from tfos_lab.engine.parallel.state import ParallelState, RunEntry
 from tfos_lab.engine.parallel.tries import RunTry
+from tfos_lab.engine.record.inputs import Plain, plain_inputs
+from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runs.keep import keep_newest
 from tfos_lab.engine.state.events import (
     ClusterView,
     Event,
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 # Up to so many runs, each change is told at once; of more, what has changed in so many seconds.
 _FEW_RUNS = 12
 _TELL_EVERY_S = 2.0
+# How long the last record may take to be written; a disk that does not answer must not hold up the results.
+_RECORD_TIMEOUT_S = 2.0
 
 
 class ParallelRuns:
@@ -56,6 +61,8 @@ class ParallelRuns:
         Where they find a slot.
     run_dir : RunDir
         The folder that holds theirs.
+    call : (callable, object)
+        The user's function, and the arguments that all runs have in common, or None: both are recorded.
 
     Attributes
     ----------
@@ -70,7 +77,14 @@ class ParallelRuns:
     noun = "run"
 
     def __init__(
-        self, config: ClusterConfig, launcher: LauncherTraits, state: ParallelState, slots: Slots, run_dir: RunDir
+        self,
+        config: ClusterConfig,
+        launcher: LauncherTraits,
+        state: ParallelState,
+        slots: Slots,
+        run_dir: RunDir,
+        *,
+        call: tuple[Callable[..., Any], Any],
     ) -> None:
         self.id = run_dir.id
         self.name = config.name
@@ -83,13 +97,16 @@ class ParallelRuns:
         self.tries: dict[int, RunTry] = {}
         self._called_s = time.time()
         self._ended_s: float | None = None
-        self._history = History(self._called_s)
+        self.map_fun = call[0]
+        self.inputs: dict[str, Plain] = plain_inputs(*call)
+        self.history = History(self._called_s)
         self.bus = Bus(self._on_event)
         self._nodes: dict[int, NodeView] = {}
         self._parts: dict[int, RunDir] = {}
         self._told_s = 0.0
         self._leader = chief_of(node_specs_of(config, launcher)).node
         self._publisher = make_publisher(self)
+        self._recorder = RunRecorder(run_dir, self, lambda: keep_newest(run_dir, config))
 
     # ---- for displays -----------------------------------------------------------------------------------------------
 
@@ -158,7 +175,7 @@ class ParallelRuns:
         return f"{failed} of {len(self.state.entries)} {self.noun}s failed" if failed and self.ended else ""
 
     def _notes(self) -> tuple[str, ...]:
-        notes = self._history.notes
+        notes = self.history.notes
         if self.slots.is_waiting and self.state.waiting and not self.ended:
             total = f"of {self.slots.total} " if self.slots.total else ""
             notes = (*notes, f"Waiting for a free task slot {total}in Spark.")
@@ -176,13 +193,28 @@ class ParallelRuns:
             state=_going_state(node.state) if going is not None else entry.state,
             detail=entry.failure.summary if entry.failure is not None else node.detail,
             run=RunFacts(
-                entry.args, going=going is not None, tries=entry.tries, seconds=shown, best=self._best_of(entry)
+                entry.args,
+                going=going is not None,
+                tries=entry.tries,
+                seconds=shown,
+                best=self._best_of(entry),
+                params=self._params_of(entry),
+                log=self._log_of(entry.index),
             ),
         )
 
     def _best_of(self, entry: RunEntry) -> float | None:  # noqa: ARG002 - a hook
         """Return the best value that a run has reported, where that is of interest."""
         return None
+
+    def _params_of(self, entry: RunEntry) -> Mapping[str, Plain]:  # noqa: ARG002 - a hook
+        """Return the parameters of a run, where each has its own."""
+        return {}
+
+    def _log_of(self, index: int) -> str:
+        """Return the log file of a run's last try, below the folder of all runs."""
+        part = self._parts.get(index)
+        return str(part.log(self._leader).relative_to(self.run_dir)) if part is not None else ""
 
     def name_of(self, index: int) -> str:
         """Return what displays call a run."""
@@ -222,7 +254,7 @@ class ParallelRuns:
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
-        return self._history.metrics_after(count)
+        return self.history.metrics_after(count)
 
     def stop(self, *, grace_s: float | None = None) -> None:
         """Stop all runs that go on, and begin no others; may be called twice, and from any thread."""
@@ -240,7 +272,8 @@ class ParallelRuns:
     # ---- for the runner ---------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Show the runs to other processes."""
+        """Show the runs to other processes, and record them from now on."""
+        self._recorder.start()
         if self._publisher is not None:
             self._publisher.publish()
 
@@ -269,12 +302,15 @@ class ParallelRuns:
         """All runs have ended."""
         with self.lock:
             self._ended_s = time.time()
+        self._recorder.finish()
         self.tell()
+        self._recorder.join(_RECORD_TIMEOUT_S)
         if self._publisher is not None:
             self._publisher.close()
 
     def _on_event(self, event: Event) -> None:
-        self._history.record(event)
+        self.history.record(event)
+        self._recorder.on_event(event)
         if self._publisher is not None and not self.ended:
             self._publisher.on_event(event)
 

@@ -37,6 +37,8 @@ class NodeOptions(TypedDict, total=False):
     gpus: int | str | Mapping[str, int] | None
     grace_s: float
     reservation_timeout_s: float
+    keep_runs: int | None
+    keep_days: int | None
     hang_timeout_s: float
     on_hang: str
 
@@ -116,7 +118,7 @@ def make_runs(
         default_fs=default_fs(session) if session is not None else "",
     )
     state = ParallelState([short(one) for one in args], plan.retries)
-    runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name))
+    runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name), call=(map_fun, None))
     return runs, Runner(runs, nodes, timeout_s=plan.timeout_s, feed=feed)
 
 

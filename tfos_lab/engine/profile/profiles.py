@@ -105,10 +105,15 @@ class Profiles:
             self._send(rank, m.ProfileWanted(number, seconds))
             profiled = self._receive(number, seconds + _EXTRA_S)
             if not isinstance(profiled, m.Profiled) or profiled.problem:
-                raise ProfileFailed(node=node, reason=getattr(profiled, "problem", "") or _SILENT)
+                raise ProfileFailed(node=node, reason=getattr(profiled, "problem", "") or self._why_silent(seconds))
             return self._bring_home(node, profiled, seconds, files)
         finally:
             del self._answers[number]
+
+    def _why_silent(self, seconds: float) -> str:
+        if self._over.is_set():
+            return "its cluster has ended meanwhile, or its nodes start again"
+        return _SILENT.format(waited_s=seconds + _EXTRA_S)
 
     def _send(self, rank: int, message: m.ProfileWanted | m.ProfilePieceWanted) -> None:
         self._request(lambda _now_s: [SendTo(rank, message)])
@@ -157,7 +162,10 @@ class Profiles:
                 file.write(piece.data)
 
 
-_SILENT = "it has not answered: its process may be stopped, or locked by a long call into C (see cluster.stacks())"
+_SILENT = (
+    "it has not answered within {waited_s:g} s: its process may be stopped, or locked by a long call into C (see "
+    "cluster.stacks()), or its host may be too busy"
+)
 
 
 def _event_folder(files: RunDir) -> Path:

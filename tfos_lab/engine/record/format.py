@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from tfos_lab.engine.record.inputs import Plain
 from tfos_lab.engine.state.activity import NodeActivity
 
 VERSION = 1
@@ -43,8 +44,36 @@ class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
+class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What an independent run was beside its node.
+
+    ``args`` is its argument in short, ``params`` the parameters of a trial, ``best`` the best value that it reported of
+    the metric that its search compares. ``seconds`` is how long the last of its ``tries`` took, ``log`` the file of
+    that try's log, below the run's folder.
+    """
+
+    number: int
+    args: str = ""
+    params: dict[str, Plain] = {}
+    tries: int = 0
+    seconds: float | None = None
+    best: float | None = None
+    log: str = ""
+
+
+class SearchRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search compared, the best value of it, and the trial that had it, with its parameters."""
+
+    metric: str = ""
+    best: float | None = None
+    trial: str = ""
+
+
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as it was last seen: its state, where it ran, what it did, and the last value of each of its metrics."""
+    """One node as it was last seen: its state, where it ran, what it did, and the last value of each of its metrics.
+
+    Of independent runs, it is one of them, and ``part`` says what else it was.
+    """
 
     node: str
     state: str
@@ -58,6 +87,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     metrics: dict[str, float | None] = {}
     activity: NodeActivity | None = None
+    part: PartRecord | None = None
 
 
 class MetricsRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +139,9 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True):
     ``inputs`` are numbers and short texts of ``args``, and of names that the function uses, such as ``"args.lr"``.
     ``versions`` are those of this process's environment, null where a package is not installed here. ``outcome`` is
     ``done``, ``failed`` or ``stopped`` once the run has ended. ``files`` are listed at the end, at most 1,000 of
-    ``file_count``. ``verdict`` says what limited the speed, ``progress`` how far training was, 0 to 1.
+    ``file_count``. ``verdict`` says what limited the speed, ``progress`` how far training was, 0 to 1. With
+    ``of_runs``, these are all independent runs of one call, each of which has a record of its own in the folders below
+    this one; those of a ``search`` come best first.
     """
 
     version: int = VERSION
@@ -137,6 +169,8 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True):
     file_count: int = 0
     verdict: str = ""
     progress: float | None = None
+    of_runs: bool = False
+    search: SearchRecord | None = None
 
 
 class RunRecord(RunHeader, frozen=True, kw_only=True):

@@ -52,6 +52,18 @@ def plain_inputs(map_fun: Callable[..., Any], args: Any) -> dict[str, Plain]:
     return found
 
 
+def plain_params(params: Mapping[str, Any]) -> dict[str, Plain]:
+    """Return parameters as plain values: those of other types in the words in which Python shows them."""
+    return {name: _param(name, value) for name, value in list(params.items())[:MAX_INPUTS]}
+
+
+def _param(name: str, value: Any) -> Plain:
+    plain = _plain(value)
+    if isinstance(plain, str) and _SECRET.search(name):
+        return HIDDEN
+    return repr(value)[:_MAX_TEXT] if plain is None and value is not None else plain
+
+
 def _flat(name: str, value: Any, depth: int) -> Iterator[tuple[str, Plain]]:
     fields = _fields(value) if depth else None
     if fields is not None:

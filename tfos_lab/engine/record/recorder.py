@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable
 
 from tfos_lab.engine.record.format import encode
 from tfos_lab.engine.record.snapshot import RecordedRun, take_snapshot
@@ -33,11 +34,14 @@ class RunRecorder:
         Where to write.
     run : RecordedRun
         What to write about.
+    on_end : callable, optional
+        Called on the thread once the last record has been written; raises nothing.
     """
 
-    def __init__(self, run_dir: RunDir, run: RecordedRun) -> None:
+    def __init__(self, run_dir: RunDir, run: RecordedRun, on_end: Callable[[], None] = lambda: None) -> None:
         self._run_dir = run_dir
         self._run = run
+        self._on_end = on_end
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._due_s = math.inf
@@ -83,6 +87,7 @@ class RunRecorder:
     def _write_until_finished(self) -> None:
         while self._write_when_due():
             pass
+        self._on_end()
 
     def _write_when_due(self) -> bool:
         """Wait until a write is due, and write; return whether another one follows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from tfos_lab.engine.record.mlflow import LoggedRun, MlflowLogger, make_logger
@@ -25,10 +26,12 @@ class Recorders:
         Where ``run.json`` is written.
     run : WrittenRun
         The cluster. An MLflow run that is active on this thread gets it, too.
+    on_end : callable
+        Called once the last record has been written; see `RunRecorder`.
     """
 
-    def __init__(self, run_dir: RunDir, run: WrittenRun) -> None:
-        self._record = RunRecorder(run_dir, run)
+    def __init__(self, run_dir: RunDir, run: WrittenRun, on_end: Callable[[], None]) -> None:
+        self._record = RunRecorder(run_dir, run, on_end)
         mlflow = make_logger(run)
         self._all: list[RunRecorder | MlflowLogger] = [self._record, *([mlflow] if mlflow is not None else [])]
 

@@ -30,12 +30,14 @@ from tfos_lab.engine.record.format import (
     FileRecord,
     MetricsRecord,
     NodeRecord,
+    PartRecord,
     ProcessRecord,
     RunRecord,
+    SearchRecord,
 )
 from tfos_lab.engine.record.inputs import Plain
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView
+from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView, RunFacts, SearchFacts
 from tfos_lab.errors import NodeFailed
 from tfos_lab.errors.text import first_line
 from tfos_lab.payload import notebook_sources
@@ -118,6 +120,8 @@ def take_snapshot(run_dir: RunDir, run: RecordedRun) -> RunRecord:
         file_count=len(files),
         verdict=view.verdict,
         progress=view.progress,
+        of_runs=view.of_runs,
+        search=_search(view.search) if view.search is not None else None,
     )
 
 
@@ -184,7 +188,24 @@ def _node(view: NodeView) -> NodeRecord:
         rows=view.rows,
         metrics=_finite(view.metrics),
         activity=view.activity,
+        part=_part(view.task_index, view.run) if view.run is not None else None,
     )
+
+
+def _part(number: int, facts: RunFacts) -> PartRecord:
+    return PartRecord(
+        number=number,
+        args=facts.args,
+        params=dict(facts.params),
+        tries=facts.tries,
+        seconds=facts.seconds,
+        best=facts.best,
+        log=facts.log,
+    )
+
+
+def _search(facts: SearchFacts) -> SearchRecord:
+    return SearchRecord(metric=facts.metric, best=facts.best, trial=facts.trial)
 
 
 def _feed(view: FeedView) -> FeedRecord:

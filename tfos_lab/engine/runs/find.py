@@ -25,7 +25,8 @@ def find_run(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
     ----------
     name : str or path
         The run's identifier, its label (then the newest run of that label is meant), the beginning or end of an
-        identifier, at least four characters such as ``"1f2e"``, or the run's folder.
+        identifier, at least four characters such as ``"1f2e"``, or the run's folder. ``"1f2e.3"`` is one of the
+        independent runs of a search.
     folder : path, optional
         Where to look; see `read_runs`.
 
@@ -56,6 +57,18 @@ def may_mean(name: str, found: Runs) -> bool:
 
 def _meant(name: str, found: Runs) -> list[Run]:
     """Return the run of that identifier, or the newest of that label, or those whose identifiers begin or end so."""
+    return _listed_ones(name, found) or _parts(name, found)
+
+
+def _parts(name: str, found: Runs) -> list[Run]:
+    """Return the independent run that ``7e8f.3`` means: it is not listed, but stands in the folder of the whole."""
+    whole, dot, number = name.partition(".")
+    folders = [run.path / f"run-{number}" for run in _listed_ones(whole, found) if run.record.of_runs] if dot else []
+    parts = [read_run(folder) for folder in folders if RunDir(folder).may_hold_run]
+    return [part for part in parts if isinstance(part, Run)]
+
+
+def _listed_ones(name: str, found: Runs) -> list[Run]:
     exact = [run for run in found.runs if run.id == name] or [run for run in found.runs if run.name == name]
     if exact or len(name) < _SHORTEST_PART:
         return exact[:1]

@@ -17,6 +17,7 @@ from tfos_lab.errors import ConfigError
 _DAY_S = 86_400.0
 # A folder that is being removed is no run any more, even if the removal is interrupted.
 _REMOVED = ".removed-"
+_CANNOT = "it cannot be removed"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Pruned:
     folder: RunFolder
     kept: str
     size_bytes: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the folder should have gone, and could not."""
+        return self.kept.startswith(_CANNOT)
 
 
 def prune_runs(
@@ -114,7 +120,9 @@ def _protected(folder: RunFolder) -> str:
 
 
 def _may_go_on(folder: RunFolder) -> bool:
-    """Whether independent runs may still go on: nothing records the end of all, so their kernel has to be gone."""
+    """Whether independent runs may still go on: where nothing records the end of all, their kernel has to be gone."""
+    if folder.whole is not None:
+        return False
     parts = [run for run in folder.runs if run.path != folder.path]
     return any(process_lives(run.record.process) for run in parts)
 
@@ -142,8 +150,10 @@ def _remove(one: Pruned, *, dry_run: bool) -> Pruned:
         going = path.with_name(f"{_REMOVED}{path.name}")
         path.rename(going)
         shutil.rmtree(going)
+    except FileNotFoundError:
+        return replace(one, size_bytes=size)  # another process removes it
     except OSError as error:
-        return replace(one, kept=f"it cannot be removed: {error.strerror or error}")
+        return replace(one, kept=f"{_CANNOT}: {error.strerror or error}")
     return replace(one, size_bytes=size)
 
 

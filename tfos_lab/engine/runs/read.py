@@ -31,11 +31,20 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder below ``runs/``: one run, or the independent runs of one call of `tfos_lab.parallel` or `search`."""
+    """A folder below ``runs/``: one run, or the independent runs of one call of `tfos_lab.parallel` or `search`.
+
+    ``runs`` are all that have a record in it. ``whole`` is the one that tells of all independent runs; kernels of
+    earlier versions have left none.
+    """
 
     path: Path
     runs: tuple[Run, ...]
     unreadable: tuple[Unreadable, ...] = ()
+
+    @property
+    def whole(self) -> Run | None:
+        """The run that tells of all independent runs in the folder, or the only one."""
+        return next((run for run in self.runs if run.path == self.path), None)
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class Runs:
 
 
 def read_runs(folder: str | os.PathLike[str] | None = None) -> Runs:
-    """Read all runs.
+    """Read all runs; the independent runs of one call are one run, if a record tells of all of them.
 
     Parameters
     ----------
@@ -61,7 +70,7 @@ def read_runs(folder: str | os.PathLike[str] | None = None) -> Runs:
         If there is no such folder.
     """
     places = places_of(folder)
-    found = [one for place in places for one in read_folders(place)]
+    found = [one for place in places for one in read_folders(place, with_parts=False)]
     runs = sorted((run for one in found for run in one.runs), key=lambda run: run.started_s, reverse=True)
     return Runs(tuple(runs), tuple(bad for one in found for bad in one.unreadable), tuple(places))
 
@@ -76,18 +85,29 @@ def places_of(folder: str | os.PathLike[str] | None = None) -> list[Path]:
     return [path]
 
 
-def read_folders(place: Path) -> Iterator[RunFolder]:
-    """Yield each folder of ``place`` that holds a run, or several."""
+def read_folders(place: Path, *, with_parts: bool = True) -> Iterator[RunFolder]:
+    """Yield each folder of ``place`` that holds a run, or several.
+
+    Without ``with_parts``, independent runs that have a record of all of them are not read themselves.
+    """
     try:
         children = sorted(child for child in place.iterdir() if not child.name.startswith("."))
     except OSError as error:
         yield RunFolder(place, (), (Unreadable(place, error.strerror or str(error)),))
         return
     for child in children:
-        found = [read_run(path) for path in (child, *parts_of(child)) if RunDir(path).may_hold_run]
+        found = list(_read_all(child, with_parts=with_parts))
         if found:
             runs = tuple(one for one in found if isinstance(one, Run))
             yield RunFolder(child, runs, tuple(one for one in found if isinstance(one, Unreadable)))
+
+
+def _read_all(folder: Path, *, with_parts: bool) -> Iterator[Run | Unreadable]:
+    whole = read_run(folder) if RunDir(folder).may_hold_run else None
+    if whole is not None:
+        yield whole
+    if with_parts or not isinstance(whole, Run) or not whole.record.of_runs:
+        yield from (read_run(path) for path in parts_of(folder) if RunDir(path).may_hold_run)
 
 
 def read_run(path: Path) -> Run | Unreadable:

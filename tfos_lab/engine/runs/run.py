@@ -15,6 +15,7 @@ from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import metrics_frame
 from tfos_lab.engine.record.format import ProcessRecord, RunHeader, RunRecord, decode
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runs.parts import log_of_part, parts_table
 from tfos_lab.engine.runs.view import reports_of, view_of
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
 from tfos_lab.engine.state.phases import spans_of
@@ -94,8 +95,12 @@ class Run:
 
     @property
     def last_metrics(self) -> dict[str, float]:
-        """The last value of each metric: that of the first node which has reported it, the chief before workers."""
-        found: dict[str, float] = {}
+        """The last value of each metric: that of the first node which has reported it, the chief before workers.
+
+        Of a search, the best value of what it compares, and the other metrics of its best trial.
+        """
+        search = self.record.search
+        found = {} if search is None or search.best is None else {search.metric: search.best}
         for node in self.record.nodes:
             for name, value in node.metrics.items():
                 found.setdefault(name, math.nan if value is None else value)
@@ -133,13 +138,42 @@ class Run:
         return seconds
 
     @property
+    def kind(self) -> str:
+        """``cluster`` for the run of a single one, ``search``, or ``parallel`` for other independent runs."""
+        if not self.record.of_runs:
+            return "cluster"
+        return "parallel" if self.record.search is None else "search"
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The parameters of a search's best trial; empty for other runs."""
+        search = self.record.search
+        if search is None or search.best is None:
+            return {}
+        name = search.trial.partition(":")[0]
+        best = next((node.part for node in self.record.nodes if node.node == name), None)
+        return dict(best.params) if best is not None else {}
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """What became of each independent run, as a table; without rows for the run of a single cluster.
+
+        Columns: ``run`` (int64), one for each parameter of a search (else ``args``, in short), ``best`` (float64, of
+        the metric that a search compares), ``state``, ``tries`` (int64), ``seconds`` (float64), ``error`` (one line)
+        and ``folder``. Trials of a search come best first.
+        """
+        return parts_table(self.record.nodes, self.path)
+
+    @property
     def output(self) -> Path:
         """The folder with what the nodes wrote to ``ctx.output_dir``."""
         return RunDir(self.path).output
 
     @property
     def event_dir(self) -> str:
-        """The folder with its event files, as far as this machine sees it."""
+        """The folder with its event files, as far as this machine sees it; independent runs have theirs below it."""
+        if self.record.of_runs:
+            return str(self.path)
         own = RunDir(self.path).events
         log_dir = str(self.options.get("log_dir") or own)
         elsewhere = is_local(log_dir) and not Path(log_dir).is_dir()
@@ -150,25 +184,25 @@ class Run:
         return view_of(self.record, self.state, self.ended_s)
 
     def log_path(self, node: str) -> Path:
-        """Return the log file of a node.
+        """Return the log file of a node, or of an independent run's last try.
 
         Raises
         ------
         KeyError
             If there is no such node.
         """
-        names = [one.node for one in self.record.nodes]
-        if node not in names:
-            raise KeyError(f"no node {node!r} in the run {self.id}; there are {', '.join(names)}")
-        return RunDir(self.path).log(node)
+        parts = {one.node: one.part for one in self.record.nodes}
+        if node not in parts:
+            raise KeyError(f"no node {node!r} in the run {self.id}; there are {', '.join(parts)}")
+        part = parts[node]
+        return (log_of_part(self.path, part) if part is not None else None) or RunDir(self.path).log(node)
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a node has written, or all nodes, as `Cluster.logs` does; raises KeyError for another node."""
-        writer = LogWriter(RunDir(self.path), _ignore)
-        if node is None:
-            return writer.read_all([one.node for one in self.record.nodes], tail)
-        self.log_path(node)
-        return writer.read(node, tail)
+        if node is not None:
+            return _read_log(self.log_path(node), tail)
+        logs = {one.node: self.logs(one.node, tail) for one in self.record.nodes}
+        return "\n".join(f"[{name}] {line}" for name, log in logs.items() for line in log.splitlines())
 
 
 def process_lives(process: ProcessRecord) -> bool | None:
@@ -176,6 +210,10 @@ def process_lives(process: ProcessRecord) -> bool | None:
     if process.host != socket.gethostname():
         return None
     return bool(process.born) and cluster_records.birth_of(process.pid) == process.born
+
+
+def _read_log(path: Path, tail: int | None) -> str:
+    return LogWriter(RunDir(path.parent), _ignore).read(path.stem, tail)
 
 
 def _ignore(_sentence: str) -> None:

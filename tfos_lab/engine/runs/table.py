@@ -27,9 +27,11 @@ def runs(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row for each run; the index holds the runs' identifiers. Columns: ``name``, ``when`` (datetime with the
-        local time zone), ``outcome`` (``done``, ``failed``, ``stopped``, ``lost`` where the kernel has gone, or the
-        state of a run that goes on), ``seconds`` (float64), ``launcher``, ``nodes`` and ``rows`` (int64), ``options``,
+        One row for each run, a search or the independent runs of `tfos_lab.parallel` being one run; the index holds
+        the runs' identifiers. Columns: ``name``, ``kind`` (``cluster``, ``search``, ``parallel``), ``when`` (datetime
+        with the local time zone), ``outcome`` (``done``, ``failed``, ``stopped``, ``lost`` where the kernel has gone,
+        or the state of a run that goes on), ``seconds`` (float64), ``launcher``, ``nodes`` (of independent runs, how
+        many there are) and ``rows`` (int64), ``best`` (the parameters of a search's best trial), ``options``,
         ``inputs`` (numbers and texts that the function used, by name), ``metrics`` (the last values) and ``phases``
         (seconds) as dicts, ``code`` (its source), ``error``, ``verdict`` (why it was as slow as it was), ``files``
         (paths below ``output``), ``pinned`` and ``folder``. Each metric and phase is a float64 column, too, such as
@@ -53,7 +55,7 @@ def runs(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
 
 
 def run_record(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Run:
-    """Return one run of the history: its options, code, metrics, logs and folder.
+    """Return one run of the history: its options, code, metrics, logs and folder; `Run.table` has a search's trials.
 
     Parameters
     ----------
@@ -79,12 +81,14 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
     ids = pd.Index([run.id for run in found], name="id", dtype="object")
     columns: dict[str, Any] = {
         "name": _column([run.name for run in found], ids, "string"),
+        "kind": _column([run.kind for run in found], ids, "string"),
         "when": pd.Series(started, index=ids),
         "outcome": _column([run.state.value for run in found], ids, "string"),
         "seconds": _column([_seconds(run) for run in found], ids, "float64"),
         "launcher": _column([run.record.launcher for run in found], ids, "string"),
         "nodes": _column([len(run.record.nodes) for run in found], ids, "int64"),
         "rows": _column([run.rows for run in found], ids, "int64"),
+        "best": _column([run.best_params for run in found], ids),
         "options": _column([run.options for run in found], ids),
         "inputs": _column([run.inputs for run in found], ids),
         "metrics": _column([run.last_metrics for run in found], ids),

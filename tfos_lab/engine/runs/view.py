@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.record.format import FeedRecord, NodeRecord, RunHeader, RunRecord
-from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView
+from tfos_lab.engine.record.format import FeedRecord, NodeRecord, PartRecord, RunHeader, RunRecord
+from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView, RunFacts, SearchFacts
 
 _GONE = "the kernel that ran it has gone: this is what it had written down before"
 
@@ -39,6 +41,8 @@ def view_of(record: RunHeader, state: RunState, ended_s: float | None) -> Cluste
         notes=record.notes,
         progress=record.progress,
         verdict=record.verdict,
+        of_runs=record.of_runs,
+        search=SearchFacts(**msgspec.structs.asdict(record.search)) if record.search is not None else None,
     )
 
 
@@ -61,8 +65,8 @@ def _node(record: NodeRecord, run: RunState) -> NodeView:
     state = next((one for one in NodeState if one == record.state), NodeState.WAITING)
     return NodeView(
         node=record.node,
-        job_name=job_name,
-        task_index=int(index) if index.isdecimal() else 0,
+        job_name=job_name if record.part is None else "run",
+        task_index=_index(index) if record.part is None else record.part.number,
         is_chief=any(role.leads and role == job_name for role in Role),
         state=NodeState.LOST if run is RunState.LOST and not state.ended else state,
         detail=record.detail,
@@ -75,6 +79,22 @@ def _node(record: NodeRecord, run: RunState) -> NodeView:
         rows=record.rows,
         metrics=_numbers(record.metrics),
         activity=record.activity,
+        run=_facts(record.part) if record.part is not None else None,
+    )
+
+
+def _index(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _facts(part: PartRecord) -> RunFacts:
+    return RunFacts(
+        args=part.args,
+        tries=part.tries,
+        seconds=part.seconds,
+        best=part.best,
+        params=part.params,
+        log=part.log,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
@@ -13,6 +14,7 @@ from tfos_lab.data.model_files import find_model
 from tfos_lab.engine.parallel.runs import ParallelRuns
 from tfos_lab.engine.parallel.slots import Slots
 from tfos_lab.engine.parallel.state import ParallelState, RunEntry
+from tfos_lab.engine.record.inputs import Plain, plain_params
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.search.policy import SearchPolicy
 from tfos_lab.engine.search.results import SearchResults, Trial
@@ -40,10 +42,11 @@ class SearchRuns(ParallelRuns):
         slots: Slots,
         run_dir: RunDir,
         *,
+        call: tuple[Callable[..., Any], Any],
         search: SearchState,
     ) -> None:
         self.search = search
-        super().__init__(config, launcher, state, slots, run_dir)
+        super().__init__(config, launcher, state, slots, run_dir, call=call)
 
     def judge(self, policy: SearchPolicy, index: int, report: MetricsReported) -> bool:
         """Return whether a trial in this very process is to be cut, as it reports."""
@@ -107,6 +110,9 @@ class SearchRuns(ParallelRuns):
 
     def _best_of(self, entry: RunEntry) -> float | None:
         return self.search.trials[entry.index].best
+
+    def _params_of(self, entry: RunEntry) -> Mapping[str, Plain]:
+        return plain_params(self.search.trials[entry.index].params or {})
 
     def _search_facts(self) -> SearchFacts:
         best = self.search.best(self.state.entries)

@@ -53,6 +53,8 @@ class TrialOptions(TypedDict, total=False):
     log_limit_bytes: int
     reservation_timeout_s: float
     grace_s: float
+    keep_runs: int | None
+    keep_days: int | None
     hang_timeout_s: float
     on_hang: str
     on_evaluator_failure: str
@@ -121,7 +123,8 @@ def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
     state = ParallelState([""] * count, request.runs_plan.retries)
     if points is not None:
         policy.set_all(state.entries, points)
-    runs = SearchRuns(config, launcher, state, slots, RunDir.make(config.name), search=policy.search)
+    call = request.map_fun, request.args
+    runs = SearchRuns(config, launcher, state, slots, RunDir.make(config.name), call=call, search=policy.search)
     nodes = _make_nodes(request, runs, policy, sizes, session)
     return runs, Runner(runs, nodes, timeout_s=request.runs_plan.timeout_s, policy=policy, feed=feed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfos_lab.core.states import NodeState, RunState
@@ -189,7 +190,8 @@ class RunFacts:
     """What displays show of an independent run beside its node.
 
     Its argument in short, how many tries have begun, the seconds of the last one, and whether that goes on; for a
-    trial of a search, the best value of the metric so far.
+    trial of a search, its parameters as plain values, and the best value of the metric so far. ``log`` is the file of
+    the last try's log, below the folder of all runs.
     """
 
     args: str = ""
@@ -197,6 +199,8 @@ class RunFacts:
     tries: int = 0
     seconds: float | None = None
     best: float | None = None
+    params: Mapping[str, bool | int | float | str | None] = field(default_factory=dict)
+    log: str = ""
 
 
 @dataclass(frozen=True)

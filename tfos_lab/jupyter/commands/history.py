@@ -86,7 +86,7 @@ def _told(done: list[Pruned], *, limited: bool, dry_run: bool) -> list[str]:
     size = format_bytes(sum(one.size_bytes for one in gone))
     verb = "would be removed" if dry_run else "removed"
     lines = [f"{verb}: {one.folder.path} ({format_bytes(one.size_bytes)})" for one in gone]
-    lines += [f"{one.folder.path}: {one.kept}" for one in done if one.kept.startswith("it cannot")]
+    lines += [f"{one.folder.path}: {one.kept}" for one in done if one.failed]
     kept = [one.kept for one in done if one.kept]
     reasons = [
         f"{kept.count(why)} {why}" for why in ("pinned", "not ended", "kernel lives", "unreadable") if why in kept

@@ -76,7 +76,7 @@ class HistoryTable:
             _Column("Time", lambda run: texts.took_text(run, self._now_s), self._time_html, "numeric"),
             *(_metric_column(name) for name in texts.common_metrics(self.runs, _MAX_METRICS)),
             _Column("Inputs", lambda run: texts.inputs_text(run, varied), None, "wrapped", optional=True),
-            _Column("Nodes", lambda run: str(len(run.record.nodes) or ""), None, "numeric", optional=True),
+            _Column("Nodes", texts.nodes_text, None, "numeric", optional=True),
             _Column("On", lambda run: run.record.launcher),
             _Column("Rows", lambda run: f"{run.rows:,}" if run.rows else "", None, "numeric", optional=True),
             _Column("Files", lambda run: str(run.record.file_count or ""), None, "numeric", optional=True),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from tfos_lab.engine.metrics import UNPLOTTED, by_weight
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display.assets import read_style_sheet
-from tfos_lab.jupyter.display.formats import format_metric, format_seconds
+from tfos_lab.jupyter.display.formats import format_count, format_metric, format_seconds
 
 _MAX_INPUTS = 4
 
@@ -86,10 +86,22 @@ def varied_inputs(runs: Sequence[Run]) -> list[str]:
 
 
 def inputs_text(run: Run, names: Sequence[str]) -> str:
-    """Return these inputs of a run: ``lr 0.1 · units 64``."""
-    return " · ".join(
-        f"{name.removeprefix('args.')} {_plain(run.inputs[name])}" for name in names if name in run.inputs
-    )
+    """Return these inputs of a run: ``lr 0.1 · units 64``; of a search, those of its best trial, too."""
+    own = [f"{name.removeprefix('args.')} {_plain(run.inputs[name])}" for name in names if name in run.inputs]
+    return " · ".join([*own, *filter(None, [best_text(run)])])
+
+
+def best_text(run: Run) -> str:
+    """Return the parameters of a search's best trial: ``best: lr 0.1 · units 64``."""
+    named = " · ".join(f"{name} {_plain(value)}" for name, value in list(run.best_params.items())[:_MAX_INPUTS])
+    return f"best: {named}" if named else ""
+
+
+def nodes_text(run: Run) -> str:
+    """Return how many nodes there were, or how many independent runs."""
+    count = len(run.record.nodes)
+    noun = {"search": "trial", "parallel": "run"}.get(run.kind)
+    return format_count(count, noun) if noun else str(count or "")
 
 
 def _plain(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -28,15 +29,34 @@ def _profile(rank: int, wanted: m.ProfileWanted, folder: Path, send: Callable[[m
     if not _one_at_a_time.acquire(blocking=False):
         send(m.Profiled(rank, wanted.request, problem="it is being profiled already: wait for that to end"))
         return
-    sampler = Sampler()
     try:
-        note = _start_trace(folder)
-        sampler.run(wanted.seconds)
-        note = note or _stop_trace()
+        profiled = _take(rank, wanted, folder)
+    except Exception as error:  # noqa: BLE001 - the driver waits for an answer, whatever has happened
+        profiled = m.Profiled(rank, wanted.request, problem=f"{type(error).__name__}: {error}")
     finally:
         _one_at_a_time.release()
-    files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    send(m.Profiled(rank, wanted.request, PERIOD_S, sampler.samples, files, note))
+    send(profiled)
+
+
+def _take(rank: int, wanted: m.ProfileWanted, folder: Path) -> m.Profiled:
+    sampler = Sampler()
+    note = _start_trace(folder)
+    try:
+        sampler.run(wanted.seconds)
+    finally:
+        # Else TensorFlow refuses every later one.
+        note = note or _stop_trace()
+    return m.Profiled(rank, wanted.request, PERIOD_S, sampler.samples, _files_in(folder), note)
+
+
+def _files_in(folder: Path) -> dict[str, int]:
+    """Return the trace's files with their sizes; what goes meanwhile was not to stay."""
+    files = {}
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file():
+                files[str(path.relative_to(folder))] = path.stat().st_size
+    return files
 
 
 def _start_trace(folder: Path) -> str:
