@@ -32,6 +32,11 @@ class StandIn:
         Where the driver listens.
     identity : bytes
         The agent's own identity.
+
+    Attributes
+    ----------
+    reservation : Reserve or None
+        Sent in place of heartbeats until the driver has answered it.
     """
 
     def __init__(self, rank: int, driver: m.DriverAddress, identity: bytes) -> None:
@@ -40,6 +45,7 @@ class StandIn:
         self._identity = identity + SUFFIX
         self._spoke_at: float | None = None
         self._spooled_bytes = 0
+        self.reservation: m.Reserve | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tfos-stand-in", daemon=True)
         self._thread.start()
@@ -49,6 +55,11 @@ class StandIn:
         self._spoke_at = time.monotonic()
         if spooled_bytes is not None:
             self._spooled_bytes = spooled_bytes
+
+    @property
+    def sign(self) -> m.Reserve | m.Heartbeat:
+        """What tells the driver that the node is alive."""
+        return self.reservation or m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)
 
     def _is_busy(self) -> bool:
         silent_s = time.monotonic() - self._spoke_at if self._spoke_at is not None else 0.0
@@ -63,7 +74,7 @@ class StandIn:
         link = Link(self._driver, self._identity)
         try:
             while self._is_busy():
-                link.send(m.encode(m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)))
+                link.send(m.encode(self.sign))
                 if self._closing.wait(_INTERVAL_S):
                     return
         finally:

@@ -86,6 +86,8 @@ class Listener:
         The one interface to listen on.
     public_host : str
         The host name or address that agents connect to.
+    nodes : int
+        How many agents will connect, perhaps all at once.
 
     Raises
     ------
@@ -93,7 +95,7 @@ class Listener:
         If `PORT_VARIABLE` names no port, or none that is free.
     """
 
-    def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None) -> None:
+    def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None, nodes: int = 0) -> None:
         ports = listening_ports()
         self._server = KeyPair.make()
         self._client = KeyPair.make()
@@ -104,12 +106,12 @@ class Listener:
         self._router.setsockopt(zmq.LINGER, 500)
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._router.setsockopt(zmq.SNDHWM, 10_000)
-        self._router.setsockopt(zmq.BACKLOG, 1024)
+        self._router.setsockopt(zmq.BACKLOG, max(1024, nodes))
         self._router.setsockopt(zmq.IPV6, int(":" in bind_host))
         self._router.curve_server = True
         self._router.curve_secretkey = self._server.secret.encode()
         self._router.curve_publickey = self._server.public.encode()
-        self._unproven = UnprovenConnections(self._router)
+        self._unproven = UnprovenConnections(self._router, nodes)
         try:
             self._port = _bind(self._router, _bracketed(bind_host), ports)
         except BaseException:
