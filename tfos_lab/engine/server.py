@@ -144,7 +144,7 @@ class Server:
                 if now_s - last_tick_s >= TICK_S:
                     last_tick_s = now_s
                     with self.lock:
-                        self._carry_out(self._cluster_state.tick(now_s))
+                        self._carry_out(self._cluster_state.tick(now_s, behind=self._listener.is_behind))
                         self._carry_out(self._feed_state.tick(now_s))
                         self._carry_out(self._hangs.tick(now_s))
                         self._carry_out(self._unread.tick(now_s))

@@ -30,6 +30,8 @@ PORT_VARIABLE = "TFOS_SERVER_PORT"
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 # What encryption adds to a frame.
 _SEAL_BYTES = 64
+# How many messages are received before the driver turns to what is due.
+_AT_ONCE = 200
 _PART_BYTES = MAX_FRAME_BYTES - _SEAL_BYTES
 
 
@@ -93,6 +95,11 @@ class Listener:
     ------
     ConfigError
         If `PORT_VARIABLE` names no port, or none that is free.
+
+    Attributes
+    ----------
+    is_behind : bool
+        Whether more had come than the last `poll` has yielded.
     """
 
     def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None, nodes: int = 0) -> None:
@@ -123,6 +130,7 @@ class Listener:
             client_public_key=self._client.public,
             client_secret_key=self._client.secret,
         )
+        self.is_behind = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._wake_lock = threading.Lock()
         self._posted: deque[object] = deque()
@@ -152,16 +160,18 @@ class Listener:
                 os.eventfd_read(self._wake)
         while self._posted:
             yield self._posted.popleft()
+        self.is_behind = False
         if self._router in ready:
             yield from self._receive()
 
-    def _receive(self, limit: int = 200) -> Iterator[AgentData]:
-        for _ in range(limit):
+    def _receive(self) -> Iterator[AgentData]:
+        for _ in range(_AT_ONCE):
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             yield AgentData(frames[0], frames[1] if len(frames) == 2 else b"".join(frames[1:]))
+        self.is_behind = True
 
     def _authenticate(self) -> None:
         """Answer the ZAP requests that are there: only the cluster's own client key is accepted."""
