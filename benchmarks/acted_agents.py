@@ -22,13 +22,16 @@ import zmq
 
 from tfos_lab import messages as m
 from tfos_lab.node.driver_link import HEARTBEAT_S
+from tfos_lab.node.figures import FiguresHolder
 from tfos_lab.node.logs.sender import interval_s
 
-# Each agent acts so often, and sooner while it waits for its start.
+# Each agent acts so often, and sooner while it waits for its start; one of thousands has less to do.
 _PERIOD_S = 0.2
 _EAGER_PERIOD_S = 0.05
-# Executors come one after another, too.
-_CONNECTS_PER_S = 1_000
+_ACTS_PER_S = 8_000
+# Executors come one after another, too; and those that are here go on beating meanwhile.
+_CONNECTS_PER_S = 500
+_CONNECTS_AT_ONCE = 8
 _LINE = b"epoch 3 step 00041: loss 0.41235, accuracy 0.87654, 118 ms/step, 2 workers\n"
 _ROWS_PER_NODE = 24
 _FILES_BESIDE_SOCKETS = 64
@@ -71,12 +74,23 @@ class ActedAgent:
         self._reported_s = 0.0
         self._lines = 0.0
         self._step = self._sequence = 0
-        self.sent = {"heartbeats": 0, "reports": 0, "lines": 0, "batches": 0}
-        self.send(m.Reserve(rank, f"host-{rank // 8}", f"10.0.{rank // 250}.{rank % 250}:39001", 1, str(rank // 8), []))
+        self.sent = {"heartbeats": 0, "reports": 0, "lines": 0, "batches": 0, "bundles": 0}
+        self._figures = FiguresHolder(rank)
+        address = f"10.0.{rank // 250}.{rank % 250}:39001"
+        self._sign: m.Reserve | m.Heartbeat = m.Reserve(rank, f"host-{rank // 8}", address, 1, str(rank // 8), [])
+        self.send(self._sign)
 
     def send(self, message: m.FromAgent) -> None:
-        """Send a message to the driver."""
+        """Send a message to the driver, or hold it as a node of so large a cluster does."""
+        if self._figures.hold(message):
+            return
+        self._send_held()
         self._socket.send(m.encode(message), zmq.NOBLOCK)
+
+    def _send_held(self) -> None:
+        if (held := self._figures.take()) is not None:
+            self._socket.send(m.encode(held), zmq.NOBLOCK)
+            self.sent["bundles"] += 1
 
     def work(self, now_s: float, *, working: bool) -> None:
         """Begin to report and to write logs, or stop it."""
@@ -88,18 +102,20 @@ class ActedAgent:
         self.answer_all()
         if self.gone:
             return
-        if now_s - self._beat_s >= HEARTBEAT_S - _PERIOD_S / 2:
+        if now_s - self._beat_s >= HEARTBEAT_S - self.period_s / 2:
             self._beat_s = now_s
-            self.send(m.Heartbeat(rank=self._rank))
+            self.send(self._sign)
             self.sent["heartbeats"] += 1
         if self._working:
             self._report(now_s)
             self._log(now_s)
+        if self._figures.is_due:
+            self._send_held()
 
     @property
     def period_s(self) -> float:
         """How long it waits until it acts again."""
-        return _PERIOD_S if self._started else _EAGER_PERIOD_S
+        return max(_PERIOD_S if self._started else _EAGER_PERIOD_S, self._cast.cluster_size / _ACTS_PER_S)
 
     def answer_all(self) -> None:
         """Answer what has come."""
@@ -114,7 +130,7 @@ class ActedAgent:
             metrics = {"loss": 2.0 / (self._step + 1) + self._rank % 7 / 100, "accuracy": 1 - 1.0 / (self._step + 1)}
             self.send(m.Reported(self._rank, self._step, 10_000, metrics, time.time()))
             self.sent["reports"] += 1
-        if now_s - self._activity_s >= 1.0 - _PERIOD_S / 2:
+        if now_s - self._activity_s >= 1.0 - self.period_s / 2:
             self._activity_s = now_s
             self.send(self._activity())
 
@@ -138,9 +154,11 @@ class ActedAgent:
             self.sent["batches"] += 1
 
     def _answer(self, data: bytes) -> None:
+        self._sign = m.Heartbeat(self._rank)
         match _kind_of(data):
             case "Start":
                 self._started = True
+                self._figures.share_with(self._cast.cluster_size)
                 for state in ("importing", "starting", "running"):
                     self.send(m.Progressed(self._rank, state, os.getpid()))
             case "Stop" | "Finish":
@@ -222,7 +240,9 @@ class Stage:
 
     def _let_in(self, now_s: float) -> None:
         due = (now_s - self._began_s) * _CONNECTS_PER_S
-        while self._coming and len(self._agents) < due:
+        for _ in range(_CONNECTS_AT_ONCE):
+            if not self._coming or len(self._agents) >= due:
+                return
             rank, node = self._coming.popleft()
             agent = self._agents[rank] = ActedAgent(self._cast, self._context, rank, node)
             # Spread out: agents of real hosts do not act in step.
@@ -253,7 +273,7 @@ class Stage:
 
     def _tell(self) -> None:
         """Say what was sent since the last time, and how late it was."""
-        names = ("heartbeats", "reports", "lines", "batches")
+        names = ("heartbeats", "reports", "lines", "batches", "bundles")
         sent = {name: sum(agent.sent[name] for agent in self._agents.values()) for name in names}
         for agent in self._agents.values():
             agent.sent.update(dict.fromkeys(agent.sent, 0))

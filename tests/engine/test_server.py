@@ -16,7 +16,7 @@ from tfos_lab.engine.history import History
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.server import Server
 from tfos_lab.engine.state.cluster_state import ClusterState
-from tfos_lab.engine.state.events import LogText
+from tfos_lab.engine.state.events import LogText, MetricsReported
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.unread import UnreadWatch
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.leaves_nothing
 class Stand:
     """A server of two nodes, and what it was asked to do."""
 
-    def __init__(self, folder):
-        config = ClusterConfig(cluster_size=2)
+    def __init__(self, folder, nodes=2):
+        config = ClusterConfig(cluster_size=nodes)
         specs = assign_roles(config)
         history = History(0.0)
         self.bus = Bus(history.record)
@@ -79,8 +79,13 @@ class Stand:
 
 
 @pytest.fixture
-def stand(tmp_path):
-    stand = Stand(tmp_path)
+def nodes():
+    return 2
+
+
+@pytest.fixture
+def stand(tmp_path, nodes):
+    stand = Stand(tmp_path, nodes)
     stand.start()
     yield stand
     stand.server.request(stand.state.stop)
@@ -115,6 +120,49 @@ def test_a_retried_task_takes_the_rank_until_the_nodes_have_started(stand):
     stand.reserve(1, b"third/1")
     until(lambda: stand.listener.sent_to(b"third/1") == ["Stop", "Shutdown"])
     assert stand.listener.sent_to(b"second/1") == ["Start"]
+
+
+def test_a_reservation_that_is_repeated_is_answered_and_changes_nothing(stand):
+    for _ in range(2):
+        stand.reserve(1)
+    until(lambda: stand.listener.sent_to(identity_of(1)) == ["HeartbeatAck"])
+    stand.reserve(0)
+    until(lambda: stand.listener.sent_to(identity_of(1)) == ["HeartbeatAck", "Start"])
+    stand.deliver(m.Progressed(rank=1, state="running"))
+    stand.reserve(1)
+    until(lambda: stand.listener.sent_to(identity_of(1)) == ["HeartbeatAck", "Start", "HeartbeatAck"])
+    assert stand.state.view_of(1).state == "running"
+    assert sorted(stand.started) == [0, 1]
+
+
+def test_a_task_whose_rank_another_has_taken_does_not_take_it_back(stand):
+    for identity, port in ((b"first/1", 1), (b"second/1", 2), (b"first/1", 1)):
+        stand.deliver(m.Reserve(1, "host", f"host:{port}", 1, "e1", []), identity)
+    until(lambda: stand.listener.sent_to(b"first/1") == ["Stop", "Shutdown"])
+    assert stand.state.view_of(1).address == "host:2"
+
+
+@pytest.mark.parametrize("nodes", [65])
+def test_the_addresses_of_many_nodes_are_sent_beside_their_start_messages(stand):
+    for rank in range(65):
+        stand.reserve(rank)
+    until(lambda: len(stand.started) == 65 and len(stand.listener.sent) == 130)
+    assert {tuple(stand.listener.sent_to(identity_of(rank))) for rank in range(65)} == {("ClusterSpec", "Start")}
+    specs = [message for _, message in stand.listener.sent if isinstance(message, m.ClusterSpec)]
+    assert sum(map(len, specs[0].addresses.values())) == 65
+    assert all(message.cluster_spec == {} for _, message in stand.listener.sent if isinstance(message, m.Start))
+
+
+def test_figures_that_come_together_count_as_if_each_came_alone(stand):
+    run_both(stand)
+    reports = [m.Reported(1, step, None, {"loss": 1.0 / step}, float(step)) for step in (1, 2)]
+    stand.deliver(m.Figures(1, [*reports, m.Activity(1, step=2, cpu=0.5), m.Heartbeat(1)]))
+    stand.settle()
+    view = stand.state.view_of(1)
+    assert (view.step, view.metrics, view.activity.cpu) == (2, {"loss": 0.5}, 0.5)
+    assert stand.listener.sent_to(identity_of(1))[-1] == "HeartbeatAck"
+    reported = [event.step for event in stand.events.take() if isinstance(event, MetricsReported)]
+    assert reported == [1, 2]
 
 
 def test_who_has_not_reserved_is_sent_away(stand):
@@ -187,6 +235,7 @@ NOT_SENT = [
     (m.encode(m.Heartbeat(rank=-1)), "Heartbeat (there is no rank -1)"),
     (m.encode(m.Heartbeat(rank=2**40)), "Heartbeat (there is no rank 1099511627776)"),
     (m.encode(m.Reserve(0, "host", "host:0", 1, "e0", [])), "Reserve (in the name of rank 0)"),
+    (m.encode(m.Figures(1, [m.Heartbeat(0)])), "Figures (figures of rank 0)"),
     (b"\xc1 nonsense", "a message that cannot be decoded"),
     (b"", "a message that cannot be decoded"),
 ]

@@ -111,3 +111,45 @@ def test_work_that_is_known_to_take_long_is_not_taken_for_spinning(link):
         before = shown.at_s
         spin(until=lambda: shown.at_s > before)
         assert shown.at_s > before
+
+
+def received(listener, count):
+    found, deadline = [], time.monotonic() + PATIENCE_S
+    while len(found) < count and time.monotonic() < deadline:
+        found += [(item.identity, m.decode_from_agent(item.data)) for item in listener.poll(0.1)]
+    return found
+
+
+def test_a_reservation_is_repeated_until_the_driver_answers(monkeypatch, listener):
+    monkeypatch.setattr(driver_link, "HEARTBEAT_S", 0.05)
+    reservation = m.Reserve(3, "host", "host:1", 1, "", [])
+    link = DriverLink(launch_spec(driver=listener.address, rank=3))
+    try:
+        link.reserve(reservation)
+        time.sleep(0.06)
+        link.send_heartbeat_if_due(spooled_bytes=0)
+        (identity, first), (_, second) = received(listener, 2)
+        assert first == second == reservation
+        listener.send(identity, m.encode(m.HeartbeatAck()))
+        assert link.socket.poll(PATIENCE_S * 1000)
+        assert list(link.receive()) == [m.HeartbeatAck()]
+        time.sleep(0.06)
+        link.send_heartbeat_if_due(spooled_bytes=5)
+        assert [message for _, message in received(listener, 1)] == [m.Heartbeat(rank=3, spooled_bytes=5)]
+    finally:
+        link.close()
+
+
+def test_a_node_of_a_large_cluster_sends_its_figures_together_and_before_what_follows_them(listener):
+    report = m.Reported(3, 1, None, {"loss": 0.5}, 0.0)
+    link = DriverLink(launch_spec(driver=listener.address, rank=3))
+    try:
+        link.send(report)
+        link.share_with(4096)
+        link.send(report)
+        link.send(m.Activity(3, step=1))
+        link.send(m.Drained(3))
+        told = [message for _, message in received(listener, 3)]
+        assert told == [report, m.Figures(3, [report, m.Activity(3, step=1)]), m.Drained(3)]
+    finally:
+        link.close()

@@ -38,6 +38,7 @@ class FakeListener:
 
     def __init__(self, *_hosts: str) -> None:
         self.address = ADDRESS
+        self.is_behind = False
         self.sent: list[tuple[bytes, Any]] = []
         self.closed = False
         self.on_send = lambda _identity, _message: None

@@ -12,6 +12,7 @@ import zmq
 from zmq.utils import monitor
 
 from tfos_lab.errors import ConfigError
+from tfos_lab.transport import link as link_module
 from tfos_lab.transport.link import PORT_VARIABLE, KeyPair, Link, Listener, address_towards
 
 PATIENCE_S = 5.0
@@ -270,3 +271,21 @@ def test_it_listens_where_a_host_name_leads():
     assert [item.data for item in receive(listener)] == [b"here"]
     link.close()
     listener.close()
+
+
+def test_a_listener_says_whether_more_has_come_than_it_has_yielded(listener, monkeypatch):
+    monkeypatch.setattr(link_module, "_AT_ONCE", 2)
+    agent = Link(listener.address, b"agent")
+    try:
+        for number in range(5):
+            agent.send(str(number).encode())
+        received = 0
+        while received < 5:
+            count = len(list(listener.poll(PATIENCE_S)))
+            assert count <= 2
+            assert listener.is_behind == (count == 2)
+            received += count
+        assert list(listener.poll(0.0)) == []
+        assert not listener.is_behind
+    finally:
+        agent.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 
 from tfos_lab.engine.state.events import Event, FeedProgressed, InferenceProgressed
 
@@ -22,7 +23,8 @@ class EventLog:
     def __init__(self, at_most: int) -> None:
         self._at_most = at_most
         self._numbers = itertools.count()
-        self._events: dict[int, Event] = {}
+        # A plain dict would look past all that were removed to find its first one.
+        self._events: OrderedDict[int, Event] = OrderedDict()
         self._progress: dict[tuple[str, int], int] = {}
 
     @property
@@ -38,7 +40,7 @@ class EventLog:
             self._events.pop(self._progress.get(_key(event), -1), None)
             self._progress[_key(event)] = number
         if len(self._events) > self._at_most:
-            del self._events[next(iter(self._events))]
+            self._events.popitem(last=False)
 
 
 def _key(event: FeedProgressed | InferenceProgressed) -> tuple[str, int]:

@@ -126,7 +126,7 @@ class GenerationMaker:
     default_fs: str
     working_dir: str = ""
     chief_stays_here: bool = True
-    make_listener: Callable[[str, str], Listener] = Listener
+    make_listener: Callable[[str, str, int], Listener] = Listener
     make_launcher: Callable[[LaunchPlan], Launcher] = make_launcher
 
     def make(self, services: RunServices, number: int, restarts: RestartBudget) -> Generation:
@@ -144,7 +144,7 @@ class GenerationMaker:
         hang_timeout_s = 0.0 if self.launcher.runs_inline else self.config.hang_timeout_s
         fails = self.config.on_hang == "fail"
         hangs = Hangs(cluster_state, lambda: feed_state.with_rows, timeout_s=hang_timeout_s, fails=fails)
-        listener = self.make_listener(*self.hosts)
+        listener = self.make_listener(*self.hosts, len(self.node_specs))
         has_tensorboard = self.config.tensorboard and not self.launcher.runs_inline
         tunnel = Tunnel(chief_of(self.node_specs).rank, listener.post) if has_tensorboard else None
         payload = PayloadSender(self.payload)

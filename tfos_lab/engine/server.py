@@ -35,6 +35,8 @@ from tfos_lab.transport.link import AgentData, Listener
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.2
+# The addresses of more nodes are sent once encoded, for all of them.
+_MANY_NODES = 64
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
 # What each node sends several times a second concerns the cluster state alone.
@@ -103,6 +105,7 @@ class Server:
         self._tunnel = tunnel
         self._identities: dict[int, bytes] = {}
         self._ranks: dict[bytes, int] = {}
+        self._replaced: set[tuple[bytes, str]] = set()
         self._refused: set[bytes] = set()
         self._log_sequences: dict[bytes, int] = {}
         self._name = f"tfos-server-{cluster_id}"
@@ -140,7 +143,7 @@ class Server:
                 if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
                     last_tick_s, now_s = time.monotonic(), time.time()
                     with self.lock:
-                        self._carry_out(self._cluster_state.tick(now_s))
+                        self._carry_out(self._cluster_state.tick(now_s, behind=self._listener.is_behind))
                         self._carry_out(self._feed_state.tick(now_s))
                         self._carry_out(self._hangs.tick(now_s))
                         self._carry_out(self._unread.tick(now_s))
@@ -215,6 +218,9 @@ class Server:
             self._on_saving(message, self._cluster_state.view_of(message.rank))
         elif isinstance(message, m.ExecutorGone):
             on_executor_gone(self._cluster_state.view_of(message.rank).executor)
+        elif isinstance(message, m.Figures):
+            for told in message.told:
+                self._on_message(told, now_s)
         else:
             self._on_message(message, now_s)
 
@@ -240,13 +246,17 @@ class Server:
             self._cells.handle(message)
 
     def _on_reserve(self, identity: bytes, message: m.Reserve, now_s: float) -> None:
-        known = self._identities.get(message.rank)
-        is_another = known not in (None, identity)
-        if is_another and not self._cluster_state.view_of(message.rank).state.is_replaceable:
+        known, view = self._identities.get(message.rank), self._cluster_state.view_of(message.rank)
+        if known == identity and view.address == message.address:  # it has not heard yet that it has the rank
+            self._on_message(m.Heartbeat(message.rank), now_s)
+            return
+        is_late = known not in (None, identity) and not view.state.is_replaceable
+        if is_late or (identity, message.address) in self._replaced:
             self._send_away(identity)
             return
         if known is not None:
             del self._ranks[known]
+            self._replaced.add((known, view.address))
         self._identities[message.rank] = identity
         self._ranks[identity] = message.rank
         if self._tunnel is not None:
@@ -274,8 +284,7 @@ class Server:
                 case SendToAll(ranks=ranks, message=message):
                     self._send_to_all(ranks, message)
                 case StartAll(spec=spec):
-                    for rank in list(self._identities):
-                        self._send(rank, self._make_start(rank, spec))
+                    self._start_all(spec)
                 case Publish(event=event):
                     self._bus.publish(event)
                 case Finished():
@@ -283,6 +292,14 @@ class Server:
                     for event in self._output.conclude(time.time(), is_last=is_last):
                         self._bus.publish(event)
                     self.over.set()
+
+    def _start_all(self, spec: dict[str, list[str]]) -> None:
+        """Send all start messages; those of many nodes do not each contain the addresses of all."""
+        if len(self._identities) > _MANY_NODES:
+            self._send_to_all(self._identities, m.ClusterSpec(spec))
+            spec = {}
+        for rank in list(self._identities):
+            self._send(rank, self._make_start(rank, spec))
 
     def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
         data = m.encode(message)

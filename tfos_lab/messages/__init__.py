@@ -15,6 +15,7 @@ from tfos_lab.messages import (
     activity,
     event_files,
     feed,
+    figures,
     files,
     inference,
     interactive,
@@ -55,6 +56,7 @@ from tfos_lab.messages.feed import (
     SegmentReady,
     Share,
 )
+from tfos_lab.messages.figures import Figures
 from tfos_lab.messages.files import (
     FileCredit,
     FileKept,
@@ -76,6 +78,7 @@ from tfos_lab.messages.inference import (
 )
 from tfos_lab.messages.interactive import CellEnded, CellWrote, InterruptCell, RunCell
 from tfos_lab.messages.lifecycle import (
+    ClusterSpec,
     Drained,
     Ended,
     ExecutorGone,
@@ -109,6 +112,7 @@ from tfos_lab.messages.tensorboard import (
 FromAgent = (
     lifecycle.FromAgent
     | activity.FromAgent
+    | figures.FromAgent
     | logs.FromAgent
     | payload.FromAgent
     | feed.FromAgent

@@ -74,10 +74,17 @@ class ExecutorGone(Message, frozen=True):
     rank: int
 
 
+class ClusterSpec(Message, frozen=True):
+    """What `Start` leaves out in a large cluster, as it is the same for all: the addresses of each job's tasks."""
+
+    addresses: dict[str, list[str]]
+
+
 class Start(Message, frozen=True):
     """Start the child: all nodes have reserved.
 
-    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; ``rank`` counts nodes in launch order.
+    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; an agent that gets none has got a
+    `ClusterSpec` before. ``rank`` counts nodes in launch order.
     ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. The function's
     output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted). A node that sees the file
     ``output_probe`` shares that folder; any other may send ``output_limit_bytes``.
@@ -140,4 +147,4 @@ class FreeSlot(Message, frozen=True):
 
 
 FromAgent = Reserve | Heartbeat | Progressed | Reported | SavesTo | Ended | Drained | ExecutorGone
-ToAgent = Start | StartAgain | Stop | Finish | HeartbeatAck | Shutdown | FreeSlot
+ToAgent = ClusterSpec | Start | StartAgain | Stop | Finish | HeartbeatAck | Shutdown | FreeSlot

@@ -105,6 +105,7 @@ class Agent:
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._start_folder = spec.cwd
+        self._addresses: dict[str, list[str]] = {}
         self._leaving = False
         self._given_up = False
         self._asked_to_leave = False
@@ -129,7 +130,7 @@ class Agent:
         return GAVE_UP if self._given_up else 0
 
     def _reserve(self) -> None:
-        self._driver.send(
+        self._driver.reserve(
             m.Reserve(
                 rank=self._rank,
                 host=socket.gethostname(),
@@ -177,8 +178,8 @@ class Agent:
         match message:
             case m.HeartbeatAck():
                 pass
-            case m.Start() | m.PayloadPiece():
-                self._payload.handle(message)
+            case m.ClusterSpec() | m.Start() | m.PayloadPiece():
+                self._complete_start(message)
             case m.StartAgain():
                 self._child.start_again()
             case m.Stop(grace_s=grace_s, reason=reason):
@@ -196,6 +197,17 @@ class Agent:
                 self._tunnel.handle(message)
             case _:
                 self._pass_on(message)
+
+    def _complete_start(self, message: m.ClusterSpec | m.Start | m.PayloadPiece) -> None:
+        """Join a start message with what comes apart from it: the addresses of many nodes, a large payload."""
+        match message:
+            case m.ClusterSpec(addresses=addresses):
+                self._addresses = addresses
+            case m.Start(cluster_spec=addresses):
+                whole = msgspec.structs.replace(message, cluster_spec=addresses or self._addresses)
+                self._payload.handle(whole)
+            case m.PayloadPiece():
+                self._payload.handle(message)
 
     def _pass_on(self, message: m.ToAgent) -> None:
         if isinstance(message, m.RunCell | m.InterruptCell):
@@ -215,6 +227,7 @@ class Agent:
             self._refuse(problem)
             return
         self._log_sender.share_with(len(nodes))
+        self._driver.share_with(len(nodes))
         start, spec = self._output.prepare(start), self._spec
         if start.is_chief:
             self._event_files.set_folder(start.log_dir, start.age_s)

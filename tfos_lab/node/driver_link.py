@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from tfos_lab import messages as m
+from tfos_lab.node.figures import FiguresHolder
 from tfos_lab.node.last_heartbeat import LastHeartbeat
 from tfos_lab.node.stand_in import StandIn
 from tfos_lab.transport.link import Link, address_towards
@@ -38,12 +39,12 @@ class DriverLink:
     """
 
     def __init__(self, spec: m.LaunchSpec) -> None:
-        self._rank = spec.rank
         identity = f"{spec.node}/{os.getpid()}".encode()
         self._link = Link(spec.driver, identity)
         self._shown = LastHeartbeat.of_this_process()
         self._stand_in = StandIn(spec.rank, spec.driver, identity, self._shown)
         self.long_work = self._stand_in.long_work
+        self._figures = FiguresHolder(spec.rank)
         self.host = address_towards(spec.driver.endpoint)
         self.socket = self._link.socket
         self._last_heartbeat = 0.0
@@ -52,8 +53,30 @@ class DriverLink:
         self._driver_address = host.strip("[]"), int(port)
         self._looked_at = 0.0
 
+    def reserve(self, message: m.Reserve) -> None:
+        """Reserve the node's rank, again and again until the driver answers.
+
+        A connection may be closed while thousands come at once, and what was just sent on it is lost.
+        """
+        self._stand_in.reservation = message
+        self.send(message)
+
+    def share_with(self, nodes: int) -> None:
+        """Send figures as often as one of so many nodes may."""
+        self._figures.share_with(nodes)
+
     def send(self, message: m.FromAgent) -> None:
-        """Send one message; waits at most a second for room in the send buffer."""
+        """Send one message, or hold it for a moment; waits at most a second for room in the send buffer."""
+        if self._figures.hold(message):
+            return
+        self._send_held()
+        self._put(message)
+
+    def _send_held(self) -> None:
+        if (held := self._figures.take()) is not None:
+            self._put(held)
+
+    def _put(self, message: m.FromAgent) -> None:
         self._link.send(m.encode(message))
         self._stand_in.loop_spoke()
 
@@ -61,16 +84,19 @@ class DriverLink:
         """Yield the messages that have arrived."""
         for data in self._link.receive():
             self._last_received = time.monotonic()
+            self._stand_in.reservation = None
             yield m.decode_to_agent(data)
 
     def send_heartbeat_if_due(self, spooled_bytes: int) -> None:
-        """Send a heartbeat, unless the last one is recent; called often."""
+        """Send a heartbeat unless the last one is recent, and what was held for long enough; called often."""
         now = time.monotonic()
         if now - self._last_heartbeat >= HEARTBEAT_S:
             self._last_heartbeat = now
             self._stand_in.loop_spoke(spooled_bytes)
-            self.send(m.Heartbeat(rank=self._rank, spooled_bytes=spooled_bytes))
+            self.send(self._stand_in.sign)
             self._shown.was_sent()
+        if self._figures.is_due:
+            self._send_held()
 
     @property
     def silent_s(self) -> float:

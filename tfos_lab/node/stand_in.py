@@ -43,6 +43,11 @@ class StandIn:
         The agent's own identity.
     last_heartbeat : LastHeartbeat
         Told of each one.
+
+    Attributes
+    ----------
+    reservation : Reserve or None
+        Sent in place of heartbeats until the driver has answered it.
     """
 
     def __init__(self, rank: int, driver: m.DriverAddress, identity: bytes, last_heartbeat: LastHeartbeat) -> None:
@@ -55,6 +60,7 @@ class StandIn:
         self._loop_used_s = 0.0
         self._in_long_work = False
         self._spooled_bytes = 0
+        self.reservation: m.Reserve | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="tfos-stand-in", daemon=True)
         self._thread.start()
@@ -75,6 +81,10 @@ class StandIn:
         finally:
             self._loop_used_s = time.clock_gettime(self._loop_clock)
             self._in_long_work = False
+    @property
+    def sign(self) -> m.Reserve | m.Heartbeat:
+        """What tells the driver that the node is alive."""
+        return self.reservation or m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)
 
     def _is_busy(self) -> bool:
         silent_s = time.monotonic() - self._spoke_at if self._spoke_at is not None else 0.0
@@ -93,7 +103,7 @@ class StandIn:
         link = Link(self._driver, self._identity)
         try:
             while self._is_busy():
-                link.send(m.encode(m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)))
+                link.send(m.encode(self.sign))
                 self._last_heartbeat.was_sent()
                 if self._closing.wait(_INTERVAL_S):
                     return

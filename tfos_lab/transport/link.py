@@ -30,6 +30,8 @@ PORT_VARIABLE = "TFOS_SERVER_PORT"
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 # What encryption adds to a frame.
 _SEAL_BYTES = 64
+# How many messages are received before the driver turns to what is due.
+_AT_ONCE = 200
 _PART_BYTES = MAX_FRAME_BYTES - _SEAL_BYTES
 
 
@@ -86,14 +88,21 @@ class Listener:
         The one interface to listen on.
     public_host : str
         The host name or address that agents connect to.
+    nodes : int
+        How many agents will connect, perhaps all at once.
 
     Raises
     ------
     ConfigError
         If `PORT_VARIABLE` names no port, or none that is free.
+
+    Attributes
+    ----------
+    is_behind : bool
+        Whether more had come than the last `poll` has yielded.
     """
 
-    def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None) -> None:
+    def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None, nodes: int = 0) -> None:
         ports = listening_ports()
         self._server = KeyPair.make()
         self._client = KeyPair.make()
@@ -104,12 +113,12 @@ class Listener:
         self._router.setsockopt(zmq.LINGER, 500)
         self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._router.setsockopt(zmq.SNDHWM, 10_000)
-        self._router.setsockopt(zmq.BACKLOG, 1024)
+        self._router.setsockopt(zmq.BACKLOG, max(1024, nodes))
         self._router.setsockopt(zmq.IPV6, int(":" in bind_host))
         self._router.curve_server = True
         self._router.curve_secretkey = self._server.secret.encode()
         self._router.curve_publickey = self._server.public.encode()
-        self._unproven = UnprovenConnections(self._router)
+        self._unproven = UnprovenConnections(self._router, nodes)
         try:
             self._port = _bind(self._router, _bracketed(bind_host), ports)
         except BaseException:
@@ -121,6 +130,7 @@ class Listener:
             client_public_key=self._client.public,
             client_secret_key=self._client.secret,
         )
+        self.is_behind = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._wake_lock = threading.Lock()
         self._posted: deque[object] = deque()
@@ -150,16 +160,18 @@ class Listener:
                 os.eventfd_read(self._wake)
         while self._posted:
             yield self._posted.popleft()
+        self.is_behind = False
         if self._router in ready:
             yield from self._receive()
 
-    def _receive(self, limit: int = 200) -> Iterator[AgentData]:
-        for _ in range(limit):
+    def _receive(self) -> Iterator[AgentData]:
+        for _ in range(_AT_ONCE):
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             yield AgentData(frames[0], frames[1] if len(frames) == 2 else b"".join(frames[1:]))
+        self.is_behind = True
 
     def _authenticate(self) -> None:
         """Answer the ZAP requests that are there: only the cluster's own client key is accepted."""

@@ -15,7 +15,8 @@ import struct
 
 import zmq
 
-#: How many connections may be open that have not shown the keys; the oldest ones are closed.
+#: How many connections may be open that have not shown the keys, or as many as there are nodes: they may all come at
+#: once. The oldest ones are closed.
 MAX_UNPROVEN = 128
 #: A larger frame ends its connection before there is room for it. A message may have many frames.
 MAX_FRAME_BYTES = 1 << 16
@@ -41,6 +42,8 @@ class UnprovenConnections:
     ----------
     router : zmq.Socket
         Not bound yet.
+    nodes : int
+        How many connections are expected.
 
     Attributes
     ----------
@@ -48,7 +51,8 @@ class UnprovenConnections:
         Can be read when `update` has something to do.
     """
 
-    def __init__(self, router: zmq.Socket[bytes]) -> None:
+    def __init__(self, router: zmq.Socket[bytes], nodes: int = 0) -> None:
+        self._most = max(MAX_UNPROVEN, nodes)
         router.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         router.setsockopt(zmq.HANDSHAKE_IVL, int(HANDSHAKE_S * 1000))
         self._router = router
@@ -65,7 +69,7 @@ class UnprovenConnections:
         with contextlib.suppress(zmq.Again):
             while True:
                 self._take(self.monitor.recv_multipart(zmq.NOBLOCK)[0])
-        if len(self._accepted) > MAX_UNPROVEN:
+        if len(self._accepted) > self._most:
             self._close_some(port)
 
     def _take(self, event: bytes) -> None:
@@ -83,7 +87,7 @@ class UnprovenConnections:
             if shown is not None:
                 unproven.append((shown, number, descriptor))
         unproven.sort()
-        too_many = len(unproven) - MAX_UNPROVEN
+        too_many = len(unproven) - self._most
         closed = unproven[: too_many + _CLOSED_AT_ONCE] if too_many > 0 else []
         for _, _, descriptor in closed:
             _shown(descriptor, port, close=True)

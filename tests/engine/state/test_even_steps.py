@@ -9,6 +9,7 @@ import pytest
 from tfos_lab import messages as m
 from tfos_lab.engine.state.even_steps import EvenSteps
 from tfos_lab.engine.state.feed_state import FeedState
+from tfos_lab.engine.state.instructions import SendTo, SendToAll
 
 NAMES = {1: "chief:0", 3: "worker:0"}
 
@@ -90,6 +91,15 @@ def test_the_others_of_a_lock_step_are_told_of_a_node_that_has_returned():
     instructions = [i for i in state.handle(m.Ended(3, outcome), 0.0) if hasattr(i, "rank")]
     assert [(i.rank, i.message) for i in instructions] == [(1, m.PeerReturned("worker:0", 12, ended=True))]
     assert [i for i in state.handle(m.Ended(1, outcome), 0.0) if hasattr(i, "rank")] == []
+
+
+def test_of_thousands_that_return_the_others_are_told_of_the_first_few():
+    state = FeedState({rank: f"worker:{rank}" for rank in range(200)}, lock_step=True)
+    told = [state.handle(m.Ended(rank, m.Outcome(kind="returned", steps=3)), 0.0) for rank in range(200)]
+    peers = [i for instructions in told for i in instructions if isinstance(i, SendToAll)]
+    assert [i.message.node for i in peers] == [f"worker:{rank}" for rank in range(8)]
+    assert peers[0].ranks == tuple(range(1, 200))
+    assert not any(isinstance(i, SendTo) for instructions in told for i in instructions)
 
 
 @pytest.mark.parametrize("seed", range(20))

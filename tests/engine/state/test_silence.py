@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfos_lab.engine.state.silence import LONGEST_TICK_S, Silence
+from tfos_lab.engine.state.silence import BEHIND_SHARE, LONGEST_TICK_S, Silence
 
 
 def ticking(silence, start_s, seconds):
@@ -50,3 +50,13 @@ def test_a_pause_is_told_while_it_lasts_and_for_a_moment_afterwards():
     assert silence.pause_s(now_s + 75.1) == 75.0
     now_s = ticking(silence, now_s + 75.0, 12.0)
     assert silence.pause_s(now_s) == 0.0
+
+
+def test_while_the_driver_is_behind_with_reading_time_counts_less():
+    silence = Silence(1)
+    silence.broken_by(0, 100.0)
+    for number in range(1, 51):
+        silence.tick(100.0 + number / 5, behind=True)
+    assert silent(silence) == {0: 10.0 * BEHIND_SHARE}
+    ticking(silence, 110.0, 4.0)
+    assert silent(silence, 4.5) == {0: 4.0 + 10.0 * BEHIND_SHARE}

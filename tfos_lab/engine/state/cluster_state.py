@@ -384,10 +384,13 @@ class ClusterState:
             return []
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
 
-    def tick(self, now_s: float) -> list[Instruction]:
-        """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain."""
+    def tick(self, now_s: float, *, behind: bool = False) -> list[Instruction]:
+        """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain.
+
+        ``behind`` says that not all messages have been handled that have arrived.
+        """
         instructions: list[Instruction] = []
-        self._silence.tick(now_s)
+        self._silence.tick(now_s, behind=behind)
         for rank, silent_s in self._silence.longer_than(LOST_AFTER_S):
             instructions += self.lose(rank, f"not heard of for {silent_s:.0f} s", now_s)
         for node in self._nodes:

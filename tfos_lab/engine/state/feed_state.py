@@ -18,9 +18,12 @@ from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.epoch_planner import EpochPlanner
 from tfos_lab.engine.state.even_steps import EvenSteps
 from tfos_lab.engine.state.events import InferenceProgressed
-from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
+from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo, SendToAll
 from tfos_lab.engine.state.readers import NOTHING_READ, Readers, queue_unread
 from tfos_lab.node.feed.schedule import share_of
+
+# Of the nodes of a large cluster that have returned, the others are told of so many.
+_RETURNS_TOLD = 8
 
 
 @dataclass
@@ -291,10 +294,15 @@ class FeedState:
         self._returned.add(message.rank)
         if not self._lock_step:
             return []
+        return [*self._tell_of_return(message), *self._even_steps.leave(message.rank)]
+
+    def _tell_of_return(self, message: m.Ended) -> list[Instruction]:
+        if len(self._names) > AT_ONCE and len(self._returned) > _RETURNS_TOLD:
+            return []  # who waits for one of these waits for the first ones, too
         outcome = message.outcome
         peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
-        others = [rank for rank in self._names if rank not in self._returned]
-        return [*(SendTo(rank, peer) for rank in others), *self._even_steps.leave(message.rank)]
+        others = tuple(rank for rank in self._names if rank not in self._returned)
+        return [SendToAll(others, peer)] if len(others) > AT_ONCE else [SendTo(rank, peer) for rank in others]
 
     def _publish_unread(self, now_s: float) -> list[Instruction]:
         """Once the functions of all nodes that read have returned, publish which rows they have left unread."""

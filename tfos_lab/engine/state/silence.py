@@ -2,7 +2,8 @@
 
 A driver that does not run hears nobody: the notebook's machine sleeps, its kernel is stopped, a cell holds the
 interpreter's lock, or the machine is so busy that the driver's turn comes late. What the nodes have sent meanwhile is
-read afterwards. Such pauses say nothing about the nodes and do not count. Nor does it matter when a clock is set.
+read afterwards. Such pauses say nothing about the nodes and do not count. Nor does it matter when a clock is set. While
+more has come than the driver has read yet, time counts less: what a node has sent may be among that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 
 # Ticks come five times a second. Of a longer time between two, only this much counts.
 LONGEST_TICK_S = 1.0
+# Of the time in which the driver is behind with reading.
+BEHIND_SHARE = 0.25
 # A pause that is worth telling, and for how long afterwards.
 _PAUSE_S = 3.0
 _TOLD_FOR_S = 10.0
@@ -39,11 +42,11 @@ class Silence:
         if self._ticked_s is None:
             self._ticked_s = now_s
 
-    def tick(self, now_s: float) -> None:
-        """Time passes; called when all messages have been handled that had arrived."""
+    def tick(self, now_s: float, *, behind: bool = False) -> None:
+        """Time passes; called when all messages have been handled that had arrived, unless the driver is ``behind``."""
         passed_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
         self._ticked_s = now_s
-        self._attended_s += min(max(passed_s, 0.0), LONGEST_TICK_S)
+        self._attended_s += min(max(passed_s, 0.0), LONGEST_TICK_S) * (BEHIND_SHARE if behind else 1.0)
         if passed_s > _PAUSE_S:
             self._last_pause_s, self._resumed_s = passed_s, self._attended_s
 

@@ -33,6 +33,15 @@ class WrongMessage(Exception):
 
 def check(message: m.FromAgent, state: RunState, feeds: FeedState) -> None:
     """Raise `WrongMessage` if no node sends this in such a state of the cluster; its rank is the sender's own."""
+    if not isinstance(message, m.Figures):
+        _check_one(message, state, feeds)
+        return
+    for told in message.told:
+        _require(told.rank == message.rank, message, f"figures of rank {told.rank}")
+        _check_one(told, state, feeds)
+
+
+def _check_one(message: m.FromAgent, state: RunState, feeds: FeedState) -> None:
     _check_numbers(message)
     if state in _BEFORE_START:
         _check_early(message)

@@ -1,0 +1,70 @@
+"""How long a node holds its figures before it sends them as one message."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfos_lab import messages as m
+from tfos_lab.node import figures
+from tfos_lab.node.figures import FiguresHolder, interval_s
+
+REPORT = m.Reported(0, 1, None, {"loss": 0.5}, 0.0)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(figures, "time", clock)
+    return clock
+
+
+def holder_of(nodes):
+    holder = FiguresHolder(0)
+    holder.share_with(nodes)
+    holder.take()
+    return holder
+
+
+def test_a_few_nodes_send_at_once_and_thousands_once_a_second():
+    assert interval_s(1) == interval_s(200) == 0.0
+    assert interval_s(4096) == pytest.approx(1.024)
+
+
+def test_nothing_is_held_in_a_small_cluster_nor_what_others_wait_for_in_a_large_one():
+    assert not holder_of(4).hold(REPORT)
+    assert not holder_of(4096).hold(m.Drained(0))
+    assert holder_of(4).take() is None
+
+
+def test_figures_are_sent_after_their_interval(clock):
+    holder = holder_of(4096)
+    assert not holder.is_due
+    assert holder.hold(REPORT)
+    assert not holder.is_due
+    clock.now += 1.1
+    assert holder.is_due
+    assert holder.take() == m.Figures(0, [REPORT])
+    assert not holder.is_due
+
+
+def test_a_heartbeat_waits_for_nothing_and_takes_figures_along(clock):
+    holder = holder_of(4096)
+    assert holder.hold(REPORT)
+    assert holder.hold(m.Heartbeat(0))
+    assert holder.is_due
+    assert holder.take() == m.Figures(0, [REPORT, m.Heartbeat(0)])
+
+
+def test_a_great_many_figures_are_not_held_until_their_time(clock):
+    holder = holder_of(4096)
+    while not holder.is_due:
+        assert holder.hold(REPORT)
+    assert len(holder.take().told) == 256
