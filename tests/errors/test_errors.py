@@ -237,6 +237,14 @@ EXAMPLES = [
         ),
     ),
     (
+        errors.ResultNotStored(place="/runs/mnist on home", reason="it takes 3.0 MB, and there is room for 2.0 MB"),
+        OSError,
+        (
+            "the result cannot be stored in /runs/mnist on home: it takes 3.0 MB, and there is room for 2.0 MB. Free "
+            "some space there, or save it where there is some, and return the path."
+        ),
+    ),
+    (
         errors.ResultTooLarge(path="result[0]", type_name="bytes", size_bytes=3_000_000, limit_bytes=2_000_000),
         ValueError,
         (

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -145,12 +147,12 @@ def test_a_result_that_is_too_large_is_refused_with_its_size_and_what_to_do(fail
     def map_fun(args, ctx):
         import numpy as np
 
-        return {"weights": np.zeros(300 << 20, np.uint8)}
+        return {"weights": np.zeros(3 << 30, np.uint8)}
 
     error = fails(map_fun, cluster_size=1)
     assert error.kind == "ResultTooLarge"
     assert "weights" in error.message
-    assert "314.6 MB" in error.message
+    assert "takes 3,221.2 MB, and all of it may take 2,147.5 MB" in error.message
     assert "Save it under ctx.log_dir and return the path" in error.message
 
 
@@ -170,6 +172,27 @@ def test_a_large_result_within_the_limit_arrives(run):
 
     results = run(map_fun).wait(timeout_s=120)
     assert all(array.shape == (8 << 20,) and int(array[-1]) == (8 << 20) - 1 for array in results.values())
+
+
+def test_a_large_result_comes_in_pieces_where_the_run_s_folder_is_on_another_disk(run, monkeypatch):
+    disk = Path("/dev/shm")
+    if not os.access(disk, os.W_OK) or disk.stat().st_dev == scratch_root().stat().st_dev:
+        pytest.skip("there is no other disk")
+
+    def map_fun(args, ctx):
+        import numpy as np
+
+        return {"rank": ctx.rank, "weights": np.arange(1 << 20)}
+
+    with tempfile.TemporaryDirectory(dir=disk) as folder:
+        monkeypatch.setenv("TFOS_LAB_RUNS", folder)
+        cluster = run(map_fun)
+        results = cluster.wait(timeout_s=120)
+        stored = cluster.run_dir / "results"
+        assert {path.name for path in stored.iterdir()} == {"chief-0", "worker-0"}
+        assert [value["rank"] for value in results.values()] == [0, 1]
+        assert all(int(value["weights"][-1]) == (1 << 20) - 1 for value in results.values())
+        assert not list(stored.iterdir())
 
 
 def test_a_captured_object_that_cannot_be_pickled_is_refused_before_anything_starts(run):

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tfos_lab.messages import Outcome
 from tfos_lab.values import decode_value
+from tfos_lab.values.stored import load_stored
 
 
 class Results(Mapping[str, Any]):
     """Maps a node (``"worker:0"``) to what its function returned, which may be None.
 
-    Values are decoded when they are first used.
+    Values are decoded when they are first used. Large ones are files until then, and are mapped: their arrays take
+    memory only where they are looked at.
+
+    Parameters
+    ----------
+    outcomes : callable
+        Returns how nodes have ended, by name.
+    file_of : callable, optional
+        Returns the file of a node's large result.
     """
 
-    def __init__(self, outcomes: Callable[[], dict[str, Outcome]]) -> None:
+    def __init__(self, outcomes: Callable[[], dict[str, Outcome]], file_of: Callable[[str], Path] = Path) -> None:
         self._outcomes = outcomes
+        self._file_of = file_of
+        self._lock = threading.Lock()
         self._decoded: dict[str, Any] = {}
 
     def __getitem__(self, node: str) -> Any:
-        if node not in self._decoded:
-            outcome = self._outcomes().get(node)
-            if outcome is None or outcome.kind != "returned":
-                raise KeyError(node)
-            self._decoded[node] = decode_value(outcome.value)
-        return self._decoded[node]
+        with self._lock:
+            if node not in self._decoded:
+                outcome = self._outcomes().get(node)
+                if outcome is None or outcome.kind != "returned":
+                    raise KeyError(node)
+                self._decoded[node] = self._decode(node, outcome)
+            return self._decoded[node]
+
+    def _decode(self, node: str, outcome: Outcome) -> Any:
+        if outcome.stored_bytes:
+            return load_stored(self._file_of(node), outcome.stored_bytes)
+        return decode_value(outcome.value)
 
     def __iter__(self) -> Iterator[str]:
         return (node for node, outcome in self._outcomes().items() if outcome.kind == "returned")

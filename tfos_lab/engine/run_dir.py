@@ -7,6 +7,7 @@
         chief-0.log      one whole log for each node
         events/          event files for TensorBoard, unless ``log_dir`` names another folder
         output/          what the nodes wrote to ``ctx.output_dir``
+        results/         large results that nobody has looked at yet
         checkpoint-0/    how far Spark has read the first stream
         backup-<id>/     what a restart continues from, unless ``log_dir`` names another folder
         run-3/           the same of one of several independent runs
@@ -115,6 +116,10 @@ class RunDir:
     def partial_output(self, rank: int) -> Path:
         """Return the file that holds what has arrived of the output file that a node is sending."""
         return self.path / f".output-{rank}.part"
+
+    def result(self, node: str) -> Path:
+        """Return the file with a node's result, if that was large and nobody has looked at it."""
+        return self.path / "results" / _file_name(node)
 
     def make_probe(self) -> Path:
         """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder."""

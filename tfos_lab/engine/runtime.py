@@ -112,7 +112,7 @@ class ClusterRuntime:
         self._spark_ui = spark_session.ui_of(maker.spark) if maker.spark is not None else ""
         self._generations = Generations(maker, self.services, self._on_over)
         self.feeding = Feeding(self)
-        self.results = Results(self._outcomes)
+        self.results = Results(self._outcomes, run_dir.result)
         self._assessor = Assessor()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()

@@ -240,6 +240,9 @@ class Server:
             self.profiles.take(message)
         if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
             self._carry_out(self._output.handle(message, self._cluster_state.view_of(message.rank), now_s))
+        if isinstance(message, m.FilePiece | m.ResultOffered | m.Ended):
+            node = self._cluster_state.view_of(message.rank).node
+            self._carry_out(self._output.results.handle(message, node, now_s))
         if self._tunnel is not None:
             self._tunnel.handle(message)
         if isinstance(message, m.CellWrote | m.CellEnded):

@@ -29,6 +29,7 @@
     ├── RecordError            (ValueError)       a TFRecord file or record that cannot be read or written
     ├── NoKeyboard             (EOFError)         a node's function asked for input, or for a debugger
     ├── ResultNotSendable      (TypeError)        what a node's function returned cannot be sent to the notebook
+    ├── ResultNotStored        (OSError)          there is no space for a large result, here or on the node's host
     ├── ResultTooLarge         (ValueError)       what a node's function returned is larger than a result may be
     └── ResultUnreadable       (ValueError)       the bytes of a result are not what a node sends
 
@@ -57,7 +58,7 @@ from tfos_lab.errors.notebook import ClusterInterrupted, NoKeyboard, ParallelInt
 from tfos_lab.errors.options import ConfigError, ParamError, PayloadError
 from tfos_lab.errors.parallel import NotAllAtOnce, ParallelFailed, RunFailed, SearchFailed
 from tfos_lab.errors.resources import ExecutorMismatch, NoSession, NotEnoughGpus, NotEnoughRoom, NotEnoughSlots
-from tfos_lab.errors.results import ResultNotSendable, ResultTooLarge, ResultUnreadable
+from tfos_lab.errors.results import ResultNotSendable, ResultNotStored, ResultTooLarge, ResultUnreadable
 
 __all__ = [
     "CellFailed",
@@ -87,6 +88,7 @@ __all__ = [
     "RecordError",
     "ReservationTimeout",
     "ResultNotSendable",
+    "ResultNotStored",
     "ResultTooLarge",
     "ResultUnreadable",
     "RunFailed",

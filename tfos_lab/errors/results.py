@@ -1,4 +1,4 @@
-"""Errors of what a node's function returned: it cannot be sent, is too large, or cannot be decoded."""
+"""Errors of what a node's function returned: it cannot be sent, stored or decoded, or is too large."""
 
 from __future__ import annotations
 
@@ -38,6 +38,30 @@ class ResultTooLarge(TfosError, ValueError):
         return (
             f"the result is too large to return: {self.path} ({self.type_name}) takes {self.size_bytes / 1e6:,.1f} MB, "
             f"and all of it may take {self.limit_bytes / 1e6:,.1f} MB. Save it under ctx.log_dir and return the path."
+        )
+
+
+class ResultNotStored(TfosError, OSError):
+    """A large result could not be stored, here or on the host of its node.
+
+    Attributes
+    ----------
+    place : str
+        The folder, and the host.
+    reason : str
+        Why not.
+    """
+
+    place: str
+    reason: str
+
+    def __init__(self, *, place: str, reason: str) -> None:
+        super().__init__(place=place, reason=reason)
+
+    def __str__(self) -> str:
+        return (
+            f"the result cannot be stored in {self.place}: {self.reason}. Free some space there, or save it where "
+            "there is some, and return the path."
         )
 
 

@@ -24,6 +24,7 @@ from tfos_lab.messages import (
     logs,
     payload,
     profile,
+    results,
     stacks,
     tensorboard,
 )
@@ -99,6 +100,7 @@ from tfos_lab.messages.lock_step import PeerReturned, StepsAgreed, StepsAhead
 from tfos_lab.messages.logs import LogCredit, LogRecord, Logs
 from tfos_lab.messages.payload import PayloadPiece, PayloadWanted
 from tfos_lab.messages.profile import Profiled, ProfilePiece, ProfilePieceWanted, ProfileWanted
+from tfos_lab.messages.results import ResultOffered, ResultWanted
 from tfos_lab.messages.stacks import Condition, Stacks, StacksWanted
 from tfos_lab.messages.tensorboard import (
     TensorBoardGone,
@@ -123,6 +125,7 @@ FromAgent = (
     | lock_step.FromAgent
     | stacks.FromAgent
     | profile.FromAgent
+    | results.FromAgent
     | interactive.FromAgent
 )
 ToAgent = (
@@ -137,6 +140,7 @@ ToAgent = (
     | lock_step.ToAgent
     | stacks.ToAgent
     | profile.ToAgent
+    | results.ToAgent
     | interactive.ToAgent
 )
 

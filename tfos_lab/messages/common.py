@@ -88,8 +88,9 @@ class TlsIdentity(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """How a node ended.
 
-    ``kind`` is ``"returned"`` (``value`` holds the encoded result), ``"raised"`` (``error``, ``message``,
-    ``traceback``), ``"exited"`` (``exit_code``, negative for a signal), or ``"stopped"``.
+    ``kind`` is ``"returned"`` (``value`` holds the encoded result; a large one is a file of ``stored_bytes``),
+    ``"raised"`` (``error``, ``message``, ``traceback``), ``"exited"`` (``exit_code``, negative for a signal), or
+    ``"stopped"``.
 
     It has taken ``steps`` elements of the dataset that it read last, which may have ``dataset_ended``; -1 if that is
     not known. ``orphaned`` says that it was killed with the process that it was forked from.
@@ -105,3 +106,4 @@ class Outcome(msgspec.Struct, frozen=True):
     steps: int = -1
     dataset_ended: bool = False
     orphaned: bool = False
+    stored_bytes: int = 0

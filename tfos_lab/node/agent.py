@@ -37,6 +37,7 @@ from tfos_lab.node.logs.sender import LogSender
 from tfos_lab.node.logs.spool import LogSpool
 from tfos_lab.node.payload_file import PayloadFile
 from tfos_lab.node.profile.files import ProfileFiles
+from tfos_lab.node.result_sender import ResultSender
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stacks.agent import StackTaker
 from tfos_lab.node.tensorboard.event_files import EventFileSender
@@ -100,6 +101,7 @@ class Agent:
         self._tunnel = AgentTunnel(spec.rank, send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._event_files = EventFileSender(spec.rank, send)
+        self._result = ResultSender(spec.rank, self._scratch.path, send)
         self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
         self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
@@ -164,6 +166,7 @@ class Agent:
         self._activity.tick()
         with self._driver.long_work():
             self._output.work()
+            self._result.work()
         self._tunnel.flush()
         if self._child.is_over:
             self._drain(now)
@@ -184,6 +187,7 @@ class Agent:
                 self._child.start_again()
             case m.Stop(grace_s=grace_s, reason=reason):
                 self._feeds.fail(reason)
+                self._result.stop()
                 self._child.stop(grace_s)
             case m.Finish():
                 self._child.finish(message)
@@ -216,6 +220,7 @@ class Agent:
         self._feeds.handle(message)
         self._event_files.handle(message)
         self._output.handle(message)
+        self._result.handle(message)
         self._stacks.handle(message)
         self._profiles.handle(message)
 
@@ -267,7 +272,7 @@ class Agent:
 
     def _on_child_ended(self, outcome: m.Outcome) -> None:
         self._activity.end()
-        self._driver.send(m.Ended(rank=self._rank, outcome=outcome))
+        self._result.report(outcome)
         if outcome.kind == "raised" and not outcome.consequence:
             self._feeds.fail(f"{self._spec.node}: {outcome.error}: {outcome.message}")
         elif outcome.kind == "returned":
@@ -277,7 +282,7 @@ class Agent:
 
     def _drain(self, now: float) -> None:
         """After the child's exit, send the rest of its output, then `Drained` until the driver answers."""
-        if not self._child.drain():
+        if not self._child.drain() or self._result.is_busy:
             return
         self._logs.tell_lost()
         self._log_sender.send_all()

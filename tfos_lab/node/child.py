@@ -102,6 +102,7 @@ def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
     """Run the user's function and return how it ended."""
     from tfos_lab.node.invoke import outcome_of
     from tfos_lab.node.payload_file import payload_of
+    from tfos_lab.node.result_sender import NAME
     from tfos_lab.payload.packing import unpack
 
     try:
@@ -110,7 +111,8 @@ def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
         return _load_failure(error)
     session.context.args = args
     session.send_running()
-    outcome = outcome_of(map_fun, args, session.context)
+    result_file = Path(os.environ.get("TFOS_LAB_SCRATCH", "")) / NAME
+    outcome = outcome_of(map_fun, args, session.context, result_file=result_file)
     if outcome.kind == "returned":
         _wait_for_threads(start.grace_s)
     return outcome

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from tfos_lab.errors import ResultNotStored
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import Outcome
 from tfos_lab.node.keyboard import explained
 from tfos_lab.node.traceback_text import format_remote
 from tfos_lab.values import encode_value
 from tfos_lab.values.encode import LIMIT_BYTES
+from tfos_lab.values.stored import encode_result
 
-# What the results of all nodes of a cluster may take together.
-RESULTS_BYTES = 2 << 30
+# What a result that comes home as a file may take, and those of all nodes of a cluster together.
+RESULT_BYTES = 2 << 30
+RESULTS_BYTES = 16 << 30
 
 # Raised by TensorFlow on a node whose peer is gone; the driver looks for the cause on other nodes first.
 _PEER_ERRORS = (
@@ -46,8 +50,8 @@ def call_map_fun(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
     return map_fun(args) if positional else map_fun()
 
 
-def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
-    """Run the function to its end; never raises."""
+def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any, *, result_file: Path | None = None) -> Outcome:
+    """Run the function to its end, and write a large result to a file; never raises."""
     try:
         value = call_map_fun(map_fun, args, context)
     except NodeServed:
@@ -65,7 +69,8 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any) -> Outcome:
         )
     cluster_spec = getattr(context, "cluster_spec", {})
     nodes = sum(map(len, cluster_spec.values()))
-    return returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)), nodes=nodes)
+    implicit = bool(getattr(map_fun, "__tfos_implicit__", False))
+    return returned_outcome(value, implicit=implicit, nodes=nodes, result_file=result_file)
 
 
 def _unwrapped(error: BaseException) -> BaseException | None:
@@ -76,17 +81,21 @@ def _unwrapped(error: BaseException) -> BaseException | None:
     return own and own.with_traceback(error.__traceback__)
 
 
-def returned_outcome(value: Any, *, implicit: bool, nodes: int = 1) -> Outcome:
+def returned_outcome(value: Any, *, implicit: bool, nodes: int = 1, result_file: Path | None = None) -> Outcome:
     """Return the outcome of a function that returned ``value`` on one of so many nodes.
 
-    It is ``implicit`` if that was a cell's last expression.
+    It is ``implicit`` if that was a cell's last expression. A large value is written to ``result_file``; without one
+    it is held in memory, here and on the driver, and may take less.
     """
-    # Results wait in the driver's memory until somebody looks at them.
-    limit_bytes = min(LIMIT_BYTES, RESULTS_BYTES // max(1, nodes))
     try:
-        return Outcome(kind="returned", value=encode_value(value, limit_bytes=limit_bytes, implicit=implicit))
-    except (TypeError, ValueError) as error:
+        if result_file is None:
+            encoded = encode_value(value, limit_bytes=LIMIT_BYTES, implicit=implicit)
+            return Outcome(kind="returned", value=encoded)
+        limit_bytes = min(RESULT_BYTES, RESULTS_BYTES // max(1, nodes))
+        encoded, stored_bytes = encode_result(value, result_file, limit_bytes=limit_bytes, implicit=implicit)
+    except (TypeError, ValueError, ResultNotStored) as error:
         return Outcome(kind="raised", error=type(error).__name__, message=str(error))
+    return Outcome(kind="returned", value=encoded, stored_bytes=stored_bytes)
 
 
 def is_consequence(error: str, message: str) -> bool:

@@ -27,8 +27,15 @@ _MOST_EMPTY = 1 << 16
 _from_msgpack = msgspec.msgpack.Decoder().decode
 
 
-def decode_value(data: bytes) -> Any:
+def decode_value(data: bytes | memoryview, *, stored: memoryview | None = None) -> Any:
     """Return the value that `encode_value` encoded; objects that are not plain data arrive as `RemoteObject`.
+
+    Parameters
+    ----------
+    data : bytes
+        The encoded value.
+    stored : memoryview, optional
+        The contents of its large parts; arrays use this memory, if it can be written to, and no copy.
 
     Raises
     ------
@@ -36,14 +43,14 @@ def decode_value(data: bytes) -> Any:
         If the bytes are anything else. Nothing in them is ever executed.
     """
     try:
-        return _build(_from_msgpack(data), 0)
+        return _build(_from_msgpack(data), 0, stored)
     except ResultUnreadable:
         raise
     except Exception as error:  # a hostile node may send anything
         raise ResultUnreadable(reason=f"{type(error).__name__}: {error}") from error
 
 
-def _build(encoded: Any, depth: int) -> Any:
+def _build(encoded: Any, depth: int, stored: memoryview | None) -> Any:
     """Build a value from its encoded form: first the parts of a list, then the whole."""
     if isinstance(encoded, dict | msgspec.msgpack.Ext):
         raise ResultUnreadable(reason=f"it holds a bare {type(encoded).__name__}")
@@ -51,7 +58,16 @@ def _build(encoded: Any, depth: int) -> Any:
         return encoded
     if depth > 2 * MAX_DEPTH:
         raise ResultUnreadable(reason="it is nested too deep")
-    return _BUILDERS[Tag(encoded[0])](*(_build(part, depth + 1) for part in encoded[1:]))
+    tag = Tag(encoded[0])
+    if tag is Tag.STORED:
+        return _contents(stored, *encoded[1:])
+    return _BUILDERS[tag](*(_build(part, depth + 1, stored) for part in encoded[1:]))
+
+
+def _contents(stored: memoryview | None, start: int, length: int) -> memoryview:
+    if stored is None or not 0 <= start <= start + length <= stored.nbytes:
+        raise ResultUnreadable(reason="a part of it is missing")
+    return stored[start : start + length]
 
 
 def _dict(*flat: Any) -> dict[Any, Any]:
@@ -100,15 +116,16 @@ def _dtype(description: Any) -> Any:
     return dtype
 
 
-def _array(dtype: Any, shape: tuple[int, ...], data: bytes) -> Any:
+def _array(dtype: Any, shape: tuple[int, ...], data: bytes | memoryview) -> Any:
     import numpy as np
 
     kind = _dtype(dtype)
     # An element may take no bytes, and any number of them would fit.
     if math.prod(shape) * max(1, kind.itemsize) > max(len(data), _MOST_EMPTY):
         raise ResultUnreadable(reason=f"it holds an array of shape {shape} in {len(data)} bytes")
-    # A copy: the user may write to it, and it does not keep the whole message in memory.
-    return np.ndarray(shape, kind, buffer=data).copy()
+    array: Any = np.ndarray(shape, kind, buffer=data)
+    # A copy of what came in a message: the user may write to it, and it does not keep the whole message in memory.
+    return array.copy() if isinstance(data, bytes) else array
 
 
 def _scalar(dtype: Any, data: bytes) -> Any:
@@ -142,6 +159,7 @@ _BUILDERS: dict[Tag, Callable[..., Any]] = {
     Tag.BIG_INT: lambda data: int.from_bytes(data, "little", signed=True),
     Tag.COMPLEX: complex,
     Tag.SURROGATES: lambda data: data.decode("utf-8", "surrogatepass"),
+    Tag.BYTES: lambda data: bytes(memoryview(data)),
     Tag.BYTEARRAY: lambda data: bytearray(memoryview(data)),
     Tag.DATETIME: _datetime,
     Tag.DATE: dt.date.fromisoformat,

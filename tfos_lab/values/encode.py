@@ -9,7 +9,7 @@ import fractions
 import pathlib
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import cloudpickle
 import msgspec
@@ -22,12 +22,17 @@ from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Encoded, Tag
 from tfos_lab.values.text import TEXT_LIMIT, describe, time_parts, type_name
 
 LIMIT_BYTES = 256 << 20
+# Smaller parts of a value are not stored outside of it.
+_PART_BYTES = 1 << 16
+
 
 _TENSOR_PACKAGES = ("tensorflow", "keras", "tf_keras")
 _to_msgpack = msgspec.msgpack.Encoder().encode
 
 
-def encode_value(value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool = False) -> bytes:
+def encode_value(
+    value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool = False, store: Store | None = None
+) -> bytes:
     """Return ``value`` as bytes for `decode_value`.
 
     Parameters
@@ -39,6 +44,8 @@ def encode_value(value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool =
     implicit : bool
         Whether it is the value of a cell's last line, which may not be meant as a result: objects that are not plain
         data are then sent as text only, and nothing is refused.
+    store : Store, optional
+        Takes the contents of large arrays, tables and byte strings, which are then not among the bytes.
 
     Raises
     ------
@@ -46,10 +53,13 @@ def encode_value(value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool =
         With the part of the result that is to blame, its type, and what to do instead.
     """
     try:
-        return _to_msgpack(_Encoder(limit_bytes, pickle_objects=not implicit).encode(value, _Location("result")))
+        encoder = _Encoder(limit_bytes, pickle_objects=not implicit, store=store)
+        return _to_msgpack(encoder.encode(value, _Location("result")))
     except (ResultNotSendable, ResultTooLarge):
         if not implicit:
             raise
+        if store is not None:
+            store.clear()
         return _to_msgpack(_text_only(value))
 
 
@@ -62,6 +72,16 @@ _TEXT_TAGS = {
     uuid.UUID: Tag.UUID,
     pathlib.PurePath: Tag.PATH,
 }
+
+
+class Store(Protocol):
+    """Takes the large parts of a value."""
+
+    def add(self, data: memoryview) -> tuple[int, int]:
+        """Store the contents of an array or a table; return where they begin, and their length."""
+
+    def clear(self) -> None:
+        """Drop what was stored: the value is not sent."""
 
 
 class _Location(NamedTuple):
@@ -86,11 +106,14 @@ class _Encoder:
         Larger values are refused.
     pickle_objects : bool
         Whether objects that are not plain data are pickled; else only their text is sent.
+    store : Store or None
+        Takes the contents of large parts.
     """
 
-    def __init__(self, limit_bytes: int, *, pickle_objects: bool) -> None:
+    def __init__(self, limit_bytes: int, *, pickle_objects: bool, store: Store | None) -> None:
         self._limit_bytes = limit_bytes
         self._pickle_objects = pickle_objects
+        self._store = store
         self._size_bytes = 0
         self._largest = (0, "result", "")
 
@@ -135,6 +158,16 @@ class _Encoder:
             size, where, kind = self._largest
             raise ResultTooLarge(path=where, type_name=kind, size_bytes=size, limit_bytes=self._limit_bytes)
 
+    def _contents(self, data: memoryview) -> Encoded:
+        """Encode the contents of a part, which is a buffer to whoever decodes it."""
+        if self._store is None or data.nbytes < _PART_BYTES:
+            return data.tobytes()
+        return [Tag.STORED, *self._store.add(data)]
+
+    def _byte_string(self, data: bytes | memoryview) -> Encoded:
+        contents = self._contents(memoryview(data))
+        return contents if isinstance(contents, bytes) else [Tag.BYTES, contents]
+
     # ---- plain values ------------------------------------------------------------------------------------------------
 
     def _plain(self, value: Encoded, at: _Location) -> Encoded:
@@ -163,11 +196,13 @@ class _Encoder:
 
     def _bytes(self, value: bytes | bytearray, at: _Location) -> Encoded:
         self._count(len(value) + 5, value, at)
-        return [Tag.BYTEARRAY, bytes(value)] if isinstance(value, bytearray) else bytes(value)
+        if isinstance(value, bytearray):
+            return [Tag.BYTEARRAY, self._contents(memoryview(value))]
+        return self._byte_string(value)
 
     def _memoryview(self, value: memoryview, at: _Location) -> Encoded:
         self._count(value.nbytes, value, at)
-        return value.tobytes()
+        return self._byte_string(value if value.contiguous else value.tobytes())
 
     def _text(self, value: Any, at: _Location) -> Encoded:
         """Encode a value that its ``str`` describes completely."""
@@ -243,7 +278,8 @@ class _Encoder:
         if value.dtype.hasobject or value.dtype.kind == "T":
             items = [self.encode(item, at.child(f"an element of {at.path}")) for item in value.ravel().tolist()]
             return [Tag.OBJECT_ARRAY, [Tag.TUPLE, *value.shape], [Tag.LIST, *items]]
-        return [Tag.ARRAY, self._dtype(value.dtype, at), [Tag.TUPLE, *value.shape], value.tobytes()]
+        contents = self._contents(_bytes_of(value)) if value.nbytes >= _PART_BYTES else value.tobytes()
+        return [Tag.ARRAY, self._dtype(value.dtype, at), [Tag.TUPLE, *value.shape], contents]
 
     def _dtype(self, dtype: Any, at: _Location) -> Encoded:
         """Encode a dtype: by name for those of ml_dtypes, else as in NumPy's own file format."""
@@ -270,11 +306,14 @@ class _Encoder:
         if encoded is None:
             return self._opaque(value, at)
         tag, *parts = encoded
-        return [tag, *(part if isinstance(part, bytes) else self.encode(part, at.child(at.path)) for part in parts)]
+        return [
+            tag,
+            *(self._contents(p) if isinstance(p, memoryview) else self.encode(p, at.child(at.path)) for p in parts),
+        ]
 
     def _table(self, value: Any, at: _Location) -> Encoded:
         self._count(value.nbytes, value, at)
-        return [Tag.TABLE, tables.to_ipc(value)]
+        return [Tag.TABLE, self._contents(tables.to_ipc(value))]
 
     # ---- everything else ---------------------------------------------------------------------------------------------
 
@@ -292,7 +331,7 @@ class _Encoder:
             reason = first_line(error)
             raise ResultNotSendable(path=at.path, type_name=type_name(value), reason=reason) from error
         self._count(len(data), value, at)
-        return [Tag.OPAQUE, type_name(value), describe(value), data]
+        return [Tag.OPAQUE, type_name(value), describe(value), self._byte_string(data)]
 
     # ---- rules by type -----------------------------------------------------------------------------------------------
 
@@ -329,3 +368,11 @@ class _Encoder:
         dt.timedelta: _timedelta,
         **dict.fromkeys(_TEXT_TAGS, _text),
     }
+
+
+def _bytes_of(array: Any) -> memoryview:
+    """Return the contents of an array in C order, without a copy where it has that order."""
+    import numpy as np
+
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memoryview(flat)

@@ -48,7 +48,7 @@ def _zone_name(stamp: Any) -> str:
     return named if isinstance(named, str) else stamp.strftime("UTC%z")
 
 
-def _frame_to_ipc(frame: Any) -> bytes | None:
+def _frame_to_ipc(frame: Any) -> memoryview | None:
     import pyarrow as pa
 
     try:
@@ -57,30 +57,30 @@ def _frame_to_ipc(frame: Any) -> bytes | None:
         return None  # a column of mixed objects, or two columns of the same name
 
 
-def to_ipc(table: Any) -> bytes:
+def to_ipc(table: Any) -> memoryview:
     """Return an Arrow table as an IPC stream."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return bytes(sink.getvalue())
+    return memoryview(sink.getvalue())
 
 
-def from_ipc(data: bytes) -> Any:
+def from_ipc(data: bytes | memoryview) -> Any:
     """Return the Arrow table in an IPC stream."""
     import pyarrow as pa
 
-    with pa.ipc.open_stream(data) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         return reader.read_all()
 
 
-def decode_frame(data: bytes) -> Any:
+def decode_frame(data: bytes | memoryview) -> Any:
     """Return the DataFrame in an IPC stream."""
     return from_ipc(data).to_pandas()
 
 
-def decode_series(name: Any, data: bytes) -> Any:
+def decode_series(name: Any, data: bytes | memoryview) -> Any:
     """Return the Series in an IPC stream."""
     return decode_frame(data)[_COLUMN].rename(name)
 

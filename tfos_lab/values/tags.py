@@ -48,6 +48,9 @@ class Tag(IntEnum):
     NA = 35
     TABLE = 36
     OPAQUE = 40
+    BYTES = 50
+    # Where in its file the contents of a part are, and their length.
+    STORED = 51
 
 
 # What MessagePack encodes; a list begins with its tag.

@@ -16,6 +16,7 @@ from pathlib import Path
 from tfos_lab import messages as m
 from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.engine.files.receiver import FileReceiver
+from tfos_lab.engine.files.results import ResultReceiver
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import Event, NodeView, OutputProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
@@ -65,6 +66,8 @@ class OutputReceiver:
         Sentences on what was received and what is missing.
     moved_at : float
         When something was received last, by `time.monotonic`.
+    results : ResultReceiver
+        Stores what functions return, if it is large.
     """
 
     def __init__(self, run_dir: RunDir, *, limit_bytes: int, of_all: bool) -> None:
@@ -73,6 +76,7 @@ class OutputReceiver:
         self.probe = run_dir.make_probe()
         self.notes: tuple[str, ...] = ()
         self.moved_at = 0.0
+        self.results = ResultReceiver(run_dir, self.probe)
         self._run_dir = run_dir
         self._of_all = of_all
         self._final_notes: list[str] = []
@@ -167,6 +171,7 @@ class OutputReceiver:
             what = f"{node.node} was lost before all of its output had been copied here"
             self._final_notes.append(f"{what}: what is missing may be on {node.host} in {transfer.origin}")
         self._coming.clear()
+        self.results.clear()
         events: Sequence[Event] = ()
         if is_last:
             self._tidy()

@@ -16,7 +16,7 @@ from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.interactive.results import CellResults, failure_of_cell
 from tfos_lab.engine.interactive.source import compile_text
 from tfos_lab.engine.start import choose_launcher, make_cluster
-from tfos_lab.engine.state.instructions import SendTo
+from tfos_lab.engine.state.instructions import SendTo, SendToAll
 from tfos_lab.errors import CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
 from tfos_lab.node.interactive.loop import run_cells
 from tfos_lab.node.interactive.namespace import InteractiveCell
@@ -127,7 +127,8 @@ class InteractiveCluster(Cluster):
             self._cells.forget(running)
             raise
         message = m.RunCell(cell=running.number, payload=payload)
-        runtime_of(self).generation.server.request(lambda _now_s: [SendTo(rank, message) for rank in nodes])
+        # What a cell captures may be large: it is held once, however many nodes have not taken it yet.
+        runtime_of(self).generation.server.request(lambda _now_s: [SendToAll(tuple(nodes), message)])
         return running
 
     def finish_cell(

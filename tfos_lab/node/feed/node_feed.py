@@ -76,6 +76,7 @@ class NodeFeed:
     queue: str = INPUT_QUEUE
     files: FilesDealt | None = None
     stored: list[Segment] | None = None
+    _come: tuple[int, int] = (0, 0)
 
     @property
     def complete(self) -> bool:
@@ -85,7 +86,12 @@ class NodeFeed:
     @property
     def rows_come(self) -> int:
         """How many rows have arrived that certainly belong to this node."""
-        return sum(segment.rows for segment in self.segments)
+        # Asked for with each batch, while there may be ten thousand segments. Other threads may ask, too.
+        count, rows = self._come
+        if fresh := self.segments[count:]:
+            rows += sum(segment.rows for segment in fresh)
+            self._come = count + len(fresh), rows
+        return rows
 
     def steps(self, reading: Reading) -> int | None:
         """Return the steps of an epoch, or None while they are not agreed on."""
