@@ -14,7 +14,7 @@ from zmq.utils import monitor
 from tfos_lab.errors import ConfigError
 from tfos_lab.transport.link import PORT_VARIABLE, KeyPair, Link, Listener, address_towards
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
