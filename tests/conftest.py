@@ -18,11 +18,18 @@ import os
 import signal
 from contextlib import ExitStack
 
+import hypothesis
 import pytest
 
 from tests.support import leftovers
 from tests.support.spark import SPARK_MODES, SparkSessions, spark_session
 from tests.support.standalone import standalone_cluster as run_standalone_cluster
+
+# The same examples each time, for as long as they take: neither chance nor a busy machine decides.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
 
 
 def pytest_configure(config):

@@ -20,7 +20,7 @@ def test_another_process_can_use_its_queues_and_values(mode):
         assert str(manager.get("state")) == "'running'"
         other.get_queue("input").put({"x": [1, None]})
         queue = manager.get_queue("input")
-        assert queue.get(timeout=5) == {"x": [1, None]}
+        assert queue.get(timeout=60) == {"x": [1, None]}
         queue.task_done()
         queue.join()
         assert str(manager.get_queue("output")) == "None"

@@ -183,7 +183,7 @@ def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, fra
     assert cluster.state == "failed"
     with pytest.raises((NodeFailed, FeedError), match="no such digit"):
         cluster.wait(timeout_s=60)
-    _, alive = psutil.wait_procs(processes, 5.0)
+    _, alive = psutil.wait_procs(processes, 20.0)
     assert alive == []
     assert spark.range(3).count() == 3
 

@@ -183,7 +183,7 @@ def _free_slots(spark):
 
 
 def _wait_until(condition):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60.0
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

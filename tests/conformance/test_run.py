@@ -249,7 +249,7 @@ def test_stop_ends_every_process_and_may_be_called_twice(run, back_end):
     processes = [psutil.Process(node.pid) for node in cluster.nodes if node.pid not in (0, os.getpid())]
     assert len(processes) == (0 if back_end.is_inline else len(cluster.nodes))
     cluster.stop(grace_s=1.0)
-    _, alive = psutil.wait_procs(processes, 2.0)
+    _, alive = psutil.wait_procs(processes, 20.0)
     assert alive == []
     assert cluster.state == "stopped"
     cluster.stop()

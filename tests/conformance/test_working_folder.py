@@ -11,7 +11,7 @@ import pytest
 import tfos_lab
 from tfos_lab.errors import NodeFailed
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 

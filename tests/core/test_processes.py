@@ -42,7 +42,7 @@ def test_there_is_no_pidfd_of_a_process_that_is_gone(sleeper):
 def test_a_signal_reaches_a_whole_group(sleeper):
     assert processes.group_alive(sleeper.pid)
     assert processes.signal_group(sleeper.pid, signal.SIGKILL)
-    assert sleeper.wait(5.0) == -signal.SIGKILL
+    assert sleeper.wait(60) == -signal.SIGKILL
     assert not processes.group_alive(sleeper.pid)
     assert not processes.signal_group(sleeper.pid, signal.SIGTERM)
 
@@ -77,7 +77,7 @@ time.sleep(60)
         grandchild = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
         parent.wait()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while grandchild.is_running() and grandchild.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
         select.select([], [], [], 0.01)
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
@@ -86,7 +86,7 @@ time.sleep(60)
 def test_a_process_whose_parent_has_gone_ends_at_once():
     with subprocess.Popen([sys.executable, "-c", _ORPHAN], stdout=subprocess.PIPE) as process:
         assert process.stdout.read() == b"before\n"
-        assert process.wait(5.0) == 1
+        assert process.wait(60) == 1
 
 
 _ORPHAN = """

@@ -34,7 +34,7 @@ def test_it_shows_what_the_runtime_knows(start, nodes, tmp_path):
     assert cluster.tensorboard_url is None
     nodes.end(0, 1)
     nodes.end(1, 2)
-    assert dict(cluster.wait(timeout_s=2)) == dict(cluster.results) == {"chief:0": 1, "worker:0": 2}
+    assert dict(cluster.wait(timeout_s=60)) == dict(cluster.results) == {"chief:0": 1, "worker:0": 2}
     assert cluster.timings["done"] >= cluster.timings["running"]
     assert cluster.events == runtime.history.events
     assert list(cluster.metrics.columns) == ["time", "node", "step"]
@@ -54,8 +54,8 @@ def test_a_shutdown_waits_and_stops_and_may_come_twice(start, nodes):
     cluster.wait_until_running()
     nodes.end(0)
     nodes.end(1)
-    cluster.shutdown(timeout_s=2)
-    cluster.shutdown(timeout_s=2)
+    cluster.shutdown(timeout_s=60)
+    cluster.shutdown(timeout_s=60)
     assert cluster.state == "done"
 
 
@@ -64,7 +64,7 @@ def test_a_shutdown_raises_what_went_wrong_and_stops_all_the_same(start, nodes: 
     cluster.wait_until_running()
     nodes.fail(1)
     with pytest.raises(NodeFailed):
-        cluster.shutdown(timeout_s=2)
-    cluster.shutdown(timeout_s=2)
+        cluster.shutdown(timeout_s=60)
+    cluster.shutdown(timeout_s=60)
     assert cluster.state == "failed"
     assert nodes.listener.closed

@@ -75,7 +75,7 @@ class Stand:
         """Wait until all that was delivered has been handled."""
         done = threading.Event()
         self.server.request(lambda _now_s: done.set() or [])
-        assert done.wait(5)
+        assert done.wait(60)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def stand(tmp_path, nodes):
     yield stand
     stand.server.request(stand.state.stop)
     stand.server.request(stand.state.give_up)
-    stand.server.join(5)
+    stand.server.join(60)
     assert stand.over.is_set()
 
 
@@ -215,7 +215,7 @@ def test_an_error_of_its_own_fails_the_cluster_instead_of_hanging_it(stand, capl
 
 def test_the_end_closes_the_listener_and_is_reported_once(stand):
     stand.server.request(stand.state.stop)
-    assert stand.over.wait(5)
+    assert stand.over.wait(60)
     assert stand.listener.closed
     assert stand.server.over.is_set()
 
@@ -279,7 +279,7 @@ def test_nothing_more_is_taken_from_a_node_that_was_refused(stand):
     assert (view.state, view.step) == ("failed", None)
     assert not (stand.folder / "worker-0.log").exists()
     stand.deliver(m.Drained(rank=0))
-    assert stand.over.wait(5)
+    assert stand.over.wait(60)
 
 
 def test_a_node_that_is_refused_after_its_end_has_ended_well(stand):
@@ -288,7 +288,7 @@ def test_a_node_that_is_refused_after_its_end_has_ended_well(stand):
         stand.deliver(m.Ended(rank, m.Outcome("returned", value=b"")))
     stand.listener.post((identity_of(1), b"nonsense"))
     stand.deliver(m.Drained(rank=0))
-    assert stand.over.wait(5)
+    assert stand.over.wait(60)
     assert stand.state.state == "done"
 
 

@@ -43,7 +43,7 @@ def interrupt_when(event: threading.Event) -> None:
     """Press ■ once an event is set."""
 
     def press() -> None:
-        event.wait(10)
+        event.wait(60)
         press_stop()
 
     threading.Thread(target=press, daemon=True).start()
@@ -53,7 +53,7 @@ def join_background(cluster: ScriptedCluster) -> None:
     """Wait until a cell in the background has finished."""
     for thread in threading.enumerate():
         if thread.name == f"tfos-cell-{cluster.id}":
-            thread.join(5)
+            thread.join(60)
 
 
 def test_the_cell_shows_what_the_nodes_returned(run: Any, scripted: Any, magics: Any) -> None:
@@ -154,7 +154,7 @@ def test_an_interrupt_before_the_cluster_is_made_has_no_raw_traceback(
 ) -> None:
     def press(*args: Any, **_options: Any) -> None:
         press_stop()
-        threading.Event().wait(10)
+        threading.Event().wait(60)
 
     monkeypatch.setattr("tfos_lab.engine.start.pack", press)
     with pytest.raises(ClusterInterrupted):
@@ -201,10 +201,10 @@ def test_a_second_interrupt_leaves_no_grace_at_all(run: Any, scripted: Any) -> N
     scripted(cluster)
 
     def press_twice() -> None:
-        cluster.waiting.wait(10)
+        cluster.waiting.wait(60)
         cluster.waiting.clear()
         press_stop()
-        cluster.waiting.wait(10)
+        cluster.waiting.wait(60)
         while ("stop", 1.0) not in cluster.calls:
             pass
         press_stop()
@@ -218,7 +218,7 @@ def test_a_second_interrupt_leaves_no_grace_at_all(run: Any, scripted: Any) -> N
 def test_a_cluster_that_is_stopped_from_elsewhere_stops_run_all(run: Any, scripted: Any) -> None:
     cluster = ScriptedCluster(forever=True)
     scripted(cluster)
-    threading.Thread(target=lambda: (cluster.waiting.wait(10), cluster.stop()), daemon=True).start()
+    threading.Thread(target=lambda: (cluster.waiting.wait(60), cluster.stop()), daemon=True).start()
     with pytest.raises(ClusterInterrupted):
         run("%%tfos\n1")
 
@@ -338,7 +338,7 @@ def watch_for(cluster: Any, state: str, reached: threading.Event) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60.0
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.001)
 

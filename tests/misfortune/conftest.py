@@ -16,7 +16,7 @@ from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.errors import NodeFailed
 
 # What is to go goes at once; on a busy machine that takes a while.
-PATIENCE_S = 20.0
+PATIENCE_S = 40.0
 
 
 def wait_forever(args, ctx):

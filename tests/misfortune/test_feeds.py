@@ -59,7 +59,7 @@ def test_rows_that_fit_no_tensor_fail_the_feed_by_the_name_of_their_column(start
     with pytest.raises((FeedError, NodeFailed), match=text):
         feed_and_wait(cluster, spark.range(0, 40, 1, 4).selectExpr(sql))
     assert cluster.state == "failed"
-    assert psutil.wait_procs(children, 5.0)[1] == []
+    assert psutil.wait_procs(children, PATIENCE_S)[1] == []
 
 
 def feed_and_wait(cluster, rows, **options):
@@ -67,14 +67,14 @@ def feed_and_wait(cluster, rows, **options):
     return cluster.wait(timeout_s=100)
 
 
-def slow(spark, tasks):
-    """Rows of tasks that each work for a second."""
+def slow(spark, tasks, work_s):
+    """Rows of tasks that each work for a while."""
 
     def work(rows):
         import time
 
         for table in rows:
-            time.sleep(1.0)
+            time.sleep(work_s)
             yield table
 
     rows_per_batch = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -85,9 +85,10 @@ def slow(spark, tasks):
 @pytest.mark.parametrize(
     ("make_rows", "options", "step_s"),
     [
-        (lambda spark: slow(spark, 6).coalesce(1), {}, 0.0),
-        (lambda spark: slow(spark, 12).repartition(2), {}, 0.0),
-        (lambda spark: many_rows(spark).coalesce(2), {"spool_bytes": SMALL_BYTES}, 0.5),
+        # Each of them takes longer than the feed's patience, with a sign of life every half second.
+        (lambda spark, work_s: slow(spark, 15, work_s).coalesce(1), {}, 0.0),
+        (lambda spark, work_s: slow(spark, 30, work_s).repartition(2), {}, 0.0),
+        (lambda spark, _work_s: many_rows(spark).coalesce(2), {"spool_bytes": SMALL_BYTES}, 0.5),
     ],
     ids=["one partition takes long", "Spark works before the first row", "nodes take their time"],
 )
@@ -101,9 +102,9 @@ def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(start, spark, ma
             rows += int((batch["sample_weight"].numpy() != 0).sum())
         return rows
 
-    rows = make_rows(spark)
-    expected = rows.count()  # Spark has started its Python by then
-    assert sum(feed_and_wait(start(count, step_s), rows, timeout_s=4.0, **options).values()) == expected
+    expected = make_rows(spark, 0.0).count()  # Spark has started its Python by then
+    rows = make_rows(spark, 0.5)
+    assert sum(feed_and_wait(start(count, step_s), rows, timeout_s=7.0, **options).values()) == expected
 
 
 def test_a_feed_that_is_stuck_ends_in_a_sentence(start, spark):

@@ -56,7 +56,7 @@ def hung(cluster):
 
 def wait_for(condition):
     """Wait as long as hung nodes take to be found."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60.0
     while not (value := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)

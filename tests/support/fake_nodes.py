@@ -29,7 +29,7 @@ from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.values import encode_value
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 ADDRESS = m.DriverAddress(endpoint="tcp://fake:1", server_key="", client_public_key="", client_secret_key="")
 
 

@@ -31,7 +31,7 @@ class Stock:
         self._threads = set(_threads())
         self._processes = set(_processes())
 
-    def leftovers(self, *, within_s: float = 2.0) -> list[str]:
+    def leftovers(self, *, within_s: float = 20.0) -> list[str]:
         """Return the names of those that were started since and have not ended within some seconds."""
         deadline = time.monotonic() + within_s
         threads = [thread for thread in _threads() if thread not in self._threads]

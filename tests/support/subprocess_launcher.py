@@ -77,4 +77,4 @@ class SubprocessLauncher(Launcher):
         for command in self._commands:
             command.terminate()
         for thread in self._waiting:
-            thread.join(5.0)
+            thread.join(60)

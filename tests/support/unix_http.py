@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def fetch(path: str | Path, url: str) -> tuple[int, bytes]:

@@ -69,7 +69,7 @@ def test_a_frame_larger_than_the_socket_s_buffer_arrives(pair):
     sender = threading.Thread(target=ours.send, args=(data,))
     sender.start()
     assert theirs.receive() == (data, [])
-    sender.join(5.0)
+    sender.join(60)
 
 
 def test_descriptors_of_a_frame_are_not_held_while_its_rest_is_on_its_way(pair, pipe):
@@ -82,7 +82,7 @@ def test_descriptors_of_a_frame_are_not_held_while_its_rest_is_on_its_way(pair, 
     assert theirs.available(5.0) == []
     assert open_descriptors() == before
     frame = theirs.receive()
-    sender.join(5.0)
+    sender.join(60)
     assert (frame.data, len(frame.fds)) == (data, 1)
     os.close(frame.fds[0])
 

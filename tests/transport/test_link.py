@@ -15,7 +15,7 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.transport import link as link_module
 from tfos_lab.transport.link import PORT_VARIABLE, KeyPair, Link, Listener, address_towards
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

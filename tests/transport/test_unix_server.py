@@ -14,7 +14,7 @@ from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.transport import unix_server
 from tfos_lab.transport.unix_server import UnixServer
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.leaves_nothing
 

@@ -14,7 +14,7 @@ from tests.support.hostile_peers import attacking, resident_bytes
 from tfos_lab.transport.link import Link, Listener
 from tfos_lab.transport.unproven import MAX_FRAME_BYTES, MAX_UNPROVEN
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 MOST_BYTES = 50_000_000
 
 

@@ -221,7 +221,7 @@ class ChildSupervisor:
         for pipe in self._pipes:
             if pipe.open:
                 fd = pipe.read_fd
-                pipe.pump(self._logs)
+                pipe.pump(self._logs, beside=[other for other in self._pipes if other is not pipe])
                 if not pipe.open:
                     self._loop.unwatch(fd)
 

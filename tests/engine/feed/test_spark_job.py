@@ -12,7 +12,7 @@ from tfos_lab.engine.feed import spark_job
 from tfos_lab.engine.feed.spark_job import FrameRows, Produced, SparkJob, Tasks
 from tfos_lab.node.feed.plan import FeedPlan
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 PLAN = FeedPlan(feed=0, token="t", locations={}, schema="{}")
 
 

@@ -15,7 +15,7 @@ from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.feed.stream import StreamFeed
 from tfos_lab.errors import ClusterEnded
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class FakeQuery:

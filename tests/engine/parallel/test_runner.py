@@ -273,7 +273,7 @@ def test_runs_are_fed_while_what_they_report_is_heard(play):
 
     def feed(cluster):
         fed.append(cluster.name)
-        assert is_fed.wait(10)
+        assert is_fed.wait(60)
 
     policy = Cutting()
     played = play(1, feed=feed, policy=policy)
@@ -302,10 +302,10 @@ def test_a_run_is_fed_once_its_node_runs_and_its_end_waits_for_the_feed(play):
     def feed(cluster):
         states.append(str(cluster.state))
         began.set()
-        stored.wait(10)
+        stored.wait(60)
 
     played = play(1, feed=feed)
-    assert began.wait(10)
+    assert began.wait(60)
     played.nodes(0).end(0, "a")
     assert played.state_of(0) != "done"
     stored.set()

@@ -69,7 +69,7 @@ def mlflow(monkeypatch):
 def finish(cluster, nodes):
     nodes.end(0)
     nodes.end(1)
-    cluster.wait(timeout_s=2)
+    cluster.wait(timeout_s=60)
     cluster.stop()
 
 

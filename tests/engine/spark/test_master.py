@@ -57,5 +57,5 @@ def test_its_loss_and_its_return_are_told_once_each(place, monkeypatch):
     place.listen()
     until(lambda: len(told) == 2)
     watch.close()
-    watch.join(10)
+    watch.join(60)
     assert ["does not answer" in told[0], "answers again" in told[1], len(told)] == [True, True, 2]

@@ -70,7 +70,7 @@ def test_slots_are_counted_and_those_of_running_tasks_are_not_free(spark):
         done.set()
 
     threading.Thread(target=hold).start()
-    begun.wait(10)
+    begun.wait(60)
     seen = []
     while not done.is_set():
         seen.append(spark_session.slots_of(spark).free)

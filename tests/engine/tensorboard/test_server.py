@@ -13,7 +13,7 @@ from tfos_lab.engine.tensorboard import server as server_module
 from tfos_lab.engine.tensorboard.server import TensorBoardServer
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.leaves_nothing
 

@@ -19,8 +19,11 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 WATCHING = """
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.jupyter.display import open_display
-cluster = FakeCluster(scenario="fail", steps=10, speed=20).start()
+cluster = FakeCluster(scenario="fail", steps=10, speed=20)
 with open_display(cluster) as display:
+    cluster.set_state("reserving")
+    display.poll()
+    cluster.start()
     while not cluster.wait(0.02):
         display.poll()
 """

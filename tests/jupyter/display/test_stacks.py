@@ -21,7 +21,7 @@ def asked(source: object) -> tuple[NodeStacks, StacksReader]:
     told: queue.Queue[NodeStacks] = queue.Queue()
     reader = StacksReader(source, told.put)
     reader.ask("worker:1")
-    answer = told.get(timeout=5)
+    answer = told.get(timeout=60)
     reader.close()
     return answer, reader
 

@@ -10,7 +10,7 @@ import pytest
 from tfos_lab.node.activity.fetches import Fetches
 
 pytestmark = pytest.mark.tensorflow
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.feed_queue import FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tfos_lab import messages as m
 from tfos_lab.node.context import report_rate
 from tfos_lab.node.context.report_rate import BURST, ReportRate
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Rig:

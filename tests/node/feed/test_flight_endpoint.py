@@ -28,7 +28,7 @@ from pyarrow import flight
 client = flight.connect(sys.argv[1], disable_server_verification=True)
 for _ in range(3):
     try:
-        list(client.do_action(flight.Action("commit", bytes(300_000_000)), flight.FlightCallOptions(timeout=10)))
+        list(client.do_action(flight.Action("commit", bytes(300_000_000)), flight.FlightCallOptions(timeout=60)))
     except flight.FlightError as error:
         print(type(error).__name__)
 """
@@ -92,7 +92,7 @@ def test_a_peer_without_a_certificate_is_refused(endpoint):
         flight.connect(location_of(endpoint), disable_server_verification=True) as client,
         pytest.raises(flight.FlightError),
     ):
-        list(client.do_action("present", flight.FlightCallOptions(timeout=10)))
+        list(client.do_action("present", flight.FlightCallOptions(timeout=60)))
 
 
 @pytest.mark.parametrize("own", ["of another cluster", "of a node"])

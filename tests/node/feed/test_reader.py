@@ -15,7 +15,7 @@ from tfos_lab import messages as m
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.reader import FeedReader
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]})
 
 

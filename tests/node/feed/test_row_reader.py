@@ -15,7 +15,7 @@ from tfos_lab.node.feed.data_feed import DataFeed
 from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.reader import FeedReader
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 TYPED = json.dumps({"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]})
 
 

@@ -9,7 +9,7 @@ import pytest
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.spool import Spool
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tfos_lab import messages as m
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.store import FeedStore
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 TOKEN = "open sesame"
 OPEN = m.FeedOpen(feed=0, epochs=1, remainder="pad", schema="{}", token=TOKEN)
 ROWS = pa.RecordBatch.from_pydict({"x": [1, 2, 3]})

@@ -137,6 +137,34 @@ def test_a_line_that_comes_in_pieces_is_moved_as_one(spool, pipe):
     assert not pipe.holds
 
 
+def test_a_line_of_the_other_stream_comes_after_the_end_of_one_that_was_written_before(spool, pipe):
+    errors = Pipe("stderr")
+    os.write(pipe.write_fd, b"out ")
+    pipe.pump(spool)
+    pipe.release(spool)
+    # All of this is written while the agent looks elsewhere; then it looks at the later pipe first.
+    os.write(pipe.write_fd, b"1\nout 2")
+    os.write(errors.write_fd, b"err 1\n")
+    errors.pump(spool, beside=[pipe])
+    assert b"".join(data for _, data in contents(spool.read())) == b"out 1\nerr 1\n"
+    assert pipe.holds
+    errors.close()
+
+
+def test_a_line_without_end_does_not_hold_up_the_other_stream(spool, pipe):
+    errors = Pipe("stderr")
+    os.write(pipe.write_fd, b"Password: ")
+    pipe.pump(spool)
+    pipe.release(spool)
+    os.write(errors.write_fd, b"err 1\n")
+    errors.pump(spool, beside=[pipe])
+    pipe.close_write_end()
+    pipe.end_line(spool)
+    assert contents(spool.read()) == [("stdout", b"Password: "), ("stderr", b"err 1\n")]
+    assert pipe.open
+    errors.close()
+
+
 def test_an_unfinished_line_waits_no_longer_than_its_first_piece(spool, pipe, monkeypatch):
     now_s = 100.0
     monkeypatch.setattr("tfos_lab.node.logs.spool.time.monotonic", lambda: now_s)

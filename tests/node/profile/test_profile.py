@@ -75,7 +75,7 @@ def profiled(tmp_path, monkeypatch, profiler):
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(profiler=profiler) if profiler else None)
     sent = []
     start_profile(2, m.ProfileWanted(request=5, seconds=0.05), tmp_path, sent.append)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60.0
     while not sent and time.monotonic() < deadline:
         time.sleep(0.01)
     [message] = sent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -110,6 +111,7 @@ class Pipe:
         self.open = True
         self._held = b""
         self._held_since = 0.0
+        self._is_amid_line = False
 
     @property
     def holds(self) -> bool:
@@ -122,20 +124,33 @@ class Pipe:
             os.close(self.write_fd)
             self.write_fd = -1
 
-    def pump(self, spool: LogSpool, max_bytes: int = 1 << 20) -> None:
-        """Move the pipe's contents into the spool, as whole lines if possible; close at the end of the stream."""
+    def pump(self, spool: LogSpool, max_bytes: int = 1 << 20, *, beside: Sequence[Pipe] = ()) -> None:
+        """Move the pipe's contents into the spool, as whole lines if possible; close at the end of the stream.
+
+        A line that one of the pipes beside it has begun is ended first, if its end was written before.
+        """
         moved = 0
-        while self.open and moved < max_bytes:
-            try:
-                data = os.read(self.read_fd, _READ_SIZE)
-            except BlockingIOError:
-                return
+        while self.open and moved < max_bytes and (data := self._read()) is not None:
             if not data:
                 self.release(spool)
                 self.close()
                 return
+            for pipe in beside:
+                pipe.end_line(spool)
             self._append_lines(spool, data)
             moved += len(data)
+
+    def end_line(self, spool: LogSpool) -> None:
+        """Move the end of the line of which a part is in the spool already, if it has come."""
+        while self.open and self._is_amid_line and (data := self._read()):
+            self._append_lines(spool, data)
+
+    def _read(self) -> bytes | None:
+        """Return what has come; None if that is nothing, b"" at the end of the stream."""
+        try:
+            return os.read(self.read_fd, _READ_SIZE)
+        except BlockingIOError:
+            return None
 
     def _append_lines(self, spool: LogSpool, data: bytes) -> None:
         since = self._held_since if self._held else time.monotonic()
@@ -145,15 +160,19 @@ class Pipe:
         if len(data) - end > _MAX_HELD_BYTES:
             end = len(data)
         if end:
-            spool.append(self.stream, data[:end])
+            self._append(spool, data[:end])
             since = time.monotonic()
         self._held, self._held_since = data[end:], since
 
     def release(self, spool: LogSpool, after_s: float = 0.0) -> None:
         """Move an unfinished line into the spool, if it has waited for ``after_s`` seconds."""
         if self._held and time.monotonic() - self._held_since >= after_s:
-            spool.append(self.stream, self._held)
+            self._append(spool, self._held)
             self._held = b""
+
+    def _append(self, spool: LogSpool, data: bytes) -> None:
+        spool.append(self.stream, data)
+        self._is_amid_line = not data.endswith((b"\n", b"\r"))
 
     def close(self) -> None:
         """Close both ends; may be called twice."""

@@ -37,7 +37,7 @@ def searched(file, *, count=True):
             is_done.set()
 
     FileSearch(FilesAsked(0, [file if isinstance(file, DataFile) else data_file(file)], [0], count), 1, tell)
-    assert is_done.wait(10.0)
+    assert is_done.wait(60)
     return told[-1]
 
 
