@@ -98,3 +98,9 @@ def test_a_result_that_the_disk_has_no_space_for_is_refused_with_both_numbers(st
     assert "it takes 1.5 MB, and the disk there has room for 1.0 MB. Free some space" in refused.message.problem
     stand.receiver.clear()
     assert stand.offer(1, 1_500_000) == [stand.wanted(1)]
+
+
+def test_what_no_node_of_ours_offers_is_refused(stand):
+    (refused,) = stand.offer(0, results.RESULT_BYTES + 1)
+    assert refused.message.problem == "a result may take 2,147.5 MB"
+    assert stand.piece(0, b"x") == []

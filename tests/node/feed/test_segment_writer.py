@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfos_lab.data.schema import column_specs
@@ -55,6 +55,7 @@ COLUMNS = {
 }
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.fixed_dictionaries(COLUMNS), max_size=150), min_size=1, max_size=3),
     st.integers(0, 3),
@@ -83,3 +84,17 @@ def test_an_op_that_writes_to_its_input_harms_neither_the_process_nor_the_file(t
     tf.raw_ops.InplaceUpdate(x=tensor, i=[0], v=tf.fill((1, 12), -1))
     assert tensor[0].numpy().tolist() == part["x"][0].tolist() == [-1] * 12  # they are the same memory
     assert read(path)["x"][0].as_py() == list(range(12))
+
+
+def test_a_large_row_is_not_held_in_memory_many_times_over(tmp_path):
+    size = 16 << 20
+    rows = pa.RecordBatch.from_pydict({"x": [b"x" * size]})
+    default = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(default)
+    pa.set_memory_pool(counted)
+    try:
+        write(tmp_path / "rows.arrow", [rows, rows])
+    finally:
+        pa.set_memory_pool(default)
+    assert counted.max_memory() < 3 * size
+    assert read(tmp_path / "rows.arrow").num_rows == 2

@@ -16,6 +16,7 @@ from tfos_lab.engine.files.receiver import FileReceiver
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ResultNotStored
+from tfos_lab.node.invoke import RESULT_BYTES
 
 # Nodes that send at a time.
 _AT_ONCE = 4
@@ -86,6 +87,8 @@ class ResultReceiver:
 
     def _lacking(self, folder: Path, size_bytes: int) -> str:
         """Return why a result of this size cannot be stored in a folder, which is made; or ""."""
+        if size_bytes > RESULT_BYTES:  # no node of ours offers that
+            return f"a result may take {RESULT_BYTES / 1e6:,.1f} MB"
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             disk = shutil.disk_usage(folder)
