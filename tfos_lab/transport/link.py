@@ -23,7 +23,6 @@ from zmq.utils import z85
 from tfos_lab.core.node_addresses import ports_in
 from tfos_lab.errors import ConfigError
 from tfos_lab.messages import DriverAddress
-from tfos_lab.transport.retransmission import EvenRetransmission
 from tfos_lab.transport.unproven import MAX_FRAME_BYTES, UnprovenConnections
 
 #: Environment variable of the driver: the port to listen on, such as 8888, or a range such as 9990-9999.
@@ -216,7 +215,6 @@ class Link:
         self.socket.curve_serverkey = driver.server_key.encode()
         self.socket.curve_publickey = driver.client_public_key.encode()
         self.socket.curve_secretkey = driver.client_secret_key.encode()
-        self._retransmission = EvenRetransmission(self.socket)
         self.socket.connect(driver.endpoint)
 
     def send(self, data: bytes) -> None:
@@ -234,12 +232,10 @@ class Link:
             try:
                 yield self.socket.recv(zmq.NOBLOCK)
             except zmq.Again:
-                self._retransmission.update()
                 return
 
     def close(self) -> None:
         """Close; messages under way have a second to leave."""
-        self._retransmission.close()
         self.socket.close()
         self._context.term()
 
