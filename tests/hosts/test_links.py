@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.hosts.functions import answer_rows, take_rows, told_to_end, work_until_told
+from tests.hosts.functions import answer_rows, take_rows, told_to_end, wait_until_told, work_until_told
 from tests.hosts.host import HostPlan
 from tfos_lab.engine.spark.session import slots_of
 from tfos_lab.engine.state.cluster_state import LOST_AFTER_S
@@ -56,6 +56,23 @@ def lost_on_h2(cluster):
         cluster.wait(timeout_s=PATIENCE_S)
     [node] = [view.node for view in cluster.nodes if view.host == "h2"]
     assert caught.value.node == node
+
+
+def test_short_cuts_are_survived_where_packets_take_long_and_nodes_say_little(run, rig):
+    cut, slow = rig.hosts[1], {"delay_s": 0.02}
+    with told_to_end(*rig.hosts):
+        cluster = run(wait_until_told, cluster_size=4)
+        for number in range(8):
+            cut.wire.set(to_host=slow, from_host=slow)
+            time.sleep(5.0 + number / 8)  # at any moment between two heartbeats
+            began = time.monotonic()
+            cut.wire.set(to_host={"cut": True}, from_host={"cut": True})
+            time.sleep(2)
+            cut.wire.set()
+            if time.monotonic() - began > 2.5:
+                cluster.stop(grace_s=0.0)
+                pytest.skip("this machine is too busy for a cut of 2 s")
+    assert sorted(dict(cluster.wait(timeout_s=PATIENCE_S)).values()) == ["h1", "h1", "h2", "h2"]
 
 
 @pytest.mark.parametrize("direction", ["to_host", "from_host"])

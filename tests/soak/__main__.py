@@ -67,7 +67,7 @@ def _soak(folder: Path, master: str, rng: random.Random, until: float, seed: int
 
     leftovers.mark_this_run()
     with contextlib.ExitStack() as stack:
-        stack.callback(_tell_seed, seed)
+        stack.callback(_tell_seed, seed, master)
         url = "local[3]"
         if master == "standalone":
             url = stack.enter_context(standalone_cluster(folder / "standalone")).master_url
@@ -78,8 +78,8 @@ def _soak(folder: Path, master: str, rng: random.Random, until: float, seed: int
     return int(bool(problem))
 
 
-def _tell_seed(seed: int) -> None:
-    print(f"The same rounds again: make soak SEED={seed}", flush=True)
+def _tell_seed(seed: int, master: str) -> None:
+    print(f"The same rounds again: make soak SEED={seed} MASTER={master}", flush=True)
 
 
 def _rounds(stage, rng: random.Random, until: float) -> str:
