@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -14,9 +18,11 @@ from pyarrow import flight
 from tests.support.hostile_peers import attacking, resident_bytes
 from tfos_lab.engine.feed.certificates import make_identities
 from tfos_lab.errors import NodeUnreachable
+from tfos_lab.node.feed import unproven_tasks
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 from tfos_lab.node.feed.plan import connect
 from tfos_lab.node.feed.spool import Spool
+from tfos_lab.node.feed.unproven_tasks import AT_EASE, Peer
 
 ROWS = pa.record_batch({"x": [1, 2, 3]})
 MOST_BYTES = 50_000_000
@@ -72,6 +78,17 @@ def client(endpoint, identities):
 
 def location_of(endpoint):
     return f"grpc+tls://127.0.0.1:{endpoint.port}"
+
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def soon(holds):
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holds()
 
 
 def put(client, command):
@@ -142,6 +159,34 @@ def test_a_stranger_s_bodies_are_not_taken(client, endpoint):
     assert most < MOST_BYTES
 
 
+def test_many_handshakes_that_are_only_begun_soon_take_few_descriptors_and_rows_come_all_the_same(client, endpoint):
+    put(client, msgspec.msgpack.encode(PutTicket("token", 0, 0, "a")))
+    descriptors = open_descriptors()
+    with attacking("hello", "127.0.0.1", endpoint.port, connections=1100) as attack:
+        assert attack.stdout.readline()
+        for partition in range(1, 20):
+            put(client, msgspec.msgpack.encode(PutTicket("token", 0, partition, "a")))
+        # The client itself may have opened some.
+        assert soon(lambda: open_descriptors() < descriptors + AT_EASE + 20)
+    assert len(endpoint.committed) == 20
+
+
+def test_tasks_that_come_all_at_once_are_let_in(endpoint, identities):
+    with ThreadPoolExecutor(60) as pool:
+        connections = list(pool.map(lambda _: connect([location_of(endpoint)], identities.tasks), range(120)))
+    for connection in connections:
+        connection.client.close()
+
+
+def test_a_connection_without_a_call_is_closed_in_time_and_one_with_calls_is_not(client, endpoint, monkeypatch):
+    monkeypatch.setattr(unproven_tasks, "PATIENCE_S", 0.2)
+    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=PATIENCE_S) as idle:
+        assert idle.recv(1) == b""
+    before = time.monotonic()
+    assert soon(lambda: time.monotonic() - before > 1.5)
+    put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, "a")))
+
+
 def test_garbage_and_idle_connections_are_survived(client, endpoint):
     before = resident_bytes()
     for kind in ("idle", "garbage", "http"):
@@ -150,3 +195,16 @@ def test_garbage_and_idle_connections_are_survived(client, endpoint):
             put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, kind)))
     assert len(endpoint.committed) == 3
     assert resident_bytes() - before < MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "peer"),
+    [
+        ("ipv4:10.0.0.1:4711", ("10.0.0.1", 4711)),
+        ("ipv6:%5B::ffff:10.0.0.1%5D:4711", ("10.0.0.1", 4711)),
+        ("ipv6:[fe80::1%eth0]:4711", ("fe80::1", 4711)),
+        ("ipv6:%5Bfe80::1%25eth0%5D:4711", ("fe80::1", 4711)),
+    ],
+)
+def test_a_peer_is_the_same_by_the_name_that_grpc_gives_it(name, peer):
+    assert Peer.named(name) == peer
