@@ -26,7 +26,7 @@ _BLOB = bytes(1 << 20)
 _GARBAGE_BYTES = 1 << 12
 
 
-def _client_hello() -> bytes:
+def client_hello() -> bytes:
     """Return how a handshake of TLS begins."""
     context, sent = ssl.create_default_context(), ssl.MemoryBIO()
     context.check_hostname = False
@@ -36,7 +36,7 @@ def _client_hello() -> bytes:
     return sent.read()
 
 
-_HELLO = _client_hello()
+_HELLO = client_hello()
 
 
 def _frame(size_bytes: int) -> bytes:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -15,7 +20,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.support.hostile_peers import attacking, resident_bytes
+from tests.support.hostile_peers import attacking, client_hello, resident_bytes
 from tfos_lab.engine.feed.certificates import make_identities
 from tfos_lab.errors import NodeUnreachable
 from tfos_lab.node.feed import unproven_tasks
@@ -26,6 +31,10 @@ from tfos_lab.node.feed.unproven_tasks import AT_EASE, Peer
 
 ROWS = pa.record_batch({"x": [1, 2, 3]})
 MOST_BYTES = 50_000_000
+MANY = os.environ.get("TFOS_LAB_FUZZ") == "soak"
+SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1_000_000))) if MANY else 1
+CONNECTIONS = 2000 if MANY else 100
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 PATIENCE_S = 60
 # Bodies of 300 MB by one call each, from a program that has no certificate.
 UNARY_BODIES = """
@@ -195,6 +204,33 @@ def test_garbage_and_idle_connections_are_survived(client, endpoint):
             put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, kind)))
     assert len(endpoint.committed) == 3
     assert resident_bytes() - before < MOST_BYTES
+
+
+def cut_handshake(rng, hello):
+    """Return the beginning of a handshake, one that was changed, or what has never been one."""
+    cut = hello[: rng.randrange(len(hello))]
+    changed = bytearray(hello)
+    changed[rng.randrange(len(hello))] ^= 1 << rng.randrange(8)
+    record = b"\x16\x03\x01" + struct.pack("!H", rng.randrange(1 << 16)) + rng.randbytes(rng.randrange(600))
+    return rng.choice([cut, bytes(changed), record, HTTP_2 + rng.randbytes(100), rng.randbytes(rng.randrange(5000))])
+
+
+def test_handshakes_that_are_cut_or_wrong_leave_a_feed_as_it_was(client, endpoint):
+    rng = random.Random(SEED)
+    sys.stderr.write(f"SEED={SEED}\n")
+    hello, descriptors = client_hello(), open_descriptors()
+    with ExitStack() as kept:
+        for _ in range(CONNECTIONS):
+            peer = socket.create_connection(("127.0.0.1", endpoint.port), timeout=PATIENCE_S)
+            with contextlib.suppress(OSError):
+                peer.sendall(cut_handshake(rng, hello))
+            if rng.random() < 0.2:
+                kept.enter_context(peer)
+            else:
+                peer.close()
+        put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, "a")))
+    assert len(endpoint.committed) == 1
+    assert soon(lambda: open_descriptors() < descriptors + 20)
 
 
 @pytest.mark.parametrize(
