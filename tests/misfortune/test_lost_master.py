@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.misfortune.conftest import PATIENCE_S, failure_of, gone, wait_forever
 from tests.misfortune.test_on_spark import _executors_of
 from tests.support.quick import QUICK_ENV
 from tests.support.standalone import standalone_cluster as run_standalone_cluster
+from tfos_lab.engine.spark.master import MasterWatch, lost_master
 from tfos_lab.errors import NotEnoughSlots
 
 pytestmark = pytest.mark.leaves_nothing
@@ -33,6 +35,44 @@ def notes_of(cluster):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return cluster.view().notes
+
+
+STOPPED = (
+    " does not answer (it takes connections and says nothing, as a process that is stopped or hangs): "
+    "what runs goes on, but Spark starts no executor until the master is back"
+)
+
+
+@pytest.fixture
+def lonely(tmp_path):
+    """A master without workers."""
+    with run_standalone_cluster(tmp_path / "lonely", workers=0) as cluster:
+        yield cluster
+
+
+def test_a_master_that_is_stopped_is_told_and_so_is_that_it_answers_again(lonely, tmp_path):
+    notes, session = [], SimpleNamespace(sparkContext=SimpleNamespace(master=lonely.master_url))
+    watch = MasterWatch("stopped", session, notes.append)
+    assert lost_master(session) == ""
+    watch.start()
+    try:
+        os.kill(lonely.master.pid, signal.SIGSTOP)
+        assert soon(lambda: notes) == [f"Spark's master at {lonely.master_url}{STOPPED}"]
+        os.kill(lonely.master.pid, signal.SIGCONT)
+        assert soon(lambda: notes[1:]) == [f"Spark's master at {lonely.master_url} answers again"]
+    finally:
+        os.kill(lonely.master.pid, signal.SIGCONT)
+        watch.close()
+        watch.join()
+    assert "files/none" not in (tmp_path / "lonely" / "master.log").read_text(), "it does not log our questions"
+
+
+def soon(find):
+    deadline = time.monotonic() + 3 * PATIENCE_S
+    while not (found := find()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
 
 
 def test_a_lost_master_is_told_where_the_cluster_goes_on_and_where_it_fails(new_spark, doomed):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -25,6 +26,19 @@ _BLOB = bytes(1 << 20)
 _GARBAGE_BYTES = 1 << 12
 
 
+def client_hello() -> bytes:
+    """Return how a handshake of TLS begins."""
+    context, sent = ssl.create_default_context(), ssl.MemoryBIO()
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2"])
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    return sent.read()
+
+
+_HELLO = client_hello()
+
+
 def _frame(size_bytes: int) -> bytes:
     return _GREETING + _LONG_COMMAND + struct.pack("!Q", size_bytes)
 
@@ -37,16 +51,18 @@ _OPENINGS = {
     "small frame": (lambda: _frame((1 << 16) - 1) + bytes((1 << 16) - 2), False),
     "garbage": (lambda: os.urandom(_GARBAGE_BYTES), True),
     "http": (lambda: b"POST / HTTP/1.1\r\nContent-Length: 8589934592\r\n\r\n", True),
+    "hello": (lambda: _HELLO, False),
     "churn": (lambda: _GREETING, False),
 }
 
 
 class Attack:
-    """Connections to one listener; they are opened again when it closes them."""
+    """Connections to one listener; they are opened again when it closes them, but for those that begin a handshake."""
 
     def __init__(self, kind: str, address: tuple[str, int], connections: int) -> None:
         self._opening, self._floods = _OPENINGS[kind]
         self._churns = kind == "churn"
+        self._comes_again = kind != "hello"
         self._address = address
         self._wanted = connections
         self._open: list[socket.socket] = []
@@ -58,7 +74,7 @@ class Attack:
         """Go on for so many seconds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            while len(self._open) < self._wanted:
+            while len(self._open) < self._wanted and (self._comes_again or not self._begun):
                 self._connect()
             if not self._begun:
                 self._begun = True
@@ -69,7 +85,7 @@ class Attack:
             if self._churns:
                 while self._open:
                     self._open.pop().close()
-            elif self.sent_bytes == before and len(self._open) == self._wanted:
+            elif self.sent_bytes == before and (len(self._open) == self._wanted or not self._comes_again):
                 time.sleep(0.01)
 
     def _connect(self) -> None:

@@ -6,12 +6,32 @@ import contextlib
 import ctypes
 import errno
 import os
+import resource
 import signal
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+
+
+_descriptors_before: list[tuple[int, int]] = []
+
+
+def allow_descriptors(wanted: int) -> None:
+    """Let this process open so many descriptors, or as many as it may; nothing that it asks to fork inherits that."""
+    soft, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        _descriptors_before[:] = _descriptors_before or [limits]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def limits_to_inherit() -> dict[int, tuple[int, int]]:
+    """Return the soft and hard limit of each resource, as they were before `allow_descriptors`."""
+    limits = {number: resource.getrlimit(number) for number in _LIMITS}
+    return {**limits, resource.RLIMIT_NOFILE: [*_descriptors_before, limits[resource.RLIMIT_NOFILE]][0]}
 
 
 def die_with_parent(parent: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +14,10 @@ from tfos_lab.engine.spark.master import MasterWatch, lost_master_at
 
 
 @pytest.fixture
-def place():
+def place(monkeypatch):
     """A port of this machine that nobody listens at yet, held so that nobody else gets it."""
+    monkeypatch.setattr(master, "_answered", set())
+    monkeypatch.setattr(master, "_ANSWER_S", 0.1)
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         yield holder
@@ -35,6 +38,16 @@ def test_a_master_that_does_not_answer_is_named_with_what_follows(place):
         f"Spark's master at {url} does not answer (Connection refused): what runs goes on, but Spark starts no "
         "executor until the master is back"
     )
+
+
+def test_one_that_has_answered_and_says_nothing_any_more_is_lost_and_one_that_closes_is_not(place):
+    place.listen()
+    url = url_of(place)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lost_master_at, url)
+        place.accept()[0].close()
+        assert asked.result() == ""
+    assert "(it takes connections and says nothing, as a process that is stopped or hangs)" in lost_master_at(url)
 
 
 def test_one_master_of_several_is_enough(place):

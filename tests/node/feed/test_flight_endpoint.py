@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import random
+import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from tests.support.hostile_peers import attacking, resident_bytes
+from tests.support.hostile_peers import attacking, client_hello, resident_bytes
 from tfos_lab.engine.feed.certificates import make_identities
 from tfos_lab.errors import NodeUnreachable
+from tfos_lab.node.feed import unproven_tasks
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 from tfos_lab.node.feed.plan import connect
 from tfos_lab.node.feed.spool import Spool
+from tfos_lab.node.feed.unproven_tasks import AT_EASE, Peer
 
 ROWS = pa.record_batch({"x": [1, 2, 3]})
 MOST_BYTES = 50_000_000
+MANY = os.environ.get("TFOS_LAB_FUZZ") == "soak"
+SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1_000_000))) if MANY else 1
+CONNECTIONS = 2000 if MANY else 100
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 PATIENCE_S = 60
 # Bodies of 300 MB by one call each, from a program that has no certificate.
 UNARY_BODIES = """
@@ -72,6 +87,17 @@ def client(endpoint, identities):
 
 def location_of(endpoint):
     return f"grpc+tls://127.0.0.1:{endpoint.port}"
+
+
+def open_descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def soon(holds):
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holds()
 
 
 def put(client, command):
@@ -142,6 +168,34 @@ def test_a_stranger_s_bodies_are_not_taken(client, endpoint):
     assert most < MOST_BYTES
 
 
+def test_many_handshakes_that_are_only_begun_soon_take_few_descriptors_and_rows_come_all_the_same(client, endpoint):
+    put(client, msgspec.msgpack.encode(PutTicket("token", 0, 0, "a")))
+    descriptors = open_descriptors()
+    with attacking("hello", "127.0.0.1", endpoint.port, connections=1100) as attack:
+        assert attack.stdout.readline()
+        for partition in range(1, 20):
+            put(client, msgspec.msgpack.encode(PutTicket("token", 0, partition, "a")))
+        # The client itself may have opened some.
+        assert soon(lambda: open_descriptors() < descriptors + AT_EASE + 20)
+    assert len(endpoint.committed) == 20
+
+
+def test_tasks_that_come_all_at_once_are_let_in(endpoint, identities):
+    with ThreadPoolExecutor(60) as pool:
+        connections = list(pool.map(lambda _: connect([location_of(endpoint)], identities.tasks), range(120)))
+    for connection in connections:
+        connection.client.close()
+
+
+def test_a_connection_without_a_call_is_closed_in_time_and_one_with_calls_is_not(client, endpoint, monkeypatch):
+    monkeypatch.setattr(unproven_tasks, "PATIENCE_S", 0.2)
+    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=PATIENCE_S) as idle:
+        assert idle.recv(1) == b""
+    before = time.monotonic()
+    assert soon(lambda: time.monotonic() - before > 1.5)
+    put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, "a")))
+
+
 def test_garbage_and_idle_connections_are_survived(client, endpoint):
     before = resident_bytes()
     for kind in ("idle", "garbage", "http"):
@@ -150,3 +204,43 @@ def test_garbage_and_idle_connections_are_survived(client, endpoint):
             put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, kind)))
     assert len(endpoint.committed) == 3
     assert resident_bytes() - before < MOST_BYTES
+
+
+def cut_handshake(rng, hello):
+    """Return the beginning of a handshake, one that was changed, or what has never been one."""
+    cut = hello[: rng.randrange(len(hello))]
+    changed = bytearray(hello)
+    changed[rng.randrange(len(hello))] ^= 1 << rng.randrange(8)
+    record = b"\x16\x03\x01" + struct.pack("!H", rng.randrange(1 << 16)) + rng.randbytes(rng.randrange(600))
+    return rng.choice([cut, bytes(changed), record, HTTP_2 + rng.randbytes(100), rng.randbytes(rng.randrange(5000))])
+
+
+def test_handshakes_that_are_cut_or_wrong_leave_a_feed_as_it_was(client, endpoint):
+    rng = random.Random(SEED)
+    sys.stderr.write(f"SEED={SEED}\n")
+    hello, descriptors = client_hello(), open_descriptors()
+    with ExitStack() as kept:
+        for _ in range(CONNECTIONS):
+            peer = socket.create_connection(("127.0.0.1", endpoint.port), timeout=PATIENCE_S)
+            with contextlib.suppress(OSError):
+                peer.sendall(cut_handshake(rng, hello))
+            if rng.random() < 0.2:
+                kept.enter_context(peer)
+            else:
+                peer.close()
+        put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, "a")))
+    assert len(endpoint.committed) == 1
+    assert soon(lambda: open_descriptors() < descriptors + 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "peer"),
+    [
+        ("ipv4:10.0.0.1:4711", ("10.0.0.1", 4711)),
+        ("ipv6:%5B::ffff:10.0.0.1%5D:4711", ("10.0.0.1", 4711)),
+        ("ipv6:[fe80::1%eth0]:4711", ("fe80::1", 4711)),
+        ("ipv6:%5Bfe80::1%25eth0%5D:4711", ("fe80::1", 4711)),
+    ],
+)
+def test_a_peer_is_the_same_by_the_name_that_grpc_gives_it(name, peer):
+    assert Peer.named(name) == peer

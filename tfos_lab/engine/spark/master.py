@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,6 +19,14 @@ _STANDALONE = "spark://"
 _HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^,:/]+):(\d+)")
 _CONNECT_S = 1.0
 _POLL_S = 1.5
+# Asks for a file that nobody has, which is answered without a word in the master's log: the length of the frame, the
+# type StreamRequest (6), and the length and text of a name, as Spark's TransportRequestHandler reads them.
+_ANSWER_S = 3.0
+_NAME = b"/files/none"
+_QUESTION = struct.pack("!QBI", 8 + 1 + 4 + len(_NAME), 6, len(_NAME)) + _NAME
+_SILENT = "it takes connections and says nothing, as a process that is stopped or hangs"
+# Masters that have answered once: what has never answered may be no master, but what stands before it.
+_answered: set[tuple[str, int]] = set()
 
 
 def lost_master(spark: SparkSession) -> str:
@@ -45,10 +54,20 @@ def lost_master_at(url: str) -> str:
 
 
 def _why_not(host: str, port: int) -> str:
+    """Return why a master does not answer; the system takes connections for one that is stopped, too."""
     try:
-        socket.create_connection((host, port), _CONNECT_S).close()
+        with socket.create_connection((host, port), _CONNECT_S) as connection:
+            connection.settimeout(_ANSWER_S)
+            connection.sendall(_QUESTION)
+            try:
+                connection.recv(1)
+            except TimeoutError:
+                return _SILENT if (host, port) in _answered else ""
+            except OSError:
+                pass  # it has closed the connection: it is there
     except OSError as error:
         return error.strerror or str(error)
+    _answered.add((host, port))
     return ""
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 from pyarrow import flight
 
+from tfos_lab.core.processes import allow_descriptors
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
 from tfos_lab.errors.channel import to_text
@@ -23,9 +24,12 @@ from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node.feed.plan import PRESENT
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.spool import Spool, not_written
+from tfos_lab.node.feed.unproven_tasks import UnprovenTasks
 
 # The answer to a task that asks for space.
 _GRANTED = b"granted"
+# Strangers take some for a moment, and rows must still find files.
+_DESCRIPTORS = 8192
 
 
 class PutTicket(msgspec.Struct, frozen=True):
@@ -122,15 +126,26 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         self._on_commit = on_commit
         self._on_exchange = on_exchange
         self.tokens: set[str] = set()
+        if tls:
+            allow_descriptors(_DESCRIPTORS)
+        self._unproven = UnprovenTasks(self.port) if tls else None
+
+    def shutdown(self) -> None:
+        """End the server."""
+        if self._unproven is not None:
+            self._unproven.close()
+            self._unproven = None
+        super().shutdown()
 
     def do_put(
         self,
-        _context: flight.ServerCallContext,
+        context: flight.ServerCallContext,
         descriptor: flight.FlightDescriptor,
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
         """Store one attempt's rows in a segment."""
+        self._has_called(context)
         ticket = self._admitted(descriptor.command, PutTicket)
         path = segment_path(self._spool.folder, ticket)
         try:
@@ -158,24 +173,30 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_exchange(
         self,
-        _context: flight.ServerCallContext,
+        context: flight.ServerCallContext,
         descriptor: flight.FlightDescriptor,
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
         """Answer a task's rows with the results that the node's function puts."""
+        self._has_called(context)
         ticket = self._admitted(descriptor.command, ExchangeTicket)
         try:
             self._on_exchange(ticket, column_specs(ticket.schema), reader, writer)
         except Exception as error:
             raise _explained(error, self._spool.folder) from error
 
-    def do_action(self, _context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Pass a commit on; or, for a task that connects, return where the spool is."""
+        self._has_called(context)
         if action.type == PRESENT:
             return [str(self._spool.folder).encode() if self._for_this_host else b""]
         self._on_commit(self._admitted(action.body.to_pybytes(), CommitTicket))
         return []
+
+    def _has_called(self, context: flight.ServerCallContext) -> None:
+        if (unproven := self._unproven) is not None:
+            unproven.has_called(context.peer())
 
     def _admitted(self, data: bytes, kind: type[_Ticket]) -> _Ticket:
         """Return the ticket of a task that knows this feed's token; others get one sentence, not a traceback."""

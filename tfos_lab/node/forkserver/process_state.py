@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+from tfos_lab.core.processes import limits_to_inherit
 
 
 class ProcessState(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class ProcessState(msgspec.Struct, frozen=True):
             environ=dict(environ),
             cwd=_cwd(),
             umask=_umask(),
-            limits={number: resource.getrlimit(number) for number in _LIMITS},
+            limits=limits_to_inherit(),
             cpus=sorted(os.sched_getaffinity(0)),
         )
 
