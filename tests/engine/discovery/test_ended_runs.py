@@ -10,7 +10,7 @@ import pytest
 
 from tfos_lab.core.cluster_records import birth_of
 from tfos_lab.engine.discovery.ended_runs import EndedRuns
-from tfos_lab.engine.record.format import ErrorRecord, NodeRecord, ProcessRecord, RunRecord, encode
+from tfos_lab.engine.record.format import ErrorRecord, NodeRecord, ProcessRecord, RunRecord, SearchRecord, encode
 
 HERE = ProcessRecord(host=socket.gethostname(), pid=os.getpid(), born=birth_of(os.getpid()), notebook="/n/a.ipynb")
 
@@ -51,6 +51,14 @@ def test_a_run_is_listed_once_it_has_ended(runs, write, tmp_path):
     assert (run.id, run.name, run.outcome, run.ended_s, run.nodes) == ("mnist-1", "mnist", "done", 150.0, 1)
     assert (run.notebook, run.run_dir) == ("/n/a.ipynb", str(tmp_path / "mnist-1"))
     assert (run.figures.step, run.figures.metric, run.figures.value) == (3, "loss", None)
+
+
+def test_a_search_shows_its_best_value_and_other_independent_runs_no_step(runs, write):
+    search = SearchRecord(metric="loss", best=0.25, trial="trial 3: lr=0.1")
+    write(outcome="done", ended_s=150.0, of_runs=True, search=search)
+    assert (runs.find(1)[0].figures.metric, runs.find(1)[0].figures.value) == ("best loss", 0.25)
+    write(outcome="done", ended_s=150.5, of_runs=True)
+    assert (runs.find(1)[0].figures.step, runs.find(1)[0].figures.metric) == (None, "")
 
 
 def test_a_failed_run_says_why(runs, write):
