@@ -28,6 +28,7 @@ from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, P
 from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
+from tfos_lab.messages.figures import Figure
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5
@@ -168,17 +169,14 @@ class ClusterState:
         self._silence.broken_by(message.rank, now_s)
         node.view = changed(node.view, last_heartbeat_s=now_s)
         match message:
-            case m.Heartbeat():
-                return [SendTo(message.rank, m.HeartbeatAck())]
             case m.Reserve():
                 return self._reserve(node, message, now_s)
             case m.Progressed(state=state, pid=pid):
                 return self._progress(node, NodeState(state), pid, now_s)
-            case m.Reported():
-                return self._report(node, message)
-            case m.RowsTaken() | m.Activity():
-                node.view = _with_figures(node.view, message)
-                return []
+            case m.Figures(told=told):
+                return [instruction for one in told for instruction in self._figure(node, one)]
+            case m.Heartbeat() | m.Reported() | m.RowsTaken() | m.Activity():
+                return self._figure(node, message)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
             case m.OutputOpened() | m.FilePiece() | m.OutputSent():
@@ -224,6 +222,15 @@ class ClusterState:
         if self._state is RunState.STARTING and not self._unstarted:
             instructions += self._cluster_state(RunState.RUNNING, now_s)
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
+
+    def _figure(self, node: _Node, message: Figure) -> list[Instruction]:
+        """Take what a node sends several times a second."""
+        if isinstance(message, m.Reported):
+            return self._report(node, message)
+        if isinstance(message, m.Heartbeat):
+            return [SendTo(message.rank, m.HeartbeatAck())]
+        node.view = _with_figures(node.view, message)
+        return []
 
     def _report(self, node: _Node, message: m.Reported) -> list[Instruction]:
         metrics = {**node.view.metrics, **message.metrics}
