@@ -150,6 +150,16 @@ EXAMPLES = [
         "0 of 1 nodes reserved within 0.5 s; missing: chief:0. Spark has 0 slots.",
     ),
     (
+        errors.ReservationTimeout(
+            reserved=0, wanted=4096, waited_s=600.0, missing=[str(rank) for rank in range(4096)], hint="Look there"
+        ),
+        TimeoutError,
+        (
+            "0 of 4096 nodes reserved within 600 s; missing: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 4,084 more. "
+            "Look there."
+        ),
+    ),
+    (
         errors.NoKeyboard(asked="input()"),
         EOFError,
         (

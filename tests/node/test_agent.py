@@ -145,6 +145,15 @@ def test_a_node_is_not_shown_what_others_write_before_it_starts(driver, start_ag
     assert driver.wait_for(m.Ended).outcome.kind == "returned"
 
 
+def test_a_node_of_a_large_cluster_gets_the_addresses_of_the_others_beside_its_start(driver, start_agent):
+    start_agent()
+    driver.wait_for(m.Reserve)
+    addresses = {"chief": ["a:1"], "worker": [f"b:{number}" for number in range(64)]}
+    driver.send(m.ClusterSpec.of(addresses))
+    driver.send(start_for(lambda args, ctx: ctx.cluster_spec, cluster_spec={}))
+    assert decode_value(driver.wait_for(m.Ended).outcome.value) == addresses
+
+
 def test_each_step_of_a_run_is_reported_from_reservation_to_shutdown(driver, start_agent):
     agent = start_agent()
     driver.wait_for(m.Reserve)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -124,3 +125,31 @@ def test_a_descriptor_that_is_another_s_by_now_is_left_alone(listener):
     assert ours.recv(100) == b"still open"
     for one in (ours, theirs, strangers):
         one.close()
+
+
+def is_closed(peer):
+    """Whether the other end has closed a connection."""
+    with contextlib.suppress(BlockingIOError):
+        while data := peer.recv(4096, socket.MSG_DONTWAIT):
+            assert data
+        return True
+    return False
+
+
+def test_all_nodes_of_a_large_cluster_may_come_at_once():
+    nodes = MAX_UNPROVEN + 40
+    listener = Listener(nodes=nodes)
+    peers = []
+    try:
+        before = open_descriptors()
+        peers = [socket.create_connection(("127.0.0.1", port_of(listener))) for _ in range(nodes)]
+        end = time.monotonic() + PATIENCE_S
+        while open_descriptors() < before + 2 * nodes:
+            assert time.monotonic() < end, "not all were accepted"
+            assert list(listener.poll(0.05)) == []
+        assert list(listener.poll(0.05)) == []
+        assert not any(is_closed(peer) for peer in peers)
+    finally:
+        for peer in peers:
+            peer.close()
+        listener.close()

@@ -53,7 +53,9 @@ class History:
             return
         with self._changed:
             self._events.add(event)
-            if isinstance(event, StateChanged):
+            if isinstance(event, MetricsReported):  # most are
+                self._record_metrics(event)
+            elif isinstance(event, StateChanged):
                 self._record_state(event)
             elif isinstance(event, NodeChanged) and event.state is NodeState.STARTING:
                 self._last_import_s = event.time_s
@@ -61,8 +63,6 @@ class History:
                 self._record_feed(event)
             elif isinstance(event, InferenceProgressed):
                 self._feeds.record(event)
-            elif isinstance(event, MetricsReported):
-                self._record_metrics(event)
             self._changed.notify_all()
 
     def _record_feed(self, event: FeedProgressed) -> None:

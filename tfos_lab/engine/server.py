@@ -219,10 +219,15 @@ class Server:
         elif isinstance(message, m.ExecutorGone):
             on_executor_gone(self._cluster_state.view_of(message.rank).executor)
         elif isinstance(message, m.Figures):
-            for told in message.told:
-                self._on_message(told, now_s)
+            self._on_figures(message, now_s)
         else:
             self._on_message(message, now_s)
+
+    def _on_figures(self, message: m.Figures, now_s: float) -> None:
+        self._carry_out(self._cluster_state.handle(message, now_s))
+        for told in message.told:
+            if type(told) not in _FIGURES:
+                self._carry_out(self._feed_state.handle(told, now_s))
 
     def _on_message(self, message: m.FromAgent, now_s: float) -> None:
         self._carry_out(self._cluster_state.handle(message, now_s))
@@ -299,7 +304,7 @@ class Server:
     def _start_all(self, spec: dict[str, list[str]]) -> None:
         """Send all start messages; those of many nodes do not each contain the addresses of all."""
         if len(self._identities) > _MANY_NODES:
-            self._send_to_all(self._identities, m.ClusterSpec(spec))
+            self._send_to_all(self._identities, m.ClusterSpec.of(spec))
             spec = {}
         for rank in list(self._identities):
             self._send(rank, self._make_start(rank, spec))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tfos_lab.errors.base import TfosError
 
+# Of thousands of nodes that are missing.
+_MOST_NAMED = 12
+
 
 class ReservationTimeout(TfosError, TimeoutError):
     """Fewer nodes than asked for reserved in time."""
@@ -19,9 +22,10 @@ class ReservationTimeout(TfosError, TimeoutError):
 
     def __str__(self) -> str:
         hint = self.hint or "Ask for fewer nodes, or raise reservation_timeout"
+        named, more = self.missing[:_MOST_NAMED], len(self.missing) - _MOST_NAMED
+        missing = ", ".join(named) + (f" and {more:,} more" if more > 0 else "")
         return (
-            f"{self.reserved} of {self.wanted} nodes reserved within {self.waited_s:g} s; "
-            f"missing: {', '.join(self.missing)}. {hint}."
+            f"{self.reserved} of {self.wanted} nodes reserved within {self.waited_s:g} s; missing: {missing}. {hint}."
         )
 
 

@@ -205,8 +205,8 @@ class Agent:
     def _complete_start(self, message: m.ClusterSpec | m.Start | m.PayloadPiece) -> None:
         """Join a start message with what comes apart from it: the addresses of many nodes, a large payload."""
         match message:
-            case m.ClusterSpec(addresses=addresses):
-                self._addresses = addresses
+            case m.ClusterSpec():
+                self._addresses = message.addresses
             case m.Start(cluster_spec=addresses):
                 whole = msgspec.structs.replace(message, cluster_spec=addresses or self._addresses)
                 self._payload.handle(whole)

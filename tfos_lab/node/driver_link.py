@@ -93,7 +93,8 @@ class DriverLink:
         if now - self._last_heartbeat >= HEARTBEAT_S:
             self._last_heartbeat = now
             self._stand_in.loop_spoke(spooled_bytes)
-            self.send(self._stand_in.sign)
+            for sign in self._stand_in.signs:
+                self.send(sign)
             self._shown.was_sent()
         if self._figures.is_due:
             self._send_held()

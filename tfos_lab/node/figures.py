@@ -9,9 +9,9 @@ from tfos_lab import messages as m
 from tfos_lab.messages.figures import Figure
 
 # The driver gets no more messages with figures a second than this from all nodes together.
-_MESSAGES_PER_S = 4_000
+_MESSAGES_PER_S = 2_000
 # Where each message may go at once, none is held.
-_LEAST_S = 0.05
+_LEAST_S = 0.1
 _MOST_HELD = 256
 _KINDS = get_args(Figure)
 

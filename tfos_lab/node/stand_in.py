@@ -47,7 +47,7 @@ class StandIn:
     Attributes
     ----------
     reservation : Reserve or None
-        Sent in place of heartbeats until the driver has answered it.
+        Sent with each heartbeat until the driver has answered it.
     """
 
     def __init__(self, rank: int, driver: m.DriverAddress, identity: bytes, last_heartbeat: LastHeartbeat) -> None:
@@ -81,10 +81,12 @@ class StandIn:
         finally:
             self._loop_used_s = time.clock_gettime(self._loop_clock)
             self._in_long_work = False
+
     @property
-    def sign(self) -> m.Reserve | m.Heartbeat:
+    def signs(self) -> list[m.Reserve | m.Heartbeat]:
         """What tells the driver that the node is alive."""
-        return self.reservation or m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)
+        heartbeat = m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)
+        return [self.reservation, heartbeat] if self.reservation is not None else [heartbeat]
 
     def _is_busy(self) -> bool:
         silent_s = time.monotonic() - self._spoke_at if self._spoke_at is not None else 0.0
@@ -103,7 +105,8 @@ class StandIn:
         link = Link(self._driver, self._identity)
         try:
             while self._is_busy():
-                link.send(m.encode(self.sign))
+                for sign in self.signs:
+                    link.send(m.encode(sign))
                 self._last_heartbeat.was_sent()
                 if self._closing.wait(_INTERVAL_S):
                     return

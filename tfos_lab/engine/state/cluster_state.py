@@ -30,6 +30,7 @@ from tfos_lab.engine.state.node_clock import NodeClock
 from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
+from tfos_lab.messages.figures import Figure
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5
@@ -171,17 +172,14 @@ class ClusterState:
         self._silence.broken_by(message.rank, now_s)
         node.view = changed(node.view, last_heartbeat_s=now_s)
         match message:
-            case m.Heartbeat():
-                return [SendTo(message.rank, m.HeartbeatAck())]
             case m.Reserve():
                 return self._reserve(node, message, now_s)
             case m.Progressed(state=state, pid=pid):
                 return self._progress(node, NodeState(state), pid, now_s)
-            case m.Reported():
-                return self._report(node, message, now_s)
-            case m.RowsTaken() | m.Activity():
-                node.view = _with_figures(node.view, message)
-                return []
+            case m.Figures(told=told):
+                return [instruction for one in told for instruction in self._figure(node, one, now_s)]
+            case m.Heartbeat() | m.Reported() | m.RowsTaken() | m.Activity():
+                return self._figure(node, message, now_s)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
             case m.OutputOpened() | m.FilePiece() | m.OutputSent():
@@ -227,6 +225,15 @@ class ClusterState:
         if self._state is RunState.STARTING and not self._unstarted:
             instructions += self._cluster_state(RunState.RUNNING, now_s)
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
+
+    def _figure(self, node: _Node, message: Figure, now_s: float) -> list[Instruction]:
+        """Take what a node sends several times a second."""
+        if isinstance(message, m.Reported):
+            return self._report(node, message, now_s)
+        if isinstance(message, m.Heartbeat):
+            return [SendTo(message.rank, m.HeartbeatAck())]
+        node.view = _with_figures(node.view, message)
+        return []
 
     def _report(self, node: _Node, message: m.Reported, now_s: float) -> list[Instruction]:
         metrics = {**node.view.metrics, **message.metrics}

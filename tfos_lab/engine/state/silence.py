@@ -14,7 +14,7 @@ from collections.abc import Iterator
 # Ticks come five times a second. Of a longer time between two, only this much counts.
 LONGEST_TICK_S = 1.0
 # Of the time in which the driver is behind with reading.
-BEHIND_SHARE = 0.25
+BEHIND_SHARE = 0.5
 # A pause that is worth telling, and for how long afterwards.
 _PAUSE_S = 3.0
 _TOLD_FOR_S = 10.0
