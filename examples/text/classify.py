@@ -18,7 +18,7 @@ from pyspark.sql import functions as sql
 
 from tfos_lab.ml import TFTextFileEstimator
 
-FILTERS = [2, 16]
+FILTERS = [2, 32]
 
 
 def train(args, ctx=None, _read_data=None):

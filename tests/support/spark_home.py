@@ -6,8 +6,10 @@ import os
 import sys
 from pathlib import Path
 
+from tests.support import class_archive
+
 # These options halve the start-up time of a JVM that lives for seconds.
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{class_archive.options()}"
 
 
 def spark_home() -> Path:
