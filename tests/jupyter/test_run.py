@@ -323,7 +323,9 @@ def test_an_interrupt_in_any_phase_ends_the_cell_and_leaves_nothing(
     with pytest.raises(ClusterInterrupted, match="interrupted: the nodes of 'cluster' are stopped"):
         run("%%tfos cluster_size=12 local=processes env=env\nimport threading\nthreading.Event().wait()")
     assert magics.user_ns["cluster"].state == "stopped"
-    assert forks.count == (3 if phase == "launching" else 12)
+    # The first node may reserve, and the interrupt come, while others are still to be forked.
+    most = 3 if phase == "launching" else 12
+    assert forks.count == most or (phase == "reserving" and 3 <= forks.count < most)
 
 
 def watch_for(cluster: Any, state: str, reached: threading.Event) -> None:

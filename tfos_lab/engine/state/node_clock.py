@@ -6,6 +6,8 @@ import math
 
 # A message may be on its way for a while; clocks that are off by less are taken for right.
 _TOLERANCE_S = 5.0
+# A clock that is off by more was never set: certificates are not good on such a host either, and nothing is made right.
+_MOST_S = 86_400.0
 
 
 class NodeClock:
@@ -20,4 +22,4 @@ class NodeClock:
         The message that was quickest says how far the clock is ahead; it is never too far by more than that took.
         """
         self._ahead_s = max(self._ahead_s, time_s - now_s)
-        return time_s - self._ahead_s if abs(self._ahead_s) > _TOLERANCE_S else time_s
+        return time_s - self._ahead_s if _TOLERANCE_S < abs(self._ahead_s) < _MOST_S else time_s
