@@ -8,10 +8,12 @@ import re
 import subprocess
 import zipfile
 import zlib
+from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
 
+import tfos_lab
 from tests.support.bare_python import make_bare_python
 from tfos_lab.core.code_archive import code_archive, make_finder
 
@@ -78,6 +80,20 @@ def test_packages_in_the_archive_import_only_packages_in_the_archive(archived):
         if _package_of(name) not in packages
     }
     assert not outside
+
+
+def test_no_module_in_the_archive_imports_one_that_is_left_out_of_its_package(archived):
+    left_out = {
+        f"tfos_lab.{path.parent.name}.{path.stem}"
+        for package in {_package_of(module) for module in archived if "." in module}
+        for path in (Path(tfos_lab.__file__).parent / package).glob("*.py")
+    } - set(archived)
+    assert "tfos_lab.transport.unix_server" in left_out
+    assert not {
+        f"{module} imports {name}"
+        for module, source in archived.items()
+        for name in left_out & set(_imports_of(source))
+    }
 
 
 def test_each_package_in_the_archive_is_needed_by_what_runs_on_executors(archived):

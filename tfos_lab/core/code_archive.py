@@ -16,8 +16,8 @@ from typing import Any
 
 # What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
 _PACKAGES = ("compat", "core", "data", "errors", "messages", "ml", "node", "payload", "scoring", "transport", "values")
-# What only the driver needs of these packages.
-_AT_HOME = "driver"
+# What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
+_AT_HOME = {"__pycache__", "driver", "cluster_records.py", "recorded_cluster.py", "unix_server.py"}
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
     pickling = Path(cloudpickle.__file__).parent
     folders = [*(root / name for name in _PACKAGES), pickling]
     for path in [root / "__init__.py", *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
-        if not {"__pycache__", _AT_HOME} & set(path.parts):
+        if not _AT_HOME & set(path.parts):
             yield (root if path.is_relative_to(root) else pickling).parent, path
 
 
