@@ -78,6 +78,8 @@ def test_a_stopped_node_is_marked_says_so_and_goes_on(run):
             cluster.profile("worker:0", 0.1)
         profile = cluster.profile(seconds=0.3)
         assert (profile.node, profile.trace_dir) == ("chief:0", None)
+        assert "may crash a node that works with others" in profile.note
+        assert "did not start" in cluster.profile(seconds=0.1, trace=True).note
         assert "step_for_ever (test_hung_nodes.py:" in profile.flame_graph.read_text()
         assert profile.flame_graph.parent == cluster.run_dir
     finally:

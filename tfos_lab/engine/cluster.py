@@ -182,7 +182,7 @@ class Cluster:
         """
         return self._runtime.stacks(node, timeout_s)
 
-    def profile(self, node: str | None = None, seconds: float = 5.0) -> Profile:
+    def profile(self, node: str | None = None, seconds: float = 5.0, *, trace: bool | None = None) -> Profile:
         """Find out what a node spends its time on, while it goes on.
 
         Parameters
@@ -191,12 +191,15 @@ class Cluster:
             Such as ``"worker:0"``; by default the one that leads.
         seconds : float
             How long.
+        trace : bool, optional
+            Whether to take a trace with TensorFlow's own profiler, too. By default only of a node that is alone in its
+            cluster: TensorFlow 2.21 may crash when the trace of a node ends that works with others, and the run fails.
 
         Returns
         -------
         Profile
-            In a notebook, a flame graph of the Python functions; it is kept in `run_dir`. A trace of TensorFlow's own
-            profiler is put among the run's event files, where TensorBoard shows it if its profile plugin is installed.
+            In a notebook, a flame graph of the Python functions; it is kept in `run_dir`. The trace is put among the
+            run's event files, where TensorBoard shows it if its profile plugin is installed.
 
         Raises
         ------
@@ -205,7 +208,7 @@ class Cluster:
         ProfileFailed
             If its function does not run, or its process does not answer.
         """
-        return self._runtime.profile(node, seconds)
+        return self._runtime.profile(node, seconds, trace=trace)
 
     # ---- the model --------------------------------------------------------------------------------------------------
 

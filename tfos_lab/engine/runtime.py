@@ -24,6 +24,7 @@ from tfos_lab.engine.generation import failure_of
 from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
 from tfos_lab.engine.generations import WAIT_STEP_S, Generations
 from tfos_lab.engine.history import History
+from tfos_lab.engine.profile.profiles import NO_TRACE
 from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.record.recorders import Recorders
 from tfos_lab.engine.results import Results
@@ -229,7 +230,7 @@ class ClusterRuntime:
             views = generation.cluster_state.views
         return generation.server.stacks.of(views, node, timeout_s)
 
-    def profile(self, node: str | None, seconds: float) -> Profile:
+    def profile(self, node: str | None, seconds: float, *, trace: bool | None) -> Profile:
         """Profile a node, the one that leads by default; see `Cluster.profile`."""
         generation = self.generation
         with generation.server.lock:
@@ -240,7 +241,9 @@ class ClusterRuntime:
             raise ProfileFailed(node=view.node, reason=f"its function does not run: its state is {view.state}")
         if reason := generation.server.stacks.why_deaf(rank):
             raise ProfileFailed(node=view.node, reason=reason)
-        return generation.server.profiles.make(view.node, rank, seconds, self.files)
+        may_trace = len(views) == 1 if trace is None else trace
+        no_trace = "" if may_trace else NO_TRACE
+        return generation.server.profiles.make(view.node, rank, seconds, self.files, no_trace=no_trace)
 
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once the node has written something.

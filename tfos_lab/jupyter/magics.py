@@ -44,8 +44,8 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
 cell on them: names stay on the nodes from cell to cell, and ``%tfos stop`` ends them.
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
-``%tfos stacks [name] [node]`` (where the nodes' threads are now), ``%tfos profile [name] [node] [seconds]`` (what a
-node spends its time on), ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py
+``%tfos stacks [name] [node]`` (where the nodes' threads are now), ``%tfos profile [name] [node] [seconds] [trace]``
+(what a node spends its time on), ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py
 [NUMBER|NAME ...]`` (the last cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor``
 (checks that everything is installed), ``%tfos config [option=value]`` (defaults of options for this notebook).
 

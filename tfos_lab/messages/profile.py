@@ -8,10 +8,11 @@ from tfos_lab.messages.common import Message
 
 
 class ProfileWanted(Message, frozen=True):
-    """Profile the node's process for so many seconds."""
+    """Profile the node's process for so many seconds; ``no_trace`` says why without a trace, or is empty."""
 
     request: int
     seconds: float
+    no_trace: str = ""
 
 
 class Profiled(Message, frozen=True):

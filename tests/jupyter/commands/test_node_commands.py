@@ -20,8 +20,8 @@ class Cluster(ScriptedCluster):
     def stacks(self, node: str | None = None, timeout_s: float = 0.0) -> dict[str, str]:
         return {name: f"main thread of {name}\n\nother" for name in ([node] if node else ["chief:0", "worker:0"])}
 
-    def profile(self, node: str | None, seconds: float) -> Any:
-        return SimpleNamespace(asked=(self.name, node, seconds))
+    def profile(self, node: str | None, seconds: float, *, trace: bool | None) -> Any:
+        return SimpleNamespace(asked=(self.name, node, seconds, trace))
 
 
 @pytest.fixture(autouse=True)
@@ -84,10 +84,12 @@ def test_stacks_are_printed_below_the_names_of_their_nodes(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "asked"),
     [
-        ([], ("b", None, 5.0)),
-        (["2.5"], ("b", None, 2.5)),
-        (["worker:0", "10s"], ("b", "worker:0", 10.0)),
-        (["a", "chief:0"], ("a", "chief:0", 5.0)),
+        ([], ("b", None, 5.0, None)),
+        (["2.5"], ("b", None, 2.5, None)),
+        (["worker:0", "10s"], ("b", "worker:0", 10.0, None)),
+        (["a", "chief:0"], ("a", "chief:0", 5.0, None)),
+        (["worker:0", "3", "trace"], ("b", "worker:0", 3.0, True)),
+        (["trace"], ("b", None, 5.0, True)),
     ],
 )
 def test_a_profile_is_made_of_the_node_for_the_seconds(arguments: list[str], asked: tuple[Any, ...]) -> None:

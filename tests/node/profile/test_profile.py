@@ -71,10 +71,10 @@ def profile_folder_file(folder):
     return Path(folder) / "plugins" / "profile" / "host.xplane.pb"
 
 
-def profiled(tmp_path, monkeypatch, profiler):
+def profiled(tmp_path, monkeypatch, profiler, no_trace=""):
     monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(profiler=profiler) if profiler else None)
     sent = []
-    start_profile(2, m.ProfileWanted(request=5, seconds=0.05), tmp_path, sent.append)
+    start_profile(2, m.ProfileWanted(request=5, seconds=0.05, no_trace=no_trace), tmp_path, sent.append)
     deadline = time.monotonic() + 60.0
     while not sent and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -101,6 +101,12 @@ def test_without_a_trace_there_are_samples_and_the_reason(tmp_path, monkeypatch,
     assert message.note.endswith(note)
     assert message.samples
     assert not message.files
+
+
+def test_a_trace_that_is_not_wanted_is_not_begun(tmp_path, monkeypatch):
+    message = profiled(tmp_path, monkeypatch, Profiler(), no_trace="no trace: it may crash")
+    assert (message.note, message.files) == ("no trace: it may crash", {})
+    assert message.samples
 
 
 def test_what_goes_wrong_is_told_and_the_next_one_works(tmp_path, monkeypatch):

@@ -40,7 +40,7 @@ def _profile(rank: int, wanted: m.ProfileWanted, folder: Path, send: Callable[[m
 
 def _take(rank: int, wanted: m.ProfileWanted, folder: Path) -> m.Profiled:
     sampler = Sampler()
-    note = _start_trace(folder)
+    note = wanted.no_trace or _start_trace(folder)
     try:
         sampler.run(wanted.seconds)
     finally:
