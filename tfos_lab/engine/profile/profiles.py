@@ -162,8 +162,8 @@ class Profiles:
                 file.write(piece.data)
 
 
-# Seen with TensorFlow 2.21: its tracer's own events, begun on one thread and ended on another as collectives do, are put
-# together wrongly when a trace ends (``TraceMeRecorder::Stop``), in two profiles of three.
+# Seen with TensorFlow 2.21, in two profiles of three: its tracer's events that one thread begins and another ends, as
+# collectives do, are put together wrongly when a trace ends (``TraceMeRecorder::Stop``).
 NO_TRACE = (
     "no trace: TensorFlow's profiler may crash a node that works with others, and the run with it (seen with 2.21); "
     "`%tfos profile … trace` or cluster.profile(trace=True) takes one all the same"
