@@ -27,7 +27,7 @@ def submit(standalone, folder):
 @pytest.fixture(scope="module")
 def features(submit, folder):
     """The folder with the features as TFRecord files."""
-    printed = succeeded(submit("prepare.py", "--output", "titanic"))
+    printed = succeeded(submit("prepare.py", "--output", "titanic", cores=1))
     assert re.search(r"train: 713 passengers in 5 files\nvalid: 178 passengers in 1 files\ntest: 418 pass", printed)
     assert len(list((folder / "titanic" / "train").glob("part-*"))) == 5
     return folder / "titanic"
@@ -44,7 +44,7 @@ def test_a_cluster_trains_from_the_files_and_its_model_does_better_than_the_rule
     assert list((folder / "logs").rglob("events.out.tfevents.*"))
 
     output = f"predictions-{version}"
-    printed = succeeded(submit("score.py", *PLACES, "--output", output))
+    printed = succeeded(submit("score.py", *PLACES, "--output", output, cores=1))
     accuracy, baseline = (
         float(number) for number in re.findall(r"^(?:accuracy|baseline): (\S+)", printed, re.MULTILINE)
     )

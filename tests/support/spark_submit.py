@@ -17,6 +17,9 @@ def make_submit(
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Return a function that runs a program with spark-submit, in a folder that it shares with the cluster.
 
+    It is called with the program, its arguments, and ``cores``: how many tasks run at a time, two on each executor.
+    Executors cost seconds, and so do Python workers that score: each of them imports TensorFlow.
+
     Parameters
     ----------
     master : str
@@ -32,7 +35,6 @@ def make_submit(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": QUICK_JVM,
         "spark.driver.host": "127.0.0.1",
-        "spark.executor.cores": "2",
         "spark.executor.extraJavaOptions": QUICK_JVM,
         "spark.ui.enabled": "false",
         **(more_conf or {}),
@@ -41,10 +43,11 @@ def make_submit(
     env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
     submit = [spark_home() / "bin" / "spark-submit", "--master", master, *options]
 
-    def run(program: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        command = [*submit, programs / program, *arguments]
+    def run(program: str, *arguments: str, cores: int = 2) -> subprocess.CompletedProcess[str]:
+        slots = ("--conf", f"spark.cores.max={cores}", "--conf", f"spark.executor.cores={min(2, cores)}")
+        command = [*submit, *slots, programs / program, *arguments]
         return subprocess.run(
-            command, cwd=folder, env=env | environ, timeout=PATIENCE_S, capture_output=True, text=True, check=False
+            command, cwd=folder, env=env, timeout=PATIENCE_S, capture_output=True, text=True, check=False
         )
 
     return run

@@ -1,11 +1,13 @@
 """What the nodes of `test_exact_training.py` run.
 
 Each example is a file that all nodes wait for. They record the rows of their batches, train, and write their results;
-the chief then trains alone on the same global batches.
+the chief then trains alone on the same global batches. Models are made once in each process and begin each example with
+the same weights: it is tracing them that takes seconds.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Iterator
@@ -17,11 +19,12 @@ EPOCHS = 3
 
 def train_examples(folder: str, ctx: Any) -> None:
     """The map_fun: works through ``1.json``, ``2.json``, … until one says ``null``."""
+    strategy = ctx.strategy()
     for number in range(1, 1000):
         example = read_when_there(Path(folder) / f"{number}.json")
         if example is None:
             return
-        train_on_node(example, ctx, Path(folder) / f"{number}-{ctx.worker_num}")
+        train_on_node(example, ctx, strategy, Path(folder) / f"{number}-{ctx.worker_num}")
         if ctx.is_chief:
             batches = [read_when_there(Path(folder) / f"{number}-{node}.batches") for node in range(ctx.num_workers)]
             write(Path(folder) / f"{number}-alone.result", train_alone(example, batches))
@@ -41,8 +44,8 @@ def write(path: Path, content: Any) -> None:
 # --- both ------------------------------------------------------------------------------------------------------------
 
 
-def keras_of(example: Any) -> Any:
-    if example["loop"] == "tf_keras":
+def keras_of(loop: str) -> Any:
+    if loop == "tf_keras":
         import tf_keras
 
         return tf_keras
@@ -51,8 +54,21 @@ def keras_of(example: Any) -> Any:
     return keras
 
 
-def build_model(example: Any) -> Any:
-    keras = keras_of(example)
+def model_as_it_begins(loop: str, strategy: Any) -> Any:
+    model, weights = made_model(loop, strategy)
+    model.set_weights(weights)
+    return model
+
+
+@functools.cache
+def made_model(loop: str, strategy: Any) -> tuple[Any, list[Any]]:
+    """Return the model of a strategy, and the weights that it begins with."""
+    with strategy.scope():
+        model = build_model(keras_of(loop))
+    return model, model.get_weights()
+
+
+def build_model(keras: Any) -> Any:
     keras.utils.set_random_seed(3)
     inputs = keras.Input((3,))
     hidden = keras.layers.Dense(4, "tanh", kernel_regularizer=keras.regularizers.L2(0.01))(inputs)
@@ -67,7 +83,7 @@ def build_model(example: Any) -> Any:
 
 
 def fit(example: Any, model: Any, dataset: Any) -> dict[str, Any]:
-    keras = keras_of(example)
+    keras = keras_of(example["loop"])
     live = []
     watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: live.append(numbers_of(logs)))
     history = model.fit(dataset, epochs=EPOCHS, callbacks=[watch], verbose=0, shuffle=False).history
@@ -89,21 +105,19 @@ def loss_of(example: Any, model: Any, x: Any, y: Any) -> Any:
     """Return the loss of each row."""
     import tensorflow as tf
 
-    return keras_of(example).losses.binary_crossentropy(tf.reshape(y, (-1, 1)), model(x, training=True))
+    return keras_of(example["loop"]).losses.binary_crossentropy(tf.reshape(y, (-1, 1)), model(x, training=True))
 
 
 # --- a node ----------------------------------------------------------------------------------------------------------
 
 
-def train_on_node(example: Any, ctx: Any, path: Path) -> None:
-    strategy = ctx.strategy()
+def train_on_node(example: Any, ctx: Any, strategy: Any, path: Path) -> None:
     weight = "weight" if example["weighted"] else None
     dataset = ctx.dataset(example["batch_size"], ["x", "id"], label="y", weight=weight, remainder=example["remainder"])
     batches = [real_rows(features["id"].numpy(), weights.numpy()) for features, _, weights in dataset]
     write(path.with_suffix(".batches"), batches)
     rows = dataset.map(lambda features, y, w: (features["x"], y, w))
-    with strategy.scope():
-        model = build_model(example)
+    model = model_as_it_begins(example["loop"], strategy)
     result = (
         train_by_hand(example, model, rows, strategy) if example["loop"] == "by hand" else fit(example, model, rows)
     )
@@ -148,7 +162,7 @@ def train_alone(example: Any, batches: list[list[list[int]]]) -> Any:
     import tensorflow as tf
 
     steps = [[row for node in step for row in node] for step in zip(*batches, strict=True)]
-    model = build_model(example)
+    model = model_as_it_begins(example["loop"], tf.distribute.get_strategy())
 
     def generate() -> Iterator[Any]:
         for rows in steps:
