@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test tutorials hosts soak test-tools check format bench scale docs lock clean
+.PHONY: help setup demo lab test tutorials hosts soak alarms test-tools check format bench scale docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -39,6 +39,12 @@ MASTER := local
 soak: setup  ## fuzz with fresh examples, then clusters with random faults: make soak MINUTES=5 SEED=1234 MASTER=standalone
 	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/fuzz --timeout=1800
 	$(PYTHON) -m tests.soak --minutes $(MINUTES) --master $(MASTER) $(if $(SEED),--seed $(SEED))
+
+RUNS := 1000
+LOAD := 8
+
+alarms: setup  ## runs beside busy processes: is a healthy node ever called lost? make alarms RUNS=100 LOAD=16
+	$(PYTHON) -m tests.soak.alarms --runs $(RUNS) --load $(LOAD)
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools

@@ -45,13 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Fork servers end with this process, as everything else.
     os.environ["TFOS_LAB_FORK_SERVER"] = "kernel"
     until = time.monotonic() + options.minutes * 60
-    with _own_folder() as folder:
+    with own_folder() as folder:
         return _soak(folder, options.master, random.Random(seed), until, seed)
 
 
 @contextlib.contextmanager
-def _own_folder() -> Iterator[Path]:
-    """Yield a folder of this soak alone, in which nodes and runs have theirs."""
+def own_folder() -> Iterator[Path]:
+    """Yield a folder of this process alone, in which nodes and runs have theirs."""
     with tempfile.TemporaryDirectory(prefix="soak-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         os.environ["TFOS_LAB_RUNS"] = str(Path(folder) / "runs")

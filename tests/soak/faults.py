@@ -17,11 +17,18 @@ import psutil
 from tests.soak.rounds import PATIENCE_S, Round
 from tests.soak.traces import python_workers
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.engine.cluster import Cluster
 
 
 def agents_of(game: Round) -> list[psutil.Process]:
+    """Return the agents of a cluster."""
+    return list(agents_by_rank(game.cluster).values())
+
+
+def agents_by_rank(cluster: Cluster) -> dict[int, psutil.Process]:
     """Return the agents of a cluster, by its nodes' folders."""
-    return [psutil.Process(int(path.name.rpartition("-")[2])) for path in scratch_root().glob(f"{game.cluster.id}-*-*")]
+    names = [path.name.rsplit("-", 2) for path in scratch_root().glob(f"{cluster.id}-*-*")]
+    return {int(rank): psutil.Process(int(pid)) for _, rank, pid in names}
 
 
 def children_of(game: Round) -> list[psutil.Process]:
