@@ -9,6 +9,9 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.engine.state.changed import changed
 
+# What a node's time is spent on.
+SHARE_NAMES = ("waits_rows", "waits_data", "waits_peers", "computes", "python")
+
 
 @dataclass(frozen=True, kw_only=True)
 class NodeActivity:
