@@ -102,13 +102,14 @@ class ActedAgent:
         self.answer_all()
         if self.gone:
             return
-        if now_s - self._beat_s >= HEARTBEAT_S - self.period_s / 2:
+        beats = now_s - self._beat_s >= HEARTBEAT_S - self.period_s / 2
+        if self._working:
+            self._report(now_s)
+            self._log(now_s, at_once=beats)
+        if beats:
             self._beat_s = now_s
             self.send(self._sign)
             self.sent["heartbeats"] += 1
-        if self._working:
-            self._report(now_s)
-            self._log(now_s)
         if self._figures.is_due:
             self._send_held()
 
@@ -140,8 +141,8 @@ class ActedAgent:
             memory_bytes=1_240_000_000, host_cpu=0.5, host_memory=0.4, idle_s=0.1, last_sign=f"step {self._step}",
         )  # fmt: skip
 
-    def _log(self, now_s: float) -> None:
-        if now_s - self._logged_s < interval_s(self._cast.cluster_size):
+    def _log(self, now_s: float, *, at_once: bool) -> None:
+        if not at_once and now_s - self._logged_s < interval_s(self._cast.cluster_size):
             return
         self._lines += (now_s - self._logged_s) * self._cast.lines_per_s
         self._logged_s = now_s

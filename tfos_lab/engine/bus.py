@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 from tfos_lab.engine.state.events import Event, LogText
@@ -29,15 +29,16 @@ class Subscription:
         self._dropped = 0
         self._closed = False
 
-    def offer(self, event: Event) -> None:
-        """Append an event, and drop the oldest ones if the queue is full; for the bus."""
+    def offer(self, events: Iterable[Event]) -> None:
+        """Append events, and drop the oldest ones if the queue is full; for the bus."""
         with self._ready:
-            size = _chars_of(event)
-            while self._events and (len(self._events) >= self._capacity or self._chars + size > MAX_CHARS):
-                self._pop()
-                self._dropped += 1
-            self._events.append(event)
-            self._chars += size
+            for event in events:
+                size = _chars_of(event)
+                while self._events and (len(self._events) >= self._capacity or self._chars + size > MAX_CHARS):
+                    self._pop()
+                    self._dropped += 1
+                self._events.append(event)
+                self._chars += size
             self._ready.notify()
 
     def take(self, timeout_s: float = 0.0, at_most: int = 10_000) -> list[Event]:
@@ -88,10 +89,10 @@ class Bus:
     Parameters
     ----------
     tap : callable, optional
-        Called with each event first, by the thread that publishes it.
+        Called with the events first, by the thread that publishes them; those that are published together come together.
     """
 
-    def __init__(self, tap: Callable[[Event], None] | None = None) -> None:
+    def __init__(self, tap: Callable[..., None] | None = None) -> None:
         self._tap = tap
         self._lock = threading.Lock()
         self._subscriptions: list[Subscription] = []
@@ -103,13 +104,15 @@ class Bus:
             self._subscriptions.append(subscription)
         return subscription
 
-    def publish(self, event: Event) -> None:
-        """Offer ``event`` to every subscription; never blocks."""
+    def publish(self, *events: Event) -> None:
+        """Offer events to every subscription; never blocks."""
+        if not events:
+            return
         if self._tap is not None:
-            self._tap(event)
+            self._tap(*events)
         with self._lock:
             for subscription in self._subscriptions:
-                subscription.offer(event)
+                subscription.offer(events)
 
     def close(self) -> None:
         """End all subscriptions; waiting events can still be taken."""

@@ -9,6 +9,8 @@ from tfos_lab.engine.state.events import Event, FeedProgressed, InferenceProgres
 
 # The progress of a feed names all nodes: where there are more, only the newest is kept.
 _ALL_KEPT = 64
+# A tuple is compared quicker than a union; thousands of events come a second.
+_PROGRESS = (FeedProgressed, InferenceProgressed)
 
 
 class EventLog:
@@ -36,7 +38,7 @@ class EventLog:
         """Add an event."""
         number = next(self._numbers)
         self._events[number] = event
-        if isinstance(event, FeedProgressed | InferenceProgressed) and len(event.rows) > _ALL_KEPT:
+        if isinstance(event, _PROGRESS) and len(event.rows) > _ALL_KEPT:
             self._events.pop(self._progress.get(_key(event), -1), None)
             self._progress[_key(event)] = number
         if len(self._events) > self._at_most:

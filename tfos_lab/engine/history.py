@@ -47,23 +47,26 @@ class History:
         self._feeds = FeedViews(called_s)
         self.ended_s: float | None = None
 
-    def record(self, event: Event) -> None:
-        """Record an event. Log text is left out: the log files hold all of it."""
-        if isinstance(event, LogText):
-            return
+    def record(self, *events: Event) -> None:
+        """Record events. Log text is left out: the log files hold all of it."""
         with self._changed:
-            self._events.add(event)
-            if isinstance(event, MetricsReported):  # most are
-                self._record_metrics(event)
-            elif isinstance(event, StateChanged):
-                self._record_state(event)
-            elif isinstance(event, NodeChanged) and event.state is NodeState.STARTING:
-                self._last_import_s = event.time_s
-            elif isinstance(event, FeedProgressed):
-                self._record_feed(event)
-            elif isinstance(event, InferenceProgressed):
-                self._feeds.record(event)
+            for event in events:
+                if not isinstance(event, LogText):
+                    self._record(event)
             self._changed.notify_all()
+
+    def _record(self, event: Event) -> None:
+        self._events.add(event)
+        if isinstance(event, MetricsReported):  # most are
+            self._record_metrics(event)
+        elif isinstance(event, StateChanged):
+            self._record_state(event)
+        elif isinstance(event, NodeChanged) and event.state is NodeState.STARTING:
+            self._last_import_s = event.time_s
+        elif isinstance(event, FeedProgressed):
+            self._record_feed(event)
+        elif isinstance(event, InferenceProgressed):
+            self._feeds.record(event)
 
     def _record_feed(self, event: FeedProgressed) -> None:
         self._feeds.record(event)

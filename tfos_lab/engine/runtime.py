@@ -35,6 +35,7 @@ from tfos_lab.engine.state.events import (
     ClusterView,
     EvaluatorFailed,
     Event,
+    LogText,
     MetricsReported,
     NodeStartedAgain,
     NodeView,
@@ -107,7 +108,7 @@ class ClusterRuntime:
         self.spark: SparkSession | None = maker.spark
         self.files = run_dir
         self.history = History(maker.called_s)
-        self.bus = Bus(self._on_event)
+        self.bus = Bus(self._on_events)
         self.services = RunServices.make(maker.config, run_dir, history=self.history, bus=self.bus)
         self._maker = maker
         self._spark_ui = spark_session.ui_of(maker.spark) if maker.spark is not None else ""
@@ -258,9 +259,16 @@ class ClusterRuntime:
 
     # ---- events -----------------------------------------------------------------------------------------------------
 
+    def _on_events(self, *events: Event) -> None:
+        """Record events before the bus's subscribers get them; called by the thread that publishes them."""
+        self.history.record(*events)
+        for event in events:
+            if isinstance(event, MetricsReported):  # most are
+                self._recorders.on_event(event)
+            elif not isinstance(event, LogText):
+                self._on_event(event)
+
     def _on_event(self, event: Event) -> None:
-        """Record an event before the bus's subscribers get it; called by the thread that publishes it."""
-        self.history.record(event)
         if isinstance(event, RowsUnread):
             self.note(unread_text(event))
         elif isinstance(event, RowsUntouched):

@@ -24,7 +24,16 @@ from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.hangs import Hangs
-from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, SendToAll, StartAll
+from tfos_lab.engine.state.instructions import (
+    Failure,
+    Finished,
+    Instruction,
+    Publish,
+    PublishAll,
+    SendTo,
+    SendToAll,
+    StartAll,
+)
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
@@ -39,8 +48,8 @@ TICK_S = 0.2
 _MANY_NODES = 64
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
-# What each node sends several times a second concerns the cluster state alone.
-_FIGURES = frozenset({m.Reported, m.Activity})
+# What each node sends several times a second does not concern the feed state.
+_FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 
 # Builds the `Start` for a rank from the cluster spec.
 MakeStart = Callable[[int, dict[str, list[str]]], m.Start]
@@ -211,6 +220,8 @@ class Server:
             self._on_reserve(identity, message, now_s)
         elif not is_known:
             self._send_away(identity)  # an agent of an earlier generation, or one that came too late
+        elif isinstance(message, m.Figures):  # most are
+            self._on_figures(identity, message, now_s)
         elif isinstance(message, m.Logs):
             self._cluster_state.record_logs(message.rank, now_s)
             self._on_logs(identity, message)
@@ -218,16 +229,16 @@ class Server:
             self._on_saving(message, self._cluster_state.view_of(message.rank))
         elif isinstance(message, m.ExecutorGone):
             on_executor_gone(self._cluster_state.view_of(message.rank).executor)
-        elif isinstance(message, m.Figures):
-            self._on_figures(message, now_s)
         else:
             self._on_message(message, now_s)
 
-    def _on_figures(self, message: m.Figures, now_s: float) -> None:
+    def _on_figures(self, identity: bytes, message: m.Figures, now_s: float) -> None:
         self._carry_out(self._cluster_state.handle(message, now_s))
         for told in message.told:
             if type(told) not in _FIGURES:
                 self._carry_out(self._feed_state.handle(told, now_s))
+        if logs := [told for told in message.told if isinstance(told, m.Logs)]:
+            self._on_logs(identity, *logs)
 
     def _on_message(self, message: m.FromAgent, now_s: float) -> None:
         self._carry_out(self._cluster_state.handle(message, now_s))
@@ -276,13 +287,17 @@ class Server:
         self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
         self._listener.send(identity, m.encode(m.Shutdown()))
 
-    def _on_logs(self, identity: bytes, message: m.Logs) -> None:
-        if message.sequence >= self._log_sequences.get(identity, 0):
-            self._log_sequences[identity] = message.sequence + 1
-            node = self._cluster_state.view_of(message.rank).node
-            for event in self._logs.write(node, message.records):
-                self._bus.publish(event)
-        self._listener.send(identity, m.encode(m.LogCredit(sequence=message.sequence)))
+    def _on_logs(self, identity: bytes, *batches: m.Logs) -> None:
+        """Store batches of a node's log that have come together, and give credit for all of them."""
+        records = []
+        for batch in batches:
+            if batch.sequence >= self._log_sequences.get(identity, 0):
+                self._log_sequences[identity] = batch.sequence + 1
+                records += batch.records
+        if records:
+            node = self._cluster_state.view_of(batches[0].rank).node
+            self._bus.publish(*self._logs.write(node, records))
+        self._listener.send(identity, m.encode(m.LogCredit(sequence=batches[-1].sequence)))
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -293,6 +308,8 @@ class Server:
                     self._send_to_all(ranks, message)
                 case StartAll(spec=spec):
                     self._start_all(spec)
+                case PublishAll(events=events):
+                    self._bus.publish(*events)
                 case Publish(event=event):
                     self._bus.publish(event)
                 case Finished():

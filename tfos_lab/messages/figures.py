@@ -6,8 +6,9 @@ from tfos_lab.messages.activity import Activity
 from tfos_lab.messages.common import Message
 from tfos_lab.messages.feed import RowsTaken
 from tfos_lab.messages.lifecycle import Heartbeat, Reported
+from tfos_lab.messages.logs import Logs
 
-Figure = Heartbeat | Reported | Activity | RowsTaken
+Figure = Heartbeat | Reported | Activity | RowsTaken | Logs
 
 
 class Figures(Message, frozen=True):

@@ -152,6 +152,9 @@ class Agent:
 
     def _tick(self) -> None:
         now = time.monotonic()
+        # In a large cluster, what a node tells travels with its heartbeat.
+        self._log_sender.send_due(at_once=self._driver.heartbeat_is_due)
+        self._activity.tick()
         self._driver.send_heartbeat_if_due(self._feeds.spooled_bytes)
         self._given_up = self._driver.is_given_up(self._spec.driver_timeout_s)
         if self._given_up or self._watched_pidfd is None:
@@ -162,8 +165,6 @@ class Agent:
         self._payload.tick(now)
         self._child.tick(now)
         self._stacks.tick(now)
-        self._log_sender.send_due()
-        self._activity.tick()
         with self._driver.long_work():
             self._output.work()
             self._result.work()

@@ -87,11 +87,15 @@ class DriverLink:
             self._stand_in.reservation = None
             yield m.decode_to_agent(data)
 
+    @property
+    def heartbeat_is_due(self) -> bool:
+        """Whether the last heartbeat is not recent."""
+        return time.monotonic() - self._last_heartbeat >= HEARTBEAT_S
+
     def send_heartbeat_if_due(self, spooled_bytes: int) -> None:
-        """Send a heartbeat unless the last one is recent, and what was held for long enough; called often."""
-        now = time.monotonic()
-        if now - self._last_heartbeat >= HEARTBEAT_S:
-            self._last_heartbeat = now
+        """Send a heartbeat if it is due, and what was held for long enough; called often."""
+        if self.heartbeat_is_due:
+            self._last_heartbeat = time.monotonic()
             self._stand_in.loop_spoke(spooled_bytes)
             for sign in self._stand_in.signs:
                 self.send(sign)
@@ -125,7 +129,8 @@ class DriverLink:
         return True
 
     def close(self) -> None:
-        """Close the connection, after what was sent has had a second to leave."""
+        """Close the connection, after what was sent or held has had a second to leave."""
+        self._send_held()
         self._stand_in.close()
         self._link.close()
         self._shown.close()

@@ -13,6 +13,8 @@ _MESSAGES_PER_S = 2_000
 # Where each message may go at once, none is held.
 _LEAST_S = 0.1
 _MOST_HELD = 256
+# A log of more does not wait: more follows it.
+_MOST_LOG_BYTES = 1 << 16
 _KINDS = get_args(Figure)
 
 
@@ -45,6 +47,8 @@ class FiguresHolder:
     def hold(self, message: m.FromAgent) -> bool:
         """Keep a message if it can wait; return whether it does."""
         if not self._interval_s or not isinstance(message, _KINDS):
+            return False
+        if isinstance(message, m.Logs) and sum(len(record.data) for record in message.records) > _MOST_LOG_BYTES:
             return False
         self._held.append(message)
         self._has_sign |= isinstance(message, m.Heartbeat)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfos_lab.core.roles import role_of
-from tfos_lab.engine.state.activity import NodeActivity
+from tfos_lab.engine.state.activity import SHARE_NAMES, NodeActivity
 from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import FeedView, NodeView
 
@@ -34,16 +33,22 @@ class Figures:
     nodes: tuple[NodeView, ...]
     feeds: tuple[FeedView, ...] = ()
 
-    @property
+    @functools.cached_property
     def activities(self) -> list[NodeActivity]:
         """What they do, in the same order."""
         return [node.activity for node in self.nodes if node.activity is not None]
 
+    @functools.cached_property
+    def _means(self) -> dict[str, float]:
+        return {
+            name: statistics.fmean([getattr(activity, name) for activity in self.activities]) for name in SHARE_NAMES
+        }
+
     def mean(self, *names: str) -> float:
         """Return the sum of some shares, as the mean over the nodes."""
-        return statistics.fmean(sum(getattr(activity, name) for name in names) for activity in self.activities)
+        return sum(self._means[name] for name in names)
 
-    @property
+    @functools.cached_property
     def step_s(self) -> float:
         """Seconds of a step: the median over the nodes."""
         return statistics.median(activity.step_s or 0.0 for activity in self.activities)
@@ -73,9 +78,9 @@ def _job_trains(job_name: str) -> bool:
 
 
 def _is_telling(activity: NodeActivity | None) -> bool:
-    if activity is None or not activity.is_known or activity.step_s is None:
+    if activity is None or activity.step_s is None or activity.idle_s > _LONGEST_IDLE_S:
         return False
-    return (activity.step or 0) >= _FEWEST_STEPS and activity.idle_s <= _LONGEST_IDLE_S
+    return (activity.step or 0) >= _FEWEST_STEPS and activity.is_known
 
 
 def own_s(activity: NodeActivity) -> float:
@@ -85,24 +90,35 @@ def own_s(activity: NodeActivity) -> float:
 
 def with_slower(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
     """Return the nodes; those that train also say how much slower than their peers they are, where that is known."""
-    peers = [node for node in nodes if trains(node) and _is_telling(node.activity)]
-    if len(peers) < 2:
+    telling = [
+        (place, own_s(activity))
+        for place, node in enumerate(nodes)
+        if (activity := node.activity) is not None and trains(node) and _is_telling(activity)
+    ]
+    if len(telling) < 2:
         return tuple(nodes)
-    ordered = sorted(own_s(peer.activity) for peer in peers if peer.activity is not None)
-    return tuple(_with_slower(node, ordered) for node in nodes)
+    usual_s_of = _MedianOfOthers([seconds for _, seconds in telling])
+    told = list(nodes)
+    for place, seconds in telling:
+        usual_s = usual_s_of(seconds)
+        slower = seconds / usual_s if usual_s > 0 else None
+        told[place] = changed(told[place], activity=changed(told[place].activity, slower=slower))
+    return tuple(told)
 
 
-def _with_slower(node: NodeView, ordered: Sequence[float]) -> NodeView:
-    """Return a node with how much slower it is; ``ordered`` has the seconds of all, its own among them."""
-    if node.activity is None or not trains(node) or not _is_telling(node.activity):
-        return node
-    usual_s = _median_without(ordered, own_s(node.activity))
-    slower = own_s(node.activity) / usual_s if usual_s > 0 else None
-    return changed(node, activity=changed(node.activity, slower=slower))
+class _MedianOfOthers:
+    """The median of all values but one of them, in no more time for thousands of them than for two."""
 
+    def __init__(self, values: Sequence[float]) -> None:
+        ordered = sorted(values)
+        count = len(ordered) - 1
+        low, high = (count - 1) // 2, count // 2
+        # Without a value before, the middle is one further to the right.
+        self._low, self._high = ordered[low], ordered[high]
+        self._low_after, self._high_after = ordered[low + 1], ordered[high + 1]
 
-def _median_without(ordered: Sequence[float], value: float) -> float:
-    """Return the median of sorted values but one of them, in no more time for thousands of them than for two."""
-    left_out, count = bisect.bisect_left(ordered, value), len(ordered) - 1
-    low, high = (ordered[at + (at >= left_out)] for at in ((count - 1) // 2, count // 2))
-    return (low + high) / 2
+    def __call__(self, value: float) -> float:
+        """Return the median of the others; ``value`` is one of those given."""
+        low = self._low_after if value <= self._low else self._low
+        high = self._high_after if value <= self._high else self._high
+        return (low + high) / 2

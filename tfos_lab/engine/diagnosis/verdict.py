@@ -66,15 +66,17 @@ def _straggler(figures: Figures) -> Verdict | None:
     if len(known) < 2:
         return None
     slowest = max(known, key=_slower)
+    if _slower(slowest) < _STRAGGLES:
+        return None
     others = [node for node in known if node is not slowest]
     activity = slowest.activity
     assert activity is not None
     theirs = [node.activity for node in others if node.activity is not None]
     waits = statistics.median(their.waits_peers for their in theirs)
-    is_alone = all(_slower(node) < _STRAGGLES for node in known if node is not slowest)
+    is_alone = all(_slower(node) < _STRAGGLES for node in others)
     in_lock_step = waits >= _LITTLE and activity.waits_peers <= waits / 2
     by_itself = waits < _LITTLE / 2 and _differ(activity, theirs)
-    if _slower(slowest) < _STRAGGLES or not is_alone or not (in_lock_step or by_itself):
+    if not is_alone or not (in_lock_step or by_itself):
         return None
     wait = f", which wait for it {_percent(waits)} of the time" if in_lock_step else ""
     text = f"{slowest.node} is {_slower(slowest):.1f} × slower than the others{wait}: {_why_slow(slowest, others)}"

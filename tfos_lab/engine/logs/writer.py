@@ -39,8 +39,7 @@ class LogWriter:
         self._notified = False
         self._limit_bytes = limit_bytes
         self._files: dict[str, LogFile] = {}
-        self._noise_filters: dict[tuple[str, str], NoiseFilter] = {}
-        self._decoders: dict[tuple[str, str], codecs.IncrementalDecoder] = {}
+        self._streams: dict[tuple[str, str], _Stream] = {}
 
     def path(self, node: str) -> Path:
         """Return the node's log file."""
@@ -51,7 +50,7 @@ class LogWriter:
         self._append(node, b"".join(record.data for record in records))
         events: list[LogText] = []
         for record in records:
-            text = self._noise_filter(node, record.stream).take(self._decoder(node, record.stream).decode(record.data))
+            text = self._stream(node, record.stream).take(record.data)
             if events and events[-1].stream == record.stream:
                 last = events.pop()
                 events.append(LogText(time_s=last.time_s, node=node, stream=record.stream, text=last.text + text))
@@ -60,10 +59,10 @@ class LogWriter:
         return events
 
     def _append(self, node: str, data: bytes) -> None:
-        if node not in self._files:
-            self._files[node] = LogFile(self.path(node), self._limit_bytes)
-        reason = self._files[node].write(data)
-        if reason:
+        file = self._files.get(node)
+        if file is None:
+            file = self._files[node] = LogFile(self.path(node), self._limit_bytes)
+        if reason := file.write(data):
             self._notify_once(node, reason)
 
     def _notify_once(self, node: str, reason: str) -> None:
@@ -73,14 +72,11 @@ class LogWriter:
                 f"logs cannot be written to {self.path(node)} ({reason}): nodes go on, files say how much is missing"
             )
 
-    def _decoder(self, node: str, stream: str) -> codecs.IncrementalDecoder:
+    def _stream(self, node: str, stream: str) -> _Stream:
         key = (node, stream)
-        if key not in self._decoders:
-            self._decoders[key] = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        return self._decoders[key]
-
-    def _noise_filter(self, node: str, stream: str) -> NoiseFilter:
-        return self._noise_filters.setdefault((node, stream), NoiseFilter())
+        if key not in self._streams:
+            self._streams[key] = _Stream()
+        return self._streams[key]
 
     def read(self, node: str, tail: int | None = None) -> str:
         """Return the node's log as text, the end of a very large one, or its last ``tail`` lines without noise."""
@@ -99,6 +95,18 @@ class LogWriter:
         """Close the files; may be called twice."""
         for file in self._files.values():
             file.close()
+
+
+class _Stream:
+    """Makes text of one stream of one node, which arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._noise = NoiseFilter()
+
+    def take(self, data: bytes) -> str:
+        """Return the text without misleading lines."""
+        return self._noise.take(self._decoder.decode(data))
 
 
 def _whole_text(path: Path) -> str:

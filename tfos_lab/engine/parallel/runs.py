@@ -100,7 +100,7 @@ class ParallelRuns:
         self.map_fun = call[0]
         self.inputs: dict[str, Plain] = plain_inputs(*call)
         self.history = History(self._called_s)
-        self.bus = Bus(self._on_event)
+        self.bus = Bus(self._on_events)
         self._nodes: dict[int, NodeView] = {}
         self._parts: dict[int, RunDir] = {}
         self._told_s = 0.0
@@ -308,11 +308,12 @@ class ParallelRuns:
         if self._publisher is not None:
             self._publisher.close()
 
-    def _on_event(self, event: Event) -> None:
-        self.history.record(event)
-        self._recorder.on_event(event)
-        if self._publisher is not None and not self.ended:
-            self._publisher.on_event(event)
+    def _on_events(self, *events: Event) -> None:
+        self.history.record(*events)
+        for event in events:
+            self._recorder.on_event(event)
+            if self._publisher is not None and not self.ended:
+                self._publisher.on_event(event)
 
 
 def _going_state(state: NodeState) -> NodeState:

@@ -67,6 +67,10 @@ class RunRecorder:
             self._plan(METRICS_PERIOD_S)
 
     def _plan(self, period_s: float) -> None:
+        # Tens of thousands of reports a second come here: no lock for those that change nothing. Where a write begins
+        # meanwhile, it tells of this event, too.
+        if self._due_s <= self._written_s + max(period_s, self._rest_s):
+            return
         with self._changed:
             due_s = self._written_s + max(period_s, self._rest_s)
             if due_s < self._due_s:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.engine.state.changed import changed
+from tfos_lab.engine.state.changed import made_of
+
+# What a node's time is spent on.
+SHARE_NAMES = ("waits_rows", "waits_data", "waits_peers", "computes", "python")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,4 @@ class NodeActivity:
         """Return what a node has sent."""
         figures = msgspec.structs.asdict(message)
         del figures["rank"]
-        return changed(_NOTHING, **figures)
-
-
-_NOTHING = NodeActivity()
+        return made_of(NodeActivity, {**figures, "slower": None})

@@ -6,27 +6,24 @@ threads or clocks: time is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tfos_lab import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S, Causes, failure_from, in_terms_of_steps, summary
-from tfos_lab.engine.state.changed import changed
+from tfos_lab.engine.state.cluster_node import ClusterNode
 from tfos_lab.engine.state.events import (
     EvaluatorFailed,
-    MetricsReported,
     NodeChanged,
     NodeHung,
     NodeStartedAgain,
     NodeView,
     StateChanged,
 )
-from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, SendTo, StartAll
-from tfos_lab.engine.state.node_clock import NodeClock
+from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, PublishAll, SendTo, StartAll
 from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
@@ -40,42 +37,6 @@ ORPHAN_PATIENCE_S = 3.0
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
 FAREWELL_S = 5.0
-
-
-class _Node:
-    """One rank; ``sends_output`` says that its output is still to come from another host.
-
-    ``orphan`` is the end of a child whose fork server has ended, and when that was told: where the executor has ended,
-    too, that is the cause. ``serves`` says that its function has begun to serve others. After a worker was lost and
-    until it serves again, ``loss`` says how it was lost.
-    """
-
-    def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
-        self.spec = spec
-        self.trains = spec.role.trains
-        self.view = NodeView(node=spec.node, job_name=spec.job_name, task_index=spec.task_index, is_chief=is_chief)
-        self.outcome: m.Outcome | None = None
-        self.drained = False
-        self.sends_output = False
-        self.lost_s = 0.0
-        self.orphan: tuple[m.Outcome, float] | None = None
-        self.serves = False
-        self.loss: Failure | None = None
-        self.clock = NodeClock()
-
-    @property
-    def awaited(self) -> bool:
-        """Whether the run goes on until this node's function has ended."""
-        return self.trains and not self.serves
-
-    @property
-    def has_returned(self) -> bool:
-        """Whether its function has returned."""
-        return self.outcome is not None and self.outcome.kind == "returned"
-
-    def may_start_alone(self, failure: Failure) -> bool:
-        """Whether the others go on while it is started again: a worker that serves has no state of its own."""
-        return self.trains and self.serves and (self.view.state is NodeState.SERVING or failure.gone)
 
 
 class ClusterState:
@@ -105,7 +66,7 @@ class ClusterState:
         find_lack: Callable[[tuple[NodeView, ...]], str] = lambda _views: "",
     ) -> None:
         chief = chief_of(node_specs)
-        self._nodes = [_Node(spec, is_chief=spec == chief) for spec in node_specs]
+        self._nodes = [ClusterNode(spec, is_chief=spec == chief) for spec in node_specs]
         self._grace_s = grace_s
         self._needs_evaluator = needs_evaluator
         self._restarts = restarts or RestartBudget()
@@ -170,16 +131,16 @@ class ClusterState:
         if node is None:
             return []
         self._silence.broken_by(message.rank, now_s)
-        node.view = changed(node.view, last_heartbeat_s=now_s)
+        if isinstance(message, m.Figures):  # most are
+            return self._take(node, message.told, now_s)
+        node.heard_at(now_s)
         match message:
             case m.Reserve():
                 return self._reserve(node, message, now_s)
             case m.Progressed(state=state, pid=pid):
                 return self._progress(node, NodeState(state), pid, now_s)
-            case m.Figures(told=told):
-                return [instruction for one in told for instruction in self._figure(node, one, now_s)]
             case m.Heartbeat() | m.Reported() | m.RowsTaken() | m.Activity():
-                return self._figure(node, message, now_s)
+                return self._take(node, [message], now_s)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
             case m.OutputOpened() | m.FilePiece() | m.OutputSent():
@@ -189,7 +150,7 @@ class ClusterState:
                 return [SendTo(message.rank, m.Shutdown()), *self._when_drained(now_s)]
         return []
 
-    def _reserve(self, node: _Node, message: m.Reserve, now_s: float) -> list[Instruction]:
+    def _reserve(self, node: ClusterNode, message: m.Reserve, now_s: float) -> list[Instruction]:
         if not node.view.state.is_replaceable:
             # Spark retried a task whose node had already started: two processes cannot share a rank.
             return [SendTo(message.rank, m.Stop(grace_s=0.0)), SendTo(message.rank, m.Shutdown())]
@@ -213,7 +174,7 @@ class ClusterState:
             instructions += [StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
         return instructions
 
-    def _progress(self, node: _Node, state: NodeState, pid: int, now_s: float) -> list[Instruction]:
+    def _progress(self, node: ClusterNode, state: NodeState, pid: int, now_s: float) -> list[Instruction]:
         if node.view.state.ended:
             return []
         node.view = replace(node.view, pid=pid or node.view.pid)
@@ -226,30 +187,19 @@ class ClusterState:
             instructions += self._cluster_state(RunState.RUNNING, now_s)
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
 
-    def _figure(self, node: _Node, message: Figure, now_s: float) -> list[Instruction]:
-        """Take what a node sends several times a second."""
-        if isinstance(message, m.Reported):
-            return self._report(node, message, now_s)
-        if isinstance(message, m.Heartbeat):
-            return [SendTo(message.rank, m.HeartbeatAck())]
-        node.view = _with_figures(node.view, message)
-        return []
-
-    def _report(self, node: _Node, message: m.Reported, now_s: float) -> list[Instruction]:
-        metrics = {**node.view.metrics, **message.metrics}
-        total = message.total_steps or node.view.total_steps
-        node.view = changed(node.view, step=message.step, total_steps=total, metrics=metrics)
-        event = MetricsReported(
-            time_s=node.clock.to_driver_s(message.time_s, now_s),
-            node=node.view.node,
-            step=message.step,
-            total_steps=message.total_steps,
-            metrics=message.metrics,
-        )
-        return [Publish(event)]
+    def _take(self, node: ClusterNode, told: Sequence[Figure], now_s: float) -> list[Instruction]:
+        """Take what a node sends several times a second; of a large cluster, all of the last second at once."""
+        events = node.take(told, now_s)
+        published: list[Instruction] = [PublishAll(tuple(events))] if len(events) > 1 else [Publish(e) for e in events]
+        kinds = {type(one) for one in told}
+        if m.Logs in kinds:
+            self._output_at_s = now_s
+        # The credit for a log is an answer, too.
+        is_answered = m.Heartbeat not in kinds or m.Logs in kinds
+        return published if is_answered else [*published, SendTo(node.spec.rank, m.HeartbeatAck())]
 
     def _record_output(
-        self, node: _Node, message: m.OutputOpened | m.FilePiece | m.OutputSent, now_s: float
+        self, node: ClusterNode, message: m.OutputOpened | m.FilePiece | m.OutputSent, now_s: float
     ) -> list[Instruction]:
         match message:
             case m.OutputOpened(place=place):
@@ -264,7 +214,7 @@ class ClusterState:
 
     # ---- endings ----------------------------------------------------------------------------------------------------
 
-    def _end(self, node: _Node, outcome: m.Outcome, now_s: float) -> list[Instruction]:
+    def _end(self, node: ClusterNode, outcome: m.Outcome, now_s: float) -> list[Instruction]:
         if node.outcome is not None or node.view.state.ended or self._may_be_lost(node, outcome, now_s):
             return []
         if self._goes_on_without(node, outcome):
@@ -285,18 +235,18 @@ class ClusterState:
         explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
         return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
 
-    def _may_be_lost(self, node: _Node, outcome: m.Outcome, now_s: float) -> bool:
+    def _may_be_lost(self, node: ClusterNode, outcome: m.Outcome, now_s: float) -> bool:
         """Whether to wait for the loss of a node's executor, which ends fork servers, and their children with them."""
         if not outcome.orphaned or node.view.executor in ("", THIS_MACHINE):
             return False
         node.orphan = node.orphan or (outcome, now_s)
         return now_s - node.orphan[1] <= ORPHAN_PATIENCE_S
 
-    def _is_spared(self, node: _Node) -> bool:
+    def _is_spared(self, node: ClusterNode) -> bool:
         """Whether training goes on though this node has failed: no other waits for an evaluator."""
         return node.spec.role is Role.EVALUATOR and not self._needs_evaluator
 
-    def _goes_on_without(self, node: _Node, outcome: m.Outcome) -> bool:
+    def _goes_on_without(self, node: ClusterNode, outcome: m.Outcome) -> bool:
         """Whether a worker has failed that can be started again while training goes on."""
         if outcome.kind not in ("raised", "exited") or outcome.consequence or not self._restarts.has_left:
             return False
@@ -304,7 +254,7 @@ class ClusterState:
             return False
         return node.may_start_alone(failure_from(node.spec.node, outcome))
 
-    def _start_again(self, node: _Node, failure: Failure, now_s: float) -> list[Instruction]:
+    def _start_again(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
         node.loss = failure
         node.view = replace(node.view, pid=0)
         number, reason = self._restarts.spend(), summary(failure)
@@ -355,7 +305,7 @@ class ClusterState:
             return self._conclude(RunState.DONE, now_s)
         return self._conclude(_final(self._state), now_s) if self._state.is_ending else []
 
-    def _is_present(self, node: _Node) -> bool:
+    def _is_present(self, node: ClusterNode) -> bool:
         if node.view.state is NodeState.LOST and node.sends_output:
             return self._drained_at_s - max(node.lost_s, self._output_at_s) <= FAREWELL_S
         return not node.drained and node.view.state.has_agent
@@ -406,7 +356,7 @@ class ClusterState:
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
         if (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
-        if any(node.view.state is NodeState.LOST and node.sends_output for node in self._nodes):
+        if any(node.sends_output and node.view.state is NodeState.LOST for node in self._nodes):
             instructions += self._when_drained(now_s)
         patience_s = self._grace_s + DRAIN_TIMEOUT_S
         # A node may take longer for as long as it sends files or its log.
@@ -440,7 +390,7 @@ class ClusterState:
             instructions += self._fail_for_lost(node, failure, now_s)
         return instructions + self._when_drained(now_s)
 
-    def _fail_for_lost(self, node: _Node, failure: Failure, now_s: float) -> list[Instruction]:
+    def _fail_for_lost(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
         if self._is_spared(node):
             self._evaluator_lost = failure, now_s
             return [_told(failure, now_s)]
@@ -475,7 +425,7 @@ class ClusterState:
         stop = m.Stop(grace_s=grace_s, reason=reason)
         return [SendTo(node.spec.rank, stop) for node in self._nodes if not node.drained]
 
-    def _node_state(self, node: _Node, state: NodeState, now_s: float, detail: str = "") -> list[Instruction]:
+    def _node_state(self, node: ClusterNode, state: NodeState, now_s: float, detail: str = "") -> list[Instruction]:
         if node.view.state == state:
             return []
         node.view = replace(node.view, state=state, detail=detail)
@@ -493,12 +443,6 @@ def _told(failure: Failure, now_s: float) -> Publish:
         time_s=now_s, node=failure.node, kind=failure.kind, message=failure.message, traceback=failure.traceback
     )
     return Publish(event)
-
-
-def _with_figures(view: NodeView, message: m.RowsTaken | m.Activity) -> NodeView:
-    if isinstance(message, m.RowsTaken):
-        return changed(view, rows=message.rows)
-    return changed(view, activity=NodeActivity.from_message(message))
 
 
 def _final(state: RunState) -> RunState:

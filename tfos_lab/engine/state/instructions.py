@@ -39,6 +39,13 @@ class Publish:
 
 
 @dataclass(frozen=True)
+class PublishAll:
+    """Publish several events of one node, in their order."""
+
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why a cluster failed.
 
@@ -57,4 +64,4 @@ class Finished:
     """The cluster has ended, and its nodes will send no more messages."""
 
 
-Instruction = SendTo | SendToAll | StartAll | Publish | Finished
+Instruction = SendTo | SendToAll | StartAll | Publish | PublishAll | Finished

@@ -59,6 +59,7 @@ class Silence:
 
     def longer_than(self, limit_s: float) -> Iterator[tuple[int, float]]:
         """Yield the rank of each node that has been silent for longer, and for how long."""
+        since_s = self._attended_s - limit_s
         for rank, heard_s in enumerate(self._heard_s):
-            if self._attended_s - heard_s > limit_s:
+            if heard_s < since_s:
                 yield rank, self._attended_s - heard_s

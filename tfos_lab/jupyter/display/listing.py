@@ -147,7 +147,9 @@ class Listing:
         key_of = _KEYS[self.grouping]
         groups: dict[str, Group] = {}
         for node in nodes:
-            group = groups.setdefault(key_of(node), Group(key_of(node)))
+            key = key_of(node)
+            if (group := groups.get(key)) is None:
+                group = groups[key] = Group(key)
             group.nodes.append(node)
             group.troubled += severity(node) is not None
         for group in groups.values():

@@ -56,9 +56,9 @@ class LogSender:
         """Handle the driver's acknowledgement of a batch."""
         self._acknowledged = max(self._acknowledged, credit.sequence)
 
-    def send_due(self) -> None:
+    def send_due(self, *, at_once: bool = False) -> None:
         """Send what is there, unless a batch was sent a moment ago; called often."""
-        if self._spool.has_unread and time.monotonic() - self._sent_s >= self._interval_s:
+        if self._spool.has_unread and (at_once or time.monotonic() - self._sent_s >= self._interval_s):
             self._sent_s = time.monotonic()
             self.send_all()
 

@@ -1,0 +1,91 @@
+"""One rank of a cluster, as the cluster state keeps it: its view, its end, and what it tells of itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tfos_lab import messages as m
+from tfos_lab.core.roles import NodeSpec
+from tfos_lab.core.states import NodeState
+from tfos_lab.engine.state.activity import NodeActivity
+from tfos_lab.engine.state.changed import changed
+from tfos_lab.engine.state.events import MetricsReported, NodeView
+from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.engine.state.node_clock import NodeClock
+from tfos_lab.messages.figures import Figure
+
+
+class ClusterNode:
+    """One rank; ``sends_output`` says that its output is still to come from another host.
+
+    ``orphan`` is the end of a child whose fork server has ended, and when that was told: where the executor has ended,
+    too, that is the cause. ``serves`` says that its function has begun to serve others. After a worker was lost and
+    until it serves again, ``loss`` says how it was lost.
+    """
+
+    def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
+        self.spec = spec
+        self.trains = spec.role.trains
+        self.view = NodeView(node=spec.node, job_name=spec.job_name, task_index=spec.task_index, is_chief=is_chief)
+        self.outcome: m.Outcome | None = None
+        self.drained = False
+        self.sends_output = False
+        self.lost_s = 0.0
+        self.orphan: tuple[m.Outcome, float] | None = None
+        self.serves = False
+        self.loss: Failure | None = None
+        self._clock = NodeClock()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the run goes on until this node's function has ended."""
+        return self.trains and not self.serves
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether its function has returned."""
+        return self.outcome is not None and self.outcome.kind == "returned"
+
+    def may_start_alone(self, failure: Failure) -> bool:
+        """Whether the others go on while it is started again: a worker that serves has no state of its own."""
+        return self.trains and self.serves and (self.view.state is NodeState.SERVING or failure.gone)
+
+    def heard_at(self, now_s: float) -> None:
+        """The node has sent a message."""
+        self.view = changed(self.view, last_heartbeat_s=now_s)
+
+    def take(self, told: Iterable[Figure], now_s: float) -> list[MetricsReported]:
+        """Take what the node tells of itself, in one change of its view; return an event for each report.
+
+        Thousands of nodes tell several things a second.
+        """
+        fields: dict[str, Any] = {"last_heartbeat_s": now_s}
+        events = []
+        for one in told:
+            kind = type(one)
+            if kind is m.Reported:
+                events.append(self._take_report(one, fields, now_s))  # type: ignore[arg-type]
+            elif kind is m.Activity:
+                fields["activity"] = one
+            elif kind is m.RowsTaken:
+                fields["rows"] = one.rows  # type: ignore[union-attr]
+        if (activity := fields.get("activity")) is not None:
+            fields["activity"] = NodeActivity.from_message(activity)
+        self.view = changed(self.view, **fields)
+        return events
+
+    def _take_report(self, report: m.Reported, fields: dict[str, Any], now_s: float) -> MetricsReported:
+        if "metrics" not in fields:
+            fields["metrics"] = dict(self.view.metrics)
+        fields["metrics"].update(report.metrics)
+        fields["step"] = report.step
+        if report.total_steps:
+            fields["total_steps"] = report.total_steps
+        return MetricsReported(
+            time_s=self._clock.to_driver_s(report.time_s, now_s),
+            node=self.view.node,
+            step=report.step,
+            total_steps=report.total_steps,
+            metrics=report.metrics,
+        )
