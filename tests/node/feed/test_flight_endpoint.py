@@ -161,7 +161,7 @@ def test_a_stranger_s_bodies_are_not_taken(client, endpoint):
         most = 0
         while stranger.poll() is None:
             most = max(most, resident_bytes() - before)
-            ticket = CommitTicket("token", 0, 0, "a", {}, 0, {})
+            ticket = CommitTicket("token", 0, 0, "a", 0, 0, {})
             list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
         said = stranger.stdout.read().split()
     assert said == ["FlightUnavailableError"] * 3

@@ -48,13 +48,13 @@ def segment_path(spool: Path, ticket: PutTicket) -> Path:
 
 
 class CommitTicket(msgspec.Struct, frozen=True):
-    """Sent by a feed task when all its rows are stored: ``rows`` by rank, and ``leftover`` rows on every node."""
+    """Sent by a feed task when all its rows are stored: ``rows`` of its own and ``leftover`` rows on each node."""
 
     token: str
     feed: int
     partition: int
     attempt: str
-    rows: dict[int, int]
+    rows: int
     size_bytes: int
     shapes: dict[str, list[int]]
     leftover: int = 0

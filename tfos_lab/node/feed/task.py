@@ -66,7 +66,7 @@ class PartitionSender:
         self._ranks = sorted(plan.locations)
         self._connections = {rank: connect(plan.locations[rank], plan.tls) for rank in self._ranks}
         self._writers: dict[int, NodeWriter] = {}
-        self._rows = dict.fromkeys(self._ranks, 0)
+        self._each = 0
         self._size_bytes = 0
         self._specs = column_specs(plan.schema)
         self._held: list[pa.RecordBatch] = []
@@ -75,7 +75,7 @@ class PartitionSender:
     @property
     def total_rows(self) -> int:
         """Rows sent, each counted once; complete with `commit`."""
-        return sum(self._rows.values()) + self._leftover
+        return self._each * len(self._ranks) + self._leftover
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send a record batch, an equal piece to each node."""
@@ -100,7 +100,7 @@ class PartitionSender:
             return
         for index, rank in enumerate(self._ranks):
             self._writers[rank].write(rows.slice(index * each, each))
-            self._rows[rank] += each
+        self._each += each
 
     def _hold(self, rows: pa.RecordBatch) -> None:
         # A copy: a slice would keep its whole batch in memory.
@@ -136,7 +136,7 @@ class PartitionSender:
             feed=self._plan.feed,
             partition=self._partition,
             attempt=self._attempt,
-            rows=self._rows,
+            rows=self._each,
             size_bytes=self._size_bytes,
             leftover=self._leftover,
             shapes={spec.name: [size or 0 for size in spec.shape] for spec in self._specs} if self.total_rows else {},
