@@ -9,7 +9,7 @@ from tfos_lab import messages as m
 from tfos_lab.engine.state.commits import AT_ONCE
 from tfos_lab.engine.state.events import FeedProgressed, RowsUnread
 from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.engine.state.instructions import Publish
+from tfos_lab.engine.state.instructions import Publish, SendTo, SendToAll
 
 NOW_S = 50.0
 # Rank 0 is a parameter server: only nodes that train are fed.
@@ -428,8 +428,56 @@ def test_many_nodes_are_told_a_few_times_a_second_and_before_the_feed_is_complet
     assert (told.ranks, progress.event.partitions) == (tuple(names), 2)
     assert state.tick(NOW_S) == []
     store(2)
+    assert state.tick(NOW_S + 0.001) == [], "so many cannot be told more often"
     first, complete, last = state.job_done(0, 9 * len(names), 3, NOW_S)
     assert [commit.partition for commit in first.message.commits] == [2]
     assert (complete.ranks, complete.message.rows) == (tuple(names), 9)
     assert last.event.complete
     assert last.event.rows == dict.fromkeys(names.values(), 9)
+
+
+def test_thousands_of_nodes_are_told_of_ten_thousand_partitions_about_once_a_second():
+    names, partitions = {rank: f"worker:{rank}" for rank in range(4096)}, 10_000
+    state = FeedState(names, lock_step=True)
+    state.open(feed_open())
+    told = []
+    for partition in range(partitions):
+        now_s = NOW_S + partition / 1000
+        told += state.handle(m.AttemptStored(partition % 4096, 0, partition, "a", 24, 100, leftover=1), now_s)
+        if partition % 200 == 0:
+            told += state.tick(now_s)
+    told += state.job_done(0, partitions * (24 * 4096 + 1), partitions, NOW_S + 10)
+    commits = [commit for i in told if isinstance(i, SendToAll) for commit in i.message.commits]
+    assert [commit.partition for commit in commits] == list(range(partitions))
+    assert sum(isinstance(i, SendToAll) for i in told) <= 11
+    assert sum(isinstance(i, Publish) for i in told) <= 11
+    rows = [i.message.rows for i in told if isinstance(i, SendTo)]
+    assert (len(rows), sum(rows), max(rows) - min(rows)) == (4096, partitions * (24 * 4096 + 1), 1)
+    assert state.current.total_rows == state.current.expected_rows
+    assert state.current.state == "complete"
+
+
+def test_the_answers_of_many_nodes_are_shown_together():
+    names = {rank: f"worker:{rank}" for rank in range(AT_ONCE + 1)}
+    state = FeedState(names, lock_step=True)
+    for rank in (0, 1, 1):
+        assert state.handle(m.RowsAnswered(rank, 3, 5, last=rank == 1), NOW_S) == []
+    (shown,) = state.tick(NOW_S)
+    assert (shown.event.inference, shown.event.partitions) == (3, 2)
+    assert {node: rows for node, rows in shown.event.rows.items() if rows} == {"worker:0": 5, "worker:1": 10}
+    assert state.tick(NOW_S + 1.0) == []
+    state.handle(m.RowsAnswered(2, 3, 1), NOW_S)
+    returned = [state.handle(m.Ended(rank, m.Outcome(kind="returned")), NOW_S) for rank in names]
+    (last,) = [i.event for instructions in returned for i in instructions if isinstance(i, Publish)]
+    assert last.rows["worker:2"] == 1, "what came since the last tick is not lost"
+
+
+def test_each_of_many_nodes_that_train_alone_gets_its_own_plan_only():
+    names = {rank: f"worker:{rank}" for rank in range(AT_ONCE + 1)}
+    state = FeedState(names, lock_step=False)
+    state.open(feed_open())
+    state.handle(m.AttemptStored(0, 0, 0, "a", 8, 100), NOW_S)
+    state.job_done(0, 8 * len(names), 1, NOW_S)
+    for rank in names:
+        told = list(sends(state.handle(m.DatasetOpened(rank, 0, 4, None), NOW_S)))
+        assert [(to, plan.steps) for to, plan in told] == [(rank, 2)]

@@ -7,7 +7,7 @@ each node and partition would be forty million for 4,096 nodes and 10,000 partit
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tfos_lab import messages as m
 from tfos_lab.engine.state.instructions import Instruction, SendToAll
@@ -22,10 +22,9 @@ class Commits:
         self._ranks: tuple[int, ...] = ()
         self._stored: list[m.AttemptStored] = []
 
-    def add(self, ranks: Sequence[int], stored: m.AttemptStored) -> None:
+    def add(self, ranks: tuple[int, ...], stored: m.AttemptStored) -> None:
         """Add a partition whose rows are stored on the nodes with these ranks."""
-        if not self._stored:
-            self._ranks = tuple(ranks)
+        self._ranks = ranks
         self._stored.append(stored)
 
     def take(self) -> list[Instruction]:

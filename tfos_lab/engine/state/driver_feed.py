@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -88,7 +89,7 @@ class DriverFeed:
         """Rows committed, by rank."""
         return {rank: self.each + self.own.get(rank, 0) for rank in self.names}
 
-    @property
+    @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
         """The nodes that are fed."""
         return tuple(self.names)

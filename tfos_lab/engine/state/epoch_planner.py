@@ -44,9 +44,8 @@ class EpochPlanner:
         """Plan a complete feed, for each dataset that all nodes have opened."""
         if self._lock_step:
             return [i for dataset_id in self._opened for i in self._plan_together(feed, dataset_id, now_s)]
-        return [
-            i for opened in self._opened.values() for message in opened.values() for i in _plan_alone(feed, message)
-        ]
+        opened = [message for by_rank in self._opened.values() for message in by_rank.values()]
+        return [i for message in opened for i in _plan_alone(feed, message)]
 
     def _plan_together(self, feed: DriverFeed, dataset_id: int, now_s: float) -> list[Instruction]:
         if dataset_id in feed.steps or not self._is_open_everywhere(dataset_id):

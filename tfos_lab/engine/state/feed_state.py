@@ -24,6 +24,8 @@ from tfos_lab.node.feed.schedule import share_of
 
 # Of the nodes of a large cluster that have returned, the others are told of so many.
 _RETURNS_TOLD = 8
+# So many nodes are told of commits each second: the driver's thread takes several microseconds for each.
+_TOLD_PER_S = 4_000
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class FeedState:
         self._served: set[tuple[str, bool]] = set()
         self._ended = False
         self._commits = Commits()
+        self._told_s = 0.0
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._unread_published = False
@@ -323,8 +326,11 @@ class FeedState:
 
     def tick(self, now_s: float) -> list[Instruction]:
         """Tell the nodes of a large cluster what has been committed since the last time, and show it; called often."""
+        if 0.0 <= now_s - self._told_s < len(self._names) / _TOLD_PER_S:
+            return []
         told = self._commits.take()
         if told:
+            self._told_s = now_s
             told.append(self._feeds[-1].progress(now_s))
         return [*told, *self._inferences.show(now_s)]
 
