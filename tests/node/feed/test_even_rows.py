@@ -79,8 +79,7 @@ class Nodes:
 
     def do_action(self, action):
         ticket = task.msgspec.msgpack.decode(action.body.to_pybytes(), type=task.CommitTicket)
-        fields = {name: getattr(ticket, name) for name in ("feed", "partition", "attempt", "rows", "size_bytes")}
-        self.receive(m.AttemptStored(rank=0, **fields, shapes=ticket.shapes, leftover=ticket.leftover))
+        self.receive(task.msgspec.structs.replace(ticket.stored, rank=0))
         return []
 
 

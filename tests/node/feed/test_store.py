@@ -41,7 +41,7 @@ class Rig:
             writer.close()
 
     def ask_to_commit(self, **changes):
-        ticket = CommitTicket(TOKEN, 0, 3, "a", 3, 24, {"x": []})
+        ticket = CommitTicket(TOKEN, m.AttemptStored(-1, 0, 3, "a", 3, 24, shapes={"x": []}))
         ticket = msgspec.structs.replace(ticket, **changes)
         with self.client() as client:
             list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))

@@ -20,6 +20,7 @@ from pyarrow import flight
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors.channel import own_error_in
+from tfos_lab.messages import AttemptStored
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.node_writer import NodeWriter
 from tfos_lab.node.feed.object_rows import encoded
@@ -131,8 +132,8 @@ class PartitionSender:
         while self._writers:
             _, writer = self._writers.popitem()
             writer.close()
-        ticket = CommitTicket(
-            token=self._plan.token,
+        stored = AttemptStored(
+            rank=-1,
             feed=self._plan.feed,
             partition=self._partition,
             attempt=self._attempt,
@@ -142,7 +143,8 @@ class PartitionSender:
             shapes={spec.name: [size or 0 for size in spec.shape] for spec in self._specs} if self.total_rows else {},
         )
         connection = self._connections[self._ranks[self._partition % len(self._ranks)]]
-        list(connection.client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
+        ticket = msgspec.msgpack.encode(CommitTicket(self._plan.token, stored))
+        list(connection.client.do_action(flight.Action("commit", ticket)))
 
     def __enter__(self) -> Self:
         return self
