@@ -193,7 +193,6 @@ class FeedTasks:
 
     def __init__(self, agents: dict[int, ActedAgent], cluster_size: int, order: dict[str, int]) -> None:
         self._agents = agents
-        self._rows = dict.fromkeys(range(cluster_size), _ROWS_PER_NODE)
         self._feed, self._seconds, count = order["feed"], order["seconds"], order["partitions"]
         self._partitions = deque(p for p in range(count) if p % cluster_size in agents)
         self._count, self._began_s, self._cluster_size = len(self._partitions), time.monotonic(), cluster_size
@@ -204,7 +203,7 @@ class FeedTasks:
         while self._partitions and self._count - len(self._partitions) < due:
             partition = self._partitions.popleft()
             rank = partition % self._cluster_size
-            attempt = m.AttemptStored(rank, self._feed, partition, "1.0.1", self._rows, 1_000_000)
+            attempt = m.AttemptStored(rank, self._feed, partition, "1.0.1", _ROWS_PER_NODE, 1_000_000)
             self._agents[rank].send(attempt)
 
 

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.fuzz.profile import fuzzed
+from tests.support.instructions import sends
 from tfos_lab import messages as m
 from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.engine.state.instructions import Publish, SendTo
+from tfos_lab.engine.state.instructions import Publish, SendTo, SendToAll
 
 NOW_S = 50.0
 PARTITIONS = st.integers(0, 4)
@@ -39,11 +40,11 @@ class FeedLife(RuleBasedStateMachine):
 
     def do(self, instructions):
         for instruction in instructions:
-            assert isinstance(instruction, SendTo | Publish)
-            if isinstance(instruction, SendTo):
-                assert instruction.rank in self.names
-                m.decode_to_agent(m.encode(instruction.message))
-                self.record(instruction.rank, instruction.message)
+            assert isinstance(instruction, SendTo | SendToAll | Publish)
+        for rank, message in sends(instructions):
+            assert rank in self.names
+            m.decode_to_agent(m.encode(message))
+            self.record(rank, message)
 
     def record(self, rank, message):
         match message:
@@ -72,9 +73,8 @@ class FeedLife(RuleBasedStateMachine):
     def store(self, partition, attempt, rows):
         ranks = self.feed.ranks
         leftover = rows % len(ranks)
-        each = {rank: rows // len(ranks) for rank in ranks}
         self.stored[-1].setdefault(partition, rows)
-        self.receive(m.AttemptStored(ranks[0], self.feed.number, partition, attempt, each, 10, leftover))
+        self.receive(m.AttemptStored(ranks[0], self.feed.number, partition, attempt, rows // len(ranks), 10, leftover))
 
     @precondition(has_open_feed)
     @rule()

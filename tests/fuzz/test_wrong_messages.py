@@ -30,7 +30,7 @@ def running(*, lock_step):
     for rank in range(SIZE):
         cluster.handle(m.Progressed(rank, "running", 1), NOW_S)
     feeds.open(m.FeedOpen(-1, 1, "exact", "{}", "token"))
-    feeds.handle(m.AttemptStored(0, 0, 0, "a", dict.fromkeys(range(SIZE), 4), 10), NOW_S)
+    feeds.handle(m.AttemptStored(0, 0, 0, "a", 4, 10), NOW_S)
     return cluster, feeds
 
 

@@ -27,7 +27,7 @@ FROM_AGENT = [
     m.Ended(rank=0, outcome=m.Outcome(kind="returned", value=b"\x00\xff")),
     m.Drained(rank=0),
     m.DatasetOpened(rank=0, dataset_id=1, batch_size=32, remainder=None, shuffle=True),
-    m.AttemptStored(rank=0, feed=0, partition=1, attempt="1.0.2", rows={0: 5, 1: 4}, size_bytes=9, shapes={"x": [2]}),
+    m.AttemptStored(rank=0, feed=0, partition=1, attempt="1.0.2", rows=5, size_bytes=9, shapes={"x": [2]}),
     m.FeedStopped(rank=0),
     m.RowsTaken(rank=0, rows=7, epoch=1),
     m.FeedRead(rank=0, feed=2),

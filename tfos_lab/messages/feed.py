@@ -42,7 +42,7 @@ class FeedReady(Message, frozen=True):
 
 
 class AttemptStored(Message, frozen=True):
-    """A feed task has stored all its rows on the nodes and asks to commit; ``rows`` maps rank to rows.
+    """A feed task has stored all its rows on the nodes, ``rows`` on each of them, and asks to commit.
 
     The ``leftover`` rows, too few to give each node one, are stored on every node, and dealt out when the feed is
     complete.
@@ -52,14 +52,14 @@ class AttemptStored(Message, frozen=True):
     feed: int
     partition: int
     attempt: str
-    rows: dict[int, int]
+    rows: int
     size_bytes: int
     leftover: int = 0
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
 class Commit(Message, frozen=True):
-    """Make the attempt's rows visible; they count, and any other attempt of the partition is dropped.
+    """Make the attempt's rows visible, ``rows`` on each node; any other attempt of the partition is dropped.
 
     ``shapes`` gives the inner shape of array columns, so that a node without rows knows it, too.
     """
@@ -73,7 +73,7 @@ class Commit(Message, frozen=True):
 
 
 class CommittedPartition(msgspec.Struct, frozen=True, array_like=True):
-    """A partition and its attempt that counts, with the rows that this node has got of it."""
+    """A partition and its attempt that counts, with the rows that each node has got of it."""
 
     partition: int
     attempt: str

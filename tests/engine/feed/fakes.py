@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from types import SimpleNamespace
 
+from tests.support.instructions import sends
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.feed.request import FeedRequest
 from tfos_lab.engine.feed.spark_job import Produced, Tasks
 from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.engine.state.instructions import Publish, SendTo
+from tfos_lab.engine.state.instructions import Publish
 from tfos_lab.errors import NodeFailed
 
 NOW_S = 50.0
@@ -62,11 +63,11 @@ class FakeGeneration:
 
     def _carry_out(self, instructions):
         for instruction in instructions:
-            if isinstance(instruction, SendTo):
-                self.sent.append(instruction)
-                self._act(instruction.rank, instruction.message)
-            elif isinstance(instruction, Publish):
+            if isinstance(instruction, Publish):
                 self.events.append(instruction.event)
+            for rank, message in sends([instruction]):
+                self.sent.append((rank, message))
+                self._act(rank, message)
 
     def _act(self, rank, message):
         match message:
@@ -83,7 +84,7 @@ class FakeGeneration:
 
     def sent_to(self, rank, kind):
         """Return the messages of a kind that a node has been sent."""
-        return [i.message for i in self.sent if i.rank == rank and isinstance(i.message, kind)]
+        return [message for to, message in self.sent if to == rank and isinstance(message, kind)]
 
 
 class FakeCluster:
@@ -123,7 +124,7 @@ class FakeFrame:
     """Rows whose Spark job is played by ``act(job)``; by default it stores five rows and ends well."""
 
     def __init__(self, act=None):
-        self.act = act or (lambda job: job.store({1: 3, 2: 2}).succeed())
+        self.act = act or (lambda job: job.store(2, leftover=1).succeed())
         self.jobs = []
         self.schema = SimpleNamespace(json=lambda: "schema")
         self.sparkSession = SimpleNamespace(createDataFrame=lambda _rows, _schema: FakeFrame(self.act))
@@ -158,13 +159,19 @@ class FakeSparkJob:
     def cancel(self):
         self.is_cancelled = True
 
-    def store(self, rows):
-        """Store a partition, which the driver commits."""
+    def store(self, rows, leftover=0):
+        """Store a partition, so many rows on each node, which the driver commits."""
         message = m.AttemptStored(
-            rank=1, feed=self.plan.feed, partition=self._partitions, attempt="a", rows=rows, size_bytes=10
+            rank=1,
+            feed=self.plan.feed,
+            partition=self._partitions,
+            attempt="a",
+            rows=rows,
+            size_bytes=10,
+            leftover=leftover,
         )
         self._partitions += 1
-        self._rows += sum(rows.values())
+        self._rows += rows * len(NAMES) + leftover
         self.generation.receive(message)
         return self
 

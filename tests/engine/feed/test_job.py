@@ -45,7 +45,7 @@ def aborted(cluster):
 
 
 def test_a_feed_ends_when_all_that_spark_produced_is_committed(cluster):
-    feed, job = run(cluster, lambda job: job.store({1: 3, 2: 2}).store({1: 1, 2: 2}).succeed())
+    feed, job = run(cluster, lambda job: job.store(2, leftover=1).store(1, leftover=1).succeed())
     assert (feed.state, feed.total_rows, feed.expected_partitions) == ("complete", 8, 2)
     assert [each.rows for each in cluster.generation.sent_to(1, m.FeedComplete)] == [4]
     assert not job.is_cancelled
@@ -111,7 +111,7 @@ def test_a_node_that_cannot_be_reached_is_waited_for_until_it_would_be_lost():
 
 def test_rows_that_were_lost_on_their_way_are_a_fault(cluster):
     with pytest.raises(FeedError, match="Spark produced 9 rows, 5 were committed: a fault of tfos_lab"):
-        run(cluster, lambda job: job.store({1: 3, 2: 2}).succeed(more_rows=4))
+        run(cluster, lambda job: job.store(2, leftover=1).succeed(more_rows=4))
 
 
 @pytest.mark.parametrize("state", [STOPPED, STOPPING])
@@ -157,7 +157,7 @@ def test_nodes_that_do_not_open_their_endpoints_time_out(cluster, monkeypatch):
 
 def test_a_feed_in_which_nothing_moves_times_out(cluster):
     with pytest.raises(FeedTimeout, match=r"nothing has moved for 0.02 s: .* raise feed_timeout"):
-        run(cluster, lambda job: job.store({1: 1}), timeout_s=0.02)
+        run(cluster, lambda job: job.store(1), timeout_s=0.02)
     assert cluster.generation.failures[0].kind == "FeedTimeout"
 
 
@@ -167,7 +167,7 @@ def test_a_feed_that_times_out_names_the_nodes_that_hold_rows_and_the_one_that_h
         NodeView("worker:0", "worker", 0, is_chief=False, hung="no step for 64 s"),
     ]
     with pytest.raises(FeedTimeout) as raised:
-        run(cluster, lambda job: job.store({1: 4, 2: 4}), timeout_s=0.02)
+        run(cluster, lambda job: job.store(4), timeout_s=0.02)
     told = "Rows wait for chief:0 (has taken 3), worker:0 (has taken 0). worker:0 hangs: no step for 64 s"
     assert str(raised.value).endswith(f"(timeout_s of cluster.train). {told}")
 
@@ -184,7 +184,7 @@ def test_a_feed_that_times_out_fails_by_the_node_that_is_stuck_with_its_stacks(c
         1: m.Stacks(1, 1, m.Condition.BUSY, "its stacks", place="train.py, line 7", call="sleep"),
     }
     with pytest.raises(FeedTimeout) as raised:
-        run(cluster, lambda job: job.store({1: 4, 2: 4}), timeout_s=0.02)
+        run(cluster, lambda job: job.store(4), timeout_s=0.02)
     told = "Rows wait for chief:0 (has taken 3), worker:0 (has taken 1). worker:0 takes none: it is at train.py, line 7"
     assert str(raised.value).endswith(f". {told}, in sleep")
     [failure] = generation.failures
@@ -193,7 +193,7 @@ def test_a_feed_that_times_out_fails_by_the_node_that_is_stuck_with_its_stacks(c
 
 def test_rows_that_are_stored_and_never_committed_time_out(cluster):
     with pytest.raises(FeedTimeout, match=r"rows were stored but not committed within 0.01 s"):
-        run(cluster, lambda job: job.store({1: 1, 2: 1}).succeed(more_partitions=1), timeout_s=0.01)
+        run(cluster, lambda job: job.store(1).succeed(more_partitions=1), timeout_s=0.01)
 
 
 def test_nodes_that_never_show_whether_they_read_time_out(cluster):
@@ -207,7 +207,7 @@ def test_nodes_that_never_show_whether_they_read_time_out(cluster):
 
 def test_a_node_that_returns_in_the_middle_ends_the_feed_early_with_a_note(cluster):
     def act(job):
-        job.store({1: 3, 2: 2})
+        job.store(2, leftover=1)
         cluster.generation.returns(2)
 
     feed, job = run(cluster, act)
@@ -218,7 +218,7 @@ def test_a_node_that_returns_in_the_middle_ends_the_feed_early_with_a_note(clust
 
 def test_a_node_that_stops_the_feed_ends_it_early_without_a_note(cluster):
     def act(job):
-        job.store({1: 3, 2: 2})
+        job.store(2, leftover=1)
         cluster.generation.receive(m.FeedStopped(rank=2))
 
     feed, job = run(cluster, act)
@@ -228,7 +228,7 @@ def test_a_node_that_stops_the_feed_ends_it_early_without_a_note(cluster):
 
 def test_tasks_that_find_no_node_as_all_have_returned_are_no_failure(cluster):
     def act(job):
-        job.store({1: 3, 2: 2}).fail(RuntimeError("FlightUnavailableError"))
+        job.store(2, leftover=1).fail(RuntimeError("FlightUnavailableError"))
         cluster.generation.returns(1)
         cluster.generation.returns(2)
 
@@ -261,7 +261,7 @@ class Rdd:
     """Stands in for an RDD whose job stores five rows and ends well."""
 
     def __init__(self):
-        self.act = lambda job: job.store({1: 3, 2: 2}).succeed()
+        self.act = lambda job: job.store(2, leftover=1).succeed()
         self.jobs = []
 
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.support.instructions import sends
 from tfos_lab import messages as m
 from tfos_lab.engine.state.even_steps import EvenSteps
 from tfos_lab.engine.state.feed_state import FeedState
@@ -19,17 +20,14 @@ def ahead(rank, runs=(), *, passage=0, dataset=0, ended=False, drop=False):
 
 
 def told(instructions, rank=1):
-    return [item.message for item in instructions if item.rank == rank]
+    return [message for to, message in sends(instructions) if to == rank]
 
 
 def test_a_step_is_known_once_all_nodes_have_said_what_they_have():
     steps = EvenSteps(NAMES)
     assert steps.handle(ahead(1, [(4, 8), (1, 3)])) == []
     agreed = m.StepsAgreed(0, 0, [(2, 16), (1, 9)])
-    assert [(item.rank, item.message) for item in steps.handle(ahead(3, [(2, 8), (1, 1)]))] == [
-        (1, agreed),
-        (3, agreed),
-    ]
+    assert list(sends(steps.handle(ahead(3, [(2, 8), (1, 1)])))) == [(1, agreed), (3, agreed)]
     last = m.StepsAgreed(0, 0, [(1, 8), (1, 3)])
     assert told(steps.handle(ahead(3, ended=True))) == [last]
     assert told(steps.handle(ahead(1, ended=True))) == [m.StepsAgreed(0, 0, [], ended=True)]
@@ -80,17 +78,14 @@ def test_a_node_that_has_read_to_its_end_may_return():
 def test_nodes_that_train_by_themselves_agree_on_nothing():
     state = FeedState(NAMES, lock_step=False)
     assert state.handle(ahead(1, [(1, 8)]), 0.0) == []
-    assert [
-        type(i.message) for i in state.handle(m.Ended(1, m.Outcome(kind="returned")), 0.0) if hasattr(i, "rank")
-    ] == []
+    assert list(sends(state.handle(m.Ended(1, m.Outcome(kind="returned")), 0.0))) == []
 
 
 def test_the_others_of_a_lock_step_are_told_of_a_node_that_has_returned():
     state = FeedState(NAMES, lock_step=True)
     outcome = m.Outcome(kind="returned", steps=12, dataset_ended=True)
-    instructions = [i for i in state.handle(m.Ended(3, outcome), 0.0) if hasattr(i, "rank")]
-    assert [(i.rank, i.message) for i in instructions] == [(1, m.PeerReturned("worker:0", 12, ended=True))]
-    assert [i for i in state.handle(m.Ended(1, outcome), 0.0) if hasattr(i, "rank")] == []
+    assert list(sends(state.handle(m.Ended(3, outcome), 0.0))) == [(1, m.PeerReturned("worker:0", 12, ended=True))]
+    assert list(sends(state.handle(m.Ended(1, outcome), 0.0))) == []
 
 
 def test_of_thousands_that_return_the_others_are_told_of_the_first_few():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.instructions import sends
 from tfos_lab import messages as m
 from tfos_lab.engine.state.commits import AT_ONCE
 from tfos_lab.engine.state.events import FeedProgressed, RowsUnread
 from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.engine.state.instructions import Publish, SendTo
+from tfos_lab.engine.state.instructions import Publish, SendTo, SendToAll
 
 NOW_S = 50.0
 # Rank 0 is a parameter server: only nodes that train are fed.
@@ -53,11 +54,16 @@ class Rig:
         return self.opens(1, batch_size, **how).opens(2, batch_size, **how)
 
     def complete(self, rows_1, rows_2):
-        return self.store(0, "a", {1: rows_1, 2: rows_2}).job_done(rows_1 + rows_2, 1)
+        """Give each node its rows: those of tasks are even, those of files need not be."""
+        if rows_1 == rows_2:
+            return self.store(0, "a", rows_1).job_done(rows_1 + rows_2, 1)
+        shares = {rank: m.FilesDealt(0, "parquet", [], rows) for rank, rows in ((1, rows_1), (2, rows_2))}
+        self.asked = self.feed_state.deal(shares, 100, NOW_S)
+        return self
 
     def sent(self, kind):
         """``{rank: message}`` of this kind in the last step."""
-        return {i.rank: i.message for i in self.asked if isinstance(i, SendTo) and isinstance(i.message, kind)}
+        return {rank: message for rank, message in sends(self.asked) if isinstance(message, kind)}
 
     def plans(self):
         return {rank: plan.steps for rank, plan in self.sent(m.EpochPlan).items()}
@@ -73,7 +79,7 @@ class Rig:
 
 
 def test_a_feed_that_a_node_has_stopped_is_what_was_committed_by_then():
-    rig = Rig().store(0, "a", {1: 5, 2: 5}).both_open(4)
+    rig = Rig().store(0, "a", 5).both_open(4)
     rig.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
     assert rig.feed_state.stopped_by == "worker:0"
     rig.asked = rig.feed_state.cut(0, NOW_S)
@@ -91,14 +97,14 @@ def test_a_node_that_has_returned_is_not_waited_for_by_those_that_read_on():
 
 
 def test_nor_do_they_wait_for_it_to_learn_that_the_length_is_not_known():
-    rig = Rig().store(0, "a", {1: 20, 2: 20}).opens(1, 10).returns(2)
+    rig = Rig().store(0, "a", 20).opens(1, 10).returns(2)
     assert 1 in rig.sent(m.PlanLater)
     assert rig.job_done(40, 1).plans()[1] == 2
 
 
 def test_the_rows_of_a_node_that_has_returned_give_nobody_a_step():
-    rig = Rig().both_open(10).store(0, "a", {1: 20, 2: 90}).returns(2)
-    assert rig.job_done(110, 1).plans()[1] == 2
+    rig = Rig().both_open(10).returns(2)
+    assert rig.complete(20, 90).plans()[1] == 2
 
 
 def test_a_node_whose_function_has_raised_has_not_returned():
@@ -107,7 +113,7 @@ def test_a_node_whose_function_has_raised_has_not_returned():
 
 def test_when_all_have_returned_nothing_is_sent():
     rig = Rig().both_open(10).complete(1, 1).returns(1).returns(2)
-    assert not [instruction for instruction in rig.asked if isinstance(instruction, SendTo)]
+    assert not list(sends(rig.asked))
 
 
 # ---- rows that nobody reads ---------------------------------------------------------------------------------------
@@ -126,7 +132,7 @@ def test_unread_rows_are_published_once_when_the_last_reader_has_returned():
 
 @pytest.mark.parametrize("why", ["stopped", "cut", "resumed"])
 def test_rows_that_are_not_wanted_may_be_left(why):
-    rig = Rig(resumes=why == "resumed").store(0, "a", {1: 5, 2: 5}).both_open(4)
+    rig = Rig(resumes=why == "resumed").store(0, "a", 5).both_open(4)
     if why == "stopped":
         rig.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
     if why == "cut":
@@ -149,8 +155,8 @@ def test_a_queue_of_which_nobody_took_a_row_is_named():
     rig = Rig().complete(1, 1)
     for number, queue in ((1, "side"), (2, "input"), (3, "none")):
         rig.feed_state.open(feed_open(queue=queue))
-        rows = {1: 2, 2: 2} if queue != "none" else {}
-        rig.store(0, "a", rows, feed=number).job_done(sum(rows.values()), 1, feed=number)
+        rows = 2 if queue != "none" else 0
+        rig.store(0, "a", rows, feed=number).job_done(2 * rows, 1, feed=number)
     assert rig.feed_state.nothing_read.startswith("no node has read any row of the queue 'input'")
     rig.feed_state.handle(m.RowsTaken(rank=2, rows=1, epoch=0, feeds={0: (0, 1)}), NOW_S)
     assert rig.feed_state.nothing_read.startswith("no node has read any row of the queue 'side'")
@@ -174,7 +180,7 @@ def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
     assert (rig.feed_state.undecided, rig.feed_state.ranks) == ([], [1])
     rig.asked = rig.feed_state.open(feed_open())
     assert list(rig.sent(m.FeedOpen)) == [1]
-    assert rig.store(0, "a", {1: 5}, feed=1).progress().rows == {"chief:0": 5}
+    assert rig.store(0, "a", 5, feed=1).progress().rows == {"chief:0": 5}
 
 
 def test_a_node_that_begins_to_serve_is_not_waited_for_to_agree_on_steps():
@@ -200,30 +206,33 @@ def test_the_locations_of_nodes_are_recorded():
     assert rig.feed_state.current.locations == {2: ["grpc+unix:///2"]}
 
 
-def test_a_stored_partition_is_committed_on_all_nodes_with_each_one_s_rows():
-    rig = Rig().store(0, "7.0.1", {1: 3, 2: 2}, shapes={"x": [28, 28]})
+def test_a_stored_partition_is_committed_on_all_nodes_with_the_rows_of_each():
+    rig = Rig().store(0, "7.0.1", 3, shapes={"x": [28, 28]})
     commits = rig.sent(m.Commit)
-    assert {rank: commit.rows for rank, commit in commits.items()} == {1: 3, 2: 2}
+    assert {rank: commit.rows for rank, commit in commits.items()} == {1: 3, 2: 3}
     assert {commit.attempt for commit in commits.values()} == {"7.0.1"}
     assert commits[2].shapes == {"x": [28, 28]}
 
 
-def test_a_node_that_got_no_rows_is_sent_the_commit_too():
-    rig = Rig().store(0, "a", {1: 1})
-    assert rig.sent(m.Commit)[2].rows == 0
+def test_nodes_that_got_no_rows_of_their_own_are_sent_the_commit_too():
+    rig = Rig().store(0, "a", 0, leftover=1)
+    assert {rank: (commit.rows, commit.leftover) for rank, commit in rig.sent(m.Commit).items()} == {
+        1: (0, 1),
+        2: (0, 1),
+    }
 
 
 def test_a_retried_attempt_counts_nothing():
-    rig = Rig().store(0, "first", {1: 3, 2: 2}).store(0, "second", {1: 3, 2: 2})
+    rig = Rig().store(0, "first", 2, leftover=1).store(0, "second", 2, leftover=1)
     assert rig.asked == []
     assert rig.feed_state.current.total_rows == 5
     assert rig.feed_state.current.committed == {0: "first"}
 
 
 def test_progress_has_rows_partitions_and_bytes():
-    rig = Rig().store(0, "a", {1: 3, 2: 2}).store(1, "b", {1: 1, 2: 1})
+    rig = Rig().store(0, "a", 3).store(1, "b", 1, leftover=1)
     event = rig.progress()
-    assert (event.rows, event.partitions, event.size_bytes) == ({"chief:0": 4, "worker:0": 3}, 2, 200)
+    assert (event.rows, event.partitions, event.size_bytes) == ({"chief:0": 4, "worker:0": 4}, 2, 200)
     assert not event.complete
 
 
@@ -231,19 +240,19 @@ def test_progress_has_rows_partitions_and_bytes():
 
 
 def test_a_feed_is_complete_when_all_partitions_are_in_and_not_before():
-    rig = Rig().store(0, "a", {1: 3, 2: 2}).job_done(9, 2)
+    rig = Rig().store(0, "a", 2, leftover=1).job_done(9, 2)
     assert rig.sent(m.FeedComplete) == {}
     assert rig.feed_state.current.state == "open"
-    rig.store(1, "b", {1: 2, 2: 2})
+    rig.store(1, "b", 2)
     assert {rank: done.rows for rank, done in rig.sent(m.FeedComplete).items()} == {1: 5, 2: 4}
     assert rig.progress().complete
     assert rig.feed_state.current.state == "complete"
 
 
 def test_partitions_alone_do_not_complete_a_feed_whose_job_goes_on():
-    rig = Rig().store(0, "a", {1: 1})
+    rig = Rig().store(0, "a", 1)
     assert rig.feed_state.current.state == "open"
-    rig.job_done(1, 1)
+    rig.job_done(2, 1)
     assert rig.feed_state.current.state == "complete"
 
 
@@ -253,7 +262,7 @@ def test_a_data_frame_without_partitions_is_complete_when_the_job_is():
 
 
 def test_what_is_stored_after_the_end_counts_nothing():
-    rig = Rig().complete(1, 1).store(1, "late", {1: 5})
+    rig = Rig().complete(1, 1).store(1, "late", 5)
     assert rig.asked == []
     assert rig.feed_state.current.total_rows == 2
 
@@ -286,7 +295,7 @@ def test_steps_are_agreed_on_as_soon_as_the_last_node_has_opened_its_dataset():
 
 
 def test_no_steps_before_the_feed_is_complete():
-    rig = Rig().both_open(10).store(0, "a", {1: 30, 2: 20})
+    rig = Rig().both_open(10).store(0, "a", 25)
     assert rig.plans() == {}
 
 
@@ -316,7 +325,7 @@ def test_each_dataset_has_an_agreement_of_its_own():
 
 
 def test_lock_step_nodes_are_told_together_that_the_length_is_not_known():
-    rig = Rig().store(0, "a", {1: 20, 2: 20}).opens(1, 10)
+    rig = Rig().store(0, "a", 20).opens(1, 10)
     assert rig.asked == []
     rig.opens(2, 10)
     assert set(rig.sent(m.PlanLater)) == {1, 2}
@@ -331,7 +340,7 @@ def test_without_lock_step_a_node_alone_learns_that_the_length_is_not_known():
 def test_a_second_feed_is_agreed_on_for_the_datasets_that_are_open():
     rig = Rig().both_open(10).complete(40, 40)
     rig.feed_state.open(feed_open())
-    rig.store(0, "b", {1: 11, 2: 10}, feed=1).job_done(21, 1, feed=1)
+    rig.store(0, "b", 10, feed=1, leftover=1).job_done(21, 1, feed=1)
     assert {(plan.feed, plan.steps) for plan in rig.sent(m.EpochPlan).values()} == {(1, 2)}
 
 
@@ -345,12 +354,12 @@ def test_without_lock_step_each_node_reads_its_presharded_rows_to_the_end():
 
 
 def test_an_abort_is_sent_to_all_nodes_and_nothing_counts_afterwards():
-    rig = Rig().store(0, "a", {1: 1})
+    rig = Rig().store(0, "a", 1)
     rig.asked = rig.feed_state.abort(0, "division by zero")
     assert {rank: told.reason for rank, told in rig.sent(m.FeedAborted).items()} == dict.fromkeys(
         [1, 2], "division by zero"
     )
-    assert rig.store(1, "b", {1: 1}).asked == []
+    assert rig.store(1, "b", 1).asked == []
     assert rig.feed_state.abort(0, "again") == []
 
 
@@ -377,12 +386,12 @@ def test_the_node_that_wants_no_more_rows_is_remembered():
 
 
 def test_spark_s_forecast_is_shown_and_decides_nothing():
-    rig = Rig().store(0, "a", {1: 30, 2: 20})
+    rig = Rig().store(0, "a", 25)
     rig.asked = rig.feed_state.foresee(0, 1, NOW_S)
     shown = rig.progress()
     assert (shown.partitions, shown.total_partitions, shown.complete) == (1, 1, False)
     assert shown.epochs == 2
-    assert rig.store(1, "a", {1: 1}).job_done(51, 2).progress().total_partitions == 2
+    assert rig.store(1, "a", 0, leftover=1).job_done(51, 2).progress().total_partitions == 2
     assert rig.feed_state.foresee(0, 9, NOW_S) == [], "a feed that is complete needs no forecast"
 
 
@@ -401,7 +410,7 @@ def test_rows_that_arrive_are_committed_or_taken_are_moves():
     assert moves_by(m.RowsTaken(rank=2, rows=100, epoch=0)) == 1
     assert moves_by(m.RowsTaken(rank=2, rows=100, epoch=0)) == 0
     before = rig.feed_state.moves
-    rig.store(0, "a", {1: 1, 2: 1}).store(0, "b", {1: 1, 2: 1})
+    rig.store(0, "a", 1).store(0, "b", 1)
     assert rig.feed_state.moves == before + 1
 
 
@@ -411,8 +420,7 @@ def test_many_nodes_are_told_a_few_times_a_second_and_before_the_feed_is_complet
     state.open(feed_open())
 
     def store(partition):
-        rows = dict.fromkeys(names, 3)
-        return state.handle(m.AttemptStored(0, 0, partition, "a", rows, size_bytes=100), NOW_S)
+        return state.handle(m.AttemptStored(0, 0, partition, "a", 3, size_bytes=100), NOW_S)
 
     assert [store(0), store(1)] == [[], []]
     told, progress = state.tick(NOW_S)
@@ -420,8 +428,56 @@ def test_many_nodes_are_told_a_few_times_a_second_and_before_the_feed_is_complet
     assert (told.ranks, progress.event.partitions) == (tuple(names), 2)
     assert state.tick(NOW_S) == []
     store(2)
-    first, *completes, last = state.job_done(0, 9 * len(names), 3, NOW_S)
+    assert state.tick(NOW_S + 0.001) == [], "so many cannot be told more often"
+    first, complete, last = state.job_done(0, 9 * len(names), 3, NOW_S)
     assert [commit.partition for commit in first.message.commits] == [2]
-    assert {i.message.rows for i in completes} == {9}
+    assert (complete.ranks, complete.message.rows) == (tuple(names), 9)
     assert last.event.complete
     assert last.event.rows == dict.fromkeys(names.values(), 9)
+
+
+def test_thousands_of_nodes_are_told_of_ten_thousand_partitions_about_once_a_second():
+    names, partitions = {rank: f"worker:{rank}" for rank in range(4096)}, 10_000
+    state = FeedState(names, lock_step=True)
+    state.open(feed_open())
+    told = []
+    for partition in range(partitions):
+        now_s = NOW_S + partition / 1000
+        told += state.handle(m.AttemptStored(partition % 4096, 0, partition, "a", 24, 100, leftover=1), now_s)
+        if partition % 200 == 0:
+            told += state.tick(now_s)
+    told += state.job_done(0, partitions * (24 * 4096 + 1), partitions, NOW_S + 10)
+    commits = [commit for i in told if isinstance(i, SendToAll) for commit in i.message.commits]
+    assert [commit.partition for commit in commits] == list(range(partitions))
+    assert sum(isinstance(i, SendToAll) for i in told) <= 11
+    assert sum(isinstance(i, Publish) for i in told) <= 11
+    rows = [i.message.rows for i in told if isinstance(i, SendTo)]
+    assert (len(rows), sum(rows), max(rows) - min(rows)) == (4096, partitions * (24 * 4096 + 1), 1)
+    assert state.current.total_rows == state.current.expected_rows
+    assert state.current.state == "complete"
+
+
+def test_the_answers_of_many_nodes_are_shown_together():
+    names = {rank: f"worker:{rank}" for rank in range(AT_ONCE + 1)}
+    state = FeedState(names, lock_step=True)
+    for rank in (0, 1, 1):
+        assert state.handle(m.RowsAnswered(rank, 3, 5, last=rank == 1), NOW_S) == []
+    (shown,) = state.tick(NOW_S)
+    assert (shown.event.inference, shown.event.partitions) == (3, 2)
+    assert {node: rows for node, rows in shown.event.rows.items() if rows} == {"worker:0": 5, "worker:1": 10}
+    assert state.tick(NOW_S + 1.0) == []
+    state.handle(m.RowsAnswered(2, 3, 1), NOW_S)
+    returned = [state.handle(m.Ended(rank, m.Outcome(kind="returned")), NOW_S) for rank in names]
+    (last,) = [i.event for instructions in returned for i in instructions if isinstance(i, Publish)]
+    assert last.rows["worker:2"] == 1, "what came since the last tick is not lost"
+
+
+def test_each_of_many_nodes_that_train_alone_gets_its_own_plan_only():
+    names = {rank: f"worker:{rank}" for rank in range(AT_ONCE + 1)}
+    state = FeedState(names, lock_step=False)
+    state.open(feed_open())
+    state.handle(m.AttemptStored(0, 0, 0, "a", 8, 100), NOW_S)
+    state.job_done(0, 8 * len(names), 1, NOW_S)
+    for rank in names:
+        told = list(sends(state.handle(m.DatasetOpened(rank, 0, 4, None), NOW_S)))
+        assert [(to, plan.steps) for to, plan in told] == [(rank, 2)]

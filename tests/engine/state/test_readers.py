@@ -22,18 +22,36 @@ def serves(rank):
 
 def test_without_parameter_servers_all_training_nodes_read():
     readers = Readers(NAMES, all_read=True)
-    assert readers.undecided(()) == []
+    assert readers.undecided == []
     assert readers.ranks == [1, 2, 3]
 
 
 def test_with_parameter_servers_each_node_has_to_ask_or_serve(readers):
-    assert readers.undecided(()) == ["chief:0", "worker:0", "worker:1"]
+    assert readers.undecided == ["chief:0", "worker:0", "worker:1"]
     readers.handle(m.RowsWanted(rank=1))
     readers.handle(serves(2))
-    assert readers.undecided(()) == ["worker:1"]
-    assert readers.undecided({3}) == []
+    assert readers.undecided == ["worker:1"]
     readers.handle(m.DatasetOpened(rank=3, dataset_id=0, batch_size=4, remainder=None))
-    assert readers.undecided(()) == []
+    assert readers.undecided == []
+
+
+def test_a_node_that_has_returned_without_asking_reads_nothing(readers):
+    readers.handle(m.RowsWanted(rank=1))
+    readers.handle(serves(2))
+    readers.handle(m.Ended(rank=3, outcome=m.Outcome(kind="returned")))
+    assert readers.undecided == []
+    assert readers.any_reading
+    readers.handle(m.Ended(rank=1, outcome=m.Outcome(kind="returned")))
+    assert not readers.any_reading
+
+
+def test_who_has_taken_rows_returned_or_serves_is_not_among_those_that_have_never_read(readers):
+    assert readers.never_read == [1, 2, 3]
+    readers.handle(m.RowsTaken(rank=2, rows=5, epoch=0))
+    readers.handle(serves(3))
+    assert readers.never_read == [1]
+    readers.handle(m.Ended(rank=1, outcome=m.Outcome(kind="returned")))
+    assert readers.never_read == []
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1)])

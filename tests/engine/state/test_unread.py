@@ -34,7 +34,7 @@ class Rig:
             self.receive(m.Progressed(rank, "running", 7))
         opened = m.FeedOpen(feed=-1, epochs=1, remainder="exact", schema="", token="t", spool_bytes=None, stream=stream)
         self.feeds.open(opened, 0, timeout_s)
-        self.receive(m.AttemptStored(rank=0, feed=0, partition=0, attempt="a", rows={0: 10, 1: 10}, size_bytes=9))
+        self.receive(m.AttemptStored(rank=0, feed=0, partition=0, attempt="a", rows=10, size_bytes=9))
         self.feeds.job_done(0, 20, 1, self.now)
         self.receive(m.RowsTaken(rank=0, rows=10, epoch=0, feeds={0: (1, 10)}))
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.instructions import sends
 from tfos_lab import messages as m
 from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.engine.state.instructions import SendTo
 from tfos_lab.node.feed import epoch as epoch_module
 from tfos_lab.node.feed import reader as reader_module
 from tfos_lab.node.feed import task
@@ -47,9 +47,8 @@ class Nodes:
         self.handle(self.feed_state.handle(message, 0.0))
 
     def handle(self, instructions):
-        for instruction in instructions:
-            if isinstance(instruction, SendTo):
-                self.send_to(instruction.rank, instruction.message)
+        for rank, message in sends(instructions):
+            self.send_to(rank, message)
 
     def send_to(self, rank, message):
         if isinstance(message, m.Commit):
@@ -80,8 +79,7 @@ class Nodes:
 
     def do_action(self, action):
         ticket = task.msgspec.msgpack.decode(action.body.to_pybytes(), type=task.CommitTicket)
-        fields = {name: getattr(ticket, name) for name in ("feed", "partition", "attempt", "rows", "size_bytes")}
-        self.receive(m.AttemptStored(rank=0, **fields, shapes=ticket.shapes, leftover=ticket.leftover))
+        self.receive(task.msgspec.structs.replace(ticket.stored, rank=0))
         return []
 
 

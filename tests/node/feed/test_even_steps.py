@@ -10,6 +10,7 @@ import pytest
 
 import tfos_lab
 from tests.node.context.test_context import Rig
+from tests.support.instructions import sends
 from tfos_lab import messages as m
 from tfos_lab.compat.TFSparkNode import TFNodeContext
 from tfos_lab.engine.state.even_steps import EvenSteps
@@ -44,8 +45,8 @@ class Cluster:
 
     def drive(self):
         while True:
-            for instruction in self.changes.get()():
-                self.nodes[instruction.rank]._lock_step.handle(instruction.message)
+            for rank, message in sends(self.changes.get()()):
+                self.nodes[rank]._lock_step.handle(message)
 
     def read(self, datasets, *, steps=(None, None), leaving=None):
         """Read a pass on both nodes at once; returns their batches, or what they raised. One may return then."""

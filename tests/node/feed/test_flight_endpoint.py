@@ -23,6 +23,7 @@ from pyarrow import flight
 from tests.support.hostile_peers import attacking, client_hello, resident_bytes
 from tfos_lab.engine.feed.certificates import make_identities
 from tfos_lab.errors import NodeUnreachable
+from tfos_lab.messages import AttemptStored
 from tfos_lab.node.feed import unproven_tasks
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 from tfos_lab.node.feed.plan import connect
@@ -161,7 +162,7 @@ def test_a_stranger_s_bodies_are_not_taken(client, endpoint):
         most = 0
         while stranger.poll() is None:
             most = max(most, resident_bytes() - before)
-            ticket = CommitTicket("token", 0, 0, "a", {}, 0, {})
+            ticket = CommitTicket("token", AttemptStored(-1, 0, 0, "a", 0, 0))
             list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
         said = stranger.stdout.read().split()
     assert said == ["FlightUnavailableError"] * 3

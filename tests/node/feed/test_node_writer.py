@@ -55,7 +55,7 @@ def test_both_ways_lead_to_the_same_file(store, connection, short_folder, beside
     write_all(writer, [ROWS, ROWS.slice(1, 1)])
     store.pump()
     assert spooled(short_folder) == ("0-3-a.arrow", {"x": [1, 2, 3, 2]})
-    assert store._stored == {(0, 3, "a"): short_folder / "spool" / "0-3-a.arrow"}
+    assert store._stored == {(0, 3): {"a": short_folder / "spool" / "0-3-a.arrow"}}
 
 
 @pytest.mark.parametrize("beside", [True, False])

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import resource
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +14,7 @@ from hypothesis import strategies as st
 
 from tfos_lab.data.schema import column_specs
 from tfos_lab.node.feed.segment_writer import SegmentWriter
-from tfos_lab.node.feed.segments import read_in_order
+from tfos_lab.node.feed.segments import Segment, read_in_order, read_shuffled
 
 
 def images(rows, first=0):
@@ -98,3 +102,38 @@ def test_a_large_row_is_not_held_in_memory_many_times_over(tmp_path):
         pa.set_memory_pool(default)
     assert counted.max_memory() < 3 * size
     assert read(tmp_path / "rows.arrow").num_rows == 2
+
+
+def numbers(*limits):
+    return pa.RecordBatch.from_pydict({"x": pa.array(range(*limits), pa.int64())})
+
+
+def test_ten_thousand_partitions_are_shuffled_with_few_descriptors(tmp_path):
+    """A process may have 1,024 files open, as a rule."""
+    count, specs = 300, column_specs(numbers(0).schema)
+    segments = []
+    for number in range(count):
+        path = tmp_path / f"{number}.arrow"
+        write(path, [numbers(2 * number, 2 * number + 2)])
+        segments.append(Segment(str(path), 2))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors + 50, hard))
+    try:
+        batches = list(read_shuffled(segments, (0, 0), specs, 100, np.random.default_rng(0)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sorted(row for batch in batches for row in batch["x"].tolist()) == list(range(2 * count))
+
+
+def test_memory_is_given_back_with_the_last_row_that_is_mapped(tmp_path):
+    path = tmp_path / "rows.arrow"
+    write(path, [numbers(0, 3)])
+    (batch,) = read_in_order(str(path), column_specs(read(path).schema))
+    rows = batch["x"]
+    assert str(path) in Path("/proc/self/maps").read_text()
+    del batch
+    assert rows.tolist() == [0, 1, 2]
+    del rows
+    gc.collect()
+    assert str(path) not in Path("/proc/self/maps").read_text()

@@ -41,7 +41,7 @@ class Rig:
             writer.close()
 
     def ask_to_commit(self, **changes):
-        ticket = CommitTicket(TOKEN, 0, 3, "a", {5: 3}, 24, {"x": []})
+        ticket = CommitTicket(TOKEN, m.AttemptStored(-1, 0, 3, "a", 3, 24, shapes={"x": []}))
         ticket = msgspec.structs.replace(ticket, **changes)
         with self.client() as client:
             list(client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
@@ -94,9 +94,7 @@ def test_stored_rows_do_not_count_before_the_driver_commits_them(rig):
     rig.ask_to_commit()
     rig.pump()
     stored = rig.to_driver[-1]
-    assert stored == m.AttemptStored(
-        rank=5, feed=0, partition=3, attempt="a", rows={5: 3}, size_bytes=24, shapes={"x": []}
-    )
+    assert stored == m.AttemptStored(rank=5, feed=0, partition=3, attempt="a", rows=3, size_bytes=24, shapes={"x": []})
     assert rig.to_child == [OPEN]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -26,6 +27,10 @@ class DriverFeed:
         Flight locations of the nodes whose endpoints are open, by rank.
     committed : dict of int to str
         The attempt that counts, by partition.
+    each : int
+        Rows committed on each node by tasks, which deal them out evenly: one number for thousands of nodes.
+    own : dict of int to int
+        Beside these, the rows of single nodes, by rank: their parts of the leftover, or their shares of files.
     leftover : int
         Rows that are stored on every node and not dealt out yet.
     expected_rows, expected_partitions : int or None
@@ -59,6 +64,8 @@ class DriverFeed:
     queue: str = INPUT_QUEUE
     locations: dict[int, list[str]] = field(default_factory=dict)
     committed: dict[int, str] = field(default_factory=dict)
+    each: int = 0
+    own: dict[int, int] = field(default_factory=dict)
     leftover: int = 0
     size_bytes: int = 0
     expected_rows: int | None = None
@@ -72,33 +79,20 @@ class DriverFeed:
     is_cut: bool = False
     blocks: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     problems: dict[int, str] = field(default_factory=dict)
-    _rows: dict[int, int] = field(default_factory=dict)
-    _each: int = 0
+
+    def rows_of(self, rank: int) -> int:
+        """Return the rows committed on a node; none if it is not fed."""
+        return self.each + self.own.get(rank, 0) if rank in self.names else 0
 
     @property
     def rows(self) -> dict[int, int]:
         """Rows committed, by rank."""
-        if self._each:
-            each, self._each = self._each, 0
-            self._rows.update({rank: self._rows.get(rank, 0) + each for rank in self.names})
-        return self._rows
+        return {rank: self.each + self.own.get(rank, 0) for rank in self.names}
 
-    @rows.setter
-    def rows(self, rows: dict[int, int]) -> None:
-        self._rows, self._each = rows, 0
-
-    def add_rows(self, added: Mapping[int, int]) -> None:
-        """Add the rows of a partition; tasks deal them out evenly, and then one sum is enough for all nodes."""
-        amounts = set(added.values())
-        if len(amounts) == 1 and added.keys() == self.names.keys():
-            self._each += amounts.pop()
-        else:
-            self._rows.update({rank: self._rows.get(rank, 0) + added.get(rank, 0) for rank in self.names})
-
-    @property
-    def ranks(self) -> list[int]:
+    @functools.cached_property
+    def ranks(self) -> tuple[int, ...]:
         """The nodes that are fed."""
-        return list(self.names)
+        return tuple(self.names)
 
     @property
     def late(self) -> list[str]:
@@ -113,7 +107,7 @@ class DriverFeed:
     @property
     def total_rows(self) -> int:
         """Rows committed on all nodes, including those that are not dealt out yet."""
-        return sum(self.rows.values()) + self.leftover
+        return self.each * len(self.names) + sum(self.own.values()) + self.leftover
 
     @property
     def all_committed(self) -> bool:
@@ -126,7 +120,7 @@ class DriverFeed:
             FeedProgressed(
                 time_s=now_s,
                 feed=self.number,
-                rows={name: self.rows.get(rank, 0) for rank, name in self.names.items()},
+                rows={name: self.each + self.own.get(rank, 0) for rank, name in self.names.items()},
                 partitions=len(self.committed),
                 size_bytes=self.size_bytes,
                 complete=self.state == "complete",

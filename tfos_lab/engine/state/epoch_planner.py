@@ -6,12 +6,11 @@ batch size of each node that reads, known when all of them have opened the datas
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-
 from tfos_lab import messages as m
 from tfos_lab.engine.state.driver_feed import DriverFeed
-from tfos_lab.engine.state.instructions import Instruction, SendTo
+from tfos_lab.engine.state.instructions import Instruction, SendTo, SendToAll
 from tfos_lab.engine.state.readers import Readers
+from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.node.feed.schedule import count_steps, grouped
 
 
@@ -22,48 +21,58 @@ class EpochPlanner:
     ----------
     readers : Readers
         The nodes that read.
-    returned : set of int
-        The nodes whose function has returned; the feed state adds to it.
     lock_step : bool
         Whether all nodes must take the same number of steps (not under parameter servers).
     """
 
-    def __init__(self, readers: Readers, returned: AbstractSet[int], *, lock_step: bool) -> None:
+    def __init__(self, readers: Readers, *, lock_step: bool) -> None:
         self._readers = readers
-        self._returned = returned
         self._lock_step = lock_step
         self._opened: dict[int, dict[int, m.DatasetOpened]] = {}
+        self._unopened: dict[int, Remaining[int]] = {}
 
     def add(self, message: m.DatasetOpened) -> None:
         """Record that a node has opened a dataset."""
-        self._opened.setdefault(message.dataset_id, {})[message.rank] = message
+        if message.dataset_id not in self._opened:
+            opened = self._opened[message.dataset_id] = {}
+            self._unopened[message.dataset_id] = Remaining(
+                self._readers.candidates, lambda rank: rank not in opened and self._readers.is_reading(rank)
+            )
+        self._opened[message.dataset_id][message.rank] = message
 
     def plan(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         """Plan a complete feed, for each dataset that all nodes have opened."""
-        instructions: list[Instruction] = []
-        for dataset_id, opened in self._opened.items():
-            if not self._lock_step:
-                instructions += _plan_each(feed, opened)
-            elif dataset_id not in feed.steps and self._is_open_everywhere(dataset_id):
-                plan = _plan(feed, [message for rank, message in opened.items() if rank not in self._returned])
-                feed.steps[dataset_id] = plan.steps
-                instructions += [*(SendTo(rank, plan) for rank in feed.ranks), feed.progress(now_s)]
-        return instructions
+        if self._lock_step:
+            return [i for dataset_id in self._opened for i in self._plan_together(feed, dataset_id, now_s)]
+        opened = [message for by_rank in self._opened.values() for message in by_rank.values()]
+        return [i for message in opened for i in _plan_alone(feed, message)]
+
+    def _plan_together(self, feed: DriverFeed, dataset_id: int, now_s: float) -> list[Instruction]:
+        if dataset_id in feed.steps or not self._is_open_everywhere(dataset_id):
+            return []
+        opened, returned = self._opened[dataset_id], self._readers.returned
+        plan = _plan(feed, [message for rank, message in opened.items() if rank not in returned])
+        feed.steps[dataset_id] = plan.steps
+        return [SendToAll(feed.ranks, plan), feed.progress(now_s)]
 
     def answer(self, feed: DriverFeed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
         """Answer a node that has opened a dataset: its plan, or that its length is not known yet.
 
         Nodes in lock-step wait for one another, so they all get the same answer.
         """
+        if feed.state == "aborted":
+            return []
+        if not self._lock_step:
+            if feed.state == "complete":
+                return _plan_alone(feed, self._opened[dataset_id][rank])
+            return [SendTo(rank, m.PlanLater(feed=feed.number, dataset_id=dataset_id))]
         if feed.state == "complete":
-            return self.plan(feed, now_s)
-        if feed.state != "open":
+            return self._plan_together(feed, dataset_id, now_s)
+        if not self._is_open_everywhere(dataset_id):
             return []
         sizes = {message.batch_size for message in self._opened[dataset_id].values()}
-        later = m.PlanLater(feed=feed.number, dataset_id=dataset_id, alike=len(sizes) == 1 or not self._lock_step)
-        if not self._lock_step:
-            return [SendTo(rank, later)]
-        return [SendTo(each, later) for each in feed.ranks] if self._is_open_everywhere(dataset_id) else []
+        later = m.PlanLater(feed=feed.number, dataset_id=dataset_id, alike=len(sizes) == 1)
+        return [SendToAll(feed.ranks, later)]
 
     def without(self, rank: int, feeds: list[DriverFeed], now_s: float) -> list[Instruction]:
         """Agree without a node that reads nothing more, on what the others were waiting for."""
@@ -72,17 +81,16 @@ class EpochPlanner:
         return [i for feed in feeds for dataset_id in self._opened for i in self.answer(feed, dataset_id, rank, now_s)]
 
     def _is_open_everywhere(self, dataset_id: int) -> bool:
-        reading = set(self._readers.ranks) - self._returned
-        return bool(reading) and reading <= self._opened[dataset_id].keys()
+        return not self._unopened[dataset_id] and self._readers.any_reading
 
 
-def _plan_each(feed: DriverFeed, opened: dict[int, m.DatasetOpened]) -> list[Instruction]:
-    """Plan for nodes that do not wait for one another: each reads its own rows to the end."""
-    return [SendTo(rank, _plan(feed, [message])) for rank, message in opened.items() if rank in feed.ranks]
+def _plan_alone(feed: DriverFeed, opened: m.DatasetOpened) -> list[Instruction]:
+    """Plan for a node that does not wait for others: it reads its own rows to the end."""
+    return [SendTo(opened.rank, _plan(feed, [opened]))] if opened.rank in feed.names else []
 
 
 def _plan(feed: DriverFeed, opened: list[m.DatasetOpened]) -> m.EpochPlan:
     """Return the plan of nodes that read together: those that have opened the same dataset."""
-    shares = [(feed.rows.get(message.rank, 0), message.batch_size) for message in opened]
+    shares = [(feed.rows_of(message.rank), message.batch_size) for message in opened]
     steps = count_steps(shares, drop=any((message.remainder or feed.remainder) == "drop" for message in opened))
     return m.EpochPlan(feed=feed.number, dataset_id=opened[0].dataset_id, steps=steps, shares=grouped(shares))

@@ -8,7 +8,7 @@ produced. `EpochPlanner` then agrees on the steps of an epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -17,21 +17,15 @@ from tfos_lab.engine.state.commits import AT_ONCE, Commits
 from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.epoch_planner import EpochPlanner
 from tfos_lab.engine.state.even_steps import EvenSteps
-from tfos_lab.engine.state.events import InferenceProgressed
+from tfos_lab.engine.state.inferences import Inferences
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo, SendToAll
 from tfos_lab.engine.state.readers import NOTHING_READ, Readers, queue_unread
 from tfos_lab.node.feed.schedule import share_of
 
 # Of the nodes of a large cluster that have returned, the others are told of so many.
 _RETURNS_TOLD = 8
-
-
-@dataclass
-class _Answered:
-    """How many rows of one inference each node has answered, and how many partitions are done."""
-
-    rows: dict[str, int] = field(default_factory=dict)
-    partitions: int = 0
+# So many nodes are told of commits each second: the driver's thread takes several microseconds for each.
+_TOLD_PER_S = 4_000
 
 
 @dataclass(frozen=True)
@@ -70,14 +64,14 @@ class FeedState:
         self._resumes = resumes
         self._lock_step = lock_step
         self._readers = Readers(names, all_read=lock_step)
-        self._returned: set[int] = set()
-        self._planner = EpochPlanner(self._readers, self._returned, lock_step=lock_step)
+        self._planner = EpochPlanner(self._readers, lock_step=lock_step)
         self._even_steps = EvenSteps(names if lock_step else {})
         self._feeds: list[DriverFeed] = []
-        self._answered: dict[int, _Answered] = {}
+        self._inferences = Inferences(names)
         self._served: set[tuple[str, bool]] = set()
         self._ended = False
         self._commits = Commits()
+        self._told_s = 0.0
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._unread_published = False
@@ -97,7 +91,7 @@ class FeedState:
     @property
     def undecided(self) -> list[str]:
         """The nodes of which it is not known yet whether they read; until it is, no feed is opened."""
-        return self._readers.undecided(self._returned)
+        return self._readers.undecided
 
     @property
     def wants_objects(self) -> bool | None:
@@ -126,7 +120,7 @@ class FeedState:
         held = {}
         for feed in self._feeds:
             held.update({} if feed.stream else self._readers.left(feed.number, feed.epochs, feed.rows))
-        return [self._names[rank] for rank in held if rank not in self._returned]
+        return [self._names[rank] for rank in held if rank not in self._readers.returned]
 
     @property
     def untouched(self) -> dict[int, Untouched]:
@@ -134,18 +128,19 @@ class FeedState:
         if self.stopped_by is not None or self._resumes:
             return {}
         found: dict[int, Untouched] = {}
-        for feed in self._feeds:
-            if feed.complete_s is None or not feed.timeout_s or feed.stream or feed.is_cut:
-                continue
-            for rank in self._readers.never_read(feed.rows):
-                if rank not in self._returned:
-                    found.setdefault(rank, Untouched(feed.rows[rank], feed.complete_s, feed.timeout_s))
+        for rank in self._readers.never_read:
+            for feed in self._feeds:
+                if feed.complete_s is None or not feed.timeout_s or feed.stream or feed.is_cut:
+                    continue
+                if rows := feed.rows_of(rank):
+                    found.setdefault(rank, Untouched(rows, feed.complete_s, feed.timeout_s))
         return found
 
     @property
     def returned(self) -> list[str]:
         """The nodes whose function has returned, so that nobody reads their rows any more."""
-        return [name for rank, name in self._names.items() if rank in self._returned]
+        returned = self._readers.returned
+        return [name for rank, name in self._names.items() if rank in returned] if returned else []
 
     @property
     def current(self) -> DriverFeed | None:
@@ -169,7 +164,7 @@ class FeedState:
         feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream, message.queue)
         feed.timeout_s = timeout_s
         self._feeds.append(feed)
-        return [SendTo(rank, message) for rank in feed.ranks]
+        return [SendToAll(feed.ranks, message)]
 
     def foresee(self, number: int, partitions: int | None, now_s: float) -> list[Instruction]:
         """Record how many partitions Spark's job will produce, as far as Spark says; this is only shown."""
@@ -192,9 +187,9 @@ class FeedState:
         feed = self._feeds[next(iter(shares.values())).feed]
         if feed.state != "open":
             return []
-        feed.state, feed.size_bytes, feed.complete_s = "complete", size_bytes, now_s
-        feed.rows = {rank: share.rows for rank, share in shares.items()}
+        feed.own = {rank: share.rows for rank, share in shares.items()}
         feed.expected_rows = feed.total_rows
+        feed.state, feed.size_bytes, feed.complete_s = "complete", size_bytes, now_s
         instructions: list[Instruction] = [SendTo(rank, share) for rank, share in shares.items()]
         return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
@@ -212,24 +207,21 @@ class FeedState:
         if feed.state != "open":
             return []
         feed.state = "aborted"
-        return [
-            *self._commits.take(),
-            *(SendTo(rank, m.FeedAborted(feed=number, reason=reason)) for rank in feed.ranks),
-        ]
+        return [*self._commits.take(), SendToAll(feed.ranks, m.FeedAborted(feed=number, reason=reason))]
 
     def open_inference(self, message: m.InferenceOpen) -> list[Instruction]:
         """Have the nodes open their endpoints for inferences of this kind; `answering` then has their locations."""
         kind = message.queue, message.objects
-        ranks = [rank for rank in self.ranks if rank not in self.answering or kind not in self._served]
+        ranks = tuple(rank for rank in self.ranks if rank not in self.answering or kind not in self._served)
         self._served.add(kind)
-        return [SendTo(rank, message) for rank in ranks]
+        return [SendToAll(ranks, message)]
 
     def end(self) -> list[Instruction]:
         """Tell the nodes, once, that no further feed will come."""
         if self._ended:
             return []
         self._ended = True
-        return [SendTo(rank, m.FeedsEnded()) for rank in self._names]
+        return [SendToAll(tuple(self._names), m.FeedsEnded())]
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -244,7 +236,7 @@ class FeedState:
                     self._store(message, now_s) if isinstance(message, m.AttemptStored) else self._find(message, now_s)
                 )
             case m.RowsAnswered(rank=rank) if rank in self._names:
-                return [self._record_answers(message, now_s)]
+                return self._inferences.record(message, now_s)
             case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
                 self._record_move((type(message), rank), amount)
             case m.DatasetOpened():
@@ -287,26 +279,28 @@ class FeedState:
     def _leave(self, message: m.Ended | m.Progressed, now_s: float) -> list[Instruction]:
         """Go on without a node that reads nothing more."""
         instructions = self._return(message) if isinstance(message, m.Ended) else []
-        return [*instructions, *self._planner.without(message.rank, self._feeds, now_s), *self._publish_unread(now_s)]
+        instructions += self._planner.without(message.rank, self._feeds, now_s)
+        if self._readers.any_reading:
+            return instructions
+        return [*instructions, *self._inferences.show(now_s), *self._publish_unread(now_s)]
 
     def _return(self, message: m.Ended) -> list[Instruction]:
         """Tell the others of the lock-step that a node takes part in no further step."""
-        self._returned.add(message.rank)
         if not self._lock_step:
             return []
         return [*self._tell_of_return(message), *self._even_steps.leave(message.rank)]
 
     def _tell_of_return(self, message: m.Ended) -> list[Instruction]:
-        if len(self._names) > AT_ONCE and len(self._returned) > _RETURNS_TOLD:
+        returned = self._readers.returned
+        if len(self._names) > AT_ONCE and len(returned) > _RETURNS_TOLD:
             return []  # who waits for one of these waits for the first ones, too
         outcome = message.outcome
         peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
-        others = tuple(rank for rank in self._names if rank not in self._returned)
-        return [SendToAll(others, peer)] if len(others) > AT_ONCE else [SendTo(rank, peer) for rank in others]
+        return [SendToAll(tuple(rank for rank in self._names if rank not in returned), peer)]
 
     def _publish_unread(self, now_s: float) -> list[Instruction]:
-        """Once the functions of all nodes that read have returned, publish which rows they have left unread."""
-        if not self._returned.issuperset(self.ranks) or self._unread_published:
+        """Publish, once, which rows the nodes have left unread that have all returned."""
+        if self._unread_published:
             return []
         self._unread_published = True
         if self.stopped_by is not None or self._resumes:
@@ -316,16 +310,6 @@ class FeedState:
         events = [self._readers.unread(feed.number, feed.epochs, feed.rows, now_s) for feed in whole]
         return [Publish(event) for event in events if event is not None]
 
-    def _record_answers(self, message: m.RowsAnswered, now_s: float) -> Publish:
-        answered = self._answered.setdefault(message.inference, _Answered())
-        node = self._names[message.rank]
-        answered.rows[node] = answered.rows.get(node, 0) + message.rows
-        answered.partitions += message.last
-        rows = {name: answered.rows.get(name, 0) for name in self._names.values()}
-        return Publish(
-            InferenceProgressed(time_s=now_s, inference=message.inference, rows=rows, partitions=answered.partitions)
-        )
-
     def _store(self, message: m.AttemptStored, now_s: float) -> list[Instruction]:
         feed = self._feeds[message.feed]
         if feed.state != "open" or message.partition in feed.committed:
@@ -334,30 +318,35 @@ class FeedState:
         self.moves += 1
         feed.size_bytes += message.size_bytes
         feed.leftover += message.leftover
-        feed.add_rows(message.rows)
+        feed.each += message.rows
         self._commits.add(feed.ranks, message)
         is_large = len(feed.names) > AT_ONCE
         told = [] if is_large else [*self._commits.take(), feed.progress(now_s)]
         return [*told, *self._when_complete(feed, now_s)]
 
     def tick(self, now_s: float) -> list[Instruction]:
-        """Tell the nodes of a large cluster what has been committed since the last time; called often."""
+        """Tell the nodes of a large cluster what has been committed since the last time, and show it; called often."""
+        if 0.0 <= now_s - self._told_s < len(self._names) / _TOLD_PER_S:
+            return []
         told = self._commits.take()
-        return [*told, self._feeds[-1].progress(now_s)] if told else []
+        if told:
+            self._told_s = now_s
+            told.append(self._feeds[-1].progress(now_s))
+        return [*told, *self._inferences.show(now_s)]
 
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
             return []
-        feed.state, feed.complete_s = "complete", now_s
         instructions = [*self._commits.take(), *self._deal_leftover(feed)]
+        # Last: the thread that waits for it counts the rows, and they add up only now.
+        feed.state, feed.complete_s = "complete", now_s
         return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
     def _deal_leftover(self, feed: DriverFeed) -> list[Instruction]:
         """Give each node its part of the rows that are stored on all of them, and tell it how many it has in all."""
-        instructions: list[Instruction] = []
-        for index, rank in enumerate(feed.ranks):
-            leftovers = share_of(feed.leftover, len(feed.ranks), index)
-            rows = feed.rows[rank] = feed.rows.get(rank, 0) + leftovers[1] - leftovers[0]
-            instructions.append(SendTo(rank, m.FeedComplete(feed=feed.number, rows=rows, leftovers=leftovers)))
-        feed.leftover = 0
-        return instructions
+        number, ranks = feed.number, feed.ranks
+        if not feed.leftover:
+            return [SendToAll(ranks, m.FeedComplete(number, feed.each))]
+        parts = {rank: share_of(feed.leftover, len(ranks), index) for index, rank in enumerate(ranks)}
+        feed.own, feed.leftover = {rank: stop - start for rank, (start, stop) in parts.items()}, 0
+        return [SendTo(rank, m.FeedComplete(number, feed.rows_of(rank), part)) for rank, part in parts.items()]

@@ -7,11 +7,12 @@ by itself, all of them read. Which kind a node is becomes known when it first as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import RowsUnread, RowsUntouched
+from tfos_lab.engine.state.remaining import Remaining
 
 _ADVICE = (
     "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or ctx.data_feed() "
@@ -64,18 +65,26 @@ class Readers:
 
     Attributes
     ----------
+    candidates : tuple of int
+        All nodes that may be fed, whether or not they read.
+    returned : set of int
+        Those of them whose function has returned, so that they read nothing more.
     objects : bool or None
         Which kind of rows was asked for last: Python objects or columns; None if neither has been yet.
     """
 
     def __init__(self, names: Mapping[int, str], *, all_read: bool) -> None:
         self._names = names
+        self.candidates = tuple(names)
+        self.returned: set[int] = set()
         self._all_read = all_read
         self._asking: set[int] = set()
         self.objects: bool | None = None
         self._serving: set[int] = set()
         self._progress: dict[int, dict[int, tuple[int, int]]] = {}
         self._taken: dict[int, int] = {}
+        self._reading = Remaining(self.candidates, self.is_reading)
+        self._untouching = Remaining(self.candidates, lambda rank: self.is_reading(rank) and not self._taken.get(rank))
 
     def handle(self, message: m.FromAgent) -> None:
         """Handle an agent's message."""
@@ -87,6 +96,8 @@ class Readers:
                 self._asking.add(rank)
             case m.Progressed(rank=rank, state=NodeState.SERVING) if rank in self._names:
                 self._serving.add(rank)
+            case m.Ended(rank=rank, outcome=m.Outcome(kind="returned")) if rank in self._names:
+                self.returned.add(rank)
             case m.RowsTaken(rank=rank, rows=rows, feeds=feeds):
                 self._taken[rank] = rows
                 self._progress[rank] = feeds
@@ -96,11 +107,21 @@ class Readers:
         """The nodes that read, or may yet read."""
         return [rank for rank in self._names if rank not in self._serving]
 
-    def undecided(self, returned: Iterable[int]) -> list[str]:
-        """Return the nodes of which it is not known yet whether they read; those that have returned will not."""
+    def is_reading(self, rank: int) -> bool:
+        """Whether a node reads, or may yet read, and its function has not returned."""
+        return rank not in self._serving and rank not in self.returned
+
+    @property
+    def any_reading(self) -> bool:
+        """Whether there is any such node."""
+        return bool(self._reading)
+
+    @property
+    def undecided(self) -> list[str]:
+        """The nodes of which it is not known yet whether they read; those that have returned will not."""
         if self._all_read:
             return []
-        decided = self._asking | self._serving | set(returned)
+        decided = self._asking | self._serving | self.returned
         return [name for rank, name in self._names.items() if rank not in decided]
 
     @property
@@ -112,9 +133,13 @@ class Readers:
         """Whether any node has taken any row of a feed."""
         return any(progress.get(feed, (0, 0))[1] for progress in self._progress.values())
 
-    def never_read(self, rows: Mapping[int, int]) -> list[int]:
-        """Return the nodes that hold some of ``rows``, do not serve others, and have taken no row of any feed."""
-        return [rank for rank in self.ranks if rows.get(rank) and not self._taken.get(rank)]
+    @property
+    def never_read(self) -> list[int]:
+        """The nodes that may yet read, and have taken no row of any feed."""
+        # Asked several times a second, mostly when all have taken some.
+        if not self._untouching:
+            return []
+        return [rank for rank in self.candidates if self.is_reading(rank) and not self._taken.get(rank)]
 
     @property
     def has_read(self) -> bool:

@@ -19,7 +19,7 @@ from tfos_lab.core.processes import allow_descriptors
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
 from tfos_lab.errors.channel import to_text
-from tfos_lab.messages import TlsIdentity
+from tfos_lab.messages import AttemptStored, TlsIdentity
 from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node.feed.plan import PRESENT
 from tfos_lab.node.feed.segment_writer import SegmentWriter
@@ -48,16 +48,10 @@ def segment_path(spool: Path, ticket: PutTicket) -> Path:
 
 
 class CommitTicket(msgspec.Struct, frozen=True):
-    """Sent by a feed task when all its rows are stored: ``rows`` by rank, and ``leftover`` rows on every node."""
+    """Sent by a feed task when all its rows are ``stored``; the node that it asks adds its own rank."""
 
     token: str
-    feed: int
-    partition: int
-    attempt: str
-    rows: dict[int, int]
-    size_bytes: int
-    shapes: dict[str, list[int]]
-    leftover: int = 0
+    stored: AttemptStored
 
 
 class ExchangeTicket(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections import OrderedDict
 from pathlib import Path
 
 from tfos_lab.errors import FeedError
@@ -62,7 +63,7 @@ class Spool:
         self._sizes: dict[Path, int] = {}
         self._size = 0
         self._unread: set[Path] = set()
-        self._read: list[Path] = []
+        self._read: OrderedDict[Path, None] = OrderedDict()
         self._closed = False
 
     def open(self, limit_bytes: int, *, epochs: int) -> None:
@@ -91,7 +92,7 @@ class Spool:
             patient_until = time.monotonic() + _PATIENCE_S
             while not self._has_space(size_bytes):
                 if self._read:
-                    self._forget(self._read.pop(0))
+                    self._forget(self._read.popitem(last=False)[0])
                 elif self._keeps_all or self._is_shuffled:
                     raise FeedError(reason=self._too_small())
                 elif self._unread and not self._closed:
@@ -129,15 +130,14 @@ class Spool:
         with self._changed:
             if path in self._unread:
                 self._unread.discard(path)
-                self._read.append(path)
+                self._read[path] = None
                 self._changed.notify_all()
 
     def remove(self, path: Path) -> None:
         """Remove a file that is not needed."""
         with self._changed:
             self._unread.discard(path)
-            if path in self._read:
-                self._read.remove(path)
+            self._read.pop(path, None)
             self._forget(path)
             self._changed.notify_all()
 

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 # Of a failure that is passed on to Spark tasks.
 _MAX_TEXT = 500
-
-
-class _Attempt(NamedTuple):
-    """One attempt to send a partition of a feed."""
-
-    feed: int
-    partition: int
-    attempt: str
 
 
 class FeedStore:
@@ -63,7 +55,8 @@ class FeedStore:
         self._has_returned = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._posted: deque[Callable[[], None]] = deque()
-        self._stored: dict[_Attempt, Path] = {}
+        # By feed and partition: the files of the attempts to send it.
+        self._stored: dict[tuple[int, int], dict[str, Path]] = {}
         self._streamed: dict[int, list[Path]] = {}
 
     def fileno(self) -> int:
@@ -151,21 +144,10 @@ class FeedStore:
         )
 
     def _remember(self, ticket: PutTicket, path: Path) -> None:
-        self._stored[_Attempt(ticket.feed, ticket.partition, ticket.attempt)] = path
+        self._stored.setdefault((ticket.feed, ticket.partition), {})[ticket.attempt] = path
 
     def _ask_to_commit(self, ticket: CommitTicket) -> None:
-        self._send(
-            m.AttemptStored(
-                rank=self._rank,
-                feed=ticket.feed,
-                partition=ticket.partition,
-                attempt=ticket.attempt,
-                rows=ticket.rows,
-                size_bytes=ticket.size_bytes,
-                leftover=ticket.leftover,
-                shapes=ticket.shapes,
-            )
-        )
+        self._send(msgspec.structs.replace(ticket.stored, rank=self._rank))
 
     def _commit_all(self, message: m.Commit | m.Commits) -> None:
         for commit in message.commits if isinstance(message, m.Commits) else [message]:
@@ -174,9 +156,10 @@ class FeedStore:
     def _commit(self, message: m.Commit) -> None:
         # The rows were stored before the driver was asked to commit them, but that may still be in the queue.
         self.pump()
-        path = self._stored.pop(_Attempt(message.feed, message.partition, message.attempt), None)
-        for key in [key for key in self._stored if (key.feed, key.partition) == (message.feed, message.partition)]:
-            self._spool.remove(self._stored.pop(key))
+        attempts = self._stored.pop((message.feed, message.partition), {})
+        path = attempts.pop(message.attempt, None)
+        for other in attempts.values():
+            self._spool.remove(other)
         if path is not None:
             self._keep(message, path)
         held = message.rows + message.leftover
@@ -199,8 +182,9 @@ class FeedStore:
             self._streamed[message.feed].append(path)
 
     def _drop_uncommitted(self, feed: int) -> None:
-        for key in [key for key in self._stored if key.feed == feed]:
-            self._spool.remove(self._stored.pop(key))
+        for key in [key for key in self._stored if key[0] == feed]:
+            for path in self._stored.pop(key).values():
+                self._spool.remove(path)
 
     # ---- the child's messages ---------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pyarrow import flight
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors.channel import own_error_in
+from tfos_lab.messages import AttemptStored
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.node_writer import NodeWriter
 from tfos_lab.node.feed.object_rows import encoded
@@ -66,7 +67,7 @@ class PartitionSender:
         self._ranks = sorted(plan.locations)
         self._connections = {rank: connect(plan.locations[rank], plan.tls) for rank in self._ranks}
         self._writers: dict[int, NodeWriter] = {}
-        self._rows = dict.fromkeys(self._ranks, 0)
+        self._each = 0
         self._size_bytes = 0
         self._specs = column_specs(plan.schema)
         self._held: list[pa.RecordBatch] = []
@@ -75,7 +76,7 @@ class PartitionSender:
     @property
     def total_rows(self) -> int:
         """Rows sent, each counted once; complete with `commit`."""
-        return sum(self._rows.values()) + self._leftover
+        return self._each * len(self._ranks) + self._leftover
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send a record batch, an equal piece to each node."""
@@ -100,7 +101,7 @@ class PartitionSender:
             return
         for index, rank in enumerate(self._ranks):
             self._writers[rank].write(rows.slice(index * each, each))
-            self._rows[rank] += each
+        self._each += each
 
     def _hold(self, rows: pa.RecordBatch) -> None:
         # A copy: a slice would keep its whole batch in memory.
@@ -131,18 +132,19 @@ class PartitionSender:
         while self._writers:
             _, writer = self._writers.popitem()
             writer.close()
-        ticket = CommitTicket(
-            token=self._plan.token,
+        stored = AttemptStored(
+            rank=-1,
             feed=self._plan.feed,
             partition=self._partition,
             attempt=self._attempt,
-            rows=self._rows,
+            rows=self._each,
             size_bytes=self._size_bytes,
             leftover=self._leftover,
             shapes={spec.name: [size or 0 for size in spec.shape] for spec in self._specs} if self.total_rows else {},
         )
         connection = self._connections[self._ranks[self._partition % len(self._ranks)]]
-        list(connection.client.do_action(flight.Action("commit", msgspec.msgpack.encode(ticket))))
+        ticket = msgspec.msgpack.encode(CommitTicket(self._plan.token, stored))
+        list(connection.client.do_action(flight.Action("commit", ticket)))
 
     def __enter__(self) -> Self:
         return self
