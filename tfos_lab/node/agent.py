@@ -32,6 +32,7 @@ from tfos_lab.node.files.output import OutputSender
 from tfos_lab.node.files.saved_paths import SavedPaths
 from tfos_lab.node.files.shared_folder import SharedFolder
 from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.forkserver.health import end_abandoned
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs.sender import LogSender
 from tfos_lab.node.logs.spool import LogSpool
@@ -106,6 +107,7 @@ class Agent:
         self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
+        self._fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
         self._start_folder = spec.cwd
         self._addresses: dict[str, list[str]] = {}
         self._leaving = False
@@ -237,8 +239,7 @@ class Agent:
         if start.is_chief:
             self._event_files.set_folder(start.log_dir, start.age_s)
         if start.tensorboard:
-            fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
-            self._tunnel.start(fork_server, start.log_dir, spec.cwd)
+            self._tunnel.start(self._fork_server, start.log_dir, spec.cwd)
         self._child.start(start, self._start_folder, self._port)
         self._port.close()  # the child holds it from now on
 
@@ -305,6 +306,7 @@ class Agent:
     def _on_watched_exit(self) -> None:
         assert self._watched_pidfd is not None
         self._loop.unwatch(self._watched_pidfd)
+        end_abandoned(self._fork_server.socket_path.parent)
         if self._spec.executor:
             self._driver.send(m.ExecutorGone(rank=self._rank))
         self.leave()

@@ -21,7 +21,7 @@ from tfos_lab.core.processes import ask_group_to_end, signal_group
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.forkserver.requests import ChildSpec, SpawnRequest
 from tfos_lab.node.last_heartbeat import LastHeartbeat
-from tfos_lab.node.scratch import marks_left_by
+from tfos_lab.node.leftovers import marks_left_by
 
 # Seconds between SIGTERM and SIGKILL. An agent first sends its node's output, for as long as the driver takes it.
 CHILD_GRACE_S = 2.0
@@ -102,9 +102,10 @@ class Endings:
         if mark:
             self._leavers[pid] = (mark, time.monotonic() + LEFTOVER_GRACE_S)
         elif is_agent:
-            self._look_for_orphans(pid)
+            self.look_for_orphans(pid)
 
-    def _look_for_orphans(self, agent: int) -> None:
+    def look_for_orphans(self, agent: int | None = None) -> None:
+        """End what the nodes of an agent that was killed have started, or of all such agents, unless others do."""
         with contextlib.suppress(OSError):
             if marks := marks_left_by(agent, scratch_root()):
                 due = time.monotonic() + _OTHERS_S
