@@ -93,7 +93,7 @@ class Agent:
         self._log_sender = LogSender(spec.rank, self._logs, send)
         gpus, logs = self._gpus.own or (), self._logs
         self._activity = ActivityReporter(spec.rank, send, gpus=gpus, output_at=lambda: logs.appended_at)
-        events = ChildEvents(on_progress=send, on_message=self._on_child_message, on_ended=self._on_child_ended)
+        events = ChildEvents(send, self._on_child_message, self._on_child_ended, self._driver.long_wait)
         self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
         rows_host, take_port = self._place.rows_host, self._place.ports.take
         self._feeds = FeedStore(spec.rank, rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
@@ -124,8 +124,9 @@ class Agent:
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
         if self._watched_pidfd is not None:
             self._loop.watch(self._watched_pidfd, self._on_watched_exit)
-        self._shared.mark()
-        self._start_folder = self._output.working_folder.make(self._spec)
+        with self._driver.long_wait():
+            self._shared.mark()
+            self._start_folder = self._output.working_folder.make(self._spec)
         self._reserve()
         self._child.warm()
         while not self._leaving:
@@ -161,7 +162,8 @@ class Agent:
         if self._asked_to_leave:
             with self._driver.long_work():
                 self._send_output_and_leave(now)
-        self._payload.tick(now)
+        with self._driver.long_wait():
+            self._payload.tick(now)
         self._child.tick(now)
         self._stacks.tick(now)
         self._log_sender.send_due()
@@ -211,7 +213,8 @@ class Agent:
                 self._addresses = message.addresses
             case m.Start(cluster_spec=addresses):
                 whole = msgspec.structs.replace(message, cluster_spec=addresses or self._addresses)
-                self._payload.handle(whole)
+                with self._driver.long_wait():
+                    self._payload.handle(whole)
             case m.PayloadPiece():
                 self._payload.handle(message)
 
@@ -220,11 +223,12 @@ class Agent:
             self._child.send(message)
             return
         self._feeds.handle(message)
-        self._event_files.handle(message)
-        self._output.handle(message)
-        self._result.handle(message)
         self._stacks.handle(message)
-        self._profiles.handle(message)
+        with self._driver.long_wait():
+            self._event_files.handle(message)
+            self._output.handle(message)
+            self._result.handle(message)
+            self._profiles.handle(message)
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:
@@ -260,7 +264,8 @@ class Agent:
         self._activity.take(message)
         match message:
             case m.SavesTo(path=path):
-                self._saved_paths.report(path)
+                with self._driver.long_wait():
+                    self._saved_paths.report(path)
             case m.OutputOpened():
                 self._output.open()
             case m.Stacks():
@@ -306,7 +311,8 @@ class Agent:
     def _on_watched_exit(self) -> None:
         assert self._watched_pidfd is not None
         self._loop.unwatch(self._watched_pidfd)
-        end_abandoned(self._fork_server.socket_path.parent)
+        with self._driver.long_wait():
+            end_abandoned(self._fork_server.socket_path.parent)
         if self._spec.executor:
             self._driver.send(m.ExecutorGone(rank=self._rank))
         self.leave()
