@@ -68,6 +68,15 @@ def started(folder):
         time.sleep(0.02)
 
 
+def kill_at_once(family, *, plain_too):
+    """Kill the agents and the fork servers, none of which has the time to do anything."""
+    processes = [family.fork_server, *([family.plain_fork_server] if plain_too else []), *family.agents]
+    for process in reversed(processes):
+        process.suspend()
+    for process in processes:
+        process.kill()
+
+
 @pytest.fixture
 def folder(tmp_path):
     folder = tmp_path / "pids"
@@ -77,22 +86,34 @@ def folder(tmp_path):
 
 @pytest.mark.leaves_nothing
 @pytest.mark.parametrize(
-    "ending", ["return", "raise", "stop", "child", "agent", "fork server", "fork server and agents"]
+    "ending",
+    ["return", "raise", "stop", "child", "agent", "fork server", "fork server and agents", "fork servers and agents"],
 )
 def test_nothing_that_a_node_has_started_survives_the_run(run, folder, ending):
     cluster = run(start_and(ending), folder)
     family, processes = Family.of(cluster), started(folder)
     if ending == "stop":
         cluster.stop()
-    elif ending == "fork server and agents":
-        for agent in family.agents:
-            agent.suspend()  # so that none has the time to do anything
-        for process in (family.fork_server, *family.agents):
-            process.kill()
+    elif ending.endswith("and agents"):
+        kill_at_once(family, plain_too=ending.startswith("fork servers"))
     elif ending in ("child", "agent", "fork server"):
         {"child": family.children[0], "agent": family.agents[0], "fork server": family.fork_server}[ending].kill()
     if ending == "return":
         cluster.wait(timeout_s=60)
     elif ending != "stop":
         failure_of(cluster)
+    assert gone(processes)
+
+
+@pytest.fixture
+def spark_mode():
+    return "standalone"
+
+
+@pytest.mark.leaves_nothing
+def test_nothing_on_an_executor_survives_when_all_that_could_end_it_is_killed_at_once(spark, run, folder):
+    cluster = run(start_and("fork servers"), folder, cluster_size=2)
+    family, processes = Family.of(cluster), started(folder)
+    kill_at_once(family, plain_too=True)
+    failure_of(cluster)
     assert gone(processes)

@@ -1,4 +1,4 @@
-"""Agents that hang in their own code: the process is there and busy, and supervises nobody."""
+"""Agents that hang in their own code: the process is there, busy or idle, and supervises nobody."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ def spin(*_):
 signal.signal(signal.SIGUSR1, spin)
 signal.signal(signal.SIGUSR2, lambda *_: sum(itertools.repeat(0)))
 """
+WAIT_AT_A_SIGNAL = """
+import os, signal, threading
+
+# For a lock that nobody releases, and for another process that says nothing.
+signal.signal(signal.SIGUSR1, lambda *_: threading.Event().wait())
+ends = os.pipe()
+signal.signal(signal.SIGUSR2, lambda *_: os.read(ends[0], 1))
+"""
 KERNEL = """
 import json, threading, tfos_lab
 from tests.misfortune.conftest import wait_forever
@@ -46,7 +54,16 @@ PATIENCE_S = 60.0
 
 @pytest.mark.leaves_nothing
 def test_an_agent_that_spins_is_a_lost_node_and_leaves_nothing(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(SPIN_AT_A_SIGNAL)
+    prove_lost(tmp_path, SPIN_AT_A_SIGNAL)
+
+
+@pytest.mark.leaves_nothing
+def test_an_agent_that_waits_for_what_does_not_come_is_a_lost_node_and_leaves_nothing(tmp_path):
+    prove_lost(tmp_path, WAIT_AT_A_SIGNAL)
+
+
+def prove_lost(tmp_path, at_a_signal):
+    (tmp_path / "sitecustomize.py").write_text(at_a_signal)
     path = f"{tmp_path}:{repository()}"
     environ = {**environment_of_a_kernel(os.environ["TFOS_LAB_RUNS"]), "PYTHONPATH": path}
     with subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, env=environ) as kernel:

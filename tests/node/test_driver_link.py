@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 
 import pytest
@@ -61,10 +62,11 @@ def test_a_thread_sends_heartbeats_while_the_agent_s_loop_is_busy(monkeypatch, l
     try:
         link.send_heartbeat_if_due(spooled_bytes=7)
         senders, deadline = [], time.monotonic() + PATIENCE_S
-        while len(senders) < 3 and time.monotonic() < deadline:
-            for item in listener.poll(0.1):
-                senders.append(item.identity)
-                assert m.decode_from_agent(item.data) == m.Heartbeat(rank=3, spooled_bytes=7)
+        with link.long_wait():
+            while len(senders) < 3 and time.monotonic() < deadline:
+                for item in listener.poll(0.1):
+                    senders.append(item.identity)
+                    assert m.decode_from_agent(item.data) == m.Heartbeat(rank=3, spooled_bytes=7)
         assert senders[1:] == [senders[0] + stand_in.SUFFIX] * 2
     finally:
         link.close()
@@ -111,6 +113,19 @@ def test_work_that_is_known_to_take_long_is_not_taken_for_spinning(link):
         before = shown.at_s
         spin(until=lambda: shown.at_s > before)
         assert shown.at_s > before
+
+
+def test_no_thread_sends_heartbeats_for_a_loop_that_waits_for_what_does_not_come(monkeypatch, link):
+    monkeypatch.setattr(stand_in, "_IDLE_AFTER_S", 0.05)
+    shown, end = LastHeartbeat.of(os.getpid()), threading.Event()
+    before = shown.at_s
+    end.wait(1.0)
+    assert shown.at_s == before
+    with link.long_wait():
+        deadline = time.monotonic() + PATIENCE_S
+        while shown.at_s == before and time.monotonic() < deadline:
+            end.wait(0.2)
+    assert shown.at_s > before
 
 
 def received(listener, count):

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from tfos_lab.node import failure_note
-from tfos_lab.node.scratch import Scratch, sweep
+from tfos_lab.node.leftovers import sweep
+from tfos_lab.node.scratch import Scratch
 
 
 @pytest.fixture

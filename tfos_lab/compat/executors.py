@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.code_archive import make_finder
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.data.spark_python import choose_python
+from tfos_lab.node.folder_lock import lock
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -86,4 +87,6 @@ def _archive() -> Path:
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """Return a folder that is removed when this process ends."""
-    return tempfile.TemporaryDirectory(dir=scratch_root())
+    folder = tempfile.TemporaryDirectory(dir=scratch_root())
+    lock(Path(folder.name))  # until this process ends: others remove what is old and not in use
+    return folder

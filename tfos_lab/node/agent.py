@@ -32,6 +32,7 @@ from tfos_lab.node.files.output import OutputSender
 from tfos_lab.node.files.saved_paths import SavedPaths
 from tfos_lab.node.files.shared_folder import SharedFolder
 from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.forkserver.health import end_abandoned
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs.sender import LogSender
 from tfos_lab.node.logs.spool import LogSpool
@@ -92,7 +93,7 @@ class Agent:
         self._log_sender = LogSender(spec.rank, self._logs, send)
         gpus, logs = self._gpus.own or (), self._logs
         self._activity = ActivityReporter(spec.rank, send, gpus=gpus, output_at=lambda: logs.appended_at)
-        events = ChildEvents(on_progress=send, on_message=self._on_child_message, on_ended=self._on_child_ended)
+        events = ChildEvents(send, self._on_child_message, self._on_child_ended, self._driver.long_wait)
         self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
         rows_host, take_port = self._place.rows_host, self._place.ports.take
         self._feeds = FeedStore(spec.rank, rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
@@ -106,6 +107,7 @@ class Agent:
         self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
+        self._fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
         self._start_folder = spec.cwd
         self._addresses: dict[str, list[str]] = {}
         self._leaving = False
@@ -122,8 +124,9 @@ class Agent:
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
         if self._watched_pidfd is not None:
             self._loop.watch(self._watched_pidfd, self._on_watched_exit)
-        self._shared.mark()
-        self._start_folder = self._output.working_folder.make(self._spec)
+        with self._driver.long_wait():
+            self._shared.mark()
+            self._start_folder = self._output.working_folder.make(self._spec)
         self._reserve()
         self._child.warm()
         while not self._leaving:
@@ -162,7 +165,8 @@ class Agent:
         if self._asked_to_leave:
             with self._driver.long_work():
                 self._send_output_and_leave(now)
-        self._payload.tick(now)
+        with self._driver.long_wait():
+            self._payload.tick(now)
         self._child.tick(now)
         self._stacks.tick(now)
         with self._driver.long_work():
@@ -210,7 +214,8 @@ class Agent:
                 self._addresses = message.addresses
             case m.Start(cluster_spec=addresses):
                 whole = msgspec.structs.replace(message, cluster_spec=addresses or self._addresses)
-                self._payload.handle(whole)
+                with self._driver.long_wait():
+                    self._payload.handle(whole)
             case m.PayloadPiece():
                 self._payload.handle(message)
 
@@ -219,11 +224,12 @@ class Agent:
             self._child.send(message)
             return
         self._feeds.handle(message)
-        self._event_files.handle(message)
-        self._output.handle(message)
-        self._result.handle(message)
         self._stacks.handle(message)
-        self._profiles.handle(message)
+        with self._driver.long_wait():
+            self._event_files.handle(message)
+            self._output.handle(message)
+            self._result.handle(message)
+            self._profiles.handle(message)
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:
@@ -238,8 +244,7 @@ class Agent:
         if start.is_chief:
             self._event_files.set_folder(start.log_dir, start.age_s)
         if start.tensorboard:
-            fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
-            self._tunnel.start(fork_server, start.log_dir, spec.cwd)
+            self._tunnel.start(self._fork_server, start.log_dir, spec.cwd)
         self._child.start(start, self._start_folder, self._port)
         self._port.close()  # the child holds it from now on
 
@@ -260,7 +265,8 @@ class Agent:
         self._activity.take(message)
         match message:
             case m.SavesTo(path=path):
-                self._saved_paths.report(path)
+                with self._driver.long_wait():
+                    self._saved_paths.report(path)
             case m.OutputOpened():
                 self._output.open()
             case m.Stacks():
@@ -306,6 +312,8 @@ class Agent:
     def _on_watched_exit(self) -> None:
         assert self._watched_pidfd is not None
         self._loop.unwatch(self._watched_pidfd)
+        with self._driver.long_wait():
+            end_abandoned(self._fork_server.socket_path.parent)
         if self._spec.executor:
             self._driver.send(m.ExecutorGone(rank=self._rank))
         self.leave()

@@ -34,8 +34,8 @@ class DriverLink:
     ----------
     host : str
         This host's address on the route to the driver.
-    long_work : callable
-        See `StandIn.long_work`.
+    long_work, long_wait : callable
+        See `StandIn`.
     """
 
     def __init__(self, spec: m.LaunchSpec) -> None:
@@ -43,7 +43,7 @@ class DriverLink:
         self._link = Link(spec.driver, identity)
         self._shown = LastHeartbeat.of_this_process()
         self._stand_in = StandIn(spec.rank, spec.driver, identity, self._shown)
-        self.long_work = self._stand_in.long_work
+        self.long_work, self.long_wait = self._stand_in.long_work, self._stand_in.long_wait
         self._figures = FiguresHolder(spec.rank)
         self.host = address_towards(spec.driver.endpoint)
         self.socket = self._link.socket

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import TaskContext
 
-    from tfos_lab.node.forkserver.client import ForkServerConnection
+    from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 
 from tfos_lab.core.environments import this_platform, unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
@@ -172,7 +172,7 @@ def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mappi
         with agent_socket:
             connection = fork_server.spawn("agent", msgspec.msgpack.encode(spec), [agent_socket.fileno()])
         with connection:
-            return _wait_for_agent(connection, slot, spec.node)
+            return _wait_for_agent(connection, slot, spec.node, fork_server)
 
 
 @contextlib.contextmanager
@@ -193,7 +193,9 @@ def _ignoring_hangups() -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _wait_for_agent(connection: ForkServerConnection, slot: socket.socket, node: str) -> str:
+def _wait_for_agent(
+    connection: ForkServerConnection, slot: socket.socket, node: str, fork_server: ForkServerSpec
+) -> str:
     from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
     from tfos_lab.transport.frames import ConnectionClosed
@@ -209,6 +211,8 @@ def _wait_for_agent(connection: ForkServerConnection, slot: socket.socket, node:
         try:
             replies = connection.replies()
         except ConnectionClosed:
+            with contextlib.suppress(OSError):
+                fork_server.warm()  # the next one ends what nodes have left whose agents have ended, too
             raise _lost(node, "the process that its agent was forked from has ended") from None
         for reply in replies:
             if isinstance(reply, FailedReply):

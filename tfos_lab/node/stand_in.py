@@ -1,10 +1,10 @@
 """Heartbeats of an agent whose loop is busy: on a slow disk, or while it waits for a fork server on a loaded machine.
 
 The loop sends them itself, and each goes round in milliseconds. When it has sent nothing for two seconds, a thread
-sends them in its place, on a connection of its own that is made only then. It does so for a loop that waits, at most
-for a minute, and not for one that spins: by its heartbeats an agent shows that it works. What counts is the processor
-time of the loop's thread, which a loaded machine does not change. An agent that is stopped stops its threads too, so
-that it falls silent all the same.
+sends them in its place, on a connection of its own that is made only then. It does so for a loop that waits for a disk
+or a fork server, at most for a minute, and not for one that spins, or waits for what does not come (see `idle_wait`):
+by its heartbeats an agent shows that it works. What counts is the processor time of the loop's thread, which a loaded
+machine does not change. An agent that is stopped stops its threads too, so that it falls silent all the same.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 
 from tfos_lab import messages as m
+from tfos_lab.node.idle_wait import IdleWait
 from tfos_lab.node.last_heartbeat import LastHeartbeat
 from tfos_lab.transport.link import Link
 
@@ -26,6 +27,8 @@ _HUNG_AFTER_S = 60.0
 # A loop that has taken so much processor time since it last sent something spins: a turn takes milliseconds of it.
 _SPINS_AFTER_S = 0.9
 _INTERVAL_S = 1.0
+# A loop that has waited idly for so long hangs, unless it has said that it may: a turn waits for a fraction of it.
+_IDLE_AFTER_S = 0.4
 
 
 class StandIn:
@@ -56,9 +59,9 @@ class StandIn:
         self._identity = identity + SUFFIX
         self._last_heartbeat = last_heartbeat
         self._spoke_at: float | None = None
-        self._loop_clock = time.pthread_getcpuclockid(threading.get_ident())
+        self._loop = IdleWait()
         self._loop_used_s = 0.0
-        self._in_long_work = False
+        self._in_long_work = self._may_wait = False
         self._spooled_bytes = 0
         self.reservation: m.Reserve | None = None
         self._closing = threading.Event()
@@ -68,7 +71,7 @@ class StandIn:
     def loop_spoke(self, spooled_bytes: int | None = None) -> None:
         """The agent's loop has sent a message."""
         self._spoke_at = time.monotonic()
-        self._loop_used_s = time.clock_gettime(self._loop_clock)
+        self._loop_used_s = self._loop.clock_s
         if spooled_bytes is not None:
             self._spooled_bytes = spooled_bytes
 
@@ -77,10 +80,20 @@ class StandIn:
         """Let the loop take processor time for a while, such as to look through thousands of files."""
         self._in_long_work = True
         try:
+            with self.long_wait():
+                yield
+        finally:
+            self._loop_used_s = self._loop.clock_s
+            self._in_long_work = False
+
+    @contextlib.contextmanager
+    def long_wait(self) -> Iterator[None]:
+        """Let the loop wait for a while for other processes or hosts, such as for a fork server."""
+        before, self._may_wait = self._may_wait, True
+        try:
             yield
         finally:
-            self._loop_used_s = time.clock_gettime(self._loop_clock)
-            self._in_long_work = False
+            self._may_wait = before
 
     @property
     def signs(self) -> list[m.Reserve | m.Heartbeat]:
@@ -90,10 +103,11 @@ class StandIn:
 
     def _is_busy(self) -> bool:
         silent_s = time.monotonic() - self._spoke_at if self._spoke_at is not None else 0.0
-        return _BUSY_AFTER_S < silent_s < _HUNG_AFTER_S and not self._loop_spins()
+        waits = self._loop.look() > _IDLE_AFTER_S and not self._may_wait
+        return _BUSY_AFTER_S < silent_s < _HUNG_AFTER_S and not waits and not self._loop_spins()
 
     def _loop_spins(self) -> bool:
-        used_s = time.clock_gettime(self._loop_clock) - self._loop_used_s
+        used_s = self._loop.clock_s - self._loop_used_s
         return used_s > _SPINS_AFTER_S and not self._in_long_work
 
     def _watch(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import selectors
@@ -116,6 +117,8 @@ class LocalLauncher(Launcher):
             self._selector.unregister(frames)
             if not self._ask_again(rank, frames):
                 self._plan.lose(rank, "the process that its agent was forked from has ended")
+                with contextlib.suppress(OSError):
+                    self._fork_server.warm()  # the next one ends what nodes have left whose agents have ended, too
             return
         for reply in replies:
             match reply:

@@ -22,6 +22,7 @@ from typing import Literal, Self
 import msgspec
 
 from tfos_lab.core.runtime_files import package_root, scratch_root
+from tfos_lab.node.folder_lock import keeping
 from tfos_lab.node.forkserver.health import ServerRecord, Watch
 from tfos_lab.node.forkserver.import_environ import NEVER, import_environ_of, whole_environ_of
 from tfos_lab.node.forkserver.process_state import ProcessState
@@ -303,7 +304,7 @@ class ForkServerSpec:
         environ = {"PATH": self.environ.get("PATH", os.defpath)} if self.outlives else self.environ
         started_with = {**environ, **self.import_environ}
         options = ["--outlives"] if self.outlives else []
-        with self.log_path.open("ab") as log:
+        with keeping(path.parent), self.log_path.open("ab") as log:
             return subprocess.run(
                 [sys.executable, "-c", code, "--kind", self.kind, "--socket", str(path), *options],
                 stdin=subprocess.DEVNULL,

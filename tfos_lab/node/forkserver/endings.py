@@ -21,7 +21,7 @@ from tfos_lab.core.processes import ask_group_to_end, signal_group
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.forkserver.requests import ChildSpec, SpawnRequest
 from tfos_lab.node.last_heartbeat import LastHeartbeat
-from tfos_lab.node.scratch import marks_left_by
+from tfos_lab.node.leftovers import marks_left_by
 
 # Seconds between SIGTERM and SIGKILL. An agent first sends its node's output, for as long as the driver takes it.
 CHILD_GRACE_S = 2.0
@@ -40,9 +40,9 @@ _LOOKS = 3
 
 
 class _Orphans(NamedTuple):
-    """The marks of a killed agent's children, and when to look for them."""
+    """When to look for what a killed agent's node has started, or the nodes of all such agents."""
 
-    marks: list[str]
+    agent: int | None
     due: float
 
 
@@ -102,13 +102,14 @@ class Endings:
         if mark:
             self._leavers[pid] = (mark, time.monotonic() + LEFTOVER_GRACE_S)
         elif is_agent:
-            self._look_for_orphans(pid)
+            self.look_for_orphans(pid)
 
-    def _look_for_orphans(self, agent: int) -> None:
-        with contextlib.suppress(OSError):
-            if marks := marks_left_by(agent, scratch_root()):
-                due = time.monotonic() + _OTHERS_S
-                self._orphans += [_Orphans(marks, due + _IDLE_S * look) for look in range(_LOOKS)]
+    def look_for_orphans(self, agent: int | None = None) -> None:
+        """End what the nodes of an agent that was killed have started, or of all such agents, unless others do."""
+        # Some may not have quite ended yet: they hold locks for as long.
+        if agent is None or _marks_left_by(agent):
+            due = time.monotonic() + _OTHERS_S
+            self._orphans += [_Orphans(agent, due + _IDLE_S * look) for look in range(_LOOKS)]
 
     def reap_orphans_soon(self) -> None:
         """A process has ended, which may be an adopted one."""
@@ -137,8 +138,9 @@ class Endings:
     def _end_orphans(self, now: float) -> None:
         for one in [one for one in self._orphans if now >= one.due]:
             self._orphans.remove(one)
-            if not signal_marked(one.marks, signal.SIGKILL):
-                self._orphans = [other for other in self._orphans if other.marks != one.marks]
+            marks = _marks_left_by(one.agent)
+            if not (marks and signal_marked(marks, signal.SIGKILL)):
+                self._orphans = [other for other in self._orphans if other.agent != one.agent]
 
     def _end_what_was_left(self, now: float) -> None:
         family = descendants(os.getpid(), without=self._forked)
@@ -161,6 +163,7 @@ class Endings:
         """End what is left before the fork server itself ends, but for agents; takes a few seconds at most."""
         until = time.monotonic() + CHILD_GRACE_S + 2 * LEFTOVER_GRACE_S
         self._kill_at = {pid: at for pid, at in self._kill_at.items() if self._grace_s.get(pid) != AGENT_GRACE_S}
+        self._orphans = [one for one in self._orphans if _marks_left_by(one.agent)]
         while self.pending and time.monotonic() < until:
             self._reap()
             self.tick()
@@ -170,6 +173,12 @@ class Endings:
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self.reaped(pid)
+
+
+def _marks_left_by(agent: int | None) -> list[str]:
+    with contextlib.suppress(OSError):
+        return marks_left_by(agent, scratch_root())
+    return []
 
 
 def _mark_of(request: SpawnRequest) -> str:

@@ -12,7 +12,7 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -30,6 +30,10 @@ _END_S = 2.0
 STOPPED = "was stopped"
 SILENT = "did not answer"
 _FORMAT = struct.Struct("=qqddd")
+# Follows for each process that uses the fork server: its pid, and when the system started it.
+_USER = struct.Struct("=qq")
+# A fork server that nobody uses would have ended by itself after so long.
+_UNUSED_S = 600.0
 
 
 class ServerRecord(NamedTuple):
@@ -43,6 +47,8 @@ class ServerRecord(NamedTuple):
         When it began, and when it last went through its loop (``time.monotonic``).
     warm_s : float
         How many seconds its imports took; 0 while it imports.
+    users : tuple of (int, int)
+        The kernels or JVMs that use it, each like ``pid, started``.
     """
 
     pid: int
@@ -50,19 +56,29 @@ class ServerRecord(NamedTuple):
     began_s: float
     warm_s: float
     beat_s: float
+    users: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def read(cls, socket_path: Path) -> Self | None:
         """Return the record of the fork server behind a socket; None if there is none, or its process is gone."""
         with contextlib.suppress(OSError, struct.error):
-            record = cls(*_FORMAT.unpack(lock_path(socket_path).read_bytes()))
+            data = lock_path(socket_path).read_bytes()
+            users = tuple(_USER.iter_unpack(data[_FORMAT.size :]))
+            record = cls(*_FORMAT.unpack(data[: _FORMAT.size]), users)
             return record if record.is_alive else None
         return None
 
     @property
     def is_alive(self) -> bool:
         """Whether the process is there, and is the same."""
-        return state_of(self.pid) not in ("", "Z", "X") and start_of(self.pid) == self.started
+        return _lives(self.pid, self.started)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it is stopped and nobody uses it any more: it cannot end, and nobody may come to replace it."""
+        if self.symptom != STOPPED or any(_lives(*user) for user in self.users):
+            return False
+        return bool(self.users) or time.monotonic() - self.beat_s > _UNUSED_S
 
     @property
     def symptom(self) -> str:
@@ -100,6 +116,7 @@ class ServerLog:
         self._began_s = time.monotonic()
         self._warm_s = 0.0
         self._started = start_of(os.getpid())
+        self.used_by([])
         self.beat()
 
     def warm(self) -> None:
@@ -107,11 +124,26 @@ class ServerLog:
         self._warm_s = max(time.monotonic() - self._began_s, 0.001)
         self.beat()
 
+    def used_by(self, pids: Iterable[int]) -> None:
+        """Write which processes use the fork server."""
+        users = b"".join(_USER.pack(pid, start_of(pid)) for pid in pids)
+        with contextlib.suppress(OSError):
+            os.pwrite(self._lock, users, _FORMAT.size)
+            os.ftruncate(self._lock, _FORMAT.size + len(users))
+
     def beat(self) -> None:
         """Write that the loop goes round."""
         entry = _FORMAT.pack(os.getpid(), self._started, self._began_s, self._warm_s, time.monotonic())
         with contextlib.suppress(OSError):  # a full disk is no reason to end
             os.pwrite(self._lock, entry, 0)
+
+
+def end_abandoned(folder: Path) -> None:
+    """Kill the fork servers in the folder of an owner that are stopped while nobody uses them any more."""
+    for path in folder.glob("*.lock"):
+        record = ServerRecord.read(path)
+        if record is not None and record.is_abandoned:
+            record.kill()
 
 
 def lock_path(socket_path: Path) -> Path:
@@ -166,3 +198,7 @@ def start_of(pid: int) -> int:
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return 0
+
+
+def _lives(pid: int, started: int) -> bool:
+    return state_of(pid) not in ("", "Z", "X") and start_of(pid) == started

@@ -49,6 +49,8 @@ def main() -> None:
     failure = _preload(options.kind)
     log.warm()
     fork_server = ForkServer(endpoint, log, Lifetime(options.idle_s, options.outlives), failure=failure)
+    if options.kind == "plain":
+        fork_server.look_for_orphans()
     try:
         fork_server.serve()
         options.socket.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ import msgspec
 
 from tfos_lab.core.processes import open_pidfd, reset_signals
 from tfos_lab.node.forkserver.endings import Endings
-from tfos_lab.node.forkserver.health import ServerLog
+from tfos_lab.node.forkserver.health import ServerLog, end_abandoned
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
     ExitedReply,
@@ -104,6 +104,10 @@ class ForkServer:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def look_for_orphans(self) -> None:
+        """Look for what nodes have left whose agents were killed together with the last fork server."""
+        self._endings.look_for_orphans()
 
     def serve(self) -> None:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
@@ -261,11 +265,14 @@ class ForkServer:
             if pidfd is not None:
                 self._watched_pids[watched_pid] = pidfd
                 self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._on_watched_exit(watched_pid))
+                self._log.used_by(self._watched_pids)
 
     def _on_watched_exit(self, watched_pid: int) -> None:
         pidfd = self._watched_pids.pop(watched_pid)
         self._selector.unregister(pidfd)
         os.close(pidfd)
+        self._log.used_by(self._watched_pids)
+        end_abandoned(self._path.parent)
 
     def close_in_child(self) -> None:
         """Close, in a forked process, whatever belongs to the parent."""

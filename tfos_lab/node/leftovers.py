@@ -1,0 +1,110 @@
+"""Removes what processes that were killed have left in the user's folder on this host, and ends what they have started.
+
+An agent that ends removes its folder. One that is killed cannot, and its spool may hold gigabytes: the next agent of
+the same user on this host removes it, and ends processes that the node has started, if any are left. It also removes
+the locks and logs of fork servers that have ended, and what else is old; and it kills fork servers that are stopped
+while nobody uses them any more. All of that may happen in several processes at once, and while others start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from tfos_lab.core.descendants import signal_marked
+from tfos_lab.node import failure_note
+from tfos_lab.node.folder_lock import lock
+from tfos_lab.node.forkserver.health import end_abandoned
+
+#: The files of an agent's folder by which the processes of its children are found; see `core.descendants`.
+MARK_PREFIX = "child-"
+_AGENT = re.compile(r".+-\d+-(\d+)")
+# A younger folder may not have been locked yet.
+_YOUNG_S = 60.0
+# The fork servers of an owner, whose logs somebody may want to read.
+_OWNER = re.compile(r"[0-9a-f]{12}|user-.+")
+_OWNER_LIFETIME_S = 3600.0
+# Failure notes are kept for as long as Spark may still compute answers that a failed cluster was to give.
+_OLD = re.compile(rf"tmp.+|.+{re.escape(failure_note.SUFFIX)}")
+_OLD_S = 24 * 3600.0
+# However much there is, a node's start waits for so long and one more: the next starts go on with the rest.
+_SWEEP_S = 0.2
+
+
+def sweep(root: Path) -> None:
+    """Remove the folders of agents that were killed, and some of the rest; see the module."""
+    rest = []
+    for entry in os.scandir(root):
+        if name := _AGENT.fullmatch(entry.name):
+            with contextlib.suppress(OSError):
+                _remove_agent(root / entry.name, int(name[1]))
+        elif _OWNER.fullmatch(entry.name) or _OLD.fullmatch(entry.name):
+            rest.append(root / entry.name)
+    random.shuffle(rest)  # so that each has its turn
+    until = time.monotonic() + _SWEEP_S
+    for path in rest:
+        with contextlib.suppress(OSError):  # another process removes it too, or it is in use
+            _remove_if_old(path)
+        if time.monotonic() > until:
+            return
+
+
+def marks_left_by(agent: int | None, root: Path) -> list[str]:
+    """Return the marks of the children of an agent, or of all, that has ended without removing its folder."""
+    found: list[str] = []
+    for folder in root.glob(f"*-{agent or '*'}"):
+        if marks := _marks_in(folder):
+            with contextlib.suppress(OSError):  # it is locked: it works, or the agent of another container has this pid
+                os.close(lock(folder))
+                found += marks
+    return found
+
+
+def _remove_agent(folder: Path, agent: int) -> None:
+    if folder.is_dir() and not _is_alive(agent) and _age_s(folder) > _YOUNG_S:
+        held = lock(folder)
+        if marks := _marks_in(folder):
+            signal_marked(marks, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def _remove_if_old(path: Path) -> None:
+    is_owner = _OWNER.fullmatch(path.name) is not None
+    if is_owner:
+        end_abandoned(path)
+    if _age_s(path) <= (_OWNER_LIFETIME_S if is_owner else _OLD_S):
+        return
+    if not path.is_dir():
+        path.unlink()
+        return
+    with contextlib.ExitStack() as held:
+        held.callback(os.close, lock(path))
+        for file in path.glob("*.lock"):
+            fcntl.flock(held.enter_context(file.open("rb")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _marks_in(folder: Path) -> list[str]:
+    return [str(path) for path in folder.glob(f"{MARK_PREFIX}*")]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _age_s(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
