@@ -26,7 +26,7 @@ from tfos_lab.engine.cluster import Cluster, runtime_of
 _ATTACKS = {"frames of 8 GB": ("huge frame", 6), "half-open connections": ("idle", 1100), "garbage": ("garbage", 20)}
 _SECONDS, _RUNS, _MOST_MB = 3.0, 5, 50.0
 _OTHER_LISTENER = """
-from tfos_lab.transport.link import Listener
+from tfos_lab.transport.listener import Listener
 listener = Listener()
 print(listener.address.endpoint.rpartition(":")[2], flush=True)
 while True:

@@ -19,7 +19,7 @@ from tests.node.conftest import PATIENCE_S, launch_spec, start_for
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
 from tfos_lab.node.agent import Agent
-from tfos_lab.transport.link import Listener
+from tfos_lab.transport.listener import Listener
 from tfos_lab.values import decode_value
 
 

@@ -14,7 +14,7 @@ from tfos_lab import messages as m
 from tfos_lab.node import driver_link, stand_in
 from tfos_lab.node.driver_link import GAVE_UP, UNREACHABLE_S, DriverLink, how_ended
 from tfos_lab.node.last_heartbeat import LastHeartbeat
-from tfos_lab.transport.link import KeyPair, Listener
+from tfos_lab.transport.listener import KeyPair, Listener
 
 
 class Clock:

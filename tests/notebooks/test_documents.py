@@ -142,7 +142,7 @@ def test_each_row_of_the_fault_table_is_shown_by_a_test():
 
 # Modules that open a listener, and what the page on security calls it.
 LISTENERS = {
-    "transport/link.py": "control connection",
+    "transport/listener.py": "control connection",
     "transport/unix_server.py": "Stop and TensorBoard of a kernel's clusters",
     "node/feed/flight_endpoint.py": "rows from other hosts",
     "node/agent.py": "TensorFlow's server (gRPC)",

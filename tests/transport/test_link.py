@@ -12,8 +12,9 @@ import zmq
 from zmq.utils import monitor
 
 from tfos_lab.errors import ConfigError
-from tfos_lab.transport import link as link_module
-from tfos_lab.transport.link import PORT_VARIABLE, KeyPair, Link, Listener, address_towards
+from tfos_lab.transport import listener as listener_module
+from tfos_lab.transport.link import Link, address_towards
+from tfos_lab.transport.listener import PORT_VARIABLE, KeyPair, Listener
 
 PATIENCE_S = 60.0
 
@@ -274,7 +275,7 @@ def test_it_listens_where_a_host_name_leads():
 
 
 def test_a_listener_says_whether_more_has_come_than_it_has_yielded(listener, monkeypatch):
-    monkeypatch.setattr(link_module, "_AT_ONCE", 2)
+    monkeypatch.setattr(listener_module, "_AT_ONCE", 2)
     agent = Link(listener.address, b"agent")
     try:
         for number in range(5):

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.hostile_peers import attacking, resident_bytes
-from tfos_lab.transport.link import Link, Listener
-from tfos_lab.transport.unproven import MAX_FRAME_BYTES, MAX_UNPROVEN
+from tfos_lab.transport.link import MAX_FRAME_BYTES, Link
+from tfos_lab.transport.listener import Listener
+from tfos_lab.transport.unproven import MAX_UNPROVEN
 
 PATIENCE_S = 60.0
 MOST_BYTES = 50_000_000

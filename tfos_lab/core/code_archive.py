@@ -16,7 +16,10 @@ from typing import Any
 # What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
 _PACKAGES = ("compat", "core", "data", "errors", "messages", "ml", "node", "payload", "scoring", "transport", "values")
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
-_AT_HOME = {"__pycache__", "driver", "cluster_records.py", "recorded_cluster.py", "unix_server.py"}
+_AT_HOME = {
+    *("__pycache__", "driver", "cluster_records.py", "recorded_cluster.py"),
+    *("listener.py", "unix_server.py", "unproven.py"),
+}
 
 
 @functools.cache

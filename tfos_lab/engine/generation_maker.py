@@ -31,7 +31,7 @@ from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
-from tfos_lab.transport.link import Listener
+from tfos_lab.transport.listener import Listener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

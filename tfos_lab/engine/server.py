@@ -39,7 +39,7 @@ from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.node.stand_in import SUFFIX as STAND_IN
-from tfos_lab.transport.link import AgentData, Listener
+from tfos_lab.transport.listener import AgentData, Listener
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ import struct
 
 import zmq
 
+from tfos_lab.transport.link import MAX_FRAME_BYTES
+
 #: How many connections may be open that have not shown the keys, or as many as there are nodes: they may all come at
 #: once. The oldest ones are closed.
 MAX_UNPROVEN = 128
-#: A larger frame ends its connection before there is room for it. A message may have many frames.
-MAX_FRAME_BYTES = 1 << 16
 #: How long a handshake may take.
 HANDSHAKE_S = 10.0
 # Closing some at once costs less than closing each as the next one comes.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tfos_lab.engine.doctor.finding import Finding
 from tfos_lab.engine.spark.session import HOST_VARIABLE
 from tfos_lab.errors import ConfigError
-from tfos_lab.transport.link import PORT_VARIABLE, listening_ports
+from tfos_lab.transport.listener import PORT_VARIABLE, listening_ports
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _LOOPBACK = ("localhost", "127.0.0.1")

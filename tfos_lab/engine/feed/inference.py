@@ -149,7 +149,7 @@ class Inference:
         except Exception as error:
             if self._cluster.state is RunState.FAILED:
                 raise self._cluster.failure() from error
-            raise spark_session.job_error(error)  # noqa: B904 - Spark's error is its cause already
+            raise spark_session.job_error(error, schema=wide.schema.json())  # noqa: B904 - Spark's error is its cause already
         finally:
             note.cancel()
         if not rows:

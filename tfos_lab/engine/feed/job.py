@@ -181,7 +181,7 @@ class FeedJob:
             return
         if job.error is not None:
             self._look_for_a_cause(job.error)
-            raise spark_session.job_error(job.error)
+            raise spark_session.job_error(job.error, schema=job.schema)
         rows, partitions = job.produced.rows, job.produced.partitions
         server.request(lambda now_s: feed_state.job_done(feed.number, rows, partitions, now_s))
 

@@ -134,6 +134,11 @@ class SparkJob:
         self._thread = threading.Thread(target=self._run, name=label, daemon=True)
         self._thread.start()
 
+    @property
+    def schema(self) -> str:
+        """That of the rows, as Spark writes it in JSON."""
+        return self._rows.schema
+
     def has_ended(self, timeout_s: float) -> bool:
         """Return whether the job has ended within this time, well or badly."""
         self._thread.join(timeout_s)

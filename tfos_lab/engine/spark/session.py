@@ -15,6 +15,7 @@ from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.engine.spark.master import lost_master
+from tfos_lab.engine.spark.oversized import oversized
 from tfos_lab.errors import FeedError, NoSession, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.transport.link import address_towards
@@ -273,14 +274,15 @@ def cancel_tagged(spark: SparkSession, tag: str) -> None:
             spark.sparkContext.cancelJobsWithTag(tag)
 
 
-def job_error(error: Exception, what: str = "Spark's job failed") -> TfosError:
+def job_error(error: Exception, what: str = "Spark's job failed", *, schema: str = "") -> TfosError:
     """Return the error of tfos_lab that a task raised, or a `FeedError` that names the cause in Spark's error.
 
-    Its ``__cause__`` is Spark's error.
+    Its ``__cause__`` is Spark's error. ``schema`` is that of the job's rows, as Spark writes it in JSON.
     """
     if isinstance(error, TfosError):
         return error
-    own = own_error_in(error) or killed_worker(error) or FeedError(reason=f"{what}: {cause_of(error)}")
+    known = own_error_in(error) or killed_worker(error) or oversized(error, schema)
+    own = known or FeedError(reason=f"{what}: {cause_of(error)}")
     own.__cause__ = error
     return own
 

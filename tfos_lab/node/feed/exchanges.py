@@ -24,6 +24,7 @@ from tfos_lab.errors import FeedError, FeedTimeout
 from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
+from tfos_lab.node.feed.row_limit import refuse_large
 
 # Sent to a task when the child has taken a file.
 TAKEN = b"taken"
@@ -180,6 +181,7 @@ class Exchanges:
                     schema = batch.schema
                     writer.begin(schema)
                 _require_same(schema, batch.schema)
+                refuse_large(batch)
                 writer.write_batch(batch)
             if time.monotonic() - reported_s > _REPORT_S:
                 self._report(exchange, exchange.answered - reported)

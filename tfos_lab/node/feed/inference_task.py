@@ -22,6 +22,7 @@ from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
 from tfos_lab.node.feed.object_rows import decode, encoded
 from tfos_lab.node.feed.plan import connect
+from tfos_lab.node.feed.row_limit import refuse_large
 from tfos_lab.node.feed.spool import not_written
 
 # How many batches may wait for the node's function.
@@ -162,16 +163,18 @@ class _TaskExchange:
 
     def _send(self, writer: flight.FlightStreamWriter, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
+        asked = self._asked(batch)
+        refuse_large(asked)
         while not self._ahead.acquire(timeout=_WAIT_STEP_S) and not self._over:
             pass
         if self._over:
             return  # `_ready` raises the reason
         if self._spool is None:
-            writer.write_batch(self._asked(batch))
+            writer.write_batch(asked)
             return
         path = self._spool / f"exchange-{uuid.uuid4().hex}.arrow"
         try:
-            write_rows(path, self._asked(batch))
+            write_rows(path, asked)
         except OSError as error:
             raise not_written(self._spool, error) from error
         writer.write_metadata(path.name.encode())

@@ -25,9 +25,12 @@ from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.node_writer import NodeWriter
 from tfos_lab.node.feed.object_rows import encoded
 from tfos_lab.node.feed.plan import FeedPlan, connect
+from tfos_lab.node.feed.row_limit import refuse_large
 
 # Rows are held back until each node gets this many at once: sending a small piece costs more than its rows.
 _HELD_BACK = 64
+# Or until they take this much, if there is one for each node.
+_MOST_HELD_BYTES = 64 << 20
 
 
 def feed_task(batches: Iterable[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
@@ -82,6 +85,7 @@ class PartitionSender:
         """Send a record batch, an equal piece to each node."""
         if not batch.num_rows:
             return
+        refuse_large(batch)
         self._specs = measure(batch, self._specs)
         if not self._writers:
             ticket = PutTicket(self._plan.token, self._plan.feed, self._partition, self._attempt)
@@ -91,40 +95,42 @@ class PartitionSender:
         each, left = divmod(batch.num_rows, len(self._ranks))
         self._deal(batch, each)
         if left:
-            self._hold(batch.slice(batch.num_rows - left))
-        if sum(rows.num_rows for rows in self._held) >= _HELD_BACK * len(self._ranks):
-            self._deal_held()
+            # A copy: a slice would keep its whole batch in memory.
+            rest = pa.array(range(batch.num_rows - left, batch.num_rows))
+            self._held.append(batch.take(rest) if each else batch)
+            if self._has_held_enough():
+                self._deal_held()
 
-    def _deal(self, rows: pa.RecordBatch, each: int) -> None:
+    def _deal(self, rows: pa.RecordBatch | pa.Table, each: int) -> None:
         """Send ``each`` of the first rows to each node."""
         if not each:
             return
         for index, rank in enumerate(self._ranks):
-            self._writers[rank].write(rows.slice(index * each, each))
+            for piece in _joined(rows.slice(index * each, each)):
+                self._writers[rank].write(piece)
         self._each += each
 
-    def _hold(self, rows: pa.RecordBatch) -> None:
-        # A copy: a slice would keep its whole batch in memory.
-        self._held.append(rows.take(pa.array(range(rows.num_rows))))
+    def _has_held_enough(self) -> bool:
+        count = sum(rows.num_rows for rows in self._held)
+        is_large = sum(rows.nbytes for rows in self._held) >= _MOST_HELD_BYTES
+        return count >= len(self._ranks) * (1 if is_large else _HELD_BACK)
 
-    def _deal_held(self) -> pa.RecordBatch:
-        """Send the rows that were held back, and return those that are too few to give each node one."""
-        rows = pa.concat_batches(self._held)
-        each, left = divmod(rows.num_rows, len(self._ranks))
+    def _deal_held(self) -> None:
+        """Send the rows that were held back, but for those that are too few to give each node one."""
+        rows = pa.Table.from_batches(self._held)  # not joined: all together, large ones may be too many for Arrow
+        each = rows.num_rows // len(self._ranks)
         self._deal(rows, each)
-        rest = rows.slice(rows.num_rows - left)
-        self._held = [rest] if left else []
-        return rest
+        self._held = _joined(rows.slice(each * len(self._ranks)))
 
     def _send_leftover(self) -> None:
         """Send the last rows, too few to give each node one, to all nodes."""
         if not self._held:
             return
-        rest = self._deal_held()
-        if rest.num_rows:
+        self._deal_held()
+        for rest in self._held:
             for writer in self._writers.values():
                 writer.write(rest)
-        self._leftover = rest.num_rows
+            self._leftover += rest.num_rows
 
     def commit(self) -> None:
         """Wait until all nodes have stored their rows, then ask the driver to commit them."""
@@ -160,3 +166,8 @@ class PartitionSender:
         own = own_error_in(error) if error is not None else None
         if own is not None and own is not error:
             raise own from error
+
+
+def _joined(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    """Return rows as one record batch, or as several if they are too large for one."""
+    return [rows] if isinstance(rows, pa.RecordBatch) else rows.combine_chunks().to_batches()
