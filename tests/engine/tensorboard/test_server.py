@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 
@@ -40,11 +41,12 @@ def server(tunnel, ended, tmp_path):
     server.close()
 
 
-def request(server):
-    """Send a request, and return the whole response."""
+def request(server, *, after_s=0.0):
+    """Send a request, some seconds after the connection; return the whole response."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE_S)
         connection.connect(server.socket)
+        assert select.select([connection], [], [], after_s)[0] == [], "answered before it was asked"
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         response = b""
         while data := connection.recv(1 << 16):
@@ -63,6 +65,23 @@ def test_until_the_chief_s_tensorboard_is_ready_the_page_says_so_and_retries(ser
 def test_a_ready_tensorboard_has_that_status(server, tunnel):
     tunnel.handle(m.TensorBoardReady(rank=0))
     assert server.status == TensorBoardStatus("ready")
+
+
+def test_a_client_is_answered_only_when_it_has_asked(ended, tmp_path):
+    """One that cannot send its request, as the connection is closed, would not read the answer either."""
+
+    def close_again(change):
+        for instruction in change(0.0):
+            if isinstance(instruction.message, m.TunnelOpen):
+                tunnel.handle(m.TunnelClosed(rank=0, stream=instruction.message.stream))
+
+    tunnel = Tunnel(0, close_again)
+    tunnel.handle(m.TensorBoardReady(rank=0))
+    server = TensorBoardServer(lambda: str(tmp_path), lambda: tunnel, ended.is_set)
+    try:
+        assert "TensorBoard has just gone away." in request(server, after_s=0.2)
+    finally:
+        server.close()
 
 
 def test_a_failed_tensorboard_without_event_files_here_is_explained(server, tunnel, tmp_path):

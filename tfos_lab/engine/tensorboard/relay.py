@@ -21,13 +21,16 @@ class Connection:
     writer: asyncio.StreamWriter
 
     async def relay_to_tunnel(self, tunnel: Tunnel) -> bool:
-        """Relay to the chief's TensorBoard; return whether it has answered."""
+        """Relay to the chief's TensorBoard, from the first bytes of a request on; return whether it has answered."""
+        request = await self.reader.read(CHUNK_BYTES)
         stream = tunnel.open()
         answered = False
 
         async def send() -> None:
-            while data := await self.reader.read(CHUNK_BYTES):
+            data = request
+            while data:
                 await stream.write(data)
+                data = await self.reader.read(CHUNK_BYTES)
 
         async def receive() -> None:
             nonlocal answered
