@@ -101,3 +101,14 @@ def test_waiting_text_is_bounded_in_size():
         assert [event.time_s for event in slow.take()] == [float(number) for number in range(24, 40)]
         publish(bus, 1)
         assert slow.take_dropped() == 0
+
+
+def test_events_that_are_published_together_reach_the_tap_together_and_subscribers_one_by_one():
+    tapped = []
+    bus = Bus(lambda *together: tapped.append(list(together)))
+    with bus.subscribe(capacity=2) as subscription:
+        bus.publish(*events(1, 2, 3))
+        bus.publish()
+        assert tapped == [events(1, 2, 3)]
+        assert subscription.take() == events(2, 3)
+        assert subscription.take_dropped() == 1

@@ -165,6 +165,24 @@ def test_figures_that_come_together_count_as_if_each_came_alone(stand):
     assert reported == [1, 2]
 
 
+def log_of(sequence, text):
+    return m.Logs(1, sequence, [m.LogRecord(1.0, "stdout", text)])
+
+
+def test_logs_that_come_with_a_heartbeat_are_stored_once_and_in_order_and_one_credit_answers_all(stand):
+    run_both(stand)
+    stand.listener.sent.clear()
+    first, second, third = (log_of(n, text) for n, text in enumerate((b"a\n", b"b\n", b"c\n")))
+    stand.deliver(first)
+    stand.deliver(m.Figures(1, [first, second, m.Reported(1, 1, None, {"loss": 1.0}, 1.0), third, m.Heartbeat(1)]))
+    stand.deliver(m.Figures(1, [second, m.Heartbeat(1)]))  # its acknowledgement was lost
+    stand.settle()
+    assert (stand.folder / "worker-0.log").read_text() == "a\nb\nc\n"
+    assert "".join(event.text for event in stand.events.take() if isinstance(event, LogText)) == "a\nb\nc\n"
+    answers = [message for identity, message in stand.listener.sent if identity == identity_of(1)]
+    assert answers == [m.LogCredit(0), m.LogCredit(2), m.LogCredit(1)]
+
+
 def test_who_has_not_reserved_is_sent_away(stand):
     stand.deliver(m.Heartbeat(rank=0), b"stranger/0")
     until(lambda: stand.listener.sent_to(b"stranger/0") == ["Stop", "Shutdown"])

@@ -168,3 +168,43 @@ def test_a_node_of_a_large_cluster_sends_its_figures_together_and_before_what_fo
         assert told == [report, m.Figures(3, [report, m.Activity(3, step=1)]), m.Drained(3)]
     finally:
         link.close()
+
+
+def test_what_is_held_is_sent_before_the_connection_closes(listener):
+    logs = m.Logs(3, 0, [m.LogRecord(0.0, "stdout", b"the last words\n")])
+    link = DriverLink(launch_spec(driver=listener.address, rank=3))
+    link.send(m.Activity(3))
+    link.share_with(4096)
+    link.send(logs)
+    assert [message for _, message in received(listener, 1)] == [m.Activity(3)]
+    closing = threading.Thread(target=link.close)
+    closing.start()
+    assert [message for _, message in received(listener, 1)] == [m.Figures(3, [logs])]
+    closing.join(PATIENCE_S)
+
+
+def test_a_flood_of_log_follows_what_was_held_before_it(listener):
+    few, many = (m.Logs(3, n, [m.LogRecord(0.0, "stdout", b"x" * size)]) for n, size in enumerate((10, 1 << 17)))
+    link = DriverLink(launch_spec(driver=listener.address, rank=3))
+    try:
+        link.send(m.Activity(3))
+        link.share_with(4096)
+        link.send(few)
+        link.send(many)
+        assert [message for _, message in received(listener, 3)] == [m.Activity(3), m.Figures(3, [few]), many]
+    finally:
+        link.close()
+
+
+def test_a_heartbeat_is_due_every_second(monkeypatch, listener):
+    clock = Clock()
+    monkeypatch.setattr(driver_link, "time", clock)
+    link = DriverLink(launch_spec(driver=listener.address, rank=3))
+    try:
+        assert link.heartbeat_is_due
+        link.send_heartbeat_if_due(spooled_bytes=0)
+        assert not link.heartbeat_is_due
+        clock.now += 1.0
+        assert link.heartbeat_is_due
+    finally:
+        link.close()

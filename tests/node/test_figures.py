@@ -70,3 +70,21 @@ def test_a_great_many_figures_are_not_held_until_their_time(clock):
     while not holder.is_due:
         assert holder.hold(REPORT)
     assert len(holder.take().told) == 256
+
+
+def logs(size_bytes):
+    return m.Logs(0, 0, [m.LogRecord(0.0, "stdout", b"x" * size_bytes)])
+
+
+def test_a_few_lines_of_log_wait_for_the_heartbeat_too():
+    holder = holder_of(4096)
+    assert holder.hold(logs(2_000))
+    assert not holder.is_due
+    assert holder.hold(m.Heartbeat(0))
+    assert holder.take() == m.Figures(0, [logs(2_000), m.Heartbeat(0)])
+
+
+def test_a_flood_of_log_is_not_held():
+    holder = holder_of(4096)
+    assert not holder.hold(logs(1 << 17))
+    assert not holder_of(4).hold(logs(10))

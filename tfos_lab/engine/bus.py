@@ -89,7 +89,7 @@ class Bus:
     Parameters
     ----------
     tap : callable, optional
-        Called with the events first, by the thread that publishes them; those that are published together come together.
+        Called with the events first, by the thread that publishes them: at once with those published together.
     """
 
     def __init__(self, tap: Callable[..., None] | None = None) -> None:

@@ -34,6 +34,7 @@ from tfos_lab.engine.state.instructions import (
     SendToAll,
     StartAll,
 )
+from tfos_lab.engine.state.silence import Backlog
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
@@ -143,16 +144,17 @@ class Server:
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _serve(self, on_executor_gone: Callable[[str], None], on_over: Callable[[], None]) -> None:
-        last_tick_s = 0.0
+        last_tick_s, backlog = 0.0, Backlog()
         try:
             while not self.over.is_set():
                 for item in self._listener.poll(TICK_S):
                     with self.lock:
                         self._handle_safely(item, on_executor_gone)
+                backlog.note(is_behind=self._listener.is_behind)
                 if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
                     last_tick_s, now_s = time.monotonic(), time.time()
                     with self.lock:
-                        self._carry_out(self._cluster_state.tick(now_s, behind=self._listener.is_behind))
+                        self._carry_out(self._cluster_state.tick(now_s, behind=backlog.take()))
                         self._carry_out(self._feed_state.tick(now_s))
                         self._carry_out(self._hangs.tick(now_s))
                         self._carry_out(self._unread.tick(now_s))

@@ -155,7 +155,7 @@ class Agent:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        # In a large cluster, what a node tells travels with its heartbeat.
+        # A heartbeat takes along what is there.
         self._log_sender.send_due(at_once=self._driver.heartbeat_is_due)
         self._activity.tick()
         self._driver.send_heartbeat_if_due(self._feeds.spooled_bytes)

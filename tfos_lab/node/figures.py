@@ -13,7 +13,6 @@ _MESSAGES_PER_S = 2_000
 # Where each message may go at once, none is held.
 _LEAST_S = 0.1
 _MOST_HELD = 256
-# A log of more does not wait: more follows it.
 _MOST_LOG_BYTES = 1 << 16
 _KINDS = get_args(Figure)
 

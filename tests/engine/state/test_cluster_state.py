@@ -17,7 +17,7 @@ from tfos_lab.engine.state.cluster_state import (
     ClusterState,
 )
 from tfos_lab.engine.state.events import EvaluatorFailed, MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
-from tfos_lab.engine.state.instructions import Failure, Finished, Publish, SendTo, StartAll
+from tfos_lab.engine.state.instructions import Failure, Finished, Publish, PublishAll, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
 
 GRACE_S = 3.0
@@ -211,6 +211,33 @@ def test_a_report_of_a_node_whose_clock_is_two_minutes_off_has_the_driver_s_time
     play.receive(m.Reported(rank=0, step=1, total_steps=10, metrics={}, time_s=play.now_s + 120))
     (event,) = play.published(MetricsReported)
     assert event.time_s == pytest.approx(play.now_s, abs=1.0)
+
+
+def test_what_comes_together_is_as_if_each_came_alone_and_in_order():
+    reports = [
+        m.Reported(0, 1, 10, {"loss": 2.0}, 1000.2),
+        m.Reported(0, 2, None, {"accuracy": 0.5}, 1000.3),
+        m.Reported(0, 3, None, {"loss": 1.0}, 1000.4),
+    ]
+    activity = m.Activity(0, step=3, cpu=1.5)
+    told = [*reports[:2], m.RowsTaken(rank=0, rows=640, epoch=1), m.Activity(0, step=2), reports[2], activity]
+    together, alone = Play(cluster_size=1).all_run(), Play(cluster_size=1).all_run()
+    together.receive(m.Figures(0, told), after_s=1.0)
+    alone.wait(1.0)
+    events = [event for one in told for event in alone.receive(one, after_s=0.0).published(MetricsReported)]
+    assert together.cluster_state.views == alone.cluster_state.views
+    assert [i for i in together.asked if isinstance(i, PublishAll)] == [PublishAll(tuple(events))]
+    assert [event.step for event in events] == [1, 2, 3]
+    assert events[0].metrics == {"loss": 2.0}
+
+
+def test_a_heartbeat_is_answered_unless_the_credit_for_a_log_is_the_answer():
+    play = Play(cluster_size=1).all_run()
+    logs = m.Logs(0, 0, [m.LogRecord(1.0, "stdout", b"x")])
+    assert play.receive(m.Figures(0, [m.Heartbeat(0)])).sent(m.HeartbeatAck) == [0]
+    assert play.receive(m.Figures(0, [m.Activity(0)])).asked == []
+    assert play.receive(m.Figures(0, [logs, m.Heartbeat(0)])).asked == []
+    assert play.receive(m.Heartbeat(0)).sent(m.HeartbeatAck) == [0]
 
 
 def test_rows_taken_are_in_the_view():
@@ -750,6 +777,15 @@ def test_a_node_may_send_its_log_for_as_long_as_it_comes():
         assert not play.wait(GRACE_S).is_over
     assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
     assert play.cluster_state.state == "done"
+
+
+def test_a_node_of_a_large_cluster_may_send_its_log_for_as_long_as_it_comes():
+    play = Play(cluster_size=1).all_run().returns(0)
+    for sequence in range(5):
+        play.wait(DRAIN_TIMEOUT_S - 1.0)
+        play.receive(m.Figures(0, [m.Logs(0, sequence, [])]))
+        assert not play.wait(GRACE_S).is_over
+    assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
 
 
 def lost_while_it_brings(rank=0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfos_lab.engine.state.silence import BEHIND_SHARE, LONGEST_TICK_S, Silence
+from tfos_lab.engine.state.silence import BEHIND_SHARE, LONGEST_TICK_S, Backlog, Silence
 
 
 def ticking(silence, start_s, seconds):
@@ -60,3 +60,15 @@ def test_while_the_driver_is_behind_with_reading_time_counts_less():
     assert silent(silence) == {0: 10.0 * BEHIND_SHARE}
     ticking(silence, 110.0, 4.0)
     assert silent(silence, 4.5) == {0: 4.0 + 10.0 * BEHIND_SHARE}
+
+
+def test_the_driver_is_behind_only_if_it_was_never_through_since_the_last_tick():
+    backlog = Backlog()
+    for _ in range(3):
+        backlog.note(is_behind=True)
+    assert backlog.take()
+    for is_behind in (True, False, True, True):
+        backlog.note(is_behind=is_behind)
+    assert not backlog.take()
+    backlog.note(is_behind=True)
+    assert backlog.take()

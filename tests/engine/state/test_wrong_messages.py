@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.wrong_messages import WrongMessage, check
+from tfos_lab.messages.figures import Figure
 
 NAMES = {0: "chief:0", 1: "worker:1"}
 HUGE = 2**60
@@ -97,3 +100,27 @@ def test_no_node_runs_before_all_have_reserved(feeds, message):
     with pytest.raises(WrongMessage, match="before the node was started"):
         check(message, RunState.RESERVING, feeds)
     check(message, RunState.STARTING, feeds)
+
+
+TOGETHER_WRONG = [
+    (m.Heartbeat(1, spooled_bytes=HUGE), "the number"),
+    (m.Activity(1, cpu=float("nan")), "the number nan"),
+    (m.Activity(1, gpu=float("inf")), "the number inf"),
+    (m.Activity(1, memory_bytes=-7), "the number -7"),
+    (m.Reported(1, 1, 1, {}, time_s=float("nan")), "the number nan"),
+    (m.RowsTaken(1, 1, 1, {4: (1, 1)}), "a feed that does not exist"),
+    (m.Logs(1, 0, [m.LogRecord(1.0, "stdnull", b"")]), "a false record"),
+    (m.Logs(0, 0, [m.LogRecord(1.0, "stdout", b"")]), "figures of rank 0"),
+]
+
+
+@pytest.mark.parametrize(("message", "why"), TOGETHER_WRONG, ids=lambda value: type(value).__name__)
+def test_what_comes_together_is_checked_as_if_each_came_alone(feeds, message, why):
+    with pytest.raises(WrongMessage, match=why):
+        check(m.Figures(1, [m.Heartbeat(1), message]), RunState.RUNNING, feeds)
+
+
+def test_what_nodes_send_together_passes(feeds):
+    told = [message for message in RIGHT if message.rank == 1 and isinstance(message, get_args(Figure))]
+    assert {type(message) for message in told} == set(get_args(Figure))
+    check(m.Figures(1, told), RunState.RUNNING, feeds)

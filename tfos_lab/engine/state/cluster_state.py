@@ -344,7 +344,7 @@ class ClusterState:
     def tick(self, now_s: float, *, behind: bool = False) -> list[Instruction]:
         """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain.
 
-        ``behind`` says that not all messages have been handled that have arrived.
+        ``behind`` says that at no moment since the last tick all messages had been handled that had arrived.
         """
         instructions: list[Instruction] = []
         self._silence.tick(now_s, behind=behind)

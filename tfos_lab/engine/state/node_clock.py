@@ -21,8 +21,7 @@ class NodeClock:
 
         The message that was quickest says how far the clock is ahead; it is never too far by more than that took.
         """
-        if time_s - now_s > self._ahead_s:
-            self._ahead_s = time_s - now_s
+        self._ahead_s = max(self._ahead_s, time_s - now_s)
         if -_TOLERANCE_S <= self._ahead_s <= _TOLERANCE_S:
             return time_s
         return time_s - self._ahead_s if abs(self._ahead_s) < _MOST_S else time_s

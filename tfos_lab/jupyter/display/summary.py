@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import ClusterView, NodeView, SearchFacts
 from tfos_lab.jupyter.display.activity_text import format_left
 from tfos_lab.jupyter.display.formats import format_count, format_metric, format_metrics, format_seconds
@@ -25,7 +26,7 @@ def with_endings(view: ClusterView) -> ClusterView:
     """
     if view.state not in ("failed", "stopping", "stopped"):
         return view
-    nodes = tuple(replace(node, state=NodeState.STOPPING) if node.state.is_present else node for node in view.nodes)
+    nodes = tuple(changed(node, state=NodeState.STOPPING) if node.state.is_present else node for node in view.nodes)
     return replace(view, nodes=nodes)
 
 

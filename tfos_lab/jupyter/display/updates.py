@@ -36,7 +36,7 @@ PICTURE_SHARE = 0.05
 SIGN_OF_LIFE_S = 5.0
 
 # Views of a large cluster may take this share of the time.
-VIEW_SHARE = 0.1
+VIEW_SHARE = 0.05
 
 
 class Updates:
