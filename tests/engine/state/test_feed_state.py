@@ -481,3 +481,20 @@ def test_each_of_many_nodes_that_train_alone_gets_its_own_plan_only():
     for rank in names:
         told = list(sends(state.handle(m.DatasetOpened(rank, 0, 4, None), NOW_S)))
         assert [(to, plan.steps) for to, plan in told] == [(rank, 2)]
+
+
+def test_that_the_length_is_not_known_is_said_once_however_many_return_then():
+    rig = Rig().store(0, "a", 20).both_open(10)
+    assert set(rig.sent(m.PlanLater)) == {1, 2}
+    assert not rig.returns(2).sent(m.PlanLater)
+
+
+def test_what_many_nodes_find_in_files_is_shown_together():
+    names = {rank: f"worker:{rank}" for rank in range(AT_ONCE + 1)}
+    state = FeedState(names, lock_step=True)
+    state.open(feed_open())
+    for rank in names:
+        assert state.handle(m.FilesFound(rank, 0, {rank: [(0, 5)]}, done=True), NOW_S) == []
+    (shown,) = state.tick(NOW_S)
+    assert shown.event.partitions == len(names)
+    assert state.tick(NOW_S + 1.0) == []

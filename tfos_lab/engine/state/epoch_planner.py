@@ -30,6 +30,7 @@ class EpochPlanner:
         self._lock_step = lock_step
         self._opened: dict[int, dict[int, m.DatasetOpened]] = {}
         self._unopened: dict[int, Remaining[int]] = {}
+        self._put_off: set[tuple[int, int]] = set()
 
     def add(self, message: m.DatasetOpened) -> None:
         """Record that a node has opened a dataset."""
@@ -68,8 +69,9 @@ class EpochPlanner:
             return [SendTo(rank, m.PlanLater(feed=feed.number, dataset_id=dataset_id))]
         if feed.state == "complete":
             return self._plan_together(feed, dataset_id, now_s)
-        if not self._is_open_everywhere(dataset_id):
+        if (feed.number, dataset_id) in self._put_off or not self._is_open_everywhere(dataset_id):
             return []
+        self._put_off.add((feed.number, dataset_id))
         sizes = {message.batch_size for message in self._opened[dataset_id].values()}
         later = m.PlanLater(feed=feed.number, dataset_id=dataset_id, alike=len(sizes) == 1)
         return [SendToAll(feed.ranks, later)]

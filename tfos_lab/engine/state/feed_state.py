@@ -72,6 +72,7 @@ class FeedState:
         self._ended = False
         self._commits = Commits()
         self._told_s = 0.0
+        self._has_found = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._unread_published = False
@@ -269,7 +270,8 @@ class FeedState:
         if message.done:
             where = f"{self._names[message.rank]} on {message.host}"
             feed.problems[message.rank] = message.problem and f"{where}: {message.problem}"
-        return [feed.progress(now_s)] if feed.state == "open" else []
+        self._has_found = len(self._names) > AT_ONCE
+        return [] if self._has_found or feed.state != "open" else [feed.progress(now_s)]
 
     def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
         """Count a move if the amount has changed since the last message of this kind."""
@@ -329,8 +331,8 @@ class FeedState:
         if 0.0 <= now_s - self._told_s < len(self._names) / _TOLD_PER_S:
             return []
         told = self._commits.take()
-        if told:
-            self._told_s = now_s
+        if told or self._has_found:
+            self._told_s, self._has_found = now_s, False
             told.append(self._feeds[-1].progress(now_s))
         return [*told, *self._inferences.show(now_s)]
 
