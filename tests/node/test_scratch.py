@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tfos_lab.node import failure_note
-from tfos_lab.node.leftovers import sweep
+from tfos_lab.node.forkserver.leftovers import sweep
 from tfos_lab.node.scratch import Scratch
 
 

@@ -128,6 +128,15 @@ def test_a_descriptor_that_is_another_s_by_now_is_left_alone(listener):
         one.close()
 
 
+def test_a_descriptor_that_is_a_file_by_now_costs_none(listener, tmp_path):
+    with (tmp_path / "file").open("w") as file:
+        before = open_descriptors()
+        listener._unproven._accepted = {file.fileno(): 0}
+        listener._unproven._close_some(port_of(listener))
+        assert open_descriptors() == before
+        file.write("still open")
+
+
 def is_closed(peer):
     """Whether the other end has closed a connection."""
     with contextlib.suppress(BlockingIOError):

@@ -17,9 +17,9 @@ from tfos_lab.core.descendants import MARK, signal_marked
 from tfos_lab.core.processes import signal_group
 from tfos_lab.core.roles import tf_cluster_spec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
+from tfos_lab.node.forkserver.leftovers import MARK_PREFIX
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.node.gpus import VISIBLE
-from tfos_lab.node.leftovers import MARK_PREFIX
 from tfos_lab.node.logs.spool import Pipe
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 

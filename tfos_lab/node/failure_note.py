@@ -2,7 +2,7 @@
 
 Spark computes an inference when its results are used, and retries a failed task. The last try, whose error is the one
 that users see, finds no node any more: it reads the note, a file on the node's host beside the folder that the node
-had. Old notes are removed by `leftovers.sweep`.
+had. Old notes are removed by `forkserver.leftovers`.
 """
 
 from __future__ import annotations

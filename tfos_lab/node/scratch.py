@@ -10,11 +10,11 @@ import shutil
 from pathlib import Path
 
 from tfos_lab.node.folder_lock import make_and_lock
-from tfos_lab.node.leftovers import sweep
+from tfos_lab.node.forkserver.leftovers import sweep
 
 
 class Scratch:
-    """One agent's folder; what killed processes have left is removed first (see `leftovers`).
+    """One agent's folder; what killed processes have left is removed first (see `forkserver.leftovers`).
 
     Parameters
     ----------

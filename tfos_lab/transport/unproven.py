@@ -101,13 +101,18 @@ class UnprovenConnections:
 
 def _connection(descriptor: int, port: int) -> socket.socket | None:
     """Return another handle of the connection to ``port`` with this descriptor; None if ZeroMQ has closed it by now."""
+    copy = -1
     try:
-        handle = socket.socket(fileno=os.dup(descriptor))
-    except OSError:
+        copy = os.dup(descriptor)
+        handle = socket.socket(fileno=copy)
+    except OSError:  # it is closed, or another file's by now
+        if copy >= 0:
+            os.close(copy)
         return None
-    name = handle.getsockname()
-    if isinstance(name, tuple) and name[1] == port:
-        return handle
+    with contextlib.suppress(OSError):
+        name = handle.getsockname()
+        if isinstance(name, tuple) and name[1] == port:
+            return handle
     handle.close()
     return None
 

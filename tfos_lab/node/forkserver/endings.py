@@ -19,9 +19,9 @@ import msgspec
 from tfos_lab.core.descendants import MARK, descendants, left_by, signal_marked
 from tfos_lab.core.processes import ask_group_to_end, signal_group
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.node.forkserver.leftovers import marks_left_by
 from tfos_lab.node.forkserver.requests import ChildSpec, SpawnRequest
 from tfos_lab.node.last_heartbeat import LastHeartbeat
-from tfos_lab.node.leftovers import marks_left_by
 
 # Seconds between SIGTERM and SIGKILL. An agent first sends its node's output, for as long as the driver takes it.
 CHILD_GRACE_S = 2.0

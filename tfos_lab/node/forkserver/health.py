@@ -63,8 +63,8 @@ class ServerRecord(NamedTuple):
         """Return the record of the fork server behind a socket; None if there is none, or its process is gone."""
         with contextlib.suppress(OSError, struct.error):
             data = lock_path(socket_path).read_bytes()
-            users = tuple(_USER.iter_unpack(data[_FORMAT.size :]))
-            record = cls(*_FORMAT.unpack(data[: _FORMAT.size]), users)
+            record = cls(*_FORMAT.unpack(data[: _FORMAT.size]))
+            record = record._replace(users=tuple(_USER.iter_unpack(data[_FORMAT.size :])))
             return record if record.is_alive else None
         return None
 

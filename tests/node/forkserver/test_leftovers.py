@@ -14,11 +14,11 @@ import pytest
 from tests.support.fork_servers import PATIENCE_S, wait_until_warm
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.runtime_files import package_root, scratch_root
-from tfos_lab.node import leftovers
 from tfos_lab.node.folder_lock import lock
+from tfos_lab.node.forkserver import leftovers
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.forkserver.health import ServerRecord
-from tfos_lab.node.leftovers import sweep
+from tfos_lab.node.forkserver.leftovers import sweep
 
 _OLD_S = 25 * 3600.0
 # Makes a stale folder of an owner over and over, and has it swept, beside others that do the same.
@@ -26,7 +26,7 @@ _SWEEPS = """
 import os, sys
 from pathlib import Path
 from tfos_lab.node.folder_lock import keeping
-from tfos_lab.node.leftovers import sweep
+from tfos_lab.node.forkserver.leftovers import sweep
 root, mine = Path(sys.argv[1]), sys.argv[2]
 for number in range(400):
     stale = root / f"{number % 7:012x}"
