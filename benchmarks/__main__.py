@@ -33,6 +33,7 @@ SUITES = (
     "scale",
     "peers",
     "strangers",
+    "slow_strangers",
 )
 RESULTS = Path(__file__).with_name("results.json")
 

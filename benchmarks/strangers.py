@@ -54,8 +54,8 @@ def _run(port: int | None, kind: str, connections: int) -> tuple[float, float]:
     """
     with tempfile.TemporaryDirectory() as folder:
         go = Path(folder) / "go"
-        cluster = tfos_lab.run(_compute, {"go": str(go), "seconds": _SECONDS}, local="processes", env=QUICK_ENV)
-        with attacking(kind, "127.0.0.1", port or _port_of(cluster), connections=connections) as attack:
+        cluster = tfos_lab.run(compute, {"go": str(go), "seconds": _SECONDS}, local="processes", env=QUICK_ENV)
+        with attacking(kind, "127.0.0.1", port or port_of(cluster), connections=connections) as attack:
             assert attack.stdout is not None
             attack.stdout.readline()
             before, most = resident_bytes(), 0
@@ -68,8 +68,8 @@ def _run(port: int | None, kind: str, connections: int) -> tuple[float, float]:
     return steps / _SECONDS, (most - before) / 1e6
 
 
-def _compute(args: dict[str, Any], ctx: Any) -> int:
-    """Compute in steps, and report each tenth."""
+def compute(args: dict[str, Any], ctx: Any) -> int:
+    """Compute in steps, and report each tenth; return how many there were."""
     matrix = np.ones((120, 120))
     while not Path(args["go"]).exists():
         time.sleep(0.01)
@@ -82,7 +82,8 @@ def _compute(args: dict[str, Any], ctx: Any) -> int:
     return step
 
 
-def _port_of(cluster: Cluster) -> int:
+def port_of(cluster: Cluster) -> int:
+    """Return the port at which a cluster's driver listens."""
     return int(runtime_of(cluster).generation.server.address.endpoint.rpartition(":")[2])
 
 

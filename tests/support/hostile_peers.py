@@ -1,7 +1,8 @@
 """Peers that have no keys, as a program: they do to a listener of ZeroMQ or TLS what a stranger on the network can do.
 
-    python -m tests.support.hostile_peers KIND HOST PORT SECONDS CONNECTIONS
+    python -m tests.support.hostile_peers KIND HOST PORT SECONDS CONNECTIONS [RATE]
 
+With RATE it opens at most so many connections a second, and sends each no more than its opening and one MiB.
 It prints ``begun`` when it has opened them all, and at its end how many it has opened, and how many bytes it has sent.
 """
 
@@ -52,6 +53,7 @@ _OPENINGS = {
     "garbage": (lambda: os.urandom(_GARBAGE_BYTES), True),
     "http": (lambda: b"POST / HTTP/1.1\r\nContent-Length: 8589934592\r\n\r\n", True),
     "hello": (lambda: _HELLO, False),
+    "hello again": (lambda: _HELLO, False),
     "churn": (lambda: _GREETING, False),
 }
 
@@ -59,8 +61,9 @@ _OPENINGS = {
 class Attack:
     """Connections to one listener; they are opened again when it closes them, but for those that begin a handshake."""
 
-    def __init__(self, kind: str, address: tuple[str, int], connections: int) -> None:
+    def __init__(self, kind: str, address: tuple[str, int], connections: int, rate: float = 0.0) -> None:
         self._opening, self._floods = _OPENINGS[kind]
+        self._rate = rate
         self._churns = kind == "churn"
         self._comes_again = kind != "hello"
         self._address = address
@@ -72,9 +75,13 @@ class Attack:
 
     def run(self, seconds: float) -> None:
         """Go on for so many seconds."""
-        end = time.monotonic() + seconds
+        begin = time.monotonic()
+        end = begin + seconds
         while time.monotonic() < end:
             while len(self._open) < self._wanted and (self._comes_again or not self._begun):
+                if self._rate and self.opened >= self._rate * (time.monotonic() - begin):
+                    time.sleep(0.005)
+                    break
                 self._connect()
             if not self._begun:
                 self._begun = True
@@ -95,10 +102,12 @@ class Attack:
             self._open.append(peer)
             peer.setblocking(False)
             self.sent_bytes += peer.send(self._opening())
+            if self._rate and self._floods:
+                self.sent_bytes += peer.send(_BLOB)
 
     def _goes_on(self, peer: socket.socket) -> bool:
         try:
-            if self._floods:
+            if self._floods and not self._rate:
                 self.sent_bytes += peer.send(_BLOB)
             else:
                 while peer.recv(1 << 16):
@@ -114,13 +123,12 @@ class Attack:
 
 @contextlib.contextmanager
 def attacking(
-    kind: str, host: str, port: int, *, connections: int, seconds: float = 600.0
+    kind: str, host: str, port: int, *, connections: int, seconds: float = 600.0, rate: float = 0.0
 ) -> Iterator[subprocess.Popen[str]]:
-    """Attack a listener from another process within a ``with`` block."""
-    words = [kind, host, str(port), str(seconds), str(connections)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.hostile_peers", *words], cwd=_ROOT, stdout=subprocess.PIPE, text=True
-    )
+    """Attack a listener from another process within a ``with`` block; with a ``rate``, it leaves the CPU to others."""
+    words = [kind, host, str(port), str(seconds), str(connections), str(rate)]
+    command = [*(["nice", "-n", "19"] if rate else []), sys.executable, "-m", "tests.support.hostile_peers", *words]
+    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
@@ -134,7 +142,7 @@ def resident_bytes() -> int:
 
 
 if __name__ == "__main__":
-    _kind, _host, _port, _seconds, _connections = sys.argv[1:]
-    attack = Attack(_kind, (_host, int(_port)), int(_connections))
+    _kind, _host, _port, _seconds, _connections, *_rate = sys.argv[1:]
+    attack = Attack(_kind, (_host, int(_port)), int(_connections), *map(float, _rate))
     attack.run(float(_seconds))
     sys.stdout.write(f"{attack.opened} {attack.sent_bytes}\n")

@@ -8,6 +8,7 @@ the JSON of a DataFrame's schema (``df.schema.json()``). It looks them up in the
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -165,11 +166,13 @@ def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | N
     wanted = names if columns is None else list(columns)
     if not wanted:
         raise ConfigError(["no columns: name at least one column to feed"])
-    problems = [_missing(name, names) for name in wanted if name not in names]
-    problems += [f"column '{name}' is there {n} times: rename all but one" for name, n in _repeated(wanted, names)]
+    there, asked = Counter(names), Counter(wanted)
+    problems = [_missing(name, names) for name in wanted if name not in there]
+    problems += [
+        f"column '{name}' is there {there[name]} times: rename all but one" for name in asked if there[name] > 1
+    ]
     if columns is not None:
-        twice = [name for name in dict.fromkeys(wanted) if wanted.count(name) > 1]
-        problems += [f"column '{name}' is asked for twice" for name in twice]
+        problems += [f"column '{name}' is asked for twice" for name in asked if asked[name] > 1]
     if problems:
         raise ConfigError(problems)
     return wanted
@@ -219,8 +222,3 @@ def _missing(name: str, names: Sequence[str]) -> str:
     hint = f"; did you mean '{by_lower[near[0]]}'?" if near else "."
     shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     return f"column '{name}' is not in the data{hint} It has: {shown or 'no columns'}"
-
-
-def _repeated(wanted: Sequence[str], names: Sequence[str]) -> list[tuple[str, int]]:
-    counts = {name: names.count(name) for name in dict.fromkeys(wanted)}
-    return [(name, count) for name, count in counts.items() if count > 1]

@@ -181,6 +181,21 @@ def test_many_handshakes_that_are_only_begun_soon_take_few_descriptors_and_rows_
     assert len(endpoint.committed) == 20
 
 
+def test_a_task_whose_connection_is_closed_among_those_of_strangers_comes_again(endpoint, identities, monkeypatch):
+    refused = []
+
+    def has_called(name):
+        if not refused:
+            refused.append(name)
+            raise flight.FlightUnavailableError("closed")
+
+    monkeypatch.setattr(endpoint._unproven, "has_called", has_called)
+    with connect([location_of(endpoint)], identities.tasks).client as client:
+        put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, "a")))
+    assert refused
+    assert len(endpoint.committed) == 1
+
+
 def test_tasks_that_come_all_at_once_are_let_in(endpoint, identities):
     with ThreadPoolExecutor(60) as pool:
         connections = list(pool.map(lambda _: connect([location_of(endpoint)], identities.tasks), range(120)))

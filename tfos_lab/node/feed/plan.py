@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ _UNIX = "grpc+unix://"
 # gRPC would wait forever for a node that has gone, and repeat calls that the node has not answered.
 _NO_RETRIES = [("grpc.enable_retries", 0)]
 _PRESENT_TIMEOUT_S = 20.0
+# gRPC itself waits for about a second before it connects again.
+_AGAIN_S = 5.0
 
 
 class FeedPlan(msgspec.Struct, frozen=True):
@@ -55,12 +59,28 @@ def connect(locations: list[str], tls: TlsIdentity | None) -> Connection:
             continue
         client = flight.connect(location, generic_options=_NO_RETRIES, **security)
         try:
-            (folder,) = client.do_action(PRESENT, flight.FlightCallOptions(timeout=_PRESENT_TIMEOUT_S))
+            folder = _spool_of(client, _AGAIN_S if security else 0.0)
         except flight.FlightError as error:
             client.close()
             raise NodeUnreachable(reason=f"the node at {location} does not answer") from error
-        return Connection(client, Path(folder.body.to_pybytes().decode()) if folder.body.size else None)
+        return Connection(client, Path(folder) if folder else None)
     raise NodeUnreachable(reason=f"no way to the node from this host; it listens at {', '.join(locations)}")
+
+
+def _spool_of(client: Any, again_s: float) -> str:
+    """Ask a node where its spool is; again for a while, as it closes some connections where strangers open too many."""
+    from pyarrow import flight
+
+    until_s = time.monotonic() + again_s
+    while True:
+        try:
+            (folder,) = client.do_action(PRESENT, flight.FlightCallOptions(timeout=_PRESENT_TIMEOUT_S))
+        except flight.FlightUnavailableError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
+        else:
+            return str(folder.body.to_pybytes().decode())
 
 
 def _security(tls: TlsIdentity | None) -> dict[str, Any]:

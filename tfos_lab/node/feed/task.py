@@ -113,7 +113,7 @@ class PartitionSender:
     def _has_held_enough(self) -> bool:
         count = sum(rows.num_rows for rows in self._held)
         is_large = sum(rows.nbytes for rows in self._held) >= _MOST_HELD_BYTES
-        return count >= len(self._ranks) * (1 if is_large else _HELD_BACK)
+        return bool(count >= len(self._ranks) * (1 if is_large else _HELD_BACK))
 
     def _deal_held(self) -> None:
         """Send the rows that were held back, but for those that are too few to give each node one."""

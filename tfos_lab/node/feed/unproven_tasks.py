@@ -136,8 +136,10 @@ class UnprovenTasks:
     def _close_some(self) -> None:
         since_s = time.monotonic() - PATIENCE_S * min(1.0, AT_EASE / max(len(self._unproven), 1))
         for name in [name for name, one in self._unproven.items() if one.since_s < since_s]:
-            with contextlib.suppress(OSError), _handle(name, self._unproven.pop(name).descriptor) as handle:
-                handle.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError), _handle(name, self._unproven[name].descriptor) as handle:
+                if self._unproven[name].peer not in self._called:  # meanwhile
+                    handle.shutdown(socket.SHUT_RDWR)
+                    del self._unproven[name]
 
     def close(self) -> None:
         """End the thread; to be called before Flight closes the port."""
