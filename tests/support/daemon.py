@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,8 +15,7 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
+from tests.support.tied import tied
 
 
 class Daemon:
@@ -49,13 +46,12 @@ class Daemon:
         self._stopped = False
         self._changed = threading.Condition()
         self._process = subprocess.Popen(
-            command,
+            tied(command),
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one libc call
         )
         self._reader = threading.Thread(target=self._read, name=f"daemon-{name}", daemon=True)
         self._reader.start()
@@ -139,8 +135,3 @@ class Daemon:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-
-
-def die_with_parent() -> None:
-    """Ask Linux for SIGTERM when the parent's thread has gone; for ``preexec_fn``."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
