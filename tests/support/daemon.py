@@ -142,5 +142,5 @@ class Daemon:
 
 
 def die_with_parent() -> None:
-    """Ask Linux for SIGTERM when the parent's thread has gone; for ``preexec_fn`` where no gRPC is used (benchmarks)."""
+    """Ask Linux for SIGTERM when the parent's thread has gone; for ``preexec_fn`` without gRPC (benchmarks)."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
