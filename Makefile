@@ -22,10 +22,11 @@ demo: setup  ## train MNIST from the first notebook on local Spark and report
 lab: setup  ## JupyterLab with the tutorials
 	@.venv/bin/tfos-lab lab
 
-# Each of the two processes takes one half of the list, in its order: it goes on to use its session and cluster. The one
-# that ends first takes tests from the end of the other's half.
-test: test-tools  ## all tests, two at a time, or some: make test ARGS="tests/engine -k state"
-	$(PYTHON) -m pytest $(or $(ARGS),--numprocesses=2 --dist=worksteal)
+# Three processes keep two cores busy, as many tests wait. Each of them takes a third of the list, in its order: it goes
+# on to use its session and cluster. The one that ends first takes tests from the end of another's third. Bytecode is
+# kept: hundreds of processes would compile the same modules.
+test: test-tools  ## all tests, three at a time, or some: make test ARGS="tests/engine -k state"
+	env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest $(or $(ARGS),--numprocesses=3 --dist=worksteal)
 
 tutorials: test-tools  ## the tests of all tutorials, each of them locally and on a cluster: some minutes
 	TFOS_TEST_TUTORIALS=cluster $(PYTHON) -m pytest $(or $(ARGS),tests/notebooks/test_tutorials.py)

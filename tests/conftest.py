@@ -14,6 +14,7 @@ kills its JVM uses ``new_spark`` instead.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from contextlib import ExitStack
@@ -33,6 +34,7 @@ hypothesis.settings.load_profile("tests")
 
 
 def pytest_configure(config):
+    gc.disable()  # what is imported and collected stays: see `pytest_collection_finish`
     # Tests send SIGINT to themselves and their processes; background jobs of a shell script start by ignoring it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     leftovers.mark_this_run()
@@ -41,12 +43,27 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Run quick tests first, then those that share a session, mode by mode, then those that make their own."""
+    """Run quick tests first, then those that share a session, mode by mode, then those that make their own.
+
+    The long ones of these, which have a timeout of their own, come before the others: processes then end together.
+    """
     order = [None, *SPARK_MODES, "own"]
-    items.sort(key=lambda item: order.index(_session_of(item)))
+
+    def place(item):
+        session = _session_of(item)
+        return order.index(session), session == "own" and item.get_closest_marker("timeout") is None
+
+    items.sort(key=place)
     for item in items:
         if _session_of(item) is not None:
             item.add_marker("spark")
+
+
+def pytest_collection_finish():
+    """Have no garbage collection look at thousands of tests and all modules again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _session_of(item):

@@ -59,7 +59,9 @@ def imports_of(path: Path) -> Iterator[Import]:
     yield from visit(ast.parse(path.read_text()), at_top=True)
 
 
-IMPORTS = [found for module in MODULES for found in imports_of(module)]
+@functools.cache
+def all_imports() -> list[Import]:
+    return [found for module in MODULES for found in imports_of(module)]
 
 
 def in_fresh_interpreter(code: str) -> subprocess.CompletedProcess[str]:
@@ -93,12 +95,12 @@ def test_the_scan_sees_imports_of_every_kind(tmp_path):
 
 
 def test_ipython_appears_only_in_the_notebook_package():
-    outside = [found for found in IMPORTS if not found.file.startswith("tfos_lab/jupyter/")]
+    outside = [found for found in all_imports() if not found.file.startswith("tfos_lab/jupyter/")]
     assert [found for found in outside if found.package in NOTEBOOK_SIDE] == []
 
 
 def test_heavy_packages_are_imported_only_inside_functions():
-    assert [found for found in IMPORTS if found.package in HEAVY and found.at_top] == []
+    assert [found for found in all_imports() if found.package in HEAVY and found.at_top] == []
 
 
 def test_every_package_that_is_imported_is_a_declared_dependency():
@@ -110,7 +112,7 @@ def test_every_package_that_is_imported_is_a_declared_dependency():
     declared = {normal_name(re.match(r"[\w.-]+", text)[0]) for text in requirements}
     homes = importlib.metadata.packages_distributions()
     known = {*sys.stdlib_module_names, *OPTIONAL, "tfos_lab"}
-    foreign = [found for found in IMPORTS if found.package not in known]
+    foreign = [found for found in all_imports() if found.package not in known]
     undeclared = [
         found for found in foreign if not {normal_name(home) for home in homes.get(found.package, [])} & declared
     ]

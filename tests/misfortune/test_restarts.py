@@ -118,8 +118,10 @@ def write_scalars(args, ctx):
     """Write event files as two training loops would that know nothing of each other."""
     import threading
 
+    write, written = args
     if ctx.is_chief:
-        args(ctx.event_dir, loss=[3.0, 2.0, 1.0] if ctx.restart == 0 else [0.5, 0.25])
+        write(ctx.event_dir, loss=[3.0, 2.0, 1.0] if ctx.restart == 0 else [0.5, 0.25])
+        written.touch()
     if ctx.restart == 0:
         threading.Event().wait()
 
@@ -129,8 +131,9 @@ def test_event_files_of_all_generations_are_copied_here_and_kept_apart(run, tmp_
     far = tmp_path / "far"
     # The nodes are on this machine; pretend that it does not see their folder.
     monkeypatch.setattr("tfos_lab.engine.tensorboard.event_files._sees", lambda _path: False)
-    cluster = run(write_scalars, write_events, restarts=1, tensorboard=True, log_dir=str(far))
-    until(lambda: list(far.rglob("*tfevents*")))
+    written = tmp_path / "written"  # an event file is there before its events are in it
+    cluster = run(write_scalars, (write_events, written), restarts=1, tensorboard=True, log_dir=str(far))
+    until(written.exists)
     getattr(Family.of(cluster), lost)[0].kill()
     cluster.wait(timeout_s=120)
     cluster.stop()

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.daemon import die_with_parent
+from tests.support.tied import tied
 
 ROOT = Path(__file__).parents[2]
 # Started and ended, it takes less than two minutes; on a busy machine, its fewest rounds may take longer.
@@ -40,14 +40,13 @@ def test_clusters_with_random_faults_leave_nothing(tmp_path):
     command = [sys.executable, "-m", "tests.soak", "--minutes", MINUTES]
     with log.open("wb") as output:
         done = subprocess.run(
-            command,
+            tied(command),
             check=False,
             cwd=ROOT,
             env=os.environ | {OWNER: owner},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )
     # The first line and the last ones say the seed, and what was left.
     lines = log.read_text(errors="replace").splitlines()

@@ -9,13 +9,14 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
+
+from tests.support.tied import tied
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -49,13 +50,12 @@ class Daemon:
         self._stopped = False
         self._changed = threading.Condition()
         self._process = subprocess.Popen(
-            command,
+            tied(command),
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - one libc call
         )
         self._reader = threading.Thread(target=self._read, name=f"daemon-{name}", daemon=True)
         self._reader.start()
@@ -142,5 +142,5 @@ class Daemon:
 
 
 def die_with_parent() -> None:
-    """Ask Linux for SIGTERM when the parent's thread has gone; for ``preexec_fn``."""
+    """Ask Linux for SIGTERM when the parent's thread has gone; for ``preexec_fn`` without gRPC (benchmarks)."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -7,7 +7,6 @@ and nothing of the pod outlives it. Elsewhere it is a plain process.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import shlex
@@ -23,6 +22,7 @@ import psutil
 
 import tests
 from tests.support.spark_home import QUICK_JVM, spark_home
+from tests.support.tied import tied
 
 _MAIN_CLASS = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _JAVA_OPTION = "SPARK_JAVA_OPT_"
@@ -36,8 +36,6 @@ _ARGUMENTS = {
     "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 
 
 class PodProcess:
@@ -85,14 +83,13 @@ class PodProcess:
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command(environ),
+                tied(self._command(environ), signal.SIGKILL),
                 env=environ,
                 cwd=folder / "work",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - one libc call
             )
 
     def _command(self, environ: dict[str, str]) -> list[str]:
@@ -203,7 +200,3 @@ def _java(environ: Mapping[str, str]) -> list[str]:
     command = [shutil.which("java") or "java", *QUICK_JVM.split(), *options, f"-Xms{memory}", f"-Xmx{memory}"]
     arguments = [part for name, variable in _ARGUMENTS.items() for part in (name, environ[variable])]
     return [*command, "-cp", f"{environ['SPARK_CONF_DIR']}:{spark_home()}/jars/*", _MAIN_CLASS, *arguments]
-
-
-def _end_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

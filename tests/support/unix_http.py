@@ -28,10 +28,16 @@ def fetch(path: str | Path, url: str) -> tuple[int, bytes]:
 
 
 def fetch_until(path: str | Path, url: str, wanted: bytes, *, status: int = 200) -> bytes:
-    """Ask again until the answer has that status and holds ``wanted``; return it."""
+    """Ask again until the answer has that status and holds ``wanted``; return it.
+
+    A server that dies or is replaced may close a connection before it answers.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        answer = fetch(path, url)
+        try:
+            answer = fetch(path, url)
+        except (ConnectionError, http.client.HTTPException) as error:
+            answer = 0, repr(error).encode()
         if answer[0] == status and wanted in answer[1]:
             return answer[1]
         assert time.monotonic() < deadline, answer

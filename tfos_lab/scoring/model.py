@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,13 +102,21 @@ def _prepare_tensorflow() -> None:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus.addresses))
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf
-
+    tf = _import_tensorflow()
     if task is not None:
         try:
             tf.config.threading.set_intra_op_parallelism_threads(task.cpus())
         except RuntimeError:  # this worker has initialized TensorFlow before
             return
+
+
+def _import_tensorflow() -> Any:
+    gc.disable()  # as `tfos_lab.node.preload` does
+    try:
+        import tensorflow as tf
+    finally:
+        gc.enable()
+    return tf
 
 
 def _load_sent(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
