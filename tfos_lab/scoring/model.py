@@ -111,11 +111,13 @@ def _prepare_tensorflow() -> None:
 
 
 def _import_tensorflow() -> Any:
+    collects = gc.isenabled()
     gc.disable()  # as `tfos_lab.node.preload` does
     try:
         import tensorflow as tf
     finally:
-        gc.enable()
+        if collects:
+            gc.enable()
     return tf
 
 
