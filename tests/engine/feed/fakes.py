@@ -137,6 +137,7 @@ class FakeSparkJob:
     """Stands in for `SparkJob`. The rows' ``act`` runs once, when the feed job first asks whether it has ended."""
 
     generation: FakeGeneration
+    schema = ""
 
     def __init__(self, rows, plan, *, label, description):
         self.frame, self.plan = getattr(rows, "frame", None) or rows.rdd, plan
