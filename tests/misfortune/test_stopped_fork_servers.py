@@ -65,6 +65,7 @@ class FakeForkServer:
 
     def __init__(self):
         self.others = []
+        self.is_warmed = False
 
     def spawn(self, target, body):
         if len(self.others) == 2:
@@ -72,6 +73,9 @@ class FakeForkServer:
         frames, other = frame_pair()
         self.others.append(other)
         return ForkServerConnection(frames)
+
+    def warm(self):
+        self.is_warmed = True
 
 
 def test_an_agent_is_asked_for_again_once_where_the_fork_server_ended_before_it_was_forked():
@@ -85,6 +89,7 @@ def test_an_agent_is_asked_for_again_once_where_the_fork_server_ended_before_it_
         fork_server.others[-1].close()
         launcher._receive(3, launcher._connections[3])
     assert lost == [(3, "the process that its agent was forked from has ended")]
+    assert fork_server.is_warmed, "nobody would end what the agent has left"
     launcher._connections[3].close()
 
 
