@@ -217,9 +217,9 @@ def _wire(tap: str, namespace: str) -> Iterator[Wire]:
 
 def problem() -> str:
     """Return why this machine can have no rig, or ""."""
-    missing = [tool for tool in ("ip", "unshare", "nsenter", "mount") if shutil.which(tool) is None]
+    missing = [tool for tool in ("ip", "nft", "unshare", "nsenter", "mount") if shutil.which(tool) is None]
     if missing:
-        return f"the hosts' rig needs {', '.join(missing)} (apt-get install iproute2 util-linux)"
+        return f"the hosts' rig needs {', '.join(missing)} (apt-get install iproute2 nftables util-linux)"
     if not Path("/dev/net/tun").exists():
         return "the hosts' rig needs /dev/net/tun"
     try:
