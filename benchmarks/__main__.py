@@ -33,7 +33,7 @@ SUITES = (
     "scale",
     "peers",
     "strangers",
-    "slow_strangers",
+    "strangers_at_node",
 )
 RESULTS = Path(__file__).with_name("results.json")
 

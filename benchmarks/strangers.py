@@ -25,6 +25,8 @@ from tfos_lab.engine.cluster import Cluster, runtime_of
 
 _ATTACKS = {"frames of 8 GB": ("huge frame", 6), "half-open connections": ("idle", 1100), "garbage": ("garbage", 20)}
 _SECONDS, _RUNS, _MOST_MB = 3.0, 5, 50.0
+# Connections a second: as many as two cores can make would leave nothing of them to measure.
+_RATE = 200.0
 _OTHER_LISTENER = """
 from tfos_lab.transport.listener import Listener
 listener = Listener()
@@ -55,7 +57,7 @@ def _run(port: int | None, kind: str, connections: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         go = Path(folder) / "go"
         cluster = tfos_lab.run(compute, {"go": str(go), "seconds": _SECONDS}, local="processes", env=QUICK_ENV)
-        with attacking(kind, "127.0.0.1", port or port_of(cluster), connections=connections) as attack:
+        with attacking(kind, "127.0.0.1", port or port_of(cluster), connections=connections, rate=_RATE) as attack:
             assert attack.stdout is not None
             attack.stdout.readline()
             before, most = resident_bytes(), 0
