@@ -60,10 +60,6 @@ def _rows(nodes: int, figures: dict[str, Any]) -> Iterator[Row]:
         yield Row(
             f"{nodes:,} nodes at work: p95 wait for the driver's thread", "ms", work["p95_wait_ms"], None, "", None, 1
         )
-        updates_ms = work["p95_view_ms"]
-        yield Row(
-            f"{nodes:,} nodes at work: p95 update of the page", "ms", updates_ms, None, "< 50", updates_ms < 50.0, 1
-        )
         largest = max(figures[phase]["largest_message_kb"] for phase in _PHASES if phase in figures)
         yield Row(f"{nodes:,} nodes: the largest message to the page", "kB", largest, None, "< 100", largest < 100, 1)
     if "a lost node" in figures:
