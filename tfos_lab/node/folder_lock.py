@@ -40,8 +40,8 @@ def make_and_lock(folder: Path, kind: int = fcntl.LOCK_EX) -> int:
     """
     until = time.monotonic() + _PATIENCE_S
     while True:
-        folder.mkdir(mode=0o700, exist_ok=True)
         try:
+            folder.mkdir(mode=0o700, exist_ok=True)  # says that it exists if it is removed at that moment
             return lock(folder, kind)
         except OSError:
             if time.monotonic() > until:

@@ -30,12 +30,12 @@ from tfos_lab.node.forkserver.leftovers import sweep
 root, mine = Path(sys.argv[1]), sys.argv[2]
 for number in range(400):
     stale = root / f"{number % 7:012x}"
-    stale.mkdir(exist_ok=True)
     try:
+        stale.mkdir(exist_ok=True)
         (stale / "plain-x.log").touch()
         os.utime(stale, (0, 0))
-    except FileNotFoundError:
-        pass
+    except (FileNotFoundError, FileExistsError):
+        pass  # another process removes it at this moment
     sweep(root)
     # As a fork server starts, in a folder that another process may be about to remove.
     with keeping(stale):
