@@ -133,3 +133,23 @@ def test_keras_refuses_own_datasets_of_different_lengths_at_once(run, legacy):
     env = {"TF_USE_LEGACY_KERAS": "1"} if legacy else {}
     with pytest.raises(NodeFailed, match=r"FeedError: the workers have different numbers of batches \(13, 12, in the"):
         run(fit_unevenly, legacy, cluster_size=2, env=env).wait(timeout_s=100)
+
+
+def make_variables(args, ctx):
+    """Make a variable in each of two scopes; the chief comes late to the second."""
+    import time
+
+    import tensorflow as tf
+
+    values = []
+    for value in (1.0, 2.0):
+        if ctx.is_chief and values:
+            time.sleep(2)
+        with ctx.strategy().scope():
+            values.append(float(tf.Variable(value if ctx.is_chief else 0.0).numpy()))
+    return values, ctx.strategy() is ctx.strategy()
+
+
+def test_a_node_may_ask_for_its_strategy_again_while_another_uses_it(run):
+    results = run(make_variables, cluster_size=2).wait(timeout_s=100)
+    assert list(results.values()) == [([1.0, 2.0], True)] * 2

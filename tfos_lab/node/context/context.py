@@ -89,6 +89,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         self._output_dir = start.output_dir
         self._has_opened_output = False
         self._server: tf.distribute.Server | None = None
+        self._strategy: tf.distribute.Strategy | None = None
         self.job_name = start.job_name
         self.task_index = start.task_index
         self.node = f"{start.job_name}:{start.task_index}"
@@ -128,6 +129,9 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         evaluator                     the default strategy
         ============================  ==========================================================================
 
+        It is the same object at each call: a second ``MultiWorkerMirroredStrategy`` would start TensorFlow's collective
+        operations anew, and abort those that another node has begun.
+
         Raises
         ------
         ConfigError
@@ -135,7 +139,9 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         """
         from tfos_lab.node.strategy import strategy_for
 
-        return strategy_for(self.cluster_spec, self.job_name, self.task_index, self._serve)
+        if self._strategy is None:
+            self._strategy = strategy_for(self.cluster_spec, self.job_name, self.task_index, self._serve)
+        return self._strategy
 
     def start_server(self, *, protocol: str = "grpc", config: Any = None) -> tf.distribute.Server:
         """Start this node's TensorFlow server, at its own address in `cluster_spec`.
