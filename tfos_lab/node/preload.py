@@ -20,6 +20,7 @@ def preload(kind: str) -> None:
 
 
 def _preload_plain() -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # or each failed handshake of a stranger is a line in the log
     import tfos_lab.node.agent
     import tfos_lab.node.child
     import tfos_lab.node.feed.files.search

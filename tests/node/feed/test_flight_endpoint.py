@@ -48,6 +48,27 @@ for _ in range(3):
     except flight.FlightError as error:
         print(type(error).__name__)
 """
+# Failed handshakes at the port for rows of a process that is forked as agents are.
+FAILED_HANDSHAKES = """
+import os, socket, threading
+from pyarrow import flight
+from tfos_lab.engine.feed.certificates import make_identities
+from tfos_lab.node.preload import preload
+preload("plain")
+tls = make_identities().nodes
+endpoint = flight.FlightServerBase(
+    "grpc+tls://127.0.0.1:0", tls_certificates=[(tls.certificate, tls.key)], verify_client=True,
+    root_certificates=tls.authority,
+)
+threading.Thread(target=endpoint.serve, daemon=True).start()
+for _ in range(3):
+    with socket.create_connection(("127.0.0.1", endpoint.port)) as peer:
+        peer.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+        while peer.recv(100):
+            pass
+print("answered", flush=True)
+os._exit(0)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +173,11 @@ def test_a_wrong_ticket_is_answered_with_one_sentence(client, endpoint, command,
     with pytest.raises(flight.FlightUnauthenticatedError, match=why):
         put(client, command)
     assert endpoint.committed == []
+
+
+def test_strangers_leave_no_lines_in_the_log_of_a_node():
+    done = subprocess.run([sys.executable, "-c", FAILED_HANDSHAKES], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("answered\n", "")
 
 
 def test_a_stranger_s_bodies_are_not_taken(client, endpoint):
