@@ -147,9 +147,9 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     NoSession
         If Spark is insisted on and there is no session, or the one that was given is dead.
     """
-    if spark is not None:
-        spark_session.require_alive(spark)
     session = spark if spark is not None else spark_session.active_session()
+    if session is not None:
+        spark_session.require_alive(session)
     on_cluster = session is not None and not spark_session.is_local(session)
     launcher = launcher_for(config.local) or automatic_launcher(on_cluster=on_cluster)
     if launcher.needs_session and session is None:

@@ -25,8 +25,8 @@ from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.arrival import Arrival
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
-from tfos_lab.engine.spark.master import MasterWatch, lost_master
-from tfos_lab.errors import FeedError, NodeFailed, NotEnoughSlots, ReservationTimeout, TfosError
+from tfos_lab.engine.spark.servers import ADVICE, ServerWatch, lost_connect_server, lost_server
+from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import LaunchSpec
 
@@ -56,8 +56,8 @@ class SparkLauncher(Launcher):
         self._closed = False
         self._cached: DataFrame | None = None
         self._arrival = Arrival(spark, plan.missing, plan.note, timeout_s=plan.config.reservation_timeout_s)
-        self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor)
-        self._master = MasterWatch(plan.cluster_id, spark, plan.note)
+        self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor, self._lose_server)
+        self._servers = ServerWatch(plan.cluster_id, spark, plan.note)
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
@@ -69,7 +69,7 @@ class SparkLauncher(Launcher):
         if not self._closed:
             self._thread.start()
             self._watch.start()
-            self._master.start()
+            self._servers.start()
 
     def _require_slots(self) -> None:
         wanted = len(self._plan.node_specs)
@@ -145,7 +145,7 @@ class SparkLauncher(Launcher):
         ranks = {spec.node: spec.rank for spec in plan.node_specs}
         if lost_executor is not None:
             why = f"Spark has lost its executor: {loss_reason(lost_executor[2])}"
-            plan.lose_executor(lost_executor[1], "; ".join(filter(None, [why, lost_master(self._spark)])))
+            plan.lose_executor(lost_executor[1], "; ".join(filter(None, [why, lost_server(self._spark)])))
         elif isinstance(own, NodeFailed) and own.node in ranks:
             plan.lose(ranks[own.node], own.message)
         elif (killed := killed_worker(error)) and (task := _BARRIER_TASK.search(str(error))):
@@ -153,9 +153,14 @@ class SparkLauncher(Launcher):
         else:
             own = own or mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
             why = f"Spark ended the nodes' job: {spark_session.cause_of(error)}"
-            plan.fail(own, str(own or "; ".join(filter(None, [why, lost_master(self._spark)]))))
+            plan.fail(own, str(own or "; ".join(filter(None, [why, lost_server(self._spark)]))))
         for spec in plan.node_specs:
             plan.lose(spec.rank, "Spark has ended its task")
+
+    def _lose_server(self, lost: str) -> None:
+        """Report that Spark Connect's server has gone, which is why its executors go."""
+        gone = NoSession(reason=f"{lost}, and its nodes have ended with it", advice=ADVICE)
+        self._plan.fail(gone, str(gone))
 
     def free_slots(self) -> None:
         """If the nodes hold every slot, have their tasks hand over to the agents and return."""
@@ -193,10 +198,12 @@ class SparkLauncher(Launcher):
         """Cancel the rest of the job, and give Spark its executors back; may be called twice."""
         self._closed = True
         self._watch.close()
-        self._master.close()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        self._servers.close()
+        # Without its server, Spark Connect's client asks again for minutes; the thread ends with the process then.
+        is_waited_for = not self._servers.has_lost_driver and threading.current_thread() is not self._thread
+        if self._thread.is_alive() and is_waited_for:
             self._thread.join(1.0)
-            if self._thread.is_alive():
+            if self._thread.is_alive() and not lost_connect_server(self._spark):
                 spark_session.cancel_tagged(self._spark, self._tag)
                 self._thread.join(5.0)
         self._unpersist()
