@@ -25,7 +25,8 @@ from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.arrival import Arrival
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
-from tfos_lab.engine.spark.servers import ADVICE, ServerWatch, lost_connect_server, lost_server
+from tfos_lab.engine.spark.servers import ADVICE, ServerWatch, lost_server
+from tfos_lab.engine.spark.waiting import while_server_answers
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import LaunchSpec
@@ -63,13 +64,13 @@ class SparkLauncher(Launcher):
     def launch(self) -> None:
         """Check slots and executors, then start the job on its own thread."""
         check_assigned(self._plan.config, spark_session.gpus_per_task(self._spark))
+        self._servers.start()
         self._require_slots()
         if not self._closed:
             self._check_executors()
         if not self._closed:
             self._thread.start()
             self._watch.start()
-            self._servers.start()
 
     def _require_slots(self) -> None:
         wanted = len(self._plan.node_specs)
@@ -87,7 +88,11 @@ class SparkLauncher(Launcher):
         wanted = len(plan.node_specs)
         try:
             with self._watching("inspect", lambda: spark_session.cancel_tagged(self._spark, self._inspection)):
-                check_executors(self._spark, wanted, dict(plan.config.env), tag=self._inspection)
+                while_server_answers(
+                    self._spark,
+                    lambda: check_executors(self._spark, wanted, dict(plan.config.env), tag=self._inspection),
+                    name=self._inspection,
+                )
         except Exception as error:
             if isinstance(error, TfosError) or not self._arrival.is_late:
                 raise
@@ -96,7 +101,7 @@ class SparkLauncher(Launcher):
                 reserved=0, wanted=wanted, waited_s=waited_s, missing=missing, hint=self.hint()
             ) from None
 
-    def _watching(self, what: str, cancel: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    def _watching(self, what: str, cancel: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
         """Tell what executors wait for, where they come when there are tasks for them."""
         if not spark_session.allocates_dynamically(self._spark):
             return contextlib.nullcontext()
@@ -203,8 +208,7 @@ class SparkLauncher(Launcher):
         is_waited_for = not self._servers.has_lost_driver and threading.current_thread() is not self._thread
         if self._thread.is_alive() and is_waited_for:
             self._thread.join(1.0)
-            if self._thread.is_alive() and not lost_connect_server(self._spark):
-                spark_session.cancel_tagged(self._spark, self._tag)
+            if self._thread.is_alive() and spark_session.cancel_tagged(self._spark, self._tag):
                 self._thread.join(5.0)
         self._unpersist()
 

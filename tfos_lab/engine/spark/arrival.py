@@ -79,7 +79,7 @@ class Arrival:
         return slots
 
     @contextlib.contextmanager
-    def watched(self, name: str, cancel: Callable[[], None]) -> Iterator[None]:
+    def watched(self, name: str, cancel: Callable[[], object]) -> Iterator[None]:
         """While the block runs and nodes are missing, tell why; call ``cancel`` when the time is up.
 
         Parameters

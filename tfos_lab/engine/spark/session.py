@@ -277,8 +277,8 @@ def ui_of(spark: SparkSession) -> str:
     return ""
 
 
-def cancel_tagged(spark: SparkSession, tag: str) -> None:
-    """Cancel the jobs of a tag; does nothing if the session is gone, or its Spark Connect server does not answer."""
+def cancel_tagged(spark: SparkSession, tag: str) -> bool:
+    """Cancel the jobs of a tag; return whether they may end by that: a lost Spark Connect server is not even asked."""
 
     def interrupt() -> None:
         with contextlib.suppress(Exception):
@@ -288,11 +288,14 @@ def cancel_tagged(spark: SparkSession, tag: str) -> None:
         with contextlib.suppress(Exception):
             # `interruptTag` does nothing for a running stage of a classic session.
             spark.sparkContext.cancelJobsWithTag(tag)
-    elif not lost_connect_server(spark):
-        # The client asks for minutes again if the server is lost just now.
-        thread = threading.Thread(target=interrupt, name=f"tfos-interrupt-{tag}", daemon=True)
-        thread.start()
-        thread.join(_INTERRUPT_S)
+        return True
+    if lost_connect_server(spark):
+        return False
+    # The client asks for minutes again if the server is lost just now.
+    thread = threading.Thread(target=interrupt, name=f"tfos-interrupt-{tag}", daemon=True)
+    thread.start()
+    thread.join(_INTERRUPT_S)
+    return not thread.is_alive()
 
 
 def job_error(error: Exception, what: str = "Spark's job failed", *, schema: str = "") -> TfosError:
