@@ -14,7 +14,7 @@ from tests.misfortune.conftest import PATIENCE_S, failure_of, gone, wait_forever
 from tests.misfortune.test_on_spark import _executors_of
 from tests.support.quick import QUICK_ENV
 from tests.support.standalone import standalone_cluster as run_standalone_cluster
-from tfos_lab.engine.spark.master import MasterWatch, lost_master
+from tfos_lab.engine.spark.servers import ServerWatch, lost_server
 from tfos_lab.errors import NotEnoughSlots
 
 pytestmark = pytest.mark.leaves_nothing
@@ -52,8 +52,8 @@ def lonely(tmp_path):
 
 def test_a_master_that_is_stopped_is_told_and_so_is_that_it_answers_again(lonely, tmp_path):
     notes, session = [], SimpleNamespace(sparkContext=SimpleNamespace(master=lonely.master_url))
-    watch = MasterWatch("stopped", session, notes.append)
-    assert lost_master(session) == ""
+    watch = ServerWatch("stopped", session, notes.append)
+    assert lost_server(session) == ""
     watch.start()
     try:
         os.kill(lonely.master.pid, signal.SIGSTOP)

@@ -11,7 +11,7 @@ from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
 from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
 from tfos_lab.core.options import takes_options
 from tfos_lab.core.roles import NodeSpec, assign_roles
-from tfos_lab.data.frames import default_fs
+from tfos_lab.data.frames import default_fs, is_connect
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine import registry
 from tfos_lab.engine.cluster import Cluster, runtime_of
@@ -147,9 +147,10 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     NoSession
         If Spark is insisted on and there is no session, or the one that was given is dead.
     """
-    if spark is not None:
-        spark_session.require_alive(spark)
     session = spark if spark is not None else spark_session.active_session()
+    # The active one is alive, but its Spark Connect server may be silent.
+    if session is not None and (session is spark or is_connect(session)):
+        spark_session.require_alive(session)
     on_cluster = session is not None and not spark_session.is_local(session)
     launcher = launcher_for(config.local) or automatic_launcher(on_cluster=on_cluster)
     if launcher.needs_session and session is None:

@@ -9,15 +9,14 @@ class NoSession(TfosError, RuntimeError):
     """The cluster has to run on Spark, but there is no usable SparkSession."""
 
     reason: str
+    advice: str
 
-    def __init__(self, *, reason: str) -> None:
-        super().__init__(reason=reason)
+    def __init__(self, *, reason: str, advice: str = "") -> None:
+        super().__init__(reason=reason, advice=advice)
 
     def __str__(self) -> str:
-        return (
-            f"{self.reason}. Make one with SparkSession.builder.getOrCreate() (or pass spark=...), "
-            "or run on this machine with local=processes."
-        )
+        advice = self.advice or "make one with SparkSession.builder.getOrCreate() (or pass spark=...)"
+        return f"{self.reason}. {advice[0].upper()}{advice[1:]}, or run on this machine with local=processes."
 
 
 class NotEnoughSlots(TfosError, RuntimeError):

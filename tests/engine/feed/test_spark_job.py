@@ -24,6 +24,7 @@ class FakeSpark:
         self.counts = None
         self.asked = []
         self.on_cancel = lambda: None
+        self.answers = True
 
     def tasks_of(self, _session, tag):
         self.asked.append(tag)
@@ -32,6 +33,7 @@ class FakeSpark:
     def cancel_tagged(self, _session, tag):
         assert tag.startswith("tfos-feed-1-")
         self.on_cancel()
+        return self.answers
 
 
 @pytest.fixture
@@ -76,6 +78,17 @@ def test_a_job_under_way_has_not_ended_and_can_be_cancelled(fake_spark):
     fake_spark.on_cancel = end.set
     job.cancel()
     assert job.has_ended(0.0)
+
+
+def test_a_job_that_spark_cannot_be_asked_to_cancel_is_not_waited_for(fake_spark):
+    end = threading.Event()
+    fake_spark.collect = lambda: end.wait(PATIENCE_S) and []
+    fake_spark.answers = False
+    job = start()
+    job.cancel()
+    assert not job.has_ended(0.0)
+    end.set()
+    assert job.has_ended(PATIENCE_S)
 
 
 def test_spark_is_asked_for_its_tasks_now_and_then_only(fake_spark, monkeypatch):

@@ -26,9 +26,10 @@ def check_session(session: SparkSession | None) -> list[Finding]:
     """Check the session and, on a real cluster, its executors."""
     if session is None:
         return [Finding("Spark session", ok=True, found="none in this process: nodes would run on this machine")]
-    death = spark_session.death_of(session)
+    death = spark_session.death_of(session, or_silent=True)
     if death is not None:
-        return [Finding("Spark session", ok=False, found=death, advice="make one: SparkSession.builder.getOrCreate()")]
+        advice = spark_session.advice_for(session) or "make one: SparkSession.builder.getOrCreate()"
+        return [Finding("Spark session", ok=False, found=death, advice=advice)]
     master = spark_session.master_of(session) or "Spark Connect"
     if spark_session.is_local(session):
         return [Finding("Spark session", ok=True, found=f"{master}: nodes run as processes of this machine")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from tfos_lab.engine.feed.files.source import FileRows, find_rows
 from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.feed.spark_job import FrameRows, ObjectRows, SparkRows
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.waiting import while_server_answers
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
 from tfos_lab.messages import INPUT_QUEUE
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from tfos_lab.engine.feed.fed_cluster import AskedCluster, SessionOwner
 
+    _Forms = tuple[DataFrame | None, ObjectRows | None]
 
 _NO_ROWS = "data={}: a Spark DataFrame or RDD, a pandas DataFrame, or NumPy arrays (one, a dict, or a tuple) are needed"
 _OR_FILES = "; or names of files, as in data='/data/*.parquet'"
@@ -98,7 +100,7 @@ def make_request(
     if names_files(data):
         files = find_rows(data, columns, _living_session(cluster), lambda: _make_room(cluster))
         return FeedRequest(None, epochs, remainder, timeout_s, spool_bytes or 0, queue=queue, files=files)
-    frame, rows = _forms(cluster, data, columns, objects=objects)
+    frame, rows = _while_answered(data, lambda: _forms(cluster, data, columns, objects=objects))
     return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
 
 
@@ -149,9 +151,7 @@ def check_queue(queue: Any) -> Iterator[str]:
         yield f"queue={queue!r}: the name of a queue is needed, such as {INPUT_QUEUE!r}"
 
 
-def _forms(
-    cluster: AskedCluster, data: Any, columns: list[str] | None, *, objects: bool | None
-) -> tuple[DataFrame | None, ObjectRows | None]:
+def _forms(cluster: AskedCluster, data: Any, columns: list[str] | None, *, objects: bool | None) -> _Forms:
     """Return the rows as columns, as objects, or as both, where the nodes decide."""
     if is_in_memory(data):
         data = as_frame(cluster, data)
@@ -223,6 +223,11 @@ def is_rows(data: Any) -> bool:
     """Whether this is a DataFrame, classic or Connect, an RDD, or arrays in this process's memory."""
     is_rdd = hasattr(data, "mapPartitions") and not is_dstream(data)
     return hasattr(data, "mapInArrow") or is_rdd or is_in_memory(data)
+
+
+def _while_answered(data: Any, ask: Callable[[], _Forms]) -> _Forms:
+    """Ask the Spark Connect server of a DataFrame for as long as it is not lost."""
+    return while_server_answers(data.sparkSession, ask, name="tfos-rows") if _is_connect(data) else ask()
 
 
 def _is_connect(data: Any) -> bool:

@@ -154,8 +154,8 @@ class SparkJob:
 
     def cancel(self) -> None:
         """Cancel the job, and wait a moment for its end."""
-        spark_session.cancel_tagged(self._rows.session, self._tag)
-        self._thread.join(_CANCEL_TIMEOUT_S)
+        if spark_session.cancel_tagged(self._rows.session, self._tag):
+            self._thread.join(_CANCEL_TIMEOUT_S)
 
     def _run(self) -> None:
         try:

@@ -25,8 +25,9 @@ from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.arrival import Arrival
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
-from tfos_lab.engine.spark.master import MasterWatch, lost_master
-from tfos_lab.errors import FeedError, NodeFailed, NotEnoughSlots, ReservationTimeout, TfosError
+from tfos_lab.engine.spark.servers import ADVICE, ServerWatch, lost_server
+from tfos_lab.engine.spark.waiting import while_server_answers
+from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import LaunchSpec
 
@@ -56,20 +57,20 @@ class SparkLauncher(Launcher):
         self._closed = False
         self._cached: DataFrame | None = None
         self._arrival = Arrival(spark, plan.missing, plan.note, timeout_s=plan.config.reservation_timeout_s)
-        self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor)
-        self._master = MasterWatch(plan.cluster_id, spark, plan.note)
+        self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor, self._lose_server)
+        self._servers = ServerWatch(plan.cluster_id, spark, plan.note)
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
         """Check slots and executors, then start the job on its own thread."""
         check_assigned(self._plan.config, spark_session.gpus_per_task(self._spark))
+        self._servers.start()
         self._require_slots()
         if not self._closed:
             self._check_executors()
         if not self._closed:
             self._thread.start()
             self._watch.start()
-            self._master.start()
 
     def _require_slots(self) -> None:
         wanted = len(self._plan.node_specs)
@@ -87,7 +88,11 @@ class SparkLauncher(Launcher):
         wanted = len(plan.node_specs)
         try:
             with self._watching("inspect", lambda: spark_session.cancel_tagged(self._spark, self._inspection)):
-                check_executors(self._spark, wanted, dict(plan.config.env), tag=self._inspection)
+                while_server_answers(
+                    self._spark,
+                    lambda: check_executors(self._spark, wanted, dict(plan.config.env), tag=self._inspection),
+                    name=self._inspection,
+                )
         except Exception as error:
             if isinstance(error, TfosError) or not self._arrival.is_late:
                 raise
@@ -96,7 +101,7 @@ class SparkLauncher(Launcher):
                 reserved=0, wanted=wanted, waited_s=waited_s, missing=missing, hint=self.hint()
             ) from None
 
-    def _watching(self, what: str, cancel: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    def _watching(self, what: str, cancel: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
         """Tell what executors wait for, where they come when there are tasks for them."""
         if not spark_session.allocates_dynamically(self._spark):
             return contextlib.nullcontext()
@@ -145,7 +150,7 @@ class SparkLauncher(Launcher):
         ranks = {spec.node: spec.rank for spec in plan.node_specs}
         if lost_executor is not None:
             why = f"Spark has lost its executor: {loss_reason(lost_executor[2])}"
-            plan.lose_executor(lost_executor[1], "; ".join(filter(None, [why, lost_master(self._spark)])))
+            plan.lose_executor(lost_executor[1], "; ".join(filter(None, [why, lost_server(self._spark)])))
         elif isinstance(own, NodeFailed) and own.node in ranks:
             plan.lose(ranks[own.node], own.message)
         elif (killed := killed_worker(error)) and (task := _BARRIER_TASK.search(str(error))):
@@ -153,9 +158,14 @@ class SparkLauncher(Launcher):
         else:
             own = own or mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
             why = f"Spark ended the nodes' job: {spark_session.cause_of(error)}"
-            plan.fail(own, str(own or "; ".join(filter(None, [why, lost_master(self._spark)]))))
+            plan.fail(own, str(own or "; ".join(filter(None, [why, lost_server(self._spark)]))))
         for spec in plan.node_specs:
             plan.lose(spec.rank, "Spark has ended its task")
+
+    def _lose_server(self, lost: str) -> None:
+        """Report that Spark Connect's server has gone, which is why its executors go."""
+        gone = NoSession(reason=f"{lost}, and its nodes have ended with it", advice=ADVICE)
+        self._plan.fail(gone, str(gone))
 
     def free_slots(self) -> None:
         """If the nodes hold every slot, have their tasks hand over to the agents and return."""
@@ -193,11 +203,12 @@ class SparkLauncher(Launcher):
         """Cancel the rest of the job, and give Spark its executors back; may be called twice."""
         self._closed = True
         self._watch.close()
-        self._master.close()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        self._servers.close()
+        # Without its server, Spark Connect's client asks again for minutes; the thread ends with the process then.
+        is_waited_for = not self._servers.has_lost_driver and threading.current_thread() is not self._thread
+        if self._thread.is_alive() and is_waited_for:
             self._thread.join(1.0)
-            if self._thread.is_alive():
-                spark_session.cancel_tagged(self._spark, self._tag)
+            if self._thread.is_alive() and spark_session.cancel_tagged(self._spark, self._tag):
                 self._thread.join(5.0)
         self._unpersist()
 

@@ -15,6 +15,7 @@ from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.script.versions import Versions
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.servers import lost_connect_server
 from tfos_lab.errors import ClusterEnded, NoSession, WaitTimeout
 
 if TYPE_CHECKING:
@@ -228,9 +229,11 @@ class ScriptRun:
 
     def _require_session(self) -> None:
         session = runtime_of(self.cluster).spark
-        death = spark_session.death_of(session) if session is not None else None
-        if death is not None:
-            raise NoSession(reason=f"{death} while {self.path.name} ran, and its nodes were stopped with it")
+        # Where a Spark Connect server is lost, the nodes tell whether they have gone with it.
+        death = None if session is None or lost_connect_server(session) else spark_session.death_of(session)
+        if session is not None and death is not None:
+            reason = f"{death} while {self.path.name} ran, and its nodes were stopped with it"
+            raise NoSession(reason=reason, advice=spark_session.advice_for(session))
 
     def _cause_of(self, error: BaseException) -> BaseException:
         """Return the first cause: nodes are lost and feeds fail once the session is gone."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.asked import coming_slots
-from tfos_lab.engine.spark.master import lost_master
 from tfos_lab.engine.spark.pods import pending_text
+from tfos_lab.engine.spark.servers import lost_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ class Arrival:
         return slots
 
     @contextlib.contextmanager
-    def watched(self, name: str, cancel: Callable[[], None]) -> Iterator[None]:
+    def watched(self, name: str, cancel: Callable[[], object]) -> Iterator[None]:
         """While the block runs and nodes are missing, tell why; call ``cancel`` when the time is up.
 
         Parameters
@@ -107,7 +107,7 @@ class Arrival:
 
     def pending(self) -> str:
         """Return a clause on executors that have not come, or had not when they were given up; "" if unknown."""
-        return self._given_up or pending_text(self._spark) or lost_master(self._spark)
+        return self._given_up or pending_text(self._spark) or lost_server(self._spark)
 
     def tell(self) -> None:
         """Add a note on what executors wait for, now and then."""

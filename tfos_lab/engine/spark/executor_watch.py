@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.master import lost_master
+from tfos_lab.engine.spark.servers import is_silence, lost_connect_server, lost_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +51,8 @@ class ExecutorWatch(threading.Thread):
         Returns the executors that nodes live on, by Spark's identifiers.
     lose : callable
         Called with an executor that has gone, and why.
+    lose_server : callable
+        Called before that with a clause, if an executor has gone with Spark Connect's server.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class ExecutorWatch(threading.Thread):
         spark: SparkSession,
         executors: Callable[[], set[str]],
         lose: Callable[[str, str], None],
+        lose_server: Callable[[str], None],
     ) -> None:
         super().__init__(name=f"tfos-executors-{cluster_id}", daemon=True)
         self._spark = spark
         self._executors = executors
         self._lose = lose
+        self._lose_server = lose_server
         self._wake = threading.Event()
         self._closed = False
         self._reports: deque[str] = deque()
@@ -84,7 +88,7 @@ class ExecutorWatch(threading.Thread):
         """Watch until `close` is called."""
         while not self._closed:
             for executor in self._gone():
-                why = "; ".join(filter(None, [self._why(executor), lost_master(self._spark)]))
+                why = self._why(executor)
                 if not self._closed:
                     self._lose(executor, why)
             self._wake.wait(_POLL_S)
@@ -107,15 +111,27 @@ class ExecutorWatch(threading.Thread):
         return gone
 
     def _why(self, executor: str) -> str:
-        if is_connect(self._spark):
-            return _REASON_UNKNOWN
         deadline = time.monotonic() + _REASON_TIMEOUT_S
+        if is_connect(self._spark):
+            return self._why_with_connect(deadline)
         while (reason := removal_of(self._spark, executor)) is None and time.monotonic() < deadline:
             time.sleep(_REASON_POLL_S)
         if reason is None:
-            return "its executor has ended, and Spark does not say why"
-        timeout = spark_session.conf(self._spark, _IDLE_TIMEOUT)
-        return removal_text(reason, timeout if spark_session.allocates_dynamically(self._spark) else "")
+            why = "its executor has ended, and Spark does not say why"
+        else:
+            timeout = spark_session.conf(self._spark, _IDLE_TIMEOUT)
+            why = removal_text(reason, timeout if spark_session.allocates_dynamically(self._spark) else "")
+        return "; ".join(filter(None, [why, lost_server(self._spark)]))
+
+    def _why_with_connect(self, deadline: float) -> str:
+        """Return why an executor has ended as far as can be seen from here: its server may be about to end, too."""
+        while not (lost := lost_connect_server(self._spark)) and time.monotonic() < deadline:
+            time.sleep(_REASON_POLL_S)
+        if not lost or is_silence(lost):
+            return "; ".join(filter(None, [_REASON_UNKNOWN, lost]))
+        if not self._closed:
+            self._lose_server(lost)
+        return lost
 
 
 def executors_of(spark: SparkSession) -> set[str] | None:

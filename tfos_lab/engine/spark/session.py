@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
-from tfos_lab.engine.spark.master import lost_master
 from tfos_lab.engine.spark.oversized import oversized
+from tfos_lab.engine.spark.servers import ADVICE, is_silence, lost_connect_server, lost_server
 from tfos_lab.errors import FeedError, NoSession, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.transport.link import address_towards
@@ -46,11 +47,16 @@ def active_session() -> SparkSession | None:
     return None
 
 
-def death_of(spark: SparkSession) -> str | None:
-    """Return why the session is dead, or None if it lives."""
+def death_of(spark: SparkSession, *, or_silent: bool = False) -> str | None:
+    """Return why the session is dead, or None if it lives.
+
+    A Spark Connect server that is only silent may go on; with ``or_silent``, its session counts as dead, too.
+    """
     if is_connect(spark):
         if getattr(spark, "is_stopped", False):
             return "the Spark Connect session was stopped"
+        if lost := lost_connect_server(spark):
+            return lost if or_silent or not is_silence(lost) else None  # its client would ask again for minutes
         try:
             _ = spark.version
         except Exception as error:  # noqa: BLE001 - any error means that nobody answers
@@ -68,14 +74,20 @@ def death_of(spark: SparkSession) -> str | None:
 
 
 def _stopped(spark: SparkSession) -> str:
-    return "; ".join(filter(None, ["the SparkSession was stopped", lost_master(spark)]))
+    return "; ".join(filter(None, ["the SparkSession was stopped", lost_server(spark)]))
 
 
 def require_alive(spark: SparkSession) -> None:
     """Raise `NoSession` if the session is dead."""
-    reason = death_of(spark)
+    reason = death_of(spark, or_silent=True)
     if reason is not None:
-        raise NoSession(reason=reason)
+        raise NoSession(reason=reason, advice=advice_for(spark))
+
+
+def advice_for(spark: SparkSession) -> str:
+    """Return how to come by a session instead of a dead one; "" if as usual."""
+    # Of one that was not stopped, `getOrCreate` makes no other.
+    return ADVICE if is_connect(spark) and not getattr(spark, "is_stopped", False) else ""
 
 
 def conf(spark: SparkSession, key: str, default: str = "") -> str:
@@ -132,6 +144,7 @@ _POLL_S = 0.05
 # Words of lines that name a cause.
 _CAUSE_WORDS = ("Error", "Exception", "Failure")
 _MAX_CAUSE = 1000
+_INTERRUPT_S = 5.0
 # Spark's records of tasks are a little behind the job's end.
 _RECORDS_TIMEOUT_S = 1.0
 _MAX_TASKS = 1000
@@ -264,14 +277,25 @@ def ui_of(spark: SparkSession) -> str:
     return ""
 
 
-def cancel_tagged(spark: SparkSession, tag: str) -> None:
-    """Cancel the jobs of a tag; does nothing if the session is gone."""
-    with contextlib.suppress(Exception):
-        if is_connect(spark):
+def cancel_tagged(spark: SparkSession, tag: str) -> bool:
+    """Cancel the jobs of a tag; return whether they may end by that: a lost Spark Connect server is not even asked."""
+
+    def interrupt() -> None:
+        with contextlib.suppress(Exception):
             spark.interruptTag(tag)
-        else:
+
+    if not is_connect(spark):
+        with contextlib.suppress(Exception):
             # `interruptTag` does nothing for a running stage of a classic session.
             spark.sparkContext.cancelJobsWithTag(tag)
+        return True
+    if lost_connect_server(spark):
+        return False
+    # The client asks for minutes again if the server is lost just now.
+    thread = threading.Thread(target=interrupt, name=f"tfos-interrupt-{tag}", daemon=True)
+    thread.start()
+    thread.join(_INTERRUPT_S)
+    return not thread.is_alive()
 
 
 def job_error(error: Exception, what: str = "Spark's job failed", *, schema: str = "") -> TfosError:

@@ -1,0 +1,62 @@
+"""Waits for what Spark is asked, for as long as it can answer.
+
+Spark Connect's client asks a server that is lost again and again, for ten minutes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, TypeVar
+
+from tfos_lab.data.frames import is_connect
+from tfos_lab.engine.spark.servers import ADVICE, is_silence, lost_connect_server
+from tfos_lab.errors import NoSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_POLL_S = 1.0
+
+T = TypeVar("T")
+
+
+def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str) -> T:
+    """Ask Spark something; with Spark Connect on a thread of its own, which is left alone if the server is lost.
+
+    A server that is only silent is waited for: it may go on.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Whose server it is.
+    ask : callable
+        What is done; its result is returned, or its error raised.
+    name : str
+        For the thread.
+
+    Raises
+    ------
+    NoSession
+        If the server has refused two connections, a second apart.
+    """
+    if not is_connect(spark):
+        return ask()
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    before = ""
+    while True:
+        if wait([answer], _POLL_S).done:
+            return answer.result()
+        lost = lost_connect_server(spark)
+        if lost and before and not is_silence(lost):
+            raise NoSession(reason=lost, advice=ADVICE)
+        before = lost
