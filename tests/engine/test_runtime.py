@@ -18,6 +18,11 @@ def short_waits(monkeypatch):
     """Wait milliseconds where people would wait seconds."""
     monkeypatch.setattr(runtime, "LAST_ERRORS_S", 0.05)
     monkeypatch.setattr(runtime, "WAIT_STEP_S", 0.01)
+
+
+@pytest.fixture
+def _given_up_soon(monkeypatch):
+    """Give nodes up that do not go after 0.1 s; others need longer to go where many processes run."""
     monkeypatch.setattr(generations, "STOP_EXTRA_S", 0.1)
 
 
@@ -53,6 +58,7 @@ def test_nodes_that_do_not_come_are_named_and_the_others_stopped(start, nodes):
     assert cluster.state == "stopped"
 
 
+@pytest.mark.usefixtures("_given_up_soon")
 def test_nodes_that_reserve_and_never_run_are_named(start, nodes):
     nodes.deaf.add(0)
     cluster = start(grace_s=0.0)
@@ -180,6 +186,7 @@ def test_a_cluster_that_was_never_launched_can_be_stopped(start, nodes):
     assert decode((cluster.run_dir / "run.json").read_bytes()).outcome == "stopped"
 
 
+@pytest.mark.usefixtures("_given_up_soon")
 def test_a_node_that_does_not_go_is_given_up(start, nodes, caplog):
     cluster = start()
     cluster.wait_until_running()
