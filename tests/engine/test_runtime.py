@@ -52,6 +52,7 @@ def test_all_nodes_are_started_once_all_have_reserved(start, nodes):
 def test_nodes_that_do_not_come_are_named_and_the_others_stopped(start, nodes):
     nodes.missing.add(1)
     cluster = start()
+    until(lambda: cluster.nodes[0].state == "reserved")
     with pytest.raises(ReservationTimeout) as caught:
         cluster.wait_until_running(timeout_s=0.02)
     assert (caught.value.reserved, caught.value.missing, caught.value.hint) == (1, ["worker:0"], "a hint")
