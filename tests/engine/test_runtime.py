@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.support.fake_nodes import in_background, until
@@ -20,6 +18,11 @@ def short_waits(monkeypatch):
     """Wait milliseconds where people would wait seconds."""
     monkeypatch.setattr(runtime, "LAST_ERRORS_S", 0.05)
     monkeypatch.setattr(runtime, "WAIT_STEP_S", 0.01)
+
+
+@pytest.fixture
+def _given_up_soon(monkeypatch):
+    """Give nodes up that do not go after 0.1 s; others need longer to go where many processes run."""
     monkeypatch.setattr(generations, "STOP_EXTRA_S", 0.1)
 
 
@@ -49,12 +52,14 @@ def test_all_nodes_are_started_once_all_have_reserved(start, nodes):
 def test_nodes_that_do_not_come_are_named_and_the_others_stopped(start, nodes):
     nodes.missing.add(1)
     cluster = start()
+    until(lambda: cluster.nodes[0].state == "reserved")
     with pytest.raises(ReservationTimeout) as caught:
         cluster.wait_until_running(timeout_s=0.02)
     assert (caught.value.reserved, caught.value.missing, caught.value.hint) == (1, ["worker:0"], "a hint")
     assert cluster.state == "stopped"
 
 
+@pytest.mark.usefixtures("_given_up_soon")
 def test_nodes_that_reserve_and_never_run_are_named(start, nodes):
     nodes.deaf.add(0)
     cluster = start(grace_s=0.0)
@@ -182,15 +187,15 @@ def test_a_cluster_that_was_never_launched_can_be_stopped(start, nodes):
     assert decode((cluster.run_dir / "run.json").read_bytes()).outcome == "stopped"
 
 
-def test_a_node_that_does_not_go_is_given_up(start, nodes):
+@pytest.mark.usefixtures("_given_up_soon")
+def test_a_node_that_does_not_go_is_given_up(start, nodes, caplog):
     cluster = start()
     cluster.wait_until_running()
     nodes.deaf.update((0, 1))
-    began = time.monotonic()
     cluster.stop(grace_s=0.0)
     assert cluster.state == "stopped"
-    assert time.monotonic() - began < 2
-    assert nodes.listener.closed
+    assert f"cluster {cluster.id} did not end within 0 s" in caplog.text
+    until(lambda: nodes.listener.closed)
 
 
 def test_a_stop_wakes_who_waits(start):

@@ -117,10 +117,23 @@ def test_work_that_is_known_to_take_long_is_not_taken_for_spinning(link):
 
 def test_no_thread_sends_heartbeats_for_a_loop_that_waits_for_what_does_not_come(monkeypatch, link):
     monkeypatch.setattr(stand_in, "_IDLE_AFTER_S", 0.05)
-    shown, end = LastHeartbeat.of(os.getpid()), threading.Event()
+    shown, end, is_busy = LastHeartbeat.of(os.getpid()), threading.Event(), stand_in.StandIn._is_busy
+    sent, looks = [], []
+
+    def look(self):
+        """Note when the last heartbeat was sent, from the look on that tells that there has been enough of a wait."""
+        looks.append(is_busy(self))
+        if looks[-20:] == [False] * 20:
+            sent.append(shown.at_s)
+        if len(sent) == 30:
+            end.set()
+        return looks[-1]
+
+    monkeypatch.setattr(stand_in.StandIn, "_is_busy", look)
+    assert end.wait(PATIENCE_S)  # without waking up meanwhile
+    assert len(set(sent)) == 1
     before = shown.at_s
-    end.wait(1.0)
-    assert shown.at_s == before
+    end.clear()
     with link.long_wait():
         deadline = time.monotonic() + PATIENCE_S
         while shown.at_s == before and time.monotonic() < deadline:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -122,6 +124,100 @@ def test_a_node_without_rows_waits_for_space_that_another_takes(disk, monkeypatc
     first.remove(held)
     waiting.join(PATIENCE_S)
     assert (second.folder / "2.arrow").exists()
+
+
+@pytest.fixture
+def _impatient(monkeypatch):
+    monkeypatch.setattr(spool, "_PATIENCE_S", 0.0)
+
+
+REFUSED = "a partition does not fit onto the disk"
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_what_another_node_is_about_to_write_is_not_free(disk):
+    first, second = node(disk, "c-0"), node(disk, "c-1")
+    rows, more = first.folder / "1.arrow", second.folder / "2.arrow"
+    first.reserve(rows, 600)
+    with pytest.raises(FeedError, match=REFUSED):
+        second.reserve(more, 600)
+    first.remove(rows)  # its task has failed
+    second.reserve(more, 600)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_of_two_nodes_that_look_at_the_disk_at_once_one_gets_its_last_bytes(disk):
+    """The first looks how much is free; before it takes that, the second looks and takes."""
+    first, second = node(disk, "c-0"), node(disk, "c-1")
+    granted = []
+
+    def take(spool):
+        with contextlib.suppress(FeedError):
+            spool.reserve(spool.folder / "1.arrow", 600)
+            granted.append(spool)
+
+    def free(folder):
+        seen = disk.free(folder)
+        first._share._free_bytes = disk.free
+        take(second)
+        return seen
+
+    first._share._free_bytes = free
+    take(first)
+    assert len(granted) == 1
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_two_tasks_of_one_node_do_not_take_the_same_bytes(disk):
+    alone = node(disk, "c-0")
+    alone.reserve(alone.folder / "1.arrow", 600)
+    with pytest.raises(FeedError, match=REFUSED):
+        alone.reserve(alone.folder / "2.arrow", 600)
+
+
+def test_a_task_waits_until_another_of_its_node_has_ended(disk, monkeypatch):
+    monkeypatch.setattr(spool, "_WAIT_STEP_S", PATIENCE_S)
+    alone = node(disk, "c-0")
+    failing = alone.folder / "1.arrow"
+    alone.reserve(failing, 600)
+    waiting = threading.Thread(target=put, args=(alone, "2", 600), daemon=True)
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    alone.remove(failing)
+    waiting.join(PATIENCE_S / 2)
+    assert not waiting.is_alive()
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_rows_that_were_written_are_claimed_no_more(disk):
+    first, second = node(disk, "c-0"), node(disk, "c-1")
+    for number in range(4):  # the batches of one file
+        first.reserve(first.folder / "1.arrow", 100)
+        (first.folder / "1.arrow").write_bytes(b"x" * 100 * (number + 1))
+    first.stored(first.folder / "1.arrow")
+    put(second, "2", 590)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_what_a_killed_node_has_claimed_may_still_be_written_by_its_tasks(disk):
+    put(killed := node(disk, "c-0", pid=DEAD_PID), "1", 100)
+    killed.reserve(killed.folder / "2.arrow", 600)
+    second = node(disk, "c-1")
+    with pytest.raises(FeedError, match=REFUSED):
+        put(second, "3", 300)
+    shutil.rmtree(killed.folder.parent)  # as the next agent of the host does
+    put(second, "3", 300)
+
+
+def test_a_node_looks_at_the_others_once_for_many_batches(disk):
+    alone = node(disk, "c-0")
+    looks = []
+    alone._share._free_bytes = lambda folder: looks.append(folder) or disk.free(folder)
+    alone._share._limit_bytes = 64 * 300
+    for _ in range(30):
+        assert alone._share.take(10, 0)
+    assert len(looks) == 1
 
 
 @pytest.fixture

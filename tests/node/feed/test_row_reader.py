@@ -8,6 +8,7 @@ import threading
 import pyarrow as pa
 import pytest
 
+from tests.support.fake_nodes import until
 from tfos_lab import messages as m
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import object_rows
@@ -124,7 +125,7 @@ def test_a_batch_waits_for_rows_and_ends_with_the_last_feed(node):
 def test_rows_in_a_batch_that_waits_for_more_are_reported(node):
     node.open_feed().segment([1, 2]).complete(2)
     thread, _ = in_thread(lambda: node.feed().next_batch(4))
-    thread.join(0.2)
+    until(lambda: [told.rows for told in node.sent_of(m.RowsTaken)][-1:] == [2])
     last = node.sent_of(m.RowsTaken)[-1]
     assert (last.rows, last.epoch, last.feeds) == (2, 1, {0: (1, 2)})
     node.end()
@@ -160,8 +161,7 @@ def test_a_batch_ends_with_each_part_of_a_stream_which_then_counts_as_read(node)
     assert [feed.next_batch(2), feed.next_batch(2)] == [[1, 2], [3]]
     assert node.sent_of(m.FeedRead) == []
     thread, results = in_thread(feed.should_stop)
-    thread.join(0.2)
-    assert [message.feed for message in node.sent_of(m.FeedRead)] == [0]
+    until(lambda: [message.feed for message in node.sent_of(m.FeedRead)] == [0])
     node.end()
     thread.join(PATIENCE_S)
     assert results == [True]

@@ -150,6 +150,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         except BaseException as error:
             self._spool.remove(path)
             raise _explained(error, self._spool.folder) from error
+        self._spool.stored(path)
         self._on_stored(ticket, path)
 
     def _grant_space(

@@ -62,6 +62,8 @@ class Spool:
         self._is_shuffled = False
         self._sizes: dict[Path, int] = {}
         self._size = 0
+        # By file, what was reserved last: with the next of its batches, or when it is stored, it has been written.
+        self._in_flight: dict[Path, int] = {}
         self._unread: set[Path] = set()
         self._read: OrderedDict[Path, None] = OrderedDict()
         self._closed = False
@@ -81,7 +83,7 @@ class Spool:
             self._changed.notify_all()
 
     def reserve(self, path: Path, size_bytes: int) -> None:
-        """Wait until there is space for more bytes in a file; call it before they are written.
+        """Wait until there is space for more bytes in a file; call it before they are written, and after all others.
 
         Raises
         ------
@@ -89,6 +91,7 @@ class Spool:
             If there is no space, and waiting would not free any.
         """
         with self._changed:
+            self._in_flight.pop(path, None)
             patient_until = time.monotonic() + _PATIENCE_S
             while not self._has_space(size_bytes):
                 if self._read:
@@ -97,12 +100,13 @@ class Spool:
                     raise FeedError(reason=self._too_small())
                 elif self._unread and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
-                elif self._share.free() >= size_bytes:
+                elif self._take(size_bytes):
                     break  # a partition that is larger than the limit has to be stored whole before it counts
-                elif self._share.nodes > 1 and time.monotonic() < patient_until and not self._closed:
-                    self._changed.wait(_WAIT_STEP_S)  # the host's other nodes may remove what they have read
+                elif self._may_be_freed() and time.monotonic() < patient_until and not self._closed:
+                    self._changed.wait(_WAIT_STEP_S)
                 else:
                     raise FeedError(reason=disk_full(self._share.free(), self.folder))
+            self._in_flight[path] = size_bytes
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
             self._size += size_bytes
             self.received_bytes += size_bytes
@@ -111,7 +115,14 @@ class Spool:
         """Whether the limit allows for more bytes, and the disk has them: others may have filled it meanwhile."""
         if self._size + size_bytes > self._limit():
             return False
-        return self._share.free() >= size_bytes
+        return self._take(size_bytes)
+
+    def _take(self, size_bytes: int) -> bool:
+        return self._share.take(size_bytes, sum(self._in_flight.values()))
+
+    def _may_be_freed(self) -> bool:
+        """Whether the host's other nodes may remove what they have read, or claims of this node's may be settled."""
+        return self._share.nodes > 1 or bool(self._in_flight)
 
     def _limit(self) -> int:
         return self._limit_bytes or self._share.limit(self._size)
@@ -120,8 +131,16 @@ class Spool:
         nodes = 1 if self._limit_bytes else self._share.nodes
         return too_small(self._limit(), self.folder, self._keeps_all or "are shuffled", nodes)
 
+    def stored(self, path: Path) -> None:
+        """Record that all that was reserved for a file has been written."""
+        with self._changed:
+            self._in_flight.pop(path, None)
+            self._share.settle(sum(self._in_flight.values()))
+            self._changed.notify_all()
+
     def committed(self, path: Path) -> None:
         """Record that a file's rows count: the function will read them."""
+        self.stored(path)
         with self._changed:
             self._unread.add(path)
 
@@ -139,7 +158,7 @@ class Spool:
             self._unread.discard(path)
             self._read.pop(path, None)
             self._forget(path)
-            self._changed.notify_all()
+            self.stored(path)
 
     def _forget(self, path: Path) -> None:
         self._size -= self._sizes.pop(path, 0)

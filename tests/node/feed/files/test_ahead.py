@@ -20,6 +20,11 @@ def source(*items):
     return read
 
 
+def there(items):
+    """Return the items without None, which stands for a thread that has none yet: it may have only begun."""
+    return (item for item in items if item is not None)
+
+
 def readers():
     return [thread for thread in threading.enumerate() if thread.name.startswith("tfos-files-")]
 
@@ -34,12 +39,12 @@ def wait_until_none_reads():
 @pytest.mark.parametrize("threads", [1, 3])
 def test_items_come_in_order(threads):
     sources = [source(*range(first, first + 20)) for first in range(0, 100, 20)]
-    assert [item for item in read_ahead(sources, threads) if item is not None] == list(range(100))
+    assert list(there(read_ahead(sources, threads))) == list(range(100))
     wait_until_none_reads()
 
 
 def test_an_error_comes_after_the_items_before_it():
-    items = read_ahead([source(1, 2), source(3, ValueError("no")), source(4)], 2)
+    items = there(read_ahead([source(1, 2), source(3, ValueError("no")), source(4)], 2))
     assert [next(items) for _ in range(3)] == [1, 2, 3]
     with pytest.raises(ValueError, match="no"):
         next(items)
@@ -48,7 +53,7 @@ def test_an_error_comes_after_the_items_before_it():
 
 def test_threads_end_when_nobody_reads_on():
     items = read_ahead([source(*range(1000)) for _ in range(3)], 2)
-    assert next(items) == 0
+    assert next(there(items)) == 0
     items.close()
     wait_until_none_reads()
 
@@ -63,4 +68,4 @@ def test_none_is_yielded_while_there_is_nothing():
     items = read_ahead([slow], 1)
     assert next(items) is None
     may_go_on.set()
-    assert [item for item in items if item is not None] == [1]
+    assert list(there(items)) == [1]

@@ -7,6 +7,7 @@ import os
 import threading
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -38,7 +39,8 @@ def searched(file, *, count=True):
 
     FileSearch(FilesAsked(0, [file if isinstance(file, DataFile) else data_file(file)], [0], count), 1, tell)
     assert is_done.wait(60)
-    return told[-1]
+    blocks = {number: blocks for message in told for number, blocks in message.blocks.items()}
+    return msgspec.structs.replace(told[-1], blocks=blocks)
 
 
 def found(path):

@@ -21,7 +21,7 @@ from tfos_lab.node.feed.host_share import HostShare
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.segments import Segment
-from tfos_lab.node.feed.spool import too_small
+from tfos_lab.node.feed.spool import disk_full, too_small
 
 T = TypeVar("T")
 _Read = Callable[[pa.RecordBatch], T]
@@ -100,7 +100,7 @@ def _store(
     Raises
     ------
     FeedError
-        If they take more than ``limit`` allows, given how many bytes there are already.
+        If they take more than ``limit`` allows, given how many bytes there are already, or than the disk has.
     """
     rows, size_bytes = 0, 0
 
@@ -114,9 +114,12 @@ def _store(
                 limit_bytes, size_bytes = limit(size_bytes), size_bytes + batch.nbytes
                 if size_bytes > limit_bytes:
                     raise FeedError(reason=too_small(limit_bytes, path.parent, "are shuffled", share.nodes))
+                if not share.take(batch.nbytes, 0):
+                    raise FeedError(reason=disk_full(share.free(), path.parent))
                 writer.write(batch)
                 rows += batch.num_rows
             yield None
+    share.settle(0)
     return [Segment(str(path), rows)] if rows else []
 
 
