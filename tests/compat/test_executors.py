@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.support.bare_python import make_bare_python
-from tests.support.spark_home import spark_environment
+from tests.support.spark_home import QUICK_SUBMIT_ARGS, spark_environment
 
 PROGRAM = """\
 import json, os, sys
@@ -48,7 +48,7 @@ def test_workers_without_tfos_lab_import_tensorflowonspark(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(module)],
         cwd=tmp_path,  # not our checkout, from which workers on this machine would import
-        env={**environ, "TF_USE_LEGACY_KERAS": "1"},
+        env={**environ, "PYSPARK_SUBMIT_ARGS": QUICK_SUBMIT_ARGS, "TF_USE_LEGACY_KERAS": "1"},
         capture_output=True,
         text=True,
         check=False,

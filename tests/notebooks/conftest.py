@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.spark_home import QUICK_SUBMIT_ARGS
 from tfos_lab.cli.demo import FINAL
 from tfos_lab.cli.notebook_run import Watcher, run_notebook
 from tfos_lab.cli.paths import find_checkout, kernel_environ
@@ -15,13 +16,19 @@ ROOT = Path(__file__).parents[2]
 FROM_OUTSIDE = ("MASTER", "SPARK_", "PYSPARK_", "TFOS_LAB_")
 
 
+def notebook_environ(**more: str) -> dict[str, str]:
+    """Return the environment of a notebook's kernel, without settings from outside; its JVM starts quickly."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
+    ours = {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": QUICK_SUBMIT_ARGS}
+    return kernel_environ({**ours, **kept, **more}, find_checkout())
+
+
 @pytest.fixture
 def execute(tmp_path):
     """A function that executes a notebook: ``execute(path, **environ)`` returns it with its final state."""
 
     def execute(path: Path, **environ: str):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
-        made = kernel_environ({"PYTHONPATH": str(ROOT), **kept, **environ}, find_checkout())
+        made = notebook_environ(**environ)
         return run_notebook(path, folder=tmp_path, environ=made, final=FINAL, watcher=Watcher())
 
     return execute

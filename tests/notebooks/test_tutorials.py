@@ -13,9 +13,8 @@ import re
 import nbformat
 import pytest
 
-from tests.notebooks.conftest import FROM_OUTSIDE, ROOT
+from tests.notebooks.conftest import ROOT, notebook_environ
 from tests.support.notebook_kernel import NotebookKernel
-from tfos_lab.cli.paths import find_checkout, kernel_environ
 
 NOTEBOOKS = ROOT / "notebooks"
 NUMBERED = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
@@ -38,11 +37,6 @@ def runs_in_one(place):
     return runs_in("local", "cluster") if BOTH else runs_in(place)
 
 
-def environ_of(**more):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
-    return kernel_environ({"PYTHONPATH": str(ROOT), **kept, **more}, find_checkout())
-
-
 @pytest.fixture(scope="module")
 def kernel(request, tmp_path_factory):
     """The kernel in a place; there is one at a time."""
@@ -50,7 +44,7 @@ def kernel(request, tmp_path_factory):
     if request.param == "cluster":
         request.getfixturevalue("spark_sessions").close()  # it may hold the cores of the cluster
         more["MASTER"] = request.getfixturevalue("standalone")
-    with NotebookKernel(tmp_path_factory.mktemp("tutorials"), environ_of(**more), request.param) as kernel:
+    with NotebookKernel(tmp_path_factory.mktemp("tutorials"), notebook_environ(**more), request.param) as kernel:
         yield kernel
 
 

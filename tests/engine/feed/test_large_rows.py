@@ -8,13 +8,14 @@ import pytest
 
 from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
+from tests.support.spark_home import QUICK_JVM
 from tfos_lab.errors import FeedError, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
 # As large in proportion as the 64 MiB that end a batch of Spark's.
 CONF = {
-    "spark.driver.extraJavaOptions": "-Darrow.vector.max_allocation_bytes=8000000",
+    "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Darrow.vector.max_allocation_bytes=8000000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "250000",
 }
 TOLD = r"Spark needs room for \d[\d,]+ bytes of column 'x' in one Arrow batch, and 8,000,000 is the most: make several"
