@@ -92,15 +92,22 @@ def test_a_lost_node_is_told_from_an_error(parallel):
 
 
 @pytest.mark.back_ends("local", "standalone")
-def test_as_many_go_on_at_once_as_there_are_slots(parallel, back_end):
-    def span(args, ctx):
+def test_as_many_go_on_at_once_as_there_are_slots(parallel, tmp_path):
+    def span(folder, ctx):
         import time
+        import uuid
+        from pathlib import Path
 
         began = time.time()
+        (Path(folder) / uuid.uuid4().hex).touch()
+        while len(list(Path(folder).iterdir())) < 2:  # the first run ends after another has begun
+            time.sleep(0.01)
         time.sleep(0.5)
         return began, time.time()
 
-    spans = list(parallel(span, range(6), slots=2, show=False))
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    spans = list(parallel(span, [str(begun)] * 6, slots=2, show=False))
     most = max(sum(began <= one[0] < ended for began, ended in spans) for one in spans)
     assert most == 2
 

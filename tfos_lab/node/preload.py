@@ -32,6 +32,22 @@ def _preload_tensorflow() -> None:
     """Import TensorFlow, its Keras, and what reading a feed needs, without touching a device or running an op."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     import pyarrow as pa  # noqa: F401
+
+    from tfos_lab.core.lazy_imports import lazy_parts_of_keras
+
+    with lazy_parts_of_keras():
+        _import_tensorflow()
+    from tfos_lab.node.keras.workers import patch_keras
+
+    patch_keras()
+    import tfos_lab.node.child
+    import tfos_lab.node.feed.dataset
+    import tfos_lab.node.invoke
+    import tfos_lab.node.session
+    import tfos_lab.payload.packing  # noqa: F401
+
+
+def _import_tensorflow() -> None:
     import tensorflow as tf
 
     # TensorFlow loads these lazily: load them once, in the fork server.
@@ -43,11 +59,3 @@ def _preload_tensorflow() -> None:
             import tf_keras  # noqa: F401
         else:
             import keras  # noqa: F401
-    from tfos_lab.node.keras.workers import patch_keras
-
-    patch_keras()
-    import tfos_lab.node.child
-    import tfos_lab.node.feed.dataset
-    import tfos_lab.node.invoke
-    import tfos_lab.node.session
-    import tfos_lab.payload.packing  # noqa: F401

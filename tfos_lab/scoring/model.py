@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tfos_lab.core.lazy_imports import lazy_parts_of_keras
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.errors import ConfigError
 from tfos_lab.errors.channel import crossing
@@ -114,7 +115,8 @@ def _import_tensorflow() -> Any:
     collects = gc.isenabled()
     gc.disable()  # as `tfos_lab.node.preload` does
     try:
-        import tensorflow as tf
+        with lazy_parts_of_keras():
+            import tensorflow as tf
     finally:
         if collects:
             gc.enable()

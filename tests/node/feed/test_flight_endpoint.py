@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pyarrow as pa
@@ -24,7 +25,7 @@ from tests.support.hostile_peers import attacking, client_hello, resident_bytes
 from tfos_lab.engine.feed.certificates import make_identities
 from tfos_lab.errors import NodeUnreachable
 from tfos_lab.messages import AttemptStored
-from tfos_lab.node.feed import unproven_tasks
+from tfos_lab.node.feed import plan, unproven_tasks
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
 from tfos_lab.node.feed.plan import connect
 from tfos_lab.node.feed.spool import Spool
@@ -220,6 +221,17 @@ def test_a_task_whose_connection_is_closed_among_those_of_strangers_comes_again(
         put(client, msgspec.msgpack.encode(PutTicket("token", 0, 7, "a")))
     assert refused
     assert len(endpoint.committed) == 1
+
+
+def test_a_task_does_not_wait_for_a_node_that_has_gone(identities, monkeypatch):
+    monkeypatch.setattr(
+        plan, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("it waits"))
+    )
+    with socket.socket() as bound:  # and not listening: the port stays free meanwhile
+        bound.bind(("127.0.0.1", 0))
+        location = f"grpc+tls://127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(NodeUnreachable, match="does not answer"):
+            connect([location], identities.tasks)
 
 
 def test_tasks_that_come_all_at_once_are_let_in(endpoint, identities):

@@ -1,0 +1,88 @@
+"""Puts off the import of those parts of Keras that few programs use and that import other large libraries."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+# Where scikit-learn and matplotlib are installed, these import them, which takes a quarter of the time in which
+# TensorFlow is imported. pandas, which Keras imports too, is not put off: `fit` looks for DataFrames in all programs.
+_LAZY = {
+    *("keras.wrappers", "keras._tf_keras.keras.wrappers"),
+    *("keras.visualization", "keras._tf_keras.keras.visualization", "keras.src.visualization"),
+}
+
+
+@contextlib.contextmanager
+def lazy_parts_of_keras() -> Iterator[None]:
+    """Import TensorFlow and Keras herein: ``keras.wrappers`` and ``keras.visualization`` are executed when first used.
+
+    Until then they have their names and files and lack what is in them; the first look at that executes them.
+    """
+    finder = _LazyFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _LazyFinder:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path, target) if name in _LAZY else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LazyLoader(spec.loader)
+        return spec
+
+
+class _LazyLoader(Loader):
+    """Leaves a module empty but for a ``__getattr__`` that executes it.
+
+    The standard library's `LazyLoader` is not for threads before Python 3.12.3, and executes modules also for those
+    who go through all modules and look at their files, as `inspect` does.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        loader, lock, members = self._loader, threading.RLock(), vars(module)
+        members["__spec__"].loader = members["__loader__"] = loader
+        executing = False
+
+        def execute() -> None:
+            nonlocal executing
+            with lock:
+                if executing or members.get("__getattr__") is not look_up:
+                    return
+                executing = True
+                try:
+                    loader.exec_module(module)
+                finally:
+                    executing = False
+                for name, function in functions.items():
+                    if members.get(name) is function:
+                        del members[name]
+
+        def look_up(name: str) -> Any:
+            with lock:
+                if executing:  # the module asks for a name that it does not have yet
+                    raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+                execute()
+            return getattr(module, name)
+
+        def list_names() -> list[str]:
+            execute()
+            return sorted(members)
+
+        functions = {"__getattr__": look_up, "__dir__": list_names}
+        members.update(functions)
