@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
 
 from tfos_lab.engine.spark import probe
-from tfos_lab.engine.spark.probe import SILENT, TIMED_OUT, has_answered, why_lost
+from tfos_lab.engine.spark.probe import SILENT, TIMED_OUT, KeptConnection, has_answered, why_lost
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +35,7 @@ def ask(*servers):
 
 
 def answer(server, *which):
-    """Answer one question after another where ``which`` is true, on a thread."""
+    """Answer one connection's question after another where ``which`` is true, on a thread."""
 
     def serve():
         with ExitStack() as stack:
@@ -101,6 +103,28 @@ def test_time_in_which_this_process_did_not_run_does_not_count(server, monkeypat
     monkeypatch.setattr(probe, "select", SimpleNamespace(poll=Counted, POLLIN=1, POLLOUT=4))
     assert ask(server) == SILENT
     assert len(ticks) >= probe.SILENCE_S / probe._TICK_S
+
+
+def test_who_answers_is_asked_again_on_the_same_connection_for_as_long_as_it_answers(server):
+    with socket.socket() as refusing, contextlib.closing(KeptConnection([], b"?")) as nobody:
+        refusing.bind(("127.0.0.1", 0))
+        places = [refusing.getsockname(), server.getsockname()]
+        with ThreadPoolExecutor(1) as pool, contextlib.closing(KeptConnection(places, b"?")) as kept:
+            for _ in range(2):
+                asked = pool.submit(kept.answers)
+                with server.accept()[0] as connection:
+                    for _ in range(3):
+                        assert connection.recv(1) == b"?"
+                        connection.sendall(b"!")
+                        assert asked.result()
+                        asked = pool.submit(kept.answers)
+                    assert connection.recv(1) == b"?"
+                    connection.shutdown(socket.SHUT_RDWR)
+                    assert not asked.result(), "nobody answers a new connection either"
+                server.accept()[0].close()
+        assert not nobody.answers()
+    assert has_answered(server.getsockname())
+    assert not has_answered(places[0])
 
 
 def test_who_refuses_is_lost_at_once_and_one_of_several_is_enough(server):

@@ -31,6 +31,8 @@ _AGAIN_S = 1.0
 # A wait takes so long. What it takes longer says that this machine is busy, or was asleep, and does not count.
 _TICK_S = 0.1
 _MAX_ANSWER = 65_536
+# So long an answer on a connection that is kept may take, before others are made.
+_PROMPT_S = 0.3
 # Who has answered once: what has never answered may be no such server, but what stands before it.
 _answered: set[Place] = set()
 
@@ -54,6 +56,50 @@ def why_lost(places: Sequence[Place], question: Callable[[str], bytes]) -> str:
 def has_answered(place: Place) -> bool:
     """Whether somebody has ever answered there."""
     return place in _answered
+
+
+class KeptConnection:
+    """A connection to ask a server on, again and again: a standalone master logs the end of each connection.
+
+    Parameters
+    ----------
+    places : sequence of (host, port)
+        Servers that stand by for one another.
+    question : bytes
+        What a server answers.
+    """
+
+    def __init__(self, places: Sequence[Place], question: bytes) -> None:
+        self._places = places
+        self._question = question
+        self._kept: tuple[socket.socket, Place] | None = None
+
+    def answers(self) -> bool:
+        """Ask; return whether somebody has answered at once. If not, `why_lost` finds out more."""
+        return self._is_answered() or any(self._connects(place) and self._is_answered() for place in self._places)
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._kept is not None:
+            self._kept[0].close()
+            self._kept = None
+
+    def _connects(self, place: Place) -> bool:
+        with contextlib.suppress(OSError):
+            self._kept = socket.create_connection(place, _PROMPT_S), place
+        return self._kept is not None
+
+    def _is_answered(self) -> bool:
+        if self._kept is None:
+            return False
+        connection, place = self._kept
+        with contextlib.suppress(OSError):
+            connection.sendall(self._question)
+            if connection.recv(_MAX_ANSWER):
+                _answered.add(place)
+                return True
+        self.close()
+        return False
 
 
 class _Inquiry:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tfos_lab.data.frames import is_connect
-from tfos_lab.engine.spark.probe import SILENT, TIMED_OUT, has_answered, why_lost
+from tfos_lab.engine.spark.probe import SILENT, TIMED_OUT, KeptConnection, Place, has_answered, why_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,14 +68,18 @@ def lost_server_at(url: str) -> str:
     """Return what `lost_server` does, for the URL of a Connect server, a master, or several that stand by."""
     if url.startswith(_CONNECT):
         return ": ".join(filter(None, _lost_connect_server_at(url)))
-    places = _HOST_AND_PORT.findall(url.removeprefix(_STANDALONE)) if url.startswith(_STANDALONE) else []
-    reason = why_lost([(host.strip("[]"), int(port)) for host, port in places], lambda _host: _FILE)
+    reason = why_lost(_masters_of(url), lambda _host: _FILE)
     if not reason:
         return ""
     return (
         f"Spark's master at {url} does not answer ({reason}): what runs goes on, but Spark starts no executor "
         "until the master is back"
     )
+
+
+def _masters_of(url: str) -> list[Place]:
+    places = _HOST_AND_PORT.findall(url.removeprefix(_STANDALONE)) if url.startswith(_STANDALONE) else []
+    return [(host.strip("[]"), int(port)) for host, port in places]
 
 
 def _lost_connect_server_at(url: str) -> tuple[str, str]:
@@ -142,9 +146,13 @@ class ServerWatch(threading.Thread):
         """Watch until `close` is called."""
         if not self._url.startswith((_STANDALONE, _CONNECT)):
             return
+        with contextlib.closing(KeptConnection(_masters_of(self._url), _FILE)) as master:
+            self._watch(master)
+
+    def _watch(self, master: KeptConnection) -> None:
         told = ""
         while not self._closed.wait(_POLL_S):
-            before, self._lost = self._lost, lost_server_at(self._url)
+            before, self._lost = self._lost, "" if master.answers() else lost_server_at(self._url)
             if self._lost and (before or is_silence(self._lost)) and not told:
                 told = self._lost[0].upper() + self._lost[1:]
                 self._note(told)
