@@ -54,7 +54,6 @@ tell_error(run, 1)
 tell_note(2)
 tell_error(cluster.wait, 120)
 tell_error(run, 1)
-session.client.close()  # or pyspark asks for minutes when Python ends, too
 """
 _ANOTHER = (
     "Start it again, and make another session with SparkSession.builder.remote(...).create(), "

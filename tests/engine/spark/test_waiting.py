@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tfos_lab.engine.spark import servers, waiting
-from tfos_lab.engine.spark.waiting import while_server_answers
+from tfos_lab.engine.spark.waiting import end_without_lost_server, while_server_answers
 from tfos_lab.errors import NoSession
 
 
@@ -63,3 +63,18 @@ def test_a_classic_session_is_asked_on_this_thread():
     asked = []
     while_server_answers(SimpleNamespace(), lambda: asked.append(threading.current_thread()), name="asking")
     assert asked == [threading.current_thread()]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_when_python_ends_the_clients_of_lost_servers_are_closed_and_no_others(session, place, monkeypatch, is_lost):
+    closed, at_exit = [], []
+    session.client = SimpleNamespace(close=lambda: closed.append(session))
+    monkeypatch.setattr(waiting, "_asked", set())
+    monkeypatch.setattr(waiting.atexit, "register", at_exit.append)
+    for asked in (session, session, SimpleNamespace()):
+        end_without_lost_server(asked)
+    if not is_lost:
+        place.listen()
+    (at_exit,) = at_exit
+    at_exit()
+    assert closed == [session] * is_lost

@@ -26,7 +26,7 @@ from tfos_lab.engine.spark.arrival import Arrival
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
 from tfos_lab.engine.spark.servers import ADVICE, ServerWatch, lost_server
-from tfos_lab.engine.spark.waiting import while_server_answers
+from tfos_lab.engine.spark.waiting import end_without_lost_server, while_server_answers
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import LaunchSpec
@@ -65,6 +65,7 @@ class SparkLauncher(Launcher):
         """Check slots and executors, then start the job on its own thread."""
         check_assigned(self._plan.config, spark_session.gpus_per_task(self._spark))
         self._servers.start()
+        end_without_lost_server(self._spark)
         self._require_slots()
         if not self._closed:
             self._check_executors()

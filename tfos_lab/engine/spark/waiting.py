@@ -5,6 +5,8 @@ Spark Connect's client asks a server that is lost again and again, for ten minut
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 _POLL_S = 1.0
 
 T = TypeVar("T")
+
+_asked: set[SparkSession] = set()
 
 
 def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str) -> T:
@@ -60,3 +64,21 @@ def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str
         if lost and before and not is_silence(lost):
             raise NoSession(reason=lost, advice=ADVICE)
         before = lost
+
+
+def end_without_lost_server(spark: SparkSession) -> None:
+    """See to it that Python ends at once where a session's Spark Connect server is lost; may be called again.
+
+    pyspark says goodbye to the server then, for ten minutes.
+    """
+    if is_connect(spark):
+        if not _asked:
+            atexit.register(_close_lost)
+        _asked.add(spark)
+
+
+def _close_lost() -> None:
+    for spark in _asked:
+        if lost_connect_server(spark):
+            with contextlib.suppress(Exception):  # the process ends
+                spark.client.close()
