@@ -125,6 +125,7 @@ def test_waiting_in_vain_names_the_nodes_and_leaves_them_running(start, nodes):
     cluster = start()
     cluster.wait_until_running()
     nodes.end(0)
+    until(lambda: cluster.nodes[0].state == "done")
     with pytest.raises(WaitTimeout) as caught:
         cluster.wait(timeout_s=0.02)
     assert caught.value.still_running == ["worker:0"]
