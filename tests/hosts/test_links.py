@@ -30,12 +30,16 @@ def wait_until(condition):
 
 @pytest.fixture(autouse=True)
 def _all_slots_are_free(session):
+    wait_for_all_slots(session)
+
+
+def wait_for_all_slots(session):
     # After a cut, what Spark's executor has to say comes when TCP tries again, which may take as long as the cut.
     wait_until(lambda: slots_of(session).free == 4)
 
 
 @pytest.mark.parametrize("seconds", [10, 60])
-def test_a_cut_is_survived_or_told_with_the_lost_node_and_its_host(run, rig, seconds):
+def test_a_cut_is_survived_or_told_with_the_lost_node_and_its_host(run, rig, session, seconds):
     cut = rig.hosts[1]
     with told_to_end(*rig.hosts):
         cluster = run(work_until_told, cluster_size=2)
@@ -48,6 +52,7 @@ def test_a_cut_is_survived_or_told_with_the_lost_node_and_its_host(run, rig, sec
             wait_until(lambda: not cut.nodes())
     if seconds < LOST_AFTER_S:
         assert sorted(dict(cluster.wait(timeout_s=PATIENCE_S)).values()) == ["h1", "h2"]
+    wait_for_all_slots(session)
     assert dict(run(work_until_told, cluster_size=4).wait(timeout_s=PATIENCE_S))
 
 
