@@ -69,7 +69,7 @@ def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str
 def end_without_lost_server(spark: SparkSession) -> None:
     """See to it that Python ends at once where a session's Spark Connect server is lost; may be called again.
 
-    pyspark says goodbye to the server then, for ten minutes.
+    pyspark ends its session on the server then, and tries for ten minutes.
     """
     if is_connect(spark):
         if not _asked:
