@@ -1,4 +1,4 @@
-"""Waits for what Spark is asked, for as long as it can answer.
+"""Waits for what Spark is asked, and for the end of a session, for as long as its server can answer.
 
 Spark Connect's client asks a server that is lost again and again, for ten minutes.
 """
