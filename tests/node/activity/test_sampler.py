@@ -30,11 +30,18 @@ def sampled(monkeypatch):
     assert not any(thread.name == "tfos-activity" for thread in threading.enumerate())
 
 
-def wait_until(holds, work):
+def wait_until(asked, work):
+    """Give the first true answer of ``asked``, with ``work`` between."""
     deadline = time.monotonic() + PATIENCE_S
-    while not holds() and time.monotonic() < deadline:
+    while not (answer := asked()) and time.monotonic() < deadline:
         work()
-    assert holds()
+    assert answer
+    return answer
+
+
+def last_that(holds, sampled, after=0):
+    """Ask for the last sample behind ``after``, once it ``holds``."""
+    return lambda: next((figures for figures in sampled[after:][-1:] if holds(figures)), None)
 
 
 def test_python_and_its_steps_are_seen(sampled):
@@ -42,20 +49,19 @@ def test_python_and_its_steps_are_seen(sampled):
         STEPS.take_batch()
         time.sleep(0.02)
 
-    wait_until(lambda: len(sampled) > 1 and sampled[-1].python > 0.9 and sampled[-1].step > 5, work)
-    assert sampled[-1].rank == 3
-    assert 0.01 < sampled[-1].step_s < 1.0
-    assert "test_sampler.py" in sampled[-1].where
-    assert sampled[-1].rows_s > 0
+    figures = wait_until(last_that(lambda last: last.python > 0.9 and last.step > 5, sampled, after=1), work)
+    assert figures.rank == 3
+    assert 0.01 < figures.step_s < 1.0
+    assert "test_sampler.py" in figures.where
+    assert figures.rows_s > 0
 
 
 def test_waiting_for_rows_is_seen(sampled):
     queue, feed = FeedQueue(), NodeFeed(0, 1, "exact", ())
-    wait_until(
-        lambda: sampled and sampled[-1].waits_rows > 0.8,
+    figures = wait_until(
+        last_that(lambda last: last.waits_rows > 0.8, sampled),
         lambda: queue.holds(feed, lambda: False, 0.05),
     )
-    figures = sampled[-1]
     assert figures.waits_rows + figures.waits_data + figures.waits_peers + figures.computes + figures.python == (
         pytest.approx(1.0)
     )
