@@ -48,6 +48,7 @@ def test_a_program_has_the_mark_in_its_environment(started, tmp_path):
     process, _ = started(f"import time; {_SLEEP}", env={**os.environ, MARK: mark})
     assert bears_mark(process.pid, mark)
     assert not bears_mark(process.pid, f"{mark}0")
+    assert bears_mark(process.pid, f"{mark}0", mark)
     assert not bears_mark(os.getpid(), mark)
 
 

@@ -77,6 +77,14 @@ def kill_at_once(family, *, plain_too):
         process.kill()
 
 
+def kill_and_keep_the_last_until_the_cluster_has_failed(cluster, family):
+    """Kill agents and fork servers, that of the agents last: it is stopped, and sees nothing of it."""
+    family.plain_fork_server.suspend()
+    kill_at_once(family, plain_too=False)
+    failure_of(cluster)
+    family.plain_fork_server.kill()
+
+
 @pytest.fixture
 def folder(tmp_path):
     folder = tmp_path / "pids"
@@ -105,15 +113,27 @@ def test_nothing_that_a_node_has_started_survives_the_run(run, folder, ending):
     assert gone(processes)
 
 
+@pytest.mark.leaves_nothing
+def test_nor_does_it_where_the_agents_fork_server_is_gone_only_when_the_cluster_has_failed(run, folder):
+    cluster = run(start_and("fork servers"), folder)
+    family, processes = Family.of(cluster), started(folder)
+    kill_and_keep_the_last_until_the_cluster_has_failed(cluster, family)
+    assert gone(processes)
+
+
 @pytest.fixture
 def spark_mode():
     return "standalone"
 
 
 @pytest.mark.leaves_nothing
-def test_nothing_on_an_executor_survives_when_all_that_could_end_it_is_killed_at_once(spark, run, folder):
+@pytest.mark.parametrize("is_at_once", [True, False])
+def test_nothing_on_an_executor_survives_when_all_that_could_end_it_is_killed(spark, run, folder, is_at_once):
     cluster = run(start_and("fork servers"), folder, cluster_size=2)
     family, processes = Family.of(cluster), started(folder)
-    kill_at_once(family, plain_too=True)
-    failure_of(cluster)
+    if is_at_once:
+        kill_at_once(family, plain_too=True)
+        failure_of(cluster)
+    else:
+        kill_and_keep_the_last_until_the_cluster_has_failed(cluster, family)
     assert gone(processes)

@@ -38,13 +38,14 @@ def wear_mark(mark: str) -> None:
         _worn.append(mmap.mmap(file.fileno(), mmap.PAGESIZE, access=mmap.ACCESS_READ))
 
 
-def bears_mark(pid: int, mark: str) -> bool:
-    """Whether a process has inherited a mark."""
-    wanted = f"{MARK}={mark}\0".encode()
+def bears_mark(pid: int, *marks: str) -> bool:
+    """Whether a process has inherited one of some marks."""
     with contextlib.suppress(OSError):
-        if wanted in _read(pid, "environ"):
+        environ = b"\0" + _read(pid, "environ")
+        if any(f"\0{MARK}={mark}\0".encode() in environ for mark in marks):
             return True
-        return any(line.endswith((f" {mark}".encode(), f" {mark} (deleted)".encode())) for line in _maps(pid))
+        ends = tuple(f" {mark}{end}".encode() for mark in marks for end in ("", " (deleted)"))
+        return any(line.endswith(ends) for line in _maps(pid))
     return False
 
 
@@ -63,22 +64,21 @@ def descendants(ancestor: int, *, without: Iterable[int] = ()) -> list[Relative]
 
 def signal_marked(marks: Iterable[str], sig: signal.Signals) -> bool:
     """Signal every process of this host that bears one of the marks; return whether there is any."""
-    found = False
+    marks, found = tuple(marks), False
     for relative in _processes():
-        for mark in marks:
-            if relative.pid != os.getpid() and bears_mark(relative.pid, mark):
-                found |= _signal_if(relative.pid, mark, sig)
+        if relative.pid != os.getpid() and bears_mark(relative.pid, *marks):
+            found |= _signal_if(relative.pid, marks, sig)
     return found
 
 
-def _signal_if(pid: int, mark: str, sig: signal.Signals) -> bool:
-    """Signal a process that bears a mark, and none that has its pid by now."""
+def _signal_if(pid: int, marks: tuple[str, ...], sig: signal.Signals) -> bool:
+    """Signal a process that bears one of the marks, and none that has its pid by now."""
     with contextlib.suppress(OSError):
         pidfd = open_pidfd(pid)
         if pidfd is None:
             return False
         try:
-            if bears_mark(pid, mark):
+            if bears_mark(pid, *marks):
                 signal.pidfd_send_signal(pidfd, sig)
                 return True
         finally:

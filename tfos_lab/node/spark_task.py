@@ -29,6 +29,7 @@ from tfos_lab.node.gpus import equal_share, visible_gpus
 from tfos_lab.node.resources import resource_environ
 
 REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
+_POLL_S = 0.1
 # Prefixes of variables that Spark sets for its Python worker only.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 
@@ -196,32 +197,43 @@ def _ignoring_hangups() -> Iterator[None]:
 def _wait_for_agent(
     connection: ForkServerConnection, slot: socket.socket, node: str, fork_server: ForkServerSpec
 ) -> str:
+    watched: list[ForkServerConnection | socket.socket] = [connection, slot]
+    watch = fork_server.watch()
+    while True:
+        has_agent = slot in watched
+        ready, _, _ = select.select(watched, [], [], None if has_agent else _POLL_S)
+        if slot in ready and slot.recv(1):
+            connection.keep()
+            return "slot given back; the node goes on"
+        if slot in ready:
+            watched.remove(slot)  # the agent has ended: its fork server will say how, unless it has been stopped
+        elif not has_agent:
+            fork_server.replace_if_stuck(watch)
+        if connection in ready and (ended := _how_it_ended(connection, node, fork_server)):
+            return ended
+
+
+def _how_it_ended(connection: ForkServerConnection, node: str, fork_server: ForkServerSpec) -> str:
+    """Return that the agent has ended, or "" if it has not; raise if it could not be started, or has failed."""
     from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
     from tfos_lab.transport.frames import ConnectionClosed
 
-    watched: list[ForkServerConnection | socket.socket] = [connection, slot]
-    while True:
-        ready, _, _ = select.select(watched, [], [])
-        if slot in ready and slot.recv(1):
-            connection.keep()
-            return "slot given back; the node goes on"
-        if connection not in ready:
-            continue
-        try:
-            replies = connection.replies()
-        except ConnectionClosed:
-            with contextlib.suppress(OSError):
-                fork_server.warm()  # the next one ends what nodes have left whose agents have ended, too
-            raise _lost(node, "the process that its agent was forked from has ended") from None
-        for reply in replies:
-            if isinstance(reply, FailedReply):
-                raise LaunchFailed(reason=f"no agent could be started: {reply.reason}")
-            if isinstance(reply, ExitedReply) and reply.code:
-                # Spark then ends the other nodes' tasks too, and the driver learns of it at once.
-                raise _lost(node, how_ended(reply.code))
-            if isinstance(reply, ExitedReply):
-                return "the node has ended"
+    try:
+        replies = connection.replies()
+    except ConnectionClosed:
+        with contextlib.suppress(OSError):
+            fork_server.warm()  # the next one ends what nodes have left whose agents have ended, too
+        raise _lost(node, "the process that its agent was forked from has ended") from None
+    for reply in replies:
+        if isinstance(reply, FailedReply):
+            raise LaunchFailed(reason=f"no agent could be started: {reply.reason}")
+        if isinstance(reply, ExitedReply) and reply.code:
+            # Spark then ends the other nodes' tasks too, and the driver learns of it at once.
+            raise _lost(node, how_ended(reply.code))
+        if isinstance(reply, ExitedReply):
+            return "the node has ended"
+    return ""
 
 
 def _lost(node: str, message: str) -> NodeFailed:

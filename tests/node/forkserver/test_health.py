@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 
@@ -95,6 +96,15 @@ def test_a_stopped_fork_server_is_replaced_and_told(spec, told, is_warm):
         f"TensorFlow's fork server (process {stopped.pid}) was stopped: it has been replaced by another one"
     ]
     assert ServerRecord.read(spec.socket_path).pid != stopped.pid
+
+
+def test_a_fork_server_that_is_killed_while_it_is_asked_has_a_successor(spec):
+    wait_until_warm(spec)
+    before = psutil.Process(ServerRecord.read(spec.socket_path).pid)
+    stop(before)
+    threading.Timer(0.3, before.kill).start()
+    spec.warm()
+    assert ServerRecord.read(spec.socket_path).pid != before.pid
 
 
 def test_a_fork_server_that_goes_on_soon_is_not_replaced(spec, told):

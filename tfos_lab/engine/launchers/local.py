@@ -27,6 +27,9 @@ from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.transport.frames import ConnectionClosed
 
+# To close the connections takes milliseconds.
+_RELEASE_S = 2.0
+
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +75,7 @@ class LocalLauncher(Launcher):
         self._asked_again: set[int] = set()
         _, self._fork_server = local_fork_servers(kernel_environ(), {}, plan.note)
         self._selector = selectors.DefaultSelector()
-        self._closing = threading.Event()
+        self._closing, self._released = threading.Event(), threading.Event()
         self._cancelled = False
         self._thread = threading.Thread(target=self._watch, name=f"tfos-ranks-{plan.cluster_id}", daemon=True)
 
@@ -106,9 +109,13 @@ class LocalLauncher(Launcher):
                 self._receive(key.data, self._connections[key.data])
             if self._awaited:
                 self._fork_server.replace_if_stuck(watch)
+        is_anyone_there = bool(self._selector.get_map())
         for frames in self._connections.values():
             frames.close()
         self._selector.close()
+        self._released.set()
+        if is_anyone_there:
+            self._have_the_rest_ended()
 
     def _receive(self, rank: int, frames: ForkServerConnection) -> None:
         try:
@@ -117,8 +124,7 @@ class LocalLauncher(Launcher):
             self._selector.unregister(frames)
             if not self._ask_again(rank, frames):
                 self._plan.lose(rank, "the process that its agent was forked from has ended")
-                with contextlib.suppress(OSError):
-                    self._fork_server.warm()  # the next one ends what nodes have left whose agents have ended, too
+                self._have_the_rest_ended()
             return
         for reply in replies:
             match reply:
@@ -131,6 +137,11 @@ class LocalLauncher(Launcher):
                     self._plan.lose(rank, how_ended(code))
                 case _:
                     pass
+
+    def _have_the_rest_ended(self) -> None:
+        """Have a fork server again, if it was killed: the next one ends what is left of agents that were, too."""
+        with contextlib.suppress(OSError):
+            self._fork_server.warm()
 
     def _ask_again(self, rank: int, frames: ForkServerConnection) -> bool:
         """Ask for an agent again, once, if the fork server ended before it was forked; return whether it was."""
@@ -157,7 +168,7 @@ class LocalLauncher(Launcher):
         """Close the connections; agents that are still there end with them."""
         self._closing.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(2.0)
+            self._released.wait(_RELEASE_S)
 
 
 def warm_local(

@@ -136,11 +136,10 @@ class Endings:
         self._end_orphans(now)
 
     def _end_orphans(self, now: float) -> None:
-        for one in [one for one in self._orphans if now >= one.due]:
-            self._orphans.remove(one)
-            marks = _marks_left_by(one.agent)
-            if not (marks and signal_marked(marks, signal.SIGKILL)):
-                self._orphans = [other for other in self._orphans if other.agent != one.agent]
+        due = {one.agent for one in self._orphans if now >= one.due}
+        self._orphans = [one for one in self._orphans if now < one.due]
+        if marks := {mark for agent in due for mark in _marks_left_by(agent)}:
+            signal_marked(marks, signal.SIGKILL)
 
     def _end_what_was_left(self, now: float) -> None:
         family = descendants(os.getpid(), without=self._forked)

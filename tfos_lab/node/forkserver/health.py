@@ -176,12 +176,16 @@ class Watch:
     def wait_for_answer(self, ask: Callable[[], None], answers: Callable[[float], bool]) -> str:
         """Ask a fork server, unless it still imports, and wait until it answers; return its symptom, or "".
 
-        ``answers`` waits for so many seconds, and returns whether there was an answer.
+        ``answers`` waits for so many seconds, and returns whether there was an answer; what it raises where the fork
+        server has ended is raised here, too.
         """
-        asked = False
+        asked, until = False, time.monotonic() + _PATIENCE_S
         while not (symptom := self.symptom()):
             if self._since_s is not None:
                 time.sleep(_POLL_S)
+                continue
+            if self.record is None and time.monotonic() < until:
+                answers(_POLL_S)  # it has just begun; or it was killed, and this raises as soon as its socket is closed
                 continue
             if self.record is None or not self.record.warm_s:
                 return ""
