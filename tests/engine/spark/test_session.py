@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -57,8 +59,6 @@ def test_a_failed_job_raises_what_its_task_raised_or_names_the_cause():
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_slots_are_counted_and_those_of_running_tasks_are_not_free(spark):
-    import threading
-
     spark.range(4).count()
     slots = spark_session.await_slots(spark, 4)
     assert slots == spark_session.Slots(total=4, free=4)
@@ -86,6 +86,32 @@ def _wait_a_little(batches):
         yield batch
 
 
+@pytest.mark.parametrize("spark_mode", ["standalone"])
+@pytest.mark.parametrize(("tag", "free"), [(spark_session.INSPECTION, 4), ("another", 0)])
+def test_our_own_look_at_the_executors_is_waited_for_as_it_ends_soon(spark, monkeypatch, tmp_path, tag, free):
+    monkeypatch.setattr(spark_session, "_LEAVING_S", 0.0)
+    over = tmp_path / "over"
+
+    def wait(batches):
+        while not over.exists():
+            time.sleep(0.02)
+        yield from batches
+
+    def look():
+        with spark_session.tagged(spark, tag, "looks"):
+            spark.range(0, 4, 1, 4).mapInArrow(wait, "id long").collect()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    while spark_session.slots_of(spark).free:
+        time.sleep(0.01)
+    ending = threading.Timer(1.0, over.touch)
+    ending.start()
+    assert spark_session.await_slots(spark, 4).free == free
+    for thread in (ending, looking):
+        thread.join()
+
+
 @pytest.mark.parametrize(("jobs", "free"), [([], 4), ([17], 1)], ids=["cancelled", "at-work"])
 def test_tasks_of_jobs_that_have_ended_are_waited_for_and_those_of_others_are_not(monkeypatch, jobs, free):
     told = iter([1, 1, 1, 4])
@@ -93,7 +119,8 @@ def test_tasks_of_jobs_that_have_ended_are_waited_for_and_those_of_others_are_no
     monkeypatch.setattr(spark_session, "slots_of", lambda _spark: spark_session.Slots(4, next(told)))
     tracker = SimpleNamespace(getActiveJobsIds=lambda: jobs)
     conf = SimpleNamespace(get=lambda _name, default: default)
-    context = SimpleNamespace(startTime=0, statusTracker=lambda: tracker)
+    scala = SimpleNamespace(statusTracker=lambda: SimpleNamespace(getJobIdsForTag=lambda _tag: []))
+    context = SimpleNamespace(startTime=0, statusTracker=lambda: tracker, _jsc=SimpleNamespace(sc=lambda: scala))
     session = SimpleNamespace(sparkContext=context, conf=conf)
     assert spark_session.await_slots(session, 3).free == free
 

@@ -77,9 +77,9 @@ def collect_from_executors(
     """
     slots = spark_session.slots_of(spark)
     tasks = max(nodes, slots.total if slots else nodes)
-    tag = tag or f"tfos-inspect-{secrets.token_hex(4)}"
+    tag, what = tag or f"tfos-inspect-{secrets.token_hex(4)}", "tfos_lab: look at the executors and warm them"
     try:
-        with spark_session.tagged(spark, tag, "tfos_lab: look at the executors and warm them"):
+        with spark_session.tagged(spark, spark_session.INSPECTION, what), spark_session.tagged(spark, tag, what):
             return spark.range(0, tasks, 1, tasks).mapInArrow(task, schema).collect()
     except Exception as error:
         mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))

@@ -134,11 +134,13 @@ def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
     return conf(spark, "spark.driver.bindAddress", public), public
 
 
+#: The tag of our jobs that look at the executors and warm them, which takes some seconds.
+INSPECTION = "tfos-inspect"
 # A new session may have no executors yet; they are complete when their number has not changed for a while.
 _NEW_SESSION_S = 20.0
 _SETTLED_S = 2.0
 _LEAVING_S = 3.0
-# No job runs any more: what holds slots has been cancelled, and on a busy machine it takes longer to leave.
+# No job runs any more but ours that look at executors: what holds slots ends, and takes longer on a busy machine.
 _CANCELLED_S = 30.0
 _POLL_S = 0.05
 # Words of lines that name a cause.
@@ -210,7 +212,15 @@ def _tasks_leave(spark: SparkSession, waited_s: float) -> bool:
     """Whether tasks that hold slots may still be about to end, after some time."""
     if waited_s < _LEAVING_S:
         return True
-    return waited_s < _CANCELLED_S and not spark.sparkContext.statusTracker().getActiveJobsIds()
+    if waited_s > _CANCELLED_S:
+        return False
+    jobs = set(spark.sparkContext.statusTracker().getActiveJobsIds())
+    return not jobs or jobs <= _jobs_of(spark, INSPECTION)
+
+
+def _jobs_of(spark: SparkSession, tag: str) -> set[int]:
+    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - tags have no Python name
+    return set(scala.statusTracker().getJobIdsForTag(tag))
 
 
 def allocates_dynamically(spark: SparkSession) -> bool:
