@@ -32,7 +32,25 @@ def strategy_for(
         several = len(tf.config.list_physical_devices("GPU")) > 1
         return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
     require_peers(cluster_spec, job_name, task_index)
-    return tf.distribute.MultiWorkerMirroredStrategy()
+    return _multi_worker()
+
+
+def _multi_worker() -> tf.distribute.Strategy:
+    import tensorflow as tf
+
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        if "at program startup" not in str(error):
+            raise
+        raise ConfigError(
+            [
+                (
+                    "ctx.strategy() comes too late: TensorFlow connects the nodes before its first operation, and this "
+                    "node has run some already. Call it first, before ctx.dataset() and all else that makes tensors"
+                )
+            ]
+        ) from None
 
 
 def _parameter_server(

@@ -153,3 +153,15 @@ def make_variables(args, ctx):
 def test_a_node_may_ask_for_its_strategy_again_while_another_uses_it(run):
     results = run(make_variables, cluster_size=2).wait(timeout_s=100)
     assert list(results.values()) == [([1.0, 2.0], True)] * 2
+
+
+def ask_late(args, ctx):
+    import tensorflow as tf
+
+    tf.ones(1)
+    ctx.strategy()
+
+
+def test_a_strategy_that_is_asked_for_too_late_is_refused_with_what_to_do(run):
+    with pytest.raises(NodeFailed, match=r"ConfigError: ctx.strategy\(\) comes too late: .* before ctx.dataset\(\)"):
+        run(ask_late, cluster_size=2).wait(timeout_s=100)

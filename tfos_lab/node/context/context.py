@@ -130,12 +130,13 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         ============================  ==========================================================================
 
         It is the same object at each call: a second ``MultiWorkerMirroredStrategy`` would start TensorFlow's collective
-        operations anew, and abort those that another node has begun.
+        operations anew, and abort those that another node has begun. Where several nodes train, the first call comes
+        before anything that makes tensors, `dataset` included.
 
         Raises
         ------
         ConfigError
-            If the cluster has parameter servers but no chief, or no worker.
+            If the cluster has parameter servers but no chief, or no worker; if the call comes too late.
         """
         from tfos_lab.node.strategy import strategy_for
 
