@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 ROOT = HERE.parents[1]
 _CONF = {
+    "spark.default.parallelism": "2",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK_JVM,
     "spark.driver.host": "127.0.0.1",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tfos_lab
@@ -22,6 +24,18 @@ def scratch_root() -> Path:
     if owned.st_uid != os.getuid() or owned.st_mode & 0o077:
         raise PermissionError(f"{root} can be opened by others; remove it, or set TMPDIR to a folder of your own")
     return root
+
+
+def files_in(folders: Iterable[Path], pattern: str) -> Iterator[Path]:
+    """Yield the files of folders that match a pattern; other processes may remove the folders meanwhile.
+
+    `Path.glob` with ``*/*`` raises where a folder goes after it has been found and before it has been listed.
+    """
+    for folder in folders:
+        found: list[Path] = []
+        with contextlib.suppress(OSError):
+            found = list(folder.glob(pattern))
+        yield from found
 
 
 def package_root() -> Path:

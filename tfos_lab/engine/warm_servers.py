@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
 from tfos_lab.node.forkserver.health import ServerRecord
 from tfos_lab.node.forkserver.requests import FailedReply, StatusReply
@@ -89,7 +89,7 @@ def end_warm_servers() -> str:
 
 
 def _sockets() -> Iterator[tuple[Path, ServerRecord]]:
-    for path in sorted(scratch_root().glob(f"{USER_OWNER}*/*.sock")):
+    for path in sorted(files_in(scratch_root().glob(f"{USER_OWNER}*"), "*.sock")):
         if record := ServerRecord.read(path):
             yield path, record
 

@@ -270,3 +270,20 @@ def test_nodes_on_one_small_disk_store_more_than_it_holds_without_filling_it(sma
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert errors == []
+
+
+def test_a_neighbour_that_goes_while_a_node_claims_is_no_error(monkeypatch, disk):
+    share, neighbour = node(disk, "a-0")._share, disk.root / "b-0-1"
+    neighbour.mkdir()
+    (neighbour / "1.claim").write_text("10")
+    scandir = os.scandir
+
+    def scandir_too_late(path):
+        if str(path) == str(neighbour):
+            monkeypatch.undo()
+            shutil.rmtree(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scandir_too_late)
+    assert share.take(100, 0)
+    assert not neighbour.exists()

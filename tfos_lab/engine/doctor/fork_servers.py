@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.engine.doctor.finding import Finding
 from tfos_lab.node.forkserver.client import ForkServerConnection
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord
@@ -20,7 +20,7 @@ _STUCK = (STOPPED, SILENT)
 def check_fork_servers() -> Finding:
     """Ask this user's fork servers on this machine for their state; if there are none, the first cell starts them."""
     try:
-        sockets = sorted(scratch_root().glob("*/*.sock"))
+        sockets = sorted(files_in(scratch_root().glob("*"), "*.sock"))
     except OSError as error:
         return Finding("fork servers", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
     answers = [(path.stem.partition("-")[0], ask_fork_server(path)) for path in sockets]

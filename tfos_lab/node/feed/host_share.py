@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tfos_lab.core.runtime_files import files_in
+
 # What all nodes of a host take together, as a share of the space that they hold or that is free.
 SHARE_OF_FREE = 0.8
 _FILE = "spool.size"
@@ -114,7 +116,7 @@ class HostShare:
 
     def _claims(self) -> Iterator[int]:
         """Yield the others' claims, with those of nodes that were killed: tasks may still write to their files."""
-        for path in self._folder.parent.glob("*-*-*/*.claim"):
+        for path in files_in(self._nodes(), "*.claim"):
             with contextlib.suppress(OSError, ValueError):  # it ends now
                 if path != self._folder / self._claim_file:
                     yield _number(path)
@@ -130,8 +132,12 @@ class HostShare:
         finally:
             os.close(descriptor)
 
+    def _nodes(self) -> Iterator[Path]:
+        """Return the scratch folders of all nodes."""
+        return self._folder.parent.glob("*-*-*")
+
     def _others(self) -> Iterator[int]:
-        for path in self._folder.parent.glob(f"*-*-*/{_FILE}"):
+        for path in files_in(self._nodes(), _FILE):
             with contextlib.suppress(OSError, ValueError):  # it ends now
                 if path.parent != self._folder and _is_alive(path.parent):
                     yield _number(path)

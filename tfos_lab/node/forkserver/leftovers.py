@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from tfos_lab.core.descendants import signal_marked
+from tfos_lab.core.runtime_files import files_in
 from tfos_lab.node import failure_note
 from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.forkserver.health import end_abandoned
@@ -93,7 +94,7 @@ def _remove_if_old(path: Path) -> None:
 
 
 def _marks_in(folder: Path) -> list[str]:
-    return [str(path) for path in folder.glob(f"{MARK_PREFIX}*")]
+    return [str(path) for path in files_in([folder], f"{MARK_PREFIX}*")]
 
 
 def _is_alive(pid: int) -> bool:
