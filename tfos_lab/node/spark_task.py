@@ -29,6 +29,7 @@ from tfos_lab.node.gpus import equal_share, visible_gpus
 from tfos_lab.node.resources import resource_environ
 
 REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
+# How often a fork server is looked at that does not say how its agent has ended.
 _POLL_S = 0.1
 # Prefixes of variables that Spark sets for its Python worker only.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")

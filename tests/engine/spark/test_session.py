@@ -90,6 +90,7 @@ def _wait_a_little(batches):
 @pytest.mark.parametrize(("tag", "free"), [(spark_session.INSPECTION, 4), ("another", 0)])
 def test_our_own_look_at_the_executors_is_waited_for_as_it_ends_soon(spark, monkeypatch, tmp_path, tag, free):
     monkeypatch.setattr(spark_session, "_LEAVING_S", 0.0)
+    monkeypatch.setattr(spark_session, "_NEW_SESSION_S", 0.0)  # else more executors are waited for
     over = tmp_path / "over"
 
     def wait(batches):

@@ -77,7 +77,8 @@ def collect_from_executors(
     """
     slots = spark_session.slots_of(spark)
     tasks = max(nodes, slots.total if slots else nodes)
-    tag, what = tag or f"tfos-inspect-{secrets.token_hex(4)}", "tfos_lab: look at the executors and warm them"
+    tag = tag or f"{spark_session.INSPECTION}-{secrets.token_hex(4)}"
+    what = "tfos_lab: look at the executors and warm them"
     try:
         with spark_session.tagged(spark, spark_session.INSPECTION, what), spark_session.tagged(spark, tag, what):
             return spark.range(0, tasks, 1, tasks).mapInArrow(task, schema).collect()
