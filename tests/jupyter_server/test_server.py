@@ -250,6 +250,17 @@ def test_a_tensorboard_with_nothing_to_show_is_held_back(url, publish, node, lis
     assert (b'http-equiv="refresh"' in body) == (status == 503), "in a tab it asks again by itself"
 
 
+def test_a_tensorboard_that_is_up_after_it_was_asked_what_it_can_show_is_held_back_until_it_says(url, publish, node):
+    publish(tensorboard=node)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Node, "listing", b"<html><head></head><body>It is starting beside the chief.</body></html>")
+        patch.setattr(Node, "listing_status", 503)
+        status, headers, body = ask(ticket_url(url), login=False)
+    assert (status, headers["X-Tfos-Lab"]) == (503, "1")
+    assert b"It is starting beside the chief." in body
+    assert "sandbox" in headers["Content-Security-Policy"]
+
+
 def test_stop_goes_to_the_cluster_s_own_socket(url, publish, short_path):
     received = []
     with socket.socket(socket.AF_UNIX) as unix_server:

@@ -19,12 +19,15 @@ class Node(http.server.BaseHTTPRequestHandler):
     heard: ClassVar[list[tuple[str, HTTPMessage]]] = []
     bodies: ClassVar[list[bytes]] = []
     listing: ClassVar[bytes] = PAGE
+    listing_status: ClassVar[int] = 200
 
     def do_GET(self) -> None:
-        page = self.listing if self.path == "/data/plugins_listing" else PAGE
+        page, status = PAGE, 302 if self.path == "/away" else 200
+        if self.path == "/data/plugins_listing":
+            page, status = self.listing, self.listing_status
         self.heard.append((self.path, self.headers))
         self.bodies.append(self.rfile.read(int(self.headers["Content-Length"] or 0)))
-        self.send_response(302 if self.path == "/away" else 200)
+        self.send_response(status)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Set-Cookie", "_xsrf=stolen; Path=/")
         self.send_header("Clear-Site-Data", '"cookies"')

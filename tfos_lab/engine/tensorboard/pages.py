@@ -25,22 +25,33 @@ NO_DATA_YET = (
 _FIRST_PAGE = "/"
 # TensorBoard's list of its dashboards, with whether each has something to show.
 _LISTING = "/data/plugins_listing"
+_UNAVAILABLE = 503
 
 
 async def send_page(handler: web.RequestHandler, socket_path: str, path: str) -> None:
     """Pass the handler's request on to ``path`` of the TensorBoard at ``socket_path``, and send its response.
 
     The first page is withheld until there is something to show: opened earlier, TensorBoard would go on saying for a
-    while that no dashboards are active.
+    while that no dashboards are active. A TensorBoard that cannot list its dashboards yet says so itself; it may be up
+    a moment later, still with nothing to show.
     """
     try:
-        if path == _FIRST_PAGE and _is_empty(await fetch(socket_path, _LISTING)):
-            send_message(handler, 503, NO_DATA_YET, retry=True)
-            return
-        response = protect(await forward(handler.request, socket_path, path))
+        if path == _FIRST_PAGE:
+            listing = await fetch(socket_path, _LISTING)
+            if listing.status == _UNAVAILABLE:
+                _send(handler, listing)
+                return
+            if _is_empty(listing):
+                send_message(handler, _UNAVAILABLE, NO_DATA_YET, retry=True)
+                return
+        _send(handler, await forward(handler.request, socket_path, path))
     except OSError:
         send_message(handler, 502, NO_ANSWER)
-        return
+
+
+def _send(handler: web.RequestHandler, response: Response) -> None:
+    """Send TensorBoard's response, made safe."""
+    response = protect(response)
     handler.set_status(response.status)
     for name, value in response.headers.get_all():
         handler.set_header(name, value)
