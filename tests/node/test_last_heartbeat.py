@@ -11,11 +11,22 @@ import pytest
 from tfos_lab.node.last_heartbeat import LastHeartbeat
 
 AGENT = """
-import sys
+import os, sys, threading
+# Below the descriptor of the last heartbeat, so that those which come and go are seen first.
+low = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
 from tfos_lab.node.last_heartbeat import LastHeartbeat
 own = LastHeartbeat.of_this_process()
+
+def open_and_close():
+    while True:
+        for descriptor in low:
+            os.close(descriptor)
+        low[:] = [os.open(os.devnull, os.O_RDONLY) for _ in low]
+
 print(own.at_s, flush=True)
-for _ in sys.stdin:
+for line in sys.stdin:
+    if line == "churn\\n":
+        threading.Thread(target=open_and_close, daemon=True).start()
     own.was_sent()
     print(own.at_s, flush=True)
 own.close()
@@ -39,6 +50,18 @@ def test_another_process_sees_each_heartbeat_at_once(agent):
     agent.communicate()
     assert seen.at_s > before, "the last one stays, though the process is gone"
     seen.close()
+
+
+def test_it_is_found_while_the_agent_opens_and_closes_files(agent):
+    assert agent.stdout.readline()
+    agent.stdin.write("churn\n")
+    agent.stdin.flush()
+    assert agent.stdout.readline()
+    for _ in range(300):
+        seen = LastHeartbeat.of(agent.pid)
+        assert seen is not None
+        seen.close()
+    agent.communicate()
 
 
 def test_a_process_that_is_no_agent_or_is_gone_has_none(agent):

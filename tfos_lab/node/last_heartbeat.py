@@ -45,11 +45,12 @@ class LastHeartbeat:
     @classmethod
     def of(cls, pid: int) -> Self | None:
         """Return that of an agent; None if the process has none, or is gone."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):  # it is gone
             for path in Path(f"/proc/{pid}/fd").iterdir():
-                if str(path.readlink()) == _LINK:
-                    with path.open("rb") as file:
-                        return cls(mmap.mmap(file.fileno(), _TIME.size, access=mmap.ACCESS_READ))
+                with contextlib.suppress(OSError, ValueError):  # the agent has closed this one meanwhile
+                    if str(path.readlink()) == _LINK:
+                        with path.open("rb") as file:
+                            return cls(mmap.mmap(file.fileno(), _TIME.size, access=mmap.ACCESS_READ))
         return None
 
     def was_sent(self) -> None:
