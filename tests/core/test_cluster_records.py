@@ -123,6 +123,13 @@ def test_a_server_without_our_extension_is_not_used(runtime, monkeypatch):
     assert cluster_records.own_server_url() == ""
 
 
+def test_what_a_server_cannot_remove_does_not_hide_it(runtime):
+    (runtime / "tfos" / f"{os.getppid()}.server").mkdir(parents=True)
+    (runtime / "tfos").chmod(0o700)
+    cluster_records.announce_server()
+    assert (runtime / "tfos" / f"{os.getpid()}.server").exists()
+
+
 def test_files_of_dead_servers_are_removed_by_the_next_one(runtime):
     cluster_records.announce_server()
     with subprocess.Popen([sys.executable, "-c", ""]) as process:

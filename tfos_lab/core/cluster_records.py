@@ -141,8 +141,9 @@ def announce_server() -> None:
     with contextlib.suppress(OSError):
         records = _open_folder()
         for other in records.glob(f"*{_SERVER}"):
-            if not other.stem.isdigit() or birth_of(int(other.stem)) != other.read_text():
-                other.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # another server removes it, too
+                if not other.stem.isdigit() or birth_of(int(other.stem)) != other.read_text():
+                    other.unlink(missing_ok=True)
         (records / f"{os.getpid()}{_SERVER}").write_text(birth_of(os.getpid()))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import OWN_MARK
+from tfos_lab.core.runtime_files import files_in
 from tfos_lab.engine.files.receiver import FileReceiver
 from tfos_lab.engine.files.results import ResultReceiver
 from tfos_lab.engine.run_dir import RunDir
@@ -185,7 +186,8 @@ class OutputReceiver:
         """Remove files of our own, also those that a killed node left half-written."""
         with contextlib.suppress(OSError):
             self.probe.unlink(missing_ok=True)
-            for path in (*self.home.glob(f"{OWN_MARK}*"), *self.home.glob(f"*-*/{OWN_MARK}*")):
+        for path in files_in([self.home, *files_in([self.home], "*-*")], f"{OWN_MARK}*"):
+            with contextlib.suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def notes_at_the_end(self) -> tuple[str, ...]:
