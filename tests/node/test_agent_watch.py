@@ -117,6 +117,28 @@ def test_a_stopped_agent_may_go_on_and_send_its_output_and_one_that_hangs_is_kil
     assert sent == ([(1, number), (1, signal.SIGCONT)] if number else [])
 
 
+def test_one_that_was_silent_before_it_is_asked_to_end_gets_a_moment(beating):
+    beating.now += 100.0
+    watch = AgentWatch.of_one_asked_to_end(1)
+    assert beating.checks(watch, 2) == [False, True]
+    for beating.state, hangs in (("S", True), ("Z", False)):
+        beating.now += 1.0
+        assert watch.agent_hangs() == hangs
+
+
+def test_one_that_goes_on_when_it_is_asked_to_end_is_waited_for(beating):
+    beating.now += 100.0
+    watch = AgentWatch.of_one_asked_to_end(1)
+    assert beating.checks(watch, 2, beats=True) == [False, False]
+    assert beating.checks(watch, int(SILENT_S)) == [False] * (int(SILENT_S) - 1) + [True]
+
+
+def test_a_host_that_sleeps_while_an_agent_ends_is_no_reason_to_kill_it(beating):
+    watch = AgentWatch.of_one_asked_to_end(1)
+    assert beating.checks(watch, 1, every_s=3600.0) == [False]
+    assert not any(beating.checks(watch, 10, beats=True))
+
+
 def test_the_maker_of_a_pair_of_sockets_is_known():
     ours, theirs = socket.socketpair()
     with ours, theirs:

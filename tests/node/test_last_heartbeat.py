@@ -25,6 +25,8 @@ def open_and_close():
 
 print(own.at_s, flush=True)
 for line in sys.stdin:
+    while line == "beat\\n":
+        own.was_sent()
     if line == "churn\\n":
         threading.Thread(target=open_and_close, daemon=True).start()
     own.was_sent()
@@ -49,6 +51,21 @@ def test_another_process_sees_each_heartbeat_at_once(agent):
     assert before < float(agent.stdout.readline()) == seen.at_s < time.monotonic()
     agent.communicate()
     assert seen.at_s > before, "the last one stays, though the process is gone"
+    seen.close()
+
+
+def test_it_is_never_read_half_written(agent):
+    assert agent.stdout.readline()
+    seen = LastHeartbeat.of(agent.pid)
+    before = seen.at_s
+    agent.stdin.write("beat\n")
+    agent.stdin.flush()
+    while seen.at_s == before:
+        time.sleep(0.001)
+    found = [seen.at_s for _ in range(200_000)]
+    agent.kill()
+    assert found == sorted(found)
+    assert before < found[0] < found[-1] < time.monotonic()
     seen.close()
 
 

@@ -1,4 +1,7 @@
-"""Tells an agent that is stopped or hangs from one that works: the node is lost by then, and its child goes, too."""
+"""Tells an agent that is stopped or hangs from one that works: the node is lost by then, and its child goes, too.
+
+The child watches its agent, and the fork server one that it has asked to end.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import socket
 import struct
 import time
 from pathlib import Path
+from typing import Self
 
 from tfos_lab.core.processes import state_of
 from tfos_lab.node.last_heartbeat import LastHeartbeat
@@ -16,6 +20,8 @@ from tfos_lab.node.last_heartbeat import LastHeartbeat
 CHECK_S = 1.0
 # The driver has called the node lost by then.
 SILENT_S = 6.0
+# One that was stopped, and goes on when it is asked to end, gets so long to send a heartbeat.
+_MOMENT_S = 2.0
 # What an agent that spins takes in this time is much more, and what one that cannot run takes is nothing.
 _RUNS_TICKS = os.sysconf("SC_CLK_TCK") // 20
 _CREDENTIALS = struct.Struct("3i")
@@ -48,10 +54,18 @@ class AgentWatch:
         self._pid = pid
         self._checked_at = time.monotonic()
         self._heartbeat = LastHeartbeat.of(pid) if pid else None
-        self._heard_at = 0.0
-        self._used_ticks = 0
+        self._heard_at = self._heartbeat.at_s if self._heartbeat is not None else 0.0
+        self._used_ticks = ticks_of(pid)
         self._state = "S"
         self._silent_s = 0.0
+
+    @classmethod
+    def of_one_asked_to_end(cls, pid: int) -> Self:
+        """Return a watch that counts the silence before it, all but a moment in which the agent may go on."""
+        watch = cls(pid)
+        if watch._heartbeat is not None:
+            watch._silent_s = min(watch._checked_at - watch._heard_at, SILENT_S - _MOMENT_S)
+        return watch
 
     def agent_is_gone(self) -> bool:
         """Whether the agent has ended, or has been silent for too long."""
@@ -63,7 +77,15 @@ class AgentWatch:
         self._state = state_of(self._pid) if self._pid else "S"
         if self._state == "T" or self._misses_heartbeats():
             self._silent_s += min(passed_s, 2 * CHECK_S)
-        return self._state in ("", "Z", "X") or self._silent_s >= SILENT_S
+        return self._has_ended or self._silent_s >= SILENT_S
+
+    def agent_hangs(self) -> bool:
+        """Whether the agent has been silent for too long, and has not ended."""
+        return self.agent_is_gone() and not self._has_ended
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._state in ("", "Z", "X")
 
     def _misses_heartbeats(self) -> bool:
         """Whether none has come since the last check, though the agent could send some; one that comes ends silence."""
@@ -78,7 +100,7 @@ class AgentWatch:
 
     def end_agent(self) -> None:
         """End an agent that is silent: one that is stopped may go on and send its node's output, one that hangs not."""
-        if self._silent_s >= SILENT_S and self._state not in ("", "Z", "X"):
+        if self._silent_s >= SILENT_S and not self._has_ended:
             with contextlib.suppress(OSError):
                 os.kill(self._pid, signal.SIGTERM if self._state == "T" else signal.SIGKILL)
                 os.kill(self._pid, signal.SIGCONT)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import struct
 import time
 from pathlib import Path
 from typing import Self
 
 _NAME = "tfos-heartbeat"
 _LINK = f"/memfd:{_NAME} (deleted)"
-_TIME = struct.Struct("=d")
+_SIZE_BYTES = 8
 
 
 class LastHeartbeat:
@@ -31,14 +30,16 @@ class LastHeartbeat:
 
     def __init__(self, memory: mmap.mmap, descriptor: int = -1) -> None:
         self._memory = memory
+        # Written and read in one step, unlike by `struct`, which writes zeros first that another process may read.
+        self._moment = memoryview(memory).cast("d")
         self._descriptor = descriptor
 
     @classmethod
     def of_this_process(cls) -> Self:
         """Return this process' own, which begins now."""
         descriptor = os.memfd_create(_NAME)
-        os.ftruncate(descriptor, _TIME.size)
-        own = cls(mmap.mmap(descriptor, _TIME.size), descriptor)
+        os.ftruncate(descriptor, _SIZE_BYTES)
+        own = cls(mmap.mmap(descriptor, _SIZE_BYTES), descriptor)
         own.was_sent()
         return own
 
@@ -50,21 +51,21 @@ class LastHeartbeat:
                 with contextlib.suppress(OSError, ValueError):  # the agent has closed this one meanwhile
                     if str(path.readlink()) == _LINK:
                         with path.open("rb") as file:
-                            return cls(mmap.mmap(file.fileno(), _TIME.size, access=mmap.ACCESS_READ))
+                            return cls(mmap.mmap(file.fileno(), _SIZE_BYTES, access=mmap.ACCESS_READ))
         return None
 
     def was_sent(self) -> None:
         """A heartbeat has been sent now."""
-        _TIME.pack_into(self._memory, 0, time.monotonic())
+        self._moment[0] = time.monotonic()
 
     @property
     def at_s(self) -> float:
         """When the last one was sent."""
-        at_s: float = _TIME.unpack_from(self._memory, 0)[0]
-        return at_s
+        return self._moment[0]
 
     def close(self) -> None:
         """Let go of the memory."""
+        self._moment.release()
         self._memory.close()
         if self._descriptor >= 0:
             os.close(self._descriptor)

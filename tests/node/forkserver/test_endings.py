@@ -14,6 +14,7 @@ import pytest
 
 from tests.node.conftest import PATIENCE_S
 from tfos_lab.core.descendants import MARK
+from tfos_lab.node import agent_watch
 from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.forkserver import endings
 from tfos_lab.node.forkserver.requests import SpawnRequest
@@ -61,8 +62,8 @@ def agents():
 
 
 def test_an_agent_that_hangs_is_killed_soon_and_one_that_works_is_waited_for(monkeypatch, agents):
-    monkeypatch.setattr(endings, "_SILENT_S", 2.0)
-    monkeypatch.setattr(endings, "_MOMENT_S", 0.1)
+    monkeypatch.setattr(agent_watch, "SILENT_S", 2.0)
+    monkeypatch.setattr(agent_watch, "CHECK_S", 0.5)
     asked = endings.Endings()
     for agent in agents:
         agent.stdout.readline()

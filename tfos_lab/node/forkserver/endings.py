@@ -19,9 +19,9 @@ import msgspec
 from tfos_lab.core.descendants import MARK, descendants, left_by, signal_marked
 from tfos_lab.core.processes import ask_group_to_end, signal_group
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.node.agent_watch import AgentWatch
 from tfos_lab.node.forkserver.leftovers import marks_left_by
 from tfos_lab.node.forkserver.requests import ChildSpec, SpawnRequest
-from tfos_lab.node.last_heartbeat import LastHeartbeat
 
 # Seconds between SIGTERM and SIGKILL. An agent first sends its node's output, for as long as the driver takes it.
 CHILD_GRACE_S = 2.0
@@ -31,9 +31,6 @@ LEFTOVER_GRACE_S = 1.5
 _ORPHAN_S = 3.0
 _BUSY_S = 0.1
 _IDLE_S = 1.0
-# An agent that is asked to end, and that has sent no heartbeat for so long, hangs; one that was stopped gets a moment.
-_SILENT_S = 6.0
-_MOMENT_S = 2.0
 # What a killed agent's node has started is looked for when others have had the time to end it, and so many times.
 _OTHERS_S = CHILD_GRACE_S + LEFTOVER_GRACE_S
 _LOOKS = 3
@@ -53,7 +50,7 @@ class Endings:
         self._forked: dict[int, str] = {}
         self._grace_s: dict[int, float] = {}
         self._kill_at: dict[int, float] = {}
-        self._heartbeats: dict[int, LastHeartbeat] = {}
+        self._watches: dict[int, AgentWatch] = {}
         self._leavers: dict[int, tuple[str, float]] = {}
         self._orphans: list[_Orphans] = []
         self._asked: set[int] = set()
@@ -84,19 +81,18 @@ class Endings:
         ask_group_to_end(pid)
         grace_s = self._grace_s.get(pid, CHILD_GRACE_S)
         self._kill_at[pid] = time.monotonic() + grace_s
-        if grace_s == AGENT_GRACE_S and (heartbeat := LastHeartbeat.of(pid)) is not None:
-            self._heartbeats[pid] = heartbeat
+        if grace_s == AGENT_GRACE_S:
+            self._watches[pid] = AgentWatch.of_one_asked_to_end(pid)
 
-    def _hangs(self, pid: int, now: float) -> bool:
+    def _hangs(self, pid: int) -> bool:
         """Whether an agent that was asked to end sends no heartbeats, which it does as long as it works."""
-        heartbeat = self._heartbeats.get(pid)
-        asked_at = self._kill_at[pid] - AGENT_GRACE_S
-        return heartbeat is not None and now > max(heartbeat.at_s + _SILENT_S, asked_at + _MOMENT_S)
+        watch = self._watches.get(pid)
+        return watch is not None and watch.agent_hangs()
 
     def reaped(self, pid: int) -> None:
         """A process has ended: what it has left behind goes too."""
         self._kill_at.pop(pid, None)
-        self._heartbeats.pop(pid, None)
+        self._watches.pop(pid, None)
         is_agent = self._grace_s.pop(pid, None) == AGENT_GRACE_S
         mark = self._forked.pop(pid, None)
         if mark:
@@ -128,7 +124,7 @@ class Endings:
         now = time.monotonic()
         if self._reap_at is not None and now >= self._reap_at:
             self._reap_orphans()
-        for pid in [pid for pid, kill_at in self._kill_at.items() if now >= kill_at or self._hangs(pid, now)]:
+        for pid in [pid for pid, kill_at in self._kill_at.items() if now >= kill_at or self._hangs(pid)]:
             signal_group(pid, signal.SIGKILL)
             self._kill_at[pid] = now + _IDLE_S
         if self._leavers:
