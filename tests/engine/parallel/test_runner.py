@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -146,6 +147,12 @@ def test_what_would_meet_every_run_is_raised_before_the_others_begin(play):
         played.finish()
     assert len(played.tries) == 1
     assert played.runs.view().state == "stopped"
+
+
+def test_a_try_that_is_not_recorded_yet_and_had_no_slots_proves_nothing(play, monkeypatch):
+    record = Runner._record
+    monkeypatch.setattr(Runner, "_record", lambda *args: (time.sleep(0.3), record(*args)))
+    test_what_would_meet_every_run_is_raised_before_the_others_begin(play)
 
 
 def test_on_other_hosts_the_first_run_goes_ahead(play):

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tfos_lab.core.states import NodeState
 from tfos_lab.engine.bus import Subscription
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.parallel.feeder import Feed, Feeder
@@ -135,8 +134,8 @@ class RunTry:
 
     @property
     def has_slots(self) -> bool:
-        """Whether its nodes have come up."""
-        return self.node().state is not NodeState.WAITING
+        """Whether its nodes have come up; those that have ended without that never had any."""
+        return self._runs or self.node().state.is_present
 
     def node(self) -> NodeView:
         """Return its nodes as they are now, as one under the run's name."""
