@@ -280,9 +280,13 @@ def test_demo_reports_a_cell_that_takes_too_long(capsys, monkeypatch, tmp_path):
 
 
 def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
+    pid = tmp_path / "pid"
     path = write_notebook(
         tmp_path / "slow.ipynb",
-        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)",
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pid)!r} + '.part').write_text(str(os.getpid()))\n"
+        f"os.rename({str(pid)!r} + '.part', {str(pid)!r})\n"
+        "time.sleep(60)",
     )
     demo = subprocess.Popen(
         [
@@ -296,13 +300,13 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_until((tmp_path / "pid").is_file)
+    wait_until(pid.is_file)
     demo.send_signal(signal.SIGINT)
     _, output = demo.communicate(timeout=30)
     assert demo.returncode == 130
     assert output.endswith("interrupted\n")
     assert "Traceback" not in output
-    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+    assert not Path("/proc", pid.read_text()).exists()
 
 
 def test_demo_reports_missing_java_before_anything_starts(capsys, monkeypatch):

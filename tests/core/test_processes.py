@@ -59,6 +59,13 @@ def test_a_process_that_is_gone_has_neither_parent_nor_command_line(sleeper):
     assert processes.command_line(sleeper.pid) == []
 
 
+def has_ended(process):
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_a_process_ends_with_its_parent():
     middle = """
 import os, sys, time
@@ -78,9 +85,9 @@ time.sleep(60)
         parent.kill()
         parent.wait()
     deadline = time.monotonic() + 60.0
-    while grandchild.is_running() and grandchild.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+    while not has_ended(grandchild) and time.monotonic() < deadline:
         select.select([], [], [], 0.01)
-    assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+    assert has_ended(grandchild)
 
 
 def test_a_process_whose_parent_has_gone_ends_at_once():

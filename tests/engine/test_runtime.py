@@ -8,6 +8,7 @@ from tests.support.fake_nodes import in_background, until
 from tfos_lab.core import cluster_records
 from tfos_lab.engine import generations, runtime
 from tfos_lab.engine.record.format import decode
+from tfos_lab.engine.state import cluster_state
 from tfos_lab.errors import ClusterEnded, LaunchFailed, NodeFailed, ReservationTimeout, WaitTimeout
 
 pytestmark = pytest.mark.leaves_nothing
@@ -63,7 +64,7 @@ def test_nodes_that_do_not_come_are_named_and_the_others_stopped(start, nodes):
 def test_nodes_that_reserve_and_never_run_are_named(start, nodes):
     nodes.deaf.add(0)
     cluster = start(grace_s=0.0)
-    until(lambda: cluster.state == "starting")
+    until(lambda: cluster.nodes[1].state == "running")
     with pytest.raises(WaitTimeout) as caught:
         cluster.wait_until_running(timeout_s=0.02)
     assert caught.value.still_running == ["chief:0"]
@@ -144,7 +145,7 @@ def test_a_failed_node_is_raised_with_its_log_and_the_others_are_stopped(start, 
     error = caught.value
     assert (error.node, error.kind, error.message) == ("worker:0", "LookupError", "no such label")
     assert error.log_tail == "about to fail"
-    assert [node.state for node in cluster.nodes] == ["stopped", "failed"]
+    until(lambda: [node.state for node in cluster.nodes] == ["stopped", "failed"])
 
 
 def test_a_failure_is_raised_though_another_node_does_not_go(start, nodes):
@@ -189,12 +190,13 @@ def test_a_cluster_that_was_never_launched_can_be_stopped(start, nodes):
 
 
 @pytest.mark.usefixtures("_given_up_soon")
-def test_a_node_that_does_not_go_is_given_up(start, nodes, caplog):
-    cluster = start()
+def test_a_node_that_does_not_go_is_given_up(start, nodes, caplog, monkeypatch):
+    monkeypatch.setattr(cluster_state, "LOST_AFTER_S", 600.0)  # with this grace, it ends for no other reason
+    cluster = start(grace_s=60.0)
     cluster.wait_until_running()
     nodes.deaf.update((0, 1))
     cluster.stop(grace_s=0.0)
-    assert cluster.state == "stopped"
+    until(lambda: cluster.state == "stopped")
     assert f"cluster {cluster.id} did not end within 0 s" in caplog.text
     until(lambda: nodes.listener.closed)
 

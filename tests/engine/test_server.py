@@ -244,7 +244,8 @@ def run_both(stand):
         stand.reserve(rank)
     for rank in (0, 1):
         stand.deliver(m.Progressed(rank=rank, state="running", pid=1))
-    until(lambda: stand.state.state == "running")
+    stand.settle()
+    assert stand.state.state == "running"
 
 
 NOT_SENT = [
@@ -263,7 +264,8 @@ NOT_SENT = [
 def test_a_node_that_sends_what_no_node_sends_fails_by_itself(stand, data, what):
     run_both(stand)
     stand.listener.post((identity_of(1), data))
-    until(lambda: stand.state.state == "failed")
+    stand.settle()
+    assert stand.state.state == "failed"
     cause = stand.state.causes.first
     assert (cause.node, cause.kind) == ("worker:0", "Refused")
     assert cause.message.startswith(f"worker:0 sent what no node sends: {what}")
@@ -279,7 +281,8 @@ def test_a_message_that_cannot_be_handled_is_its_sender_s_failure(stand, monkeyp
     run_both(stand)
     monkeypatch.setattr(stand.server._feed_state, "handle", handle)
     stand.deliver(m.FeedStopped(rank=1))
-    until(lambda: stand.state.state == "failed")
+    stand.settle()
+    assert stand.state.state == "failed"
     cause = stand.state.causes.first
     assert (cause.node, cause.kind) == ("worker:0", "Refused")
     assert "what no node sends: FeedStopped (IndexError: " in cause.message

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
+from tests.support.fake_nodes import in_background
 from tests.support.kernels import Kernels, told
-from tfos_lab.engine.warm_servers import WarmServer, describe
+from tfos_lab.core.processes import state_of
+from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.engine import warm_servers
+from tfos_lab.engine.warm_servers import WarmServer, describe, end_warm_servers
+from tfos_lab.node.forkserver import health
+from tfos_lab.node.forkserver.health import ServerLog, ServerRecord
+from tfos_lab.node.forkserver.requests import FailedReply
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 PATIENCE_S = 60
 
@@ -72,7 +83,7 @@ def kernels():
 
 def wait_until_gone(pids):
     until = time.monotonic() + PATIENCE_S
-    while left := [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]:
+    while left := [pid for pid in pids if state_of(pid) not in ("", "Z", "X")]:
         assert time.monotonic() < until, left
         time.sleep(0.05)
 
@@ -144,7 +155,10 @@ def test_those_that_nodes_run_on_are_not_ended_and_all_others_are(kernels):
 
 def wait_until_ended(kernels, servers):
     """End the fork servers as soon as nothing runs on them."""
-    wait_until_gone([child.pid for pid in servers.values() for child in psutil.Process(pid).children()])
+    until = time.monotonic() + PATIENCE_S
+    while left := [child for pid in servers.values() for child in psutil.Process(pid).children()]:
+        assert time.monotonic() < until, left  # of those that have ended, too: they count until they are reaped
+        time.sleep(0.05)
     done = kernels.outcome("from tfos_lab.engine.warm_servers import end_warm_servers; tell(end_warm_servers())")
     assert done == f"ended: plain (process {servers['plain']}), tensorflow (process {servers['tensorflow']})"
     wait_until_gone(servers.values())
@@ -170,6 +184,76 @@ def test_one_that_outlives_kernels_ends_when_it_has_been_idle(kernels, tmp_path)
         while path.exists():
             assert time.monotonic() < until
             time.sleep(0.05)
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """Give a function that plays a fork server which is asked to end; returns what is said, and who is killed."""
+    killed = []
+    monkeypatch.setattr(ServerRecord, "kill", lambda record: killed.append(record.pid))  # it is this process
+    monkeypatch.setattr(warm_servers, "_END_S", 0.1)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        path = scratch_root() / "user-played" / "plain-0.sock"
+        path.parent.mkdir()
+        lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR)
+        log = ServerLog(lock)
+        listener.bind(str(path))
+        listener.listen()
+
+        def ended(serve):
+            def play():
+                connection = FrameSocket(listener.accept()[0])
+                with connection, contextlib.suppress(ConnectionClosed):
+                    connection.receive()
+                    serve(connection, path)
+
+            playing = in_background(play)
+            said = end_warm_servers()
+            playing.join(PATIENCE_S)
+            return said, killed
+
+        yield ended, log
+        os.close(lock)
+
+
+def test_one_that_is_only_late_is_not_killed(ended):
+    ended, log = ended
+    log.warm()
+
+    def answer_late(connection, _path):
+        time.sleep(1)
+        connection.send(msgspec.msgpack.encode(FailedReply(reason="2 processes run")))
+
+    said = f"not ended: plain (process {os.getpid()}: 2 processes run); stop the clusters first"
+    assert ended(answer_late) == (said, [])
+
+
+def test_one_that_ends_what_nodes_have_left_is_not_killed(ended, monkeypatch):
+    ended, log = ended
+    log.warm()
+    monkeypatch.setattr(health, "_SILENT_S", 0.1)
+    monkeypatch.setattr(health, "_LATE_S", 0.1)
+
+    def end_late(_connection, path):
+        path.unlink()
+        time.sleep(1)
+
+    assert ended(end_late) == (f"ended: plain (process {os.getpid()})", [])
+
+
+@pytest.mark.parametrize("is_warm", [True, False], ids=["hangs", "imports"])
+def test_one_that_hangs_or_imports_is_killed(ended, monkeypatch, is_warm):
+    ended, log = ended
+    if is_warm:
+        log.warm()
+        monkeypatch.setattr(health, "_SILENT_S", 0.1)
+        monkeypatch.setattr(health, "_LATE_S", 0.1)
+    began_s = time.monotonic()
+    said, killed = ended(lambda connection, _path: connection.receive())  # until the other end is closed
+    assert time.monotonic() - began_s < warm_servers._LATE_S
+    assert said == f"ended: plain (process {os.getpid()})"
+    assert killed == [os.getpid()]
 
 
 def test_each_is_described_in_a_line():

@@ -100,8 +100,9 @@ class RunningChild:
                 return message
 
     def signal(self, number):
-        """Signal the process as an agent does."""
-        if not self.link.pid:
+        """Signal the process as an agent does, once it has been forked."""
+        while not self.link.pid:
+            assert select.select([self.link.fork_server], [], [], PATIENCE_S)[0]
             assert self.link.receive_outcome() is None
         self.link.signal(number)
 

@@ -400,7 +400,7 @@ def write_output(args, ctx):
 
 
 def test_an_agent_that_has_to_leave_reads_first_that_there_is_output(driver, start_agent, monkeypatch):
-    monkeypatch.setattr("tfos_lab.node.agent.LAST_OUTPUT_S", 0.5)
+    monkeypatch.setattr("tfos_lab.node.agent.LAST_OUTPUT_S", PATIENCE_S)
     handle = Agent._on_child_message
 
     def leave_before(agent, message):
@@ -415,6 +415,7 @@ def test_an_agent_that_has_to_leave_reads_first_that_there_is_output(driver, sta
     driver.wait_for(m.Reserve)
     driver.send(start_for(write_output, output_dir="wanted", output_limit_bytes=1000))
     assert driver.wait_for(m.OutputComes).files == 1
+    driver.send(m.Shutdown())
 
 
 def test_an_agent_frees_its_slot_when_it_is_asked_to(driver, start_agent):

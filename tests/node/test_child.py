@@ -45,6 +45,13 @@ def test_a_child_reports_that_it_runs_before_the_first_line(start_child):
     assert (running.state, running.pid) == ("running", result_of(child))
 
 
+def test_the_pid_of_a_child_is_known_before_its_first_message(start_child):
+    child = start_child(os.getpid)
+    running = child.wait_for(m.Progressed)
+    assert child.link.receive_outcome() is None
+    assert child.link.pid == running.pid
+
+
 def test_a_function_that_cannot_be_loaded_is_reported_with_the_reason(start_child):
     child = start_child(print, start={"payload": b"garbage"})
     outcome = child.outcome()

@@ -126,12 +126,13 @@ def test_a_process_without_collectives_is_left_alone(monkeypatch, context):
 def test_a_node_that_has_ended_itself_ends_nothing(monkeypatch):
     ended = []
     node = Node()
-    monkeypatch.setattr(lock_step, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(lock_step, "_PATIENCE_S", 60.0)
     monkeypatch.setattr(node.steps, "_end_collectives", ended.append)
     node.steps.handle(m.PeerReturned("worker:1"))
     (timer,) = node.steps._timers
     node.steps.close()
     timer.join(20)
+    assert not timer.is_alive()
     assert ended == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.support.quick import QUICK_ENV
+from tfos_lab.core.runtime_files import files_in
 from tfos_lab.node.forkserver.health import ServerRecord
 
 ROOT = Path(__file__).parents[2]
@@ -64,13 +66,14 @@ class Kernels:
 
     def records(self) -> dict[Path, ServerRecord]:
         """Return the records of the fork servers that run, by socket."""
-        found = {path.with_suffix(".sock"): None for path in self._folder.glob("tfos_lab-*/*/*.lock")}
+        found = [path.with_suffix(".sock") for path in files_in(self._folder.glob("tfos_lab-*/*"), "*.lock")]
         return {path: record for path in found if (record := ServerRecord.read(path)) is not None}
 
     def close(self) -> None:
         """End all fork servers."""
         for record in self.records().values():
-            os.kill(record.pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(record.pid, signal.SIGCONT)
             record.kill()
 
 

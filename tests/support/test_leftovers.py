@@ -11,7 +11,7 @@ import pytest
 from tests.support.leftovers import Stock
 
 # Its command line names a module of the node, as those of agents and children do.
-WAITING = [sys.executable, "-c", "import sys; sys.stdin.read()", "tfos_lab.node.agent"]
+WAITING = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", "tfos_lab.node.agent"]
 
 
 @pytest.fixture
@@ -28,12 +28,14 @@ def lasting_process():
     started = []
 
     def start(**options):
-        started.append(subprocess.Popen(WAITING, stdin=subprocess.PIPE, **options))
+        started.append(subprocess.Popen(WAITING, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options))
+        started[-1].stdout.readline()  # its command line cannot be read before it has begun
         return started[-1]
 
     yield start
     for process in started:
-        process.communicate()
+        with process:
+            process.stdin.close()
 
 
 def test_nothing_is_left_of_a_test_that_starts_nothing():

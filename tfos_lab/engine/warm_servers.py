@@ -14,12 +14,16 @@ import msgspec
 
 from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
-from tfos_lab.node.forkserver.health import ServerRecord
+from tfos_lab.node.forkserver.health import STOPPED, ServerRecord
 from tfos_lab.node.forkserver.requests import FailedReply, StatusReply
 from tfos_lab.transport.frames import ConnectionClosed
 
-_ANSWER_S = 1.0
+_ANSWER_S = 5.0
+# One that does not answer when it is asked to end is killed: soon if it imports, is stopped or hangs, and later if it
+# may only be late on a busy machine, or first ends what nodes have left.
 _END_S = 2.0
+_LATE_S = 20.0
+_TURN_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -133,11 +137,21 @@ def _end(path: Path, record: ServerRecord) -> str:
         return ""
     with connection, contextlib.suppress(ConnectionClosed, OSError):
         connection.end()
-        for reply in connection.replies(_END_S):
-            if isinstance(reply, FailedReply):
-                return reply.reason
-        record.kill()  # it imports, is stopped, or hangs
+        asked_s = time.monotonic()
+        while time.monotonic() - asked_s < (_LATE_S if _may_be_late(path, record) else _END_S):
+            for reply in connection.replies(_TURN_S):
+                if isinstance(reply, FailedReply):
+                    return reply.reason
+        record.kill()
     return ""
+
+
+def _may_be_late(path: Path, record: ServerRecord) -> bool:
+    """Whether a fork server works, or is about to end: then it has given its socket away, and writes no record."""
+    now = ServerRecord.read(path)
+    if now is None or now.pid != record.pid or not path.exists():
+        return record.is_alive and record.symptom != STOPPED
+    return bool(now.warm_s and not now.symptom)
 
 
 def _memory(pid: int) -> int:

@@ -106,7 +106,7 @@ def run_cluster(
     launch = _Task(f"tfos-launch-cell-{cluster.id}", runtime_of(cluster).launch)
     try:
         launch.start()
-        launch.join(UNSEEN_S)
+        launch.wait(UNSEEN_S)
         launch.raise_error()
         display = quiet or open_display(runtime_of(cluster), blocking=not options.background)
         if options.cluster.tensorboard and quiet is None:
@@ -115,11 +115,12 @@ def run_cluster(
             launch.finish(display)
             _continue_in_background(cluster, options)
             return None
+        with display:
+            return _wait(cluster, options, display, map_fun, launch=launch, feed_rows=rows)
     except BaseException:
-        _stop_at_once(cluster, options)  # nothing shows it, so it must not go on
+        if not cluster.ended:
+            _stop_at_once(cluster, options)  # the cell has failed: nothing of it goes on
         raise
-    with display:
-        return _wait(cluster, options, display, map_fun, launch=launch, feed_rows=rows)
 
 
 def require_free_name(options: CellOptions) -> None:
@@ -177,8 +178,7 @@ def _wait(
         results = _wait_for_results(cluster, display, map_fun)
     except KeyboardInterrupt:
         _stop_at_once(cluster, options)
-        if feeder.is_alive():
-            feeder.join(INTERRUPT_GRACE_S)  # it cancels Spark's job
+        feeder.wait(INTERRUPT_GRACE_S)  # it cancels Spark's job
         raise ClusterInterrupted(cluster.name) from None
     except ClusterEnded as ended:
         state = known_run_state(ended.state)
@@ -186,10 +186,6 @@ def _wait(
             raise ClusterInterrupted(cluster.name) from None
         if state is RunState.FAILED:
             raise runtime_of(cluster).failure() from None  # before rows could be fed
-        raise
-    except BaseException:
-        if not cluster.ended:
-            _stop_at_once(cluster, options)  # the cell has failed: nothing of it goes on
         raise
     return results if any(value is not None for value in results.values()) else None
 
@@ -235,6 +231,7 @@ class _Task(threading.Thread):
         super().__init__(name=name, daemon=True)
         self._work = work
         self._error: BaseException | None = None
+        self._over = threading.Event()
 
     def run(self) -> None:
         """Do the work; `raise_error` raises its error."""
@@ -242,13 +239,21 @@ class _Task(threading.Thread):
             self._work()
         except BaseException as error:  # noqa: BLE001 - raised on the main thread
             self._error = error
+        finally:
+            self._over.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end, if it was started; return whether it has come.
+
+        After an interrupt of `Thread.join`, Python takes the thread for one that has ended.
+        """
+        return self.ident is not None and self._over.wait(timeout_s)
 
     def finish(self, display: Display) -> None:
         """Wait for the end, and raise the error, if there was one."""
         __tracebackhide__ = True
-        while self.is_alive():
+        while not self.wait(STEP_S):
             display.poll()
-            self.join(STEP_S)
         self.raise_error()
 
     def raise_error(self) -> None:

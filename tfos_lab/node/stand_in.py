@@ -99,7 +99,8 @@ class StandIn:
     def signs(self) -> list[m.Reserve | m.Heartbeat]:
         """What tells the driver that the node is alive."""
         heartbeat = m.Heartbeat(rank=self._rank, spooled_bytes=self._spooled_bytes)
-        return [self.reservation, heartbeat] if self.reservation is not None else [heartbeat]
+        reservation = self.reservation  # the other thread may take it away
+        return [reservation, heartbeat] if reservation is not None else [heartbeat]
 
     def _is_busy(self) -> bool:
         silent_s = time.monotonic() - self._spoke_at if self._spoke_at is not None else 0.0

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
+from tfos_lab.engine import runtime
 from tfos_lab.errors import TfosError
 
 # On a busy machine nodes are slow to start, and need some seconds for figures that tell something.
@@ -23,6 +24,12 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes", "grace_s": 0.5}) as start:
         patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("runs")))
         yield start
+
+
+@pytest.fixture(autouse=True)
+def record_in_any_case(monkeypatch):
+    """Have `wait` and `stop` wait for the record, however slow the disk is."""
+    monkeypatch.setattr(runtime, "RECORD_TIMEOUT_S", PATIENCE_S)
 
 
 def report_often():
@@ -152,12 +159,15 @@ def test_slow_steps_in_python_are_told_and_a_function_without_steps_gets_no_verd
     assert 0 < slow.progress < 0.01
     (tmp_path / "end").touch()
     cluster.wait(timeout_s=PATIENCE_S)
-    assert cluster.diagnose().kind == "python"
-    assert cluster.diagnose().seconds_left is None
+    last = cluster.diagnose()
+    # On a busy machine one node may have become the slower one meanwhile.
+    assert last.kind in ("python", "straggler")
+    assert "% of the time in Python" in last.verdict
+    assert last.seconds_left is None
     from tfos_lab.engine.record.format import decode
 
     record = decode((cluster.run_dir / "run.json").read_bytes())
-    assert record.verdict == cluster.diagnose().verdict
+    assert record.verdict == last.verdict
     assert all(node.activity.step > 0 for node in record.nodes)
 
 

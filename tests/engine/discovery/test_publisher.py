@@ -174,6 +174,22 @@ def test_the_record_follows_steps_and_metrics(run, monkeypatch):
     assert record.notebook == "/home/train.ipynb"
 
 
+def test_a_record_that_is_made_while_the_cluster_is_closed_is_not_written(run, monkeypatch):
+    cluster = run(stay)
+    publisher, make = runtime_of(cluster).publisher, type(runtime_of(cluster).publisher)._record
+    until(lambda: cluster_records.find(cluster.id).state == "running")
+    cluster.stop(grace_s=0.0)
+
+    def make_while_it_is_closed(publisher):
+        record = make(publisher)
+        publisher.close()
+        return record
+
+    monkeypatch.setattr(type(publisher), "_record", make_while_it_is_closed)
+    publisher.publish()
+    assert cluster_records.find(cluster.id) is None
+
+
 def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("tfos_lab.engine.discovery.publisher._warned", False)
     (tmp_path / "file").write_text("")

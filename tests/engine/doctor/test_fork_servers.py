@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+import socket
+import tempfile
+import threading
 import time
+from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from tests.support.fork_servers import wait_until_warm
 from tfos_lab.engine.doctor import fork_servers
 from tfos_lab.node.forkserver.client import ForkServerSpec
-from tfos_lab.node.forkserver.health import ServerRecord
+from tfos_lab.node.forkserver.health import ServerLog, ServerRecord, lock_path
+from tfos_lab.node.forkserver.requests import FailedReply, SpawnedReply
+from tfos_lab.transport.frames import FrameSocket
+
+PATIENCE_S = 60.0
 
 
 def test_without_fork_servers_the_first_cell_starts_them(monkeypatch, tmp_path):
@@ -46,8 +55,35 @@ def test_fork_servers_are_counted_by_state(answers, ok, found, monkeypatch, tmp_
     assert (finding.ok, finding.found) == (ok, found)
 
 
+@pytest.mark.parametrize(
+    ("reply", "said"), [(SpawnedReply(pid=0), "warm"), (FailedReply("ImportError: no keras"), "ImportError: no keras")]
+)
+def test_a_fork_server_that_has_imported_everything_may_answer_late(reply, said, monkeypatch):
+    monkeypatch.setattr(fork_servers, "_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(fork_servers, "_LATE_S", PATIENCE_S)
+
+    def answer_late():
+        frames = FrameSocket(listener.accept()[0])
+        frames.available(PATIENCE_S)
+        time.sleep(0.1)
+        frames.send(msgspec.msgpack.encode(reply))
+        frames.close()
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = Path(folder, "plain-1.sock")
+        listener.bind(str(path))
+        listener.listen()
+        with lock_path(path).open("wb") as lock:
+            ServerLog(lock.fileno()).warm()
+        thread = threading.Thread(target=answer_late, daemon=True)
+        thread.start()
+        answer = fork_servers.ask_fork_server(path)
+        thread.join(PATIENCE_S)
+    assert answer == said
+
+
 def test_a_real_fork_server_answers_that_it_is_warm_unless_it_is_stopped():
-    fork_server = ForkServerSpec.plain("test-doctor", os.environ, os.getpid())
+    fork_server = ForkServerSpec.plain(f"test-doctor {os.getpid()}", os.environ, os.getpid())
     wait_until_warm(fork_server)
     assert fork_servers.ask_fork_server(fork_server.socket_path) == "warm"
     server = psutil.Process(ServerRecord.read(fork_server.socket_path).pid)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.engine.feed.fakes import FAILED, NODE_RUNNING, RESTARTING, FakeFrame, FakeGeneration
+from tests.support.fake_nodes import until
 from tfos_lab import messages as m
 from tfos_lab.engine.feed import micro_batches
 from tfos_lab.engine.feed import stream as stream_module
@@ -90,6 +91,7 @@ def test_a_micro_batch_is_done_when_all_nodes_have_read_it(rig):
     rig.cluster.generation.reads_streams = False
     thread = threading.Thread(target=rig.batch, args=(0,), daemon=True)
     thread.start()
+    until(lambda: rig.cluster.generation.sent_to(2, m.FeedComplete))
     for rank in (1, 2):
         thread.join(0.02)
         assert thread.is_alive()

@@ -12,6 +12,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.engine.launchers.capacity import Room
+from tfos_lab.engine.parallel import tries
 from tfos_lab.engine.parallel.policy import RunPolicy
 from tfos_lab.engine.parallel.runner import Runner
 from tfos_lab.engine.parallel.runs import ParallelRuns
@@ -203,7 +204,6 @@ def test_a_stop_from_elsewhere_ends_all(play):
 
 def test_a_try_that_takes_too_long_has_failed(play):
     played = play(1, timeout_s=0.2)
-    played.nodes(0)
     failure = played.finish().failures[0]
     assert failure.kind == "timed out"
     assert failure.message == "it was stopped, as it had not returned after timeout_s=0.2"
@@ -303,7 +303,8 @@ def test_rows_that_no_run_can_be_fed_end_all(play):
     assert len(played.tries) == 1
 
 
-def test_a_run_is_fed_once_its_node_runs_and_its_end_waits_for_the_feed(play):
+def test_a_run_is_fed_once_its_node_runs_and_its_end_waits_for_the_feed(play, monkeypatch):
+    monkeypatch.setattr(tries, "_JOIN_S", 0.0)  # not for as long, but for the feed
     began, stored, states = threading.Event(), threading.Event(), []
 
     def feed(cluster):
@@ -313,8 +314,11 @@ def test_a_run_is_fed_once_its_node_runs_and_its_end_waits_for_the_feed(play):
 
     played = play(1, feed=feed)
     assert began.wait(60)
-    played.nodes(0).end(0, "a")
-    assert played.state_of(0) != "done"
+    nodes = played.nodes(0)
+    nodes.end(0, "a")
+    until(lambda: nodes.listener.closed)
+    time.sleep(0.3)  # in which a run that does not wait ends
+    assert played.runs.view().nodes[0].run.going
     stored.set()
     assert list(played.finish()) == ["a"]
     assert states == ["running"]

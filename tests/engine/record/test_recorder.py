@@ -19,11 +19,18 @@ from tests.support.fake_nodes import until
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
 from tfos_lab.core import cluster_records
+from tfos_lab.engine import runtime
 from tfos_lab.engine.record import recorder as recorder_module
 from tfos_lab.engine.record.format import decode
 from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
+
+
+@pytest.fixture(autouse=True)
+def record_in_any_case(monkeypatch):
+    """Have `wait` and `stop` wait for the record, however slow the disk is."""
+    monkeypatch.setattr(runtime, "RECORD_TIMEOUT_S", 60.0)
 
 
 def record_of(cluster):
@@ -70,10 +77,13 @@ def test_it_follows_the_states_of_cluster_and_nodes(start, nodes, often):
     assert {"launched", "running", "done"} <= set(record.timings)
 
 
-def test_it_is_written_at_most_once_a_second_and_not_for_each_metric(start, nodes, writes):
+def test_it_is_written_at_most_once_a_period_and_not_for_each_metric(start, nodes, writes, monkeypatch):
+    # Longer than a busy machine takes for this test.
+    monkeypatch.setattr(recorder_module, "MIN_PERIOD_S", 60.0)
+    monkeypatch.setattr(recorder_module, "METRICS_PERIOD_S", 60.0)
     cluster = start()
     cluster.wait_until_running()
-    until(lambda: writes)
+    record_of(cluster)
     for step in range(500):
         nodes.send(report(0, step, 1.0))
     until(lambda: cluster.reports_after()[1] == 500)
@@ -81,7 +91,7 @@ def test_it_is_written_at_most_once_a_second_and_not_for_each_metric(start, node
     nodes.end(0)
     nodes.end(1)
     cluster.wait(timeout_s=60)
-    assert len(writes) <= 3
+    assert len(writes) == 2
 
 
 def test_metrics_alone_are_written_now_and_then(start, nodes, writes, monkeypatch):

@@ -11,6 +11,8 @@ import tfos_lab
 from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import this_process, write_run
 from tests.support.trials import fit
+from tfos_lab.engine import runtime
+from tfos_lab.engine.parallel import runs as parallel_runs
 from tfos_lab.engine.record.format import NodeRecord, PartRecord, SearchRecord, decode
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.find import find_run
@@ -19,6 +21,13 @@ from tfos_lab.engine.runs.read import read_runs
 from tfos_lab.errors import ConfigError, SearchFailed
 from tfos_lab.jupyter.display.history import HistoryTable
 from tfos_lab.jupyter.display.history_page import RunPage
+
+
+@pytest.fixture(autouse=True)
+def record_in_any_case(monkeypatch):
+    """Have runs, and the call that makes them, wait for their records, however slow the disk is."""
+    monkeypatch.setattr(runtime, "RECORD_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(parallel_runs, "_RECORD_TIMEOUT_S", 60.0)
 
 
 @pytest.fixture

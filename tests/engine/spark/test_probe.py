@@ -105,12 +105,13 @@ def test_time_in_which_this_process_did_not_run_does_not_count(server, monkeypat
     assert len(ticks) >= probe.SILENCE_S / probe._TICK_S
 
 
-def test_who_answers_is_asked_again_on_the_same_connection_for_as_long_as_it_answers(server):
+def test_who_answers_is_asked_again_on_the_same_connection_for_as_long_as_it_answers(server, monkeypatch):
     with socket.socket() as refusing, contextlib.closing(KeptConnection([], b"?")) as nobody:
         refusing.bind(("127.0.0.1", 0))
         places = [refusing.getsockname(), server.getsockname()]
         with ThreadPoolExecutor(1) as pool, contextlib.closing(KeptConnection(places, b"?")) as kept:
             for _ in range(2):
+                monkeypatch.setattr(probe, "_PROMPT_S", 60.0)
                 asked = pool.submit(kept.answers)
                 with server.accept()[0] as connection:
                     for _ in range(3):
@@ -119,6 +120,7 @@ def test_who_answers_is_asked_again_on_the_same_connection_for_as_long_as_it_ans
                         assert asked.result()
                         asked = pool.submit(kept.answers)
                     assert connection.recv(1) == b"?"
+                    monkeypatch.setattr(probe, "_PROMPT_S", 0.3)
                     connection.shutdown(socket.SHUT_RDWR)
                     assert not asked.result(), "nobody answers a new connection either"
                 server.accept()[0].close()

@@ -350,6 +350,19 @@ def test_training_goes_on_without_an_evaluator_that_has_failed_and_says_so(outco
     assert play.states()["evaluator:0"] == "failed"
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_training_begins_though_the_evaluator_has_failed_before_its_function_ran(lost):
+    play = Play(cluster_size=2, eval_node=True).all_reserve()
+    play.receive(m.Progressed(rank=0, state="running", pid=5)).receive(m.Progressed(rank=1, state="importing"))
+    assert play.cluster_state.state == "starting"
+    if lost:
+        play.cluster_state.lose(1, "its agent has ended", play.now_s)
+    else:
+        play.end(1, KILLED)
+    assert play.cluster_state.state == "running"
+    assert play.returns(0).drain(0, 1).cluster_state.state == "done"
+
+
 def test_training_goes_on_without_an_evaluator_that_is_lost():
     play = Play(cluster_size=2, eval_node=True).all_run()
     play.asked = play.cluster_state.lose(1, "its agent ended with code -9", play.now_s)

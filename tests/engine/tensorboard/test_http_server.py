@@ -126,7 +126,7 @@ def test_a_port_that_another_server_answers_at_is_refused(loop, short_path, monk
 
 
 PROGRAM = """
-import json, threading, urllib.error, urllib.request
+import json, threading, time, urllib.error, urllib.request
 import tfos_lab
 from tests.support.unix_http import write_events
 from tests.support.quick import QUICK_ENV
@@ -149,6 +149,7 @@ def ask_until(url, wanted):
         status, body = ask(url)
         if wanted in body and status != 503:  # the page that asks for patience has TensorBoard's title, too
             return status
+        time.sleep(0.1)
 
 cluster = tfos_lab.run(train, cluster_size=2, tensorboard=True, env=QUICK_ENV, local="processes")
 url = cluster.tensorboard_url
@@ -170,7 +171,7 @@ def test_a_plain_program_has_an_address_that_works_as_long_as_it_lives(tmp_path)
     done = subprocess.run(
         [sys.executable, str(program)],
         env={**environ, **folders, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     url, running, tunnelled, without_token, ended, same = json.loads(done.stdout.splitlines()[-1])

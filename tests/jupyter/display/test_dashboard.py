@@ -113,9 +113,8 @@ def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(
     assert kind == "display"
     assert widget.view["headline"] == "0/2 nodes reserved"
     cluster.change("chief:0", state="reserved", host="h1", metrics={"loss": float("nan")})
-    wait_for(browser.views)
-    [view] = browser.views()
-    assert view["headline"] == "1/2 nodes reserved"
+    wait_for(lambda: browser.views() and browser.views()[-1]["headline"] == "1/2 nodes reserved")
+    view = browser.views()[-1]
     assert [column["title"] for column in view["columns"]] == ["Node", "State", "loss", "Host"]
     assert view["rows"][0]["cells"] == {"node": "chief:0", "state": "reserved", "metric loss": "nan", "host": "h1"}
     assert view["rows"][1]["heartbeat_s"] is None
@@ -124,7 +123,8 @@ def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(
 def test_nothing_is_sent_while_nothing_changes(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
     cluster.write("chief:0", "x\n")
     cluster.change("chief:0", state="reserved")
-    wait_for(lambda: browser.views() and browser.customs("log") and browser.customs("picture"))
+    wait_for(lambda: browser.views() and browser.views()[-1]["rows"][0]["cells"].get("state") == "reserved")
+    wait_for(lambda: browser.customs("log") and browser.customs("picture"))
     before = len(browser.messages)
     time.sleep(0.5)
     assert len(browser.messages) == before
@@ -142,10 +142,12 @@ def test_log_text_is_sent_as_messages_and_is_never_in_the_widget_s_state(
 
 
 def test_a_burst_is_sent_in_few_messages(browser: Browser, cluster: FakeCluster, shown: Dashboard) -> None:
+    began_s = time.monotonic()
     for number in range(1000):
         cluster.write("chief:0", f"{number}\n")
     wait_for(lambda: browser.text().endswith("999\n"))
-    assert len(browser.customs("log")) <= 5
+    elapsed_s = time.monotonic() - began_s
+    assert len(browser.customs("log")) <= elapsed_s / 0.1 + 2, "ten a second"
     assert browser.text() == "".join(f"{number}\n" for number in range(1000))
 
 

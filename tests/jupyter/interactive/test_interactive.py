@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,23 @@ class Notebook:
         self.folder = folder
         self.shown: dict[str, dict[str, str]] = {}
 
-    def run(self, cell: str, on_output: Callable[[], None] = lambda: None) -> str:
-        """Run a cell; return its text: what was printed, shown and returned, and the error."""
+    def run(self, cell: str, interrupt_at: str = "") -> str:
+        """Run a cell; return its text: what was printed, shown and returned, and the error.
+
+        Press ■ once, as soon as the text ``interrupt_at`` is shown.
+        """
         self.shown = {}
         texts: list[str] = []
 
         def show(message: dict) -> None:
+            nonlocal interrupt_at
             content = message["content"]
             display_id = content.get("transient", {}).get("display_id")
             if display_id:
                 self.shown[display_id] = content["data"]
-                on_output()
+                if interrupt_at and interrupt_at in content["data"]["text/plain"]:
+                    interrupt_at = ""
+                    self._manager.interrupt_kernel()
             elif "data" in content:
                 texts.append(content["data"]["text/plain"])
             texts.append(content.get("text", "") + "\n".join(content.get("traceback", ())))
@@ -48,10 +54,6 @@ class Notebook:
         """Return what is offered at the end of a text."""
         reply = self._client.complete(text, len(text), reply=True, timeout=TIMEOUT_S)["content"]
         return list(reply["matches"])
-
-    def interrupt(self) -> None:
-        """Press ■."""
-        self._manager.interrupt_kernel()
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +113,8 @@ def test_an_exception_shows_the_cells_lines_and_leaves_the_nodes_alive(notebook:
 
 def test_an_interrupt_reaches_the_cell_on_the_nodes_and_not_the_cluster(notebook: Notebook) -> None:
     text = notebook.run(
-        "%%tfos on=cluster\nimport time\nprint('sleeps')\ntry:\n    time.sleep(1000)\nfinally:\n    left = True",
-        on_output=notebook.interrupt,
+        "%%tfos on=cluster\nimport time\ntry:\n    print('sleeps')\n    time.sleep(1000)\nfinally:\n    left = True",
+        interrupt_at="[all 3 nodes]\nsleeps",
     )
     assert "[all 3 nodes]\nsleeps" in text
     assert "KeyboardInterrupt: interrupted: the nodes of 'cluster' keep their names, and wait for the next cell" in text

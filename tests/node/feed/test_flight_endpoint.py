@@ -61,7 +61,7 @@ endpoint = flight.FlightServerBase(
     "grpc+tls://127.0.0.1:0", tls_certificates=[(tls.certificate, tls.key)], verify_client=True,
     root_certificates=tls.authority,
 )
-threading.Thread(target=endpoint.serve, daemon=True).start()
+threading.Thread(target=endpoint.wait, daemon=True).start()
 for _ in range(3):
     with socket.create_connection(("127.0.0.1", endpoint.port)) as peer:
         peer.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
@@ -92,7 +92,7 @@ def endpoint(tmp_path, identities):
     )
     endpoint.committed = committed
     endpoint.tokens = {"token"}
-    thread = threading.Thread(target=endpoint.serve)
+    thread = threading.Thread(target=endpoint.wait)
     thread.start()
     yield endpoint
     endpoint.shutdown()

@@ -169,6 +169,15 @@ def test_results_for_tasks_that_are_gone_are_dropped(rig):
     assert rig.results() == {2: [3]}
 
 
+def test_rows_that_come_when_their_task_is_gone_are_dropped(rig):
+    rig.rows(1, [1])
+    with rig.pool.changed:
+        rig.pool.handle(m.ExchangeDropped(exchange=1))
+    rig.rows(1, [2])
+    assert rig.pool.exchanges == {}
+    assert list(rig.folder.iterdir()) == []
+
+
 def test_after_terminate_there_are_no_rows(rig):
     rig.rows(1, [1, 2, 3], ended=True)
     rig.rows(2, [4], ended=True)

@@ -125,7 +125,7 @@ def test_a_batch_waits_for_rows_and_ends_with_the_last_feed(node):
 def test_rows_in_a_batch_that_waits_for_more_are_reported(node):
     node.open_feed().segment([1, 2]).complete(2)
     thread, _ = in_thread(lambda: node.feed().next_batch(4))
-    until(lambda: [told.rows for told in node.sent_of(m.RowsTaken)][-1:] == [2])
+    until(lambda: [told.epoch for told in node.sent_of(m.RowsTaken)][-1:] == [1])
     last = node.sent_of(m.RowsTaken)[-1]
     assert (last.rows, last.epoch, last.feeds) == (2, 1, {0: (1, 2)})
     node.end()

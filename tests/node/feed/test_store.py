@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
+import subprocess
+import sys
 
 import msgspec
 import pyarrow as pa
@@ -135,6 +138,9 @@ def test_at_the_end_what_was_not_committed_is_dropped(rig, end):
     rig.store.handle(end)
     assert rig.files() == ["0-3-a.arrow"]
     assert rig.to_child[-1] == end
+    rig.put(5, "later still")
+    rig.pump()
+    assert rig.files() == ["0-3-a.arrow"]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +150,62 @@ def test_at_the_end_what_was_not_committed_is_dropped(rig, end):
 def test_what_concerns_the_child_is_passed_on(rig, message):
     rig.store.handle(message)
     assert rig.to_child[-1] == message
+
+
+def test_a_thread_that_posts_when_the_store_is_closed_writes_to_no_descriptor_of_others(short_folder):
+    reader, writer = os.pipe()
+    store = FeedStore(5, "127.0.0.1", short_folder, print, print)
+    descriptor = store.fileno()
+    store.close()
+    os.dup2(writer, descriptor)
+    os.set_blocking(reader, False)
+    store._post(print)
+    with pytest.raises(BlockingIOError):
+        os.read(reader, 8)
+    for one in (reader, writer, descriptor):
+        os.close(one)
+
+
+# A process that receives rows on a unix socket and by TLS, and is told to end while it does and afterwards.
+TOLD_TO_END = """
+import os, signal, sys, time
+from pathlib import Path
+from pyarrow import flight
+from tfos_lab.engine.feed.certificates import make_identities
+from tfos_lab.node.feed.endpoints import Endpoints, any_port
+
+class Endpoint(flight.FlightServerBase):
+    tokens = frozenset()
+
+def make(location, tls):
+    certificates = [(tls.certificate, tls.key)] if tls else None
+    return Endpoint(location, tls_certificates=certificates)
+
+def told_times():
+    before = len(told)
+    os.kill(os.getpid(), signal.SIGTERM)
+    deadline = time.monotonic() + 5
+    while len(told) == before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return len(told)
+
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+endpoints = Endpoints("127.0.0.1", Path(sys.argv[1]), make, any_port)
+near, far = endpoints.open("token", make_identities().nodes)
+time.sleep(0.5)
+counts = [told_times()]
+with flight.connect(near) as client:
+    client.wait_for_available(timeout=5)
+endpoints.close()
+print(*counts, told_times())
+"""
+
+
+def test_a_process_that_receives_rows_keeps_its_signals(short_folder):
+    command = [sys.executable, "-c", TOLD_TO_END, str(short_folder / "feed")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.stdout, done.stderr) == ("1 2\n", "")
 
 
 def test_a_spool_that_cannot_be_written_fails_the_task(rig):

@@ -16,10 +16,12 @@ import pytest
 
 from tests.support.fork_servers import PATIENCE_S, wait_until_warm
 from tests.support.quick import QUICK_ENV
+from tfos_lab.node.forkserver import health
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
-from tfos_lab.node.forkserver.health import ServerLog, ServerRecord, start_of
+from tfos_lab.node.forkserver.health import ServerLog, ServerRecord, Watch, start_of
 from tfos_lab.node.forkserver.requests import SpawnedReply
 from tfos_lab.node.forkserver.server import Endpoint, ForkServer, Lifetime
+from tfos_lab.transport.frames import ConnectionClosed, frame_pair
 
 # Holds the lock and listens, as a fork server does, but never answers.
 _HANGING = """
@@ -98,6 +100,13 @@ def test_a_stopped_fork_server_is_replaced_and_told(spec, told, is_warm):
     assert ServerRecord.read(spec.socket_path).pid != stopped.pid
 
 
+@pytest.fixture
+def _patient(monkeypatch):
+    """A fork server may be stopped for longer than a busy machine delays what goes on with it, or kills it."""
+    monkeypatch.setattr(health, "_PATIENCE_S", 30.0)
+
+
+@pytest.mark.usefixtures("_patient")
 def test_a_fork_server_that_is_killed_while_it_is_asked_has_a_successor(spec):
     wait_until_warm(spec)
     before = psutil.Process(ServerRecord.read(spec.socket_path).pid)
@@ -107,6 +116,15 @@ def test_a_fork_server_that_is_killed_while_it_is_asked_has_a_successor(spec):
     assert ServerRecord.read(spec.socket_path).pid != before.pid
 
 
+def test_a_connection_to_a_fork_server_that_is_gone_is_not_taken_for_one_that_still_imports(tmp_path, monkeypatch):
+    monkeypatch.setattr(health, "_PATIENCE_S", 0.0)
+    frames, other_end = frame_pair()
+    other_end.close()
+    with ForkServerConnection(frames) as connection, pytest.raises(ConnectionClosed):
+        Watch(tmp_path / "x.sock").wait_for_answer(connection.ask_status, connection.replies)
+
+
+@pytest.mark.usefixtures("_patient")
 def test_a_fork_server_that_goes_on_soon_is_not_replaced(spec, told):
     wait_until_warm(spec)
     server = psutil.Process(ServerRecord.read(spec.socket_path).pid)

@@ -20,6 +20,12 @@ def spin(until):
         sum(range(100))
 
 
+def waits(thread, event):
+    """Whether a thread waits for an event, and not only is about to."""
+    with event._cond:
+        return bool(event._cond._waiters) and sys._current_frames()[thread.ident].f_code.co_name == "wait"
+
+
 @pytest.fixture
 def spinning():
     """A thread that works, called ``busy``, and one that waits, called ``idle``."""
@@ -30,6 +36,9 @@ def spinning():
     ]
     for thread in threads:
         thread.start()
+    deadline = time.monotonic() + 60.0
+    while not waits(threads[1], end) and time.monotonic() < deadline:
+        time.sleep(0.001)
     yield
     end.set()
     for thread in threads:

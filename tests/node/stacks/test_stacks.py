@@ -16,6 +16,7 @@ from tests.node.conftest import PATIENCE_S
 from tfos_lab import messages as m
 from tfos_lab.messages import Condition
 from tfos_lab.node.stacks.agent import StackTaker
+from tfos_lab.node.stacks.dump import SIGNAL, dump_path
 
 
 class Asked:
@@ -84,10 +85,15 @@ def test_a_child_that_sleeps_tells_where_and_goes_on(running):
         assert "take_stacks" not in stacks.text
 
 
+def is_in_the_call(stacks):
+    shows_it = "main thread" in stacks.text and "sum(itertools.repeat(0))" in stacks.text
+    return stacks.condition is Condition.LOCKED and shows_it
+
+
 def test_a_child_that_holds_the_interpreter_s_lock_is_asked_with_a_signal(running):
     node = running(hold_the_lock)
     for _ in range(2):
-        stacks = node.until(lambda stacks: stacks.condition is Condition.LOCKED, patience_s=0.3)
+        stacks = node.until(is_in_the_call, patience_s=0.3)
         assert stacks.place.endswith(", in hold_the_lock")
         assert "has not answered for 0.3 s" in stacks.text
         assert "main thread (most recent call last):\n  File " in stacks.text
@@ -102,6 +108,54 @@ def test_a_child_that_is_stopped_says_so_at_once(running):
     assert f"its process {node.child.link.pid} is stopped" in stacks.text
     node.child.signal(signal.SIGCONT)
     node.until(lambda stacks: stacks.condition is Condition.BUSY)
+
+
+@pytest.fixture
+def half_a_dump(tmp_path):
+    """A process, this one, that has been asked with a signal and has written a part of its stack, so far."""
+    answers = []
+    before = signal.signal(SIGNAL, lambda *_: None)
+    try:
+        file = dump_path(tmp_path)
+        file.touch()
+        taker = StackTaker(0, tmp_path, SimpleNamespace(pid=os.getpid(), send=lambda _: None), answers.append)
+        taker.handle(m.StacksWanted(request=1, patience_s=0.0))
+        begun_s = time.monotonic()
+        taker.tick(begun_s)
+        file.write_text('Stack (most recent call first):\n  File "a.py", line 7 in inner\n')
+        yield SimpleNamespace(answers=answers, file=file, tick=lambda after_s: taker.tick(begun_s + after_s))
+    finally:
+        signal.signal(SIGNAL, before)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        '  File "a.py", line 9 in <module>\n',
+        '  File "threading.py", line 9 in _bootstrap_inner\n  File "threading.py", line 8 in _bootstrap\n',
+        "  ...\n",
+        '  File "a.py", line 7 in inner\n' * 99,
+    ],
+    ids=["main thread", "another thread", "cut off", "cut off without a mark"],
+)
+def test_a_process_that_is_interrupted_while_it_writes_its_stack_is_waited_for(half_a_dump, rest):
+    half_a_dump.tick(0.1)
+    half_a_dump.tick(0.3)
+    assert half_a_dump.answers == []
+    with half_a_dump.file.open("a") as file:
+        file.write(rest)
+    half_a_dump.tick(0.4)
+    assert half_a_dump.answers == []
+    half_a_dump.tick(0.5)
+    assert [answer.place for answer in half_a_dump.answers] == ["a.py, line 7, in inner"]
+
+
+def test_a_stack_that_ends_like_no_other_is_told_in_the_end(half_a_dump):
+    half_a_dump.tick(0.1)
+    half_a_dump.tick(0.9)
+    assert half_a_dump.answers == []
+    half_a_dump.tick(1.1)
+    assert [answer.place for answer in half_a_dump.answers] == ["a.py, line 7, in inner"]
 
 
 def test_a_child_that_is_not_there_is_away(tmp_path):

@@ -97,6 +97,7 @@ class Publisher:
     def __init__(self, cluster: PublishedCluster) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._due_s = math.inf
         self._rest_s = 0.0
         self._is_published = False
@@ -153,8 +154,9 @@ class Publisher:
 
     def close(self) -> None:
         """Remove the cluster record and close the sockets; may be called twice."""
-        self._is_closed = True
-        cluster_records.remove(self._cluster.id)
+        with self._writing:
+            self._is_closed = True
+            cluster_records.remove(self._cluster.id)
         self._control.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
@@ -187,13 +189,14 @@ class Publisher:
     def publish(self) -> None:
         """Write the cluster record as of now, if it differs from the one that is written."""
         record = self._record()
-        if record == self._written:
-            return
-        try:
-            cluster_records.publish(record)
-            self._is_published, self._written = True, record
-        except (OSError, ImportError) as error:
-            _warn_once(error)
+        with self._writing:
+            if self._is_closed or record == self._written:
+                return
+            try:
+                cluster_records.publish(record)
+                self._is_published, self._written = True, record
+            except (OSError, ImportError) as error:
+                _warn_once(error)
 
     def _record(self) -> ClusterRecord:
         view = self._cluster.view()

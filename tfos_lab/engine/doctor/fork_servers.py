@@ -14,6 +14,8 @@ from tfos_lab.node.forkserver.requests import FailedReply
 from tfos_lab.transport.frames import ConnectionClosed
 
 _TIMEOUT_S = 0.3
+# One that has imported everything answers, if late on a busy machine.
+_LATE_S = 3.0
 _STUCK = (STOPPED, SILENT)
 
 
@@ -51,7 +53,7 @@ def ask_fork_server(path: Path) -> str:
     with connection:
         try:
             connection.ask_if_warm()
-            replies = connection.replies(_TIMEOUT_S)
+            replies = connection.replies(_LATE_S if record is not None and record.warm_s else _TIMEOUT_S)
         except (ConnectionClosed, OSError, msgspec.DecodeError):
             return "gone"
     if not replies:

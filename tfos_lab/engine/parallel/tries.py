@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tfos_lab.core.states import NodeState
 from tfos_lab.engine.bus import Subscription
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.parallel.feeder import Feed, Feeder
@@ -185,11 +186,14 @@ class RunTry:
                     return Returned(value_of(runtime))
             self._pass_on(events)
             self._end_if_cut(runtime)
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline is not None and time.monotonic() > deadline and not self._has_returned(runtime):
                 runtime.stop()
                 message = f"it was stopped, as it had not returned after timeout_s={self._timeout_s:g}"
                 tail = runtime.logs(self._leader, tail=20)
                 return Failed(RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail))
+
+    def _has_returned(self, runtime: ClusterRuntime) -> bool:
+        return any(node.node == self._leader and node.state is NodeState.DONE for node in runtime.nodes)
 
     def _end_if_cut(self, runtime: ClusterRuntime) -> None:
         if self._cut:

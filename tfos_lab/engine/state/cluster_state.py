@@ -183,9 +183,12 @@ class ClusterState:
         # The fork server's reply that a child has been forked may arrive after the child's own first message.
         is_late = state.order < node.view.state.order
         instructions = [] if is_late else self._node_state(node, state, now_s)
-        if self._state is RunState.STARTING and not self._unstarted:
-            instructions += self._cluster_state(RunState.RUNNING, now_s)
+        instructions += self._when_all_started(now_s)
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
+
+    def _when_all_started(self, now_s: float) -> list[Instruction]:
+        is_up = self._state is RunState.STARTING and not self._unstarted
+        return self._cluster_state(RunState.RUNNING, now_s) if is_up else []
 
     def _take(self, node: ClusterNode, told: Sequence[Figure], now_s: float) -> list[Instruction]:
         """Take what a node sends several times a second; of a large cluster, all of the last second at once."""
@@ -230,7 +233,7 @@ class ClusterState:
         failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
         if self._is_spared(node):
-            return [*instructions, _told(failure, now_s)]
+            return [*instructions, _told(failure, now_s), *self._when_all_started(now_s)]
         losses = [lost.loss for lost in self._nodes if outcome.consequence and lost.loss is not None]
         explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
         return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
@@ -393,7 +396,7 @@ class ClusterState:
     def _fail_for_lost(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
         if self._is_spared(node):
             self._evaluator_lost = failure, now_s
-            return [_told(failure, now_s)]
+            return [_told(failure, now_s), *self._when_all_started(now_s)]
         # Spark ends the tasks of all nodes if it loses that of one: then the evaluator's loss is why they are lost.
         first, lost_s = self._evaluator_lost or (failure, now_s)
         cause = first if now_s - lost_s < CONSEQUENCE_PATIENCE_S else failure

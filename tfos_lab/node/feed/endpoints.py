@@ -58,7 +58,8 @@ class Endpoints:
 
     def _serve(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
         endpoint = self._make(location, tls)
-        thread = threading.Thread(target=endpoint.serve, name="tfos-flight", daemon=True)
+        # It serves already. `serve` would take the process' signals, and give them back to another endpoint.
+        thread = threading.Thread(target=endpoint.wait, name="tfos-flight", daemon=True)
         thread.start()
         self._endpoints.append(endpoint)
         self._serving.append(thread)

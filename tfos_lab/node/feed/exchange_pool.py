@@ -80,6 +80,8 @@ class ExchangePool:
         match message:
             case m.InferenceOpen(objects=False, schema=schema):
                 self.schema = schema
+            case m.ExchangeRows(exchange=number, path=path) if number in self._dropped:
+                Path(path).unlink(missing_ok=True)  # it was on its way
             case m.ExchangeRows(exchange=number, objects=objects):
                 self.exchanges.setdefault(number, PendingExchange(objects)).files.append(message)
             case m.ExchangeEnded(exchange=number) if number in self.exchanges:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,9 @@ class FeedStore:
         self._posted: deque[Callable[[], None]] = deque()
         # By feed and partition: the files of the attempts to send it.
         self._stored: dict[tuple[int, int], dict[str, Path]] = {}
+        self._over: set[int] = set()
+        self._closing = threading.Lock()
+        self._is_closed = False
         self._streamed: dict[int, list[Path]] = {}
 
     def fileno(self) -> int:
@@ -77,8 +81,9 @@ class FeedStore:
 
     def _post(self, function: Callable[[], None]) -> None:
         self._posted.append(function)
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        with self._closing:
+            if not self._is_closed:
+                os.eventfd_write(self._wake, 1)
 
     # ---- the driver's messages --------------------------------------------------------------------------------------
 
@@ -144,7 +149,10 @@ class FeedStore:
         )
 
     def _remember(self, ticket: PutTicket, path: Path) -> None:
-        self._stored.setdefault((ticket.feed, ticket.partition), {})[ticket.attempt] = path
+        if ticket.feed in self._over:
+            self._spool.remove(path)  # of an attempt that was slower than the feed
+        else:
+            self._stored.setdefault((ticket.feed, ticket.partition), {})[ticket.attempt] = path
 
     def _ask_to_commit(self, ticket: CommitTicket) -> None:
         self._send(msgspec.structs.replace(ticket.stored, rank=self._rank))
@@ -182,6 +190,7 @@ class FeedStore:
             self._streamed[message.feed].append(path)
 
     def _drop_uncommitted(self, feed: int) -> None:
+        self._over.add(feed)
         for key in [key for key in self._stored if key[0] == feed]:
             for path in self._stored.pop(key).values():
                 self._spool.remove(path)
@@ -227,4 +236,6 @@ class FeedStore:
         if self._exchanges is not None:
             self._exchanges.close()
         self._endpoints.close()
-        os.close(self._wake)
+        with self._closing:  # threads that are not waited for may still post
+            self._is_closed = True
+            os.close(self._wake)

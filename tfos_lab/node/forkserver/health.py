@@ -184,10 +184,14 @@ class Watch:
             if self._since_s is not None:
                 time.sleep(_POLL_S)
                 continue
-            if self.record is None and time.monotonic() < until:
-                answers(_POLL_S)  # it has just begun; or it was killed, and this raises as soon as its socket is closed
+            if self.record is None:
+                # It has just begun; or it was killed, and this raises as soon as its socket is closed.
+                is_late = time.monotonic() >= until
+                answers(0.0 if is_late else _POLL_S)
+                if is_late:
+                    return ""
                 continue
-            if self.record is None or not self.record.warm_s:
+            if not self.record.warm_s:
                 return ""
             if not asked:
                 ask()

@@ -201,7 +201,8 @@ class ForkServer:
         # Hold signals back until the child has its own handlers: those of the fork server would swallow them.
         fork_server = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        # The child begins when this process has closed its copies: it may need the port among them to be its own.
+        # The child begins when this process has closed its copies: it may need the port among them to be its own. Its
+        # client knows of it by then.
         held = os.pipe()
         try:
             pid = os.fork()
@@ -215,14 +216,17 @@ class ForkServer:
             os.read(held[0], 1)
             os.close(held[0])
             raise Forked(request, fds, fork_server)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        # Parent and child both set the process group, so that a signal to the group never comes too early.
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)
-        close_all([*fds, *held])
-        client.pid = pid
-        self._endings.forked(pid, request)
-        self._send(client, SpawnedReply(pid=pid))
+        try:
+            # Parent and child both set the process group, so that a signal to the group never comes too early.
+            with contextlib.suppress(OSError):
+                os.setpgid(pid, pid)
+            close_all(fds)
+            client.pid = pid
+            self._endings.forked(pid, request)
+            self._send(client, SpawnedReply(pid=pid))  # the client has it before any message of the child
+        finally:
+            close_all(list(held))
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _send(self, client: _Client, reply: ForkServerReply) -> None:
         try:

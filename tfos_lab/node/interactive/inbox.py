@@ -49,8 +49,11 @@ class CellInbox:
 
     @contextlib.contextmanager
     def running(self, cell: int) -> Iterator[None]:
-        """Have an interrupt of this cell raise KeyboardInterrupt in the block, which the main thread runs."""
-        previous = signal.signal(signal.SIGINT, self._on_signal)
+        """Have an interrupt of this cell raise KeyboardInterrupt in the block, which the main thread runs.
+
+        Interrupts are ignored from then on, until the next cell: one may have been sent just before the cell ended.
+        """
+        signal.signal(signal.SIGINT, self._on_signal)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
             self._running = cell
@@ -58,8 +61,10 @@ class CellInbox:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._running = None
-            signal.signal(signal.SIGINT, previous or signal.SIG_IGN)
+            try:
+                self._running = None
+            finally:  # also where it has come just before that
+                self._running = None
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if self._running is not None:

@@ -15,9 +15,13 @@ from tfos_lab.node.stacks.dump import SIGNAL, dump_path, stack_in
 from tfos_lab.node.stacks.frames import Place, call_of, has_entry, own_part, place_of
 from tfos_lab.node.stacks.text import MAIN, render
 
-# A dump has been written when its file has not grown for so long; at most so long is waited for it.
+# A dump has been written when it ends as a whole one does and its file has not grown for so long: a module that is just
+# imported is a `<module>`, too. At most so long is waited for it; those who ask for stacks wait little longer.
 _SETTLED_S = 0.05
 _DUMP_S = 1.0
+# The outermost frame of the main thread, or of another; or the mark of Python 3.11 and 3.12 for frames left out.
+_ENDS = (" in <module>\n", " in _bootstrap\n", "\n  ...\n")
+_MOST_FRAMES = 100
 
 
 @dataclass
@@ -106,9 +110,11 @@ class StackTaker:
         size = self._file.stat().st_size
         if size != asked.size:
             asked.size, asked.grown_at = size, now
-        is_whole = size > 0 and now - asked.grown_at > _SETTLED_S
-        if is_whole or now > (asked.dump_by or 0.0):
-            self._tell_dump(request, asked, self._file.read_text(errors="replace"))
+        is_late = now > (asked.dump_by or 0.0)
+        if is_late or (size > 0 and now - asked.grown_at > _SETTLED_S):
+            dump = self._file.read_text(errors="replace")
+            if is_late or _is_whole(dump):
+                self._tell_dump(request, asked, dump)
 
     def _tell_dump(self, request: int, asked: _Asked, dump: str) -> None:
         stack = stack_in(dump)
@@ -123,6 +129,11 @@ class StackTaker:
         self._asked.pop(request, None)
         place, call = place_of(stack or []), call_of(stack or [])
         self._send(m.Stacks(self._rank, request, condition, text, place=place, call=call))
+
+
+def _is_whole(dump: str) -> bool:
+    """Whether a dump is complete, as far as its end tells: its process may be interrupted while it writes."""
+    return dump.endswith(_ENDS) or (dump.endswith("\n") and len(stack_in(dump)) >= _MOST_FRAMES)
 
 
 def _silent(asked: _Asked) -> str:
