@@ -19,9 +19,15 @@ def inbox():
 
 
 def test_the_running_cell_is_interrupted(inbox):
+    interrupting = threading.Thread(target=inbox.handle, args=[m.InterruptCell(cell=1)])
     with pytest.raises(KeyboardInterrupt), inbox.running(1):
-        threading.Thread(target=inbox.handle, args=[m.InterruptCell(cell=1)]).start()
-        threading.Event().wait()
+        run_until_interrupted(interrupting)
+    interrupting.join()
+
+
+def run_until_interrupted(interrupting):
+    interrupting.start()
+    threading.Event().wait()
 
 
 def test_a_cell_that_is_interrupted_before_it_begins_does_not_begin(inbox):
