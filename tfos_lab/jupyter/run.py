@@ -119,7 +119,7 @@ def run_cluster(
             return _wait(cluster, options, display, map_fun, launch=launch, feed_rows=rows)
     except BaseException:
         if not cluster.ended:
-            _stop_at_once(cluster, options)  # the cell has failed: nothing of it goes on
+            _stop_at_once(cluster, options)  # nothing shows it, so it must not go on
         raise
 
 
@@ -186,6 +186,10 @@ def _wait(
             raise ClusterInterrupted(cluster.name) from None
         if state is RunState.FAILED:
             raise runtime_of(cluster).failure() from None  # before rows could be fed
+        raise
+    except BaseException:
+        if not cluster.ended:
+            _stop_at_once(cluster, options)  # the cell has failed: nothing of it goes on, and the display shows that
         raise
     return results if any(value is not None for value in results.values()) else None
 
