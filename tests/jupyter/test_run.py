@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -193,6 +193,41 @@ def test_a_launch_is_shown_and_an_immediate_error_is_not(
         with pytest.raises(NotEnoughSlots):
             run(f"%%tfos name={name}\n1")
     assert shown == ["slow"]
+
+
+def test_a_cell_that_cannot_feed_is_shown_as_stopped(
+    run: Any, scripted: Any, magics: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, shown = ScriptedCluster(forever=True), []
+    cluster.refusal = ConfigError(["column 'zz' is not in the data"])
+    scripted(cluster)
+
+    class Shown(TextDisplay):
+        def __exit__(self, *exc: object) -> None:
+            shown.append(cluster.state)
+            super().__exit__(*exc)
+
+    monkeypatch.setattr("tfos_lab.jupyter.run.open_display", Shown)
+    magics.user_ns["df"] = DataFrame()
+    with pytest.raises(ConfigError, match="column 'zz'"):
+        run("%%tfos data=df columns=zz\n1")
+    assert shown == ["stopped"]
+
+
+def test_an_interrupt_while_the_display_opens_stops_the_nodes(
+    run: Any, scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = ScriptedCluster(forever=True)
+    scripted(cluster)
+
+    class Interrupted(TextDisplay):
+        def __enter__(self) -> Self:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfos_lab.jupyter.run.open_display", Interrupted)
+    with pytest.raises(ClusterInterrupted):
+        run("%%tfos\n1")
+    assert cluster.state == "stopped"
 
 
 def test_a_second_interrupt_leaves_no_grace_at_all(run: Any, scripted: Any) -> None:
