@@ -10,7 +10,7 @@ from tests.support.fake_nodes import identity_of, until
 from tfos_lab import messages as m
 from tfos_lab.engine import restarts, runtime
 from tfos_lab.engine.state.events import NodeStartedAgain
-from tfos_lab.errors import ClusterEnded, LaunchFailed, NodeFailed, NotEnoughSlots
+from tfos_lab.errors import ClusterEnded, ConfigError, LaunchFailed, NodeFailed, NotEnoughSlots
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -128,6 +128,22 @@ def test_a_restart_that_cannot_be_launched_ends_the_cluster_with_its_error(start
     with pytest.raises(LaunchFailed, match="no fork server"):
         cluster.wait(timeout_s=60)
     assert "restart 1 of cluster" in caplog.text
+
+
+def test_a_restart_that_cannot_be_made_fails_the_cluster(start, nodes, monkeypatch):
+    first = nodes.open_listener
+    monkeypatch.setattr(nodes, "open_listener", lambda *hosts: no_port() if nodes.listeners else first(*hosts))
+    cluster = start(restarts=1)
+    running(cluster, 0)
+    nodes.kill(1)
+    with pytest.raises(NodeFailed, match="the process was killed"):
+        cluster.wait(timeout_s=60)
+    assert cluster.state == "failed"
+    assert any("restart 1 of 1 failed: none of these ports is free" in note for note in cluster.view().notes)
+
+
+def no_port():
+    raise ConfigError(["none of these ports is free"])
 
 
 def test_a_cluster_that_is_stopped_while_it_restarts_stays_stopped(start, nodes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fake_nodes import in_background, until
+from tests.support.fake_nodes import identity_of, in_background, until
 from tfos_lab.core import cluster_records
 from tfos_lab.engine import generations, runtime
 from tfos_lab.engine.record.format import decode
@@ -225,6 +225,17 @@ def test_a_stop_after_the_end_changes_nothing(start, nodes):
     cluster.wait(timeout_s=60)
     cluster.stop()
     assert (cluster.state, cluster.results["chief:0"]) == ("done", "kept")
+
+
+def test_nodes_that_start_when_no_more_rows_come_are_told(start, nodes):
+    nodes.missing = {0, 1}
+    cluster = start()
+    cluster.feeding.end()
+    assert nodes.listener.sent == []
+    for rank in range(2):
+        nodes.reserve(rank)
+    for rank in range(2):
+        until(lambda rank=rank: nodes.listener.sent_to(identity_of(rank))[:2] == ["Start", "FeedsEnded"])
 
 
 def test_closing_ends_it_for_other_processes_too(start):

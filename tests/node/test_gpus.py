@@ -140,6 +140,17 @@ def test_a_node_without_gpus_takes_none():
     assert free_gpus(["0", "1", "2"]) == ["0", "1", "2"]
 
 
+def test_all_users_may_lock_a_gpu_whatever_the_umask_of_the_first(tmp_path):
+    before = os.umask(0o077)
+    try:
+        locks = GpuLocks(os.environ)
+        assert locks.claim(1, ["0"]) == ["0"]
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in locks._folder.glob("*.lock")} == {0o644}
+    locks.close()
+
+
 def test_a_folder_for_locks_that_cannot_be_made_keeps_nobody_out(tmp_path):
     (tmp_path / "file").write_text("")
     locks = GpuLocks({**os.environ, "TFOS_LAB_GPU_LOCKS": str(tmp_path / "file" / "locks")})

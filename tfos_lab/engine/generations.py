@@ -78,7 +78,13 @@ class Generations:
                 return None
             restart = f"restart {self._restarts.used} of {self._restarts.total}"
             self._services.history.add_note(f"{restart}, as {lost.cluster_state.reason}")
-            self.current = self._maker.make(self._services, lost.number + 1, self._restarts)
+            try:
+                self.current = self._maker.make(self._services, lost.number + 1, self._restarts)
+            except Exception as error:  # noqa: BLE001 - such as no free port: the cluster fails as without restarts
+                self._services.history.add_note(f"{restart} failed: {error}")
+                self._abandon(lost, RunState.FAILED)
+                self._on_over(lost.state)
+                return None
             return self.current
 
     def wait_until_running(self, timeout_s: float, *, generation: Generation | None = None) -> None:
@@ -147,10 +153,10 @@ class Generations:
                 return False
         return True
 
-    def _abandon(self, lost: Generation) -> None:
-        """End a cluster that was stopped while it was about to restart."""
+    def _abandon(self, lost: Generation, state: RunState = RunState.STOPPED) -> None:
+        """End a cluster that was stopped while it was about to restart, or that cannot restart."""
         with lost.server.lock:
-            for instruction in lost.cluster_state.abandon(time.time()):
+            for instruction in lost.cluster_state.abandon(time.time(), state):
                 if isinstance(instruction, Publish):
                     self._services.bus.publish(instruction.event)
                     for event in self._services.output.conclude(time.time(), is_last=True):

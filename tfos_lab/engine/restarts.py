@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.feed.job import GenerationLost
+from tfos_lab.engine.generations import STOP_EXTRA_S
 from tfos_lab.errors import NotEnoughSlots, TfosError
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Restarter(threading.Thread):
             if lost.state is not RunState.RESTARTING:
                 return
             lost.launcher.close()
+            lost.server.join(STOP_EXTRA_S)  # its port may be the only one that the next may listen on
             generation = self._cluster.next_generation()
             if generation is None:
                 return

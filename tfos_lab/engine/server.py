@@ -327,6 +327,8 @@ class Server:
             spec = {}
         for rank in list(self._identities):
             self._send(rank, self._make_start(rank, spec))
+        if self._feed_state.ended:
+            self._send_to_all(self._identities, m.FeedsEnded())
 
     def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
         data = m.encode(message)

@@ -160,7 +160,9 @@ class GpuLocks:
                 self._folder.chmod(0o1777)
             path = self._folder / f"{name}.lock"
             with contextlib.suppress(FileExistsError):
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0o644))
+                made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDONLY, 0o644)
+                os.fchmod(made, 0o644)  # whatever the user's umask: others could not lock it
+                os.close(made)
             # Anybody may have put something else there: no link is followed, and no pipe is waited for.
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         return None

@@ -327,6 +327,24 @@ def test_nodes_that_have_drained_before_a_late_cause_keep_nobody_waiting():
     assert (play.cluster_state.state, play.is_over) == ("failed", True)
 
 
+def test_a_serving_worker_whose_fork_server_has_ended_is_started_again_once():
+    play = Play(cluster_size=3, num_ps=1, restarts=3).all_run(executor="7")
+    play.receive(m.Progressed(rank=2, state="serving")).end(2, ORPHANED)
+    for wait_s in (ORPHAN_PATIENCE_S + 0.1, 0.2, 0.2, 0.2):
+        play.wait(wait_s)
+    assert (play.cluster_state.state, play.states()["worker:0"]) == ("running", "importing")
+    assert play.restarts.used == 1
+
+
+def test_nodes_have_the_time_that_stop_was_given():
+    play = Play(cluster_size=2).all_run()
+    play.cluster_state.stop(play.now_s, grace_s=60.0)
+    play.wait(GRACE_S + 30.0)
+    assert not play.is_over
+    play.wait(60.0)
+    assert play.is_over
+
+
 def test_a_child_on_this_machine_that_ended_with_its_fork_server_fails_the_cluster_at_once():
     play = Play(cluster_size=2).all_run(executor=THIS_MACHINE).end(1, ORPHANED)
     assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -14,6 +15,7 @@ import pytest
 from pyarrow import flight
 
 from tfos_lab import messages as m
+from tfos_lab.node.feed import endpoints
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.store import FeedStore
 
@@ -164,6 +166,18 @@ def test_a_thread_that_posts_when_the_store_is_closed_writes_to_no_descriptor_of
         os.read(reader, 8)
     for one in (reader, writer, descriptor):
         os.close(one)
+
+
+def test_a_store_is_closed_though_a_task_that_is_cut_off_never_ends_its_call(short_folder, monkeypatch):
+    monkeypatch.setattr(endpoints, "_CLOSE_S", 0.5)
+    rig = Rig(short_folder)
+    ticket = msgspec.msgpack.encode(PutTicket(TOKEN, 0, 3, "a"))
+    with rig.client() as client:
+        writer, _ = client.do_put(flight.FlightDescriptor.for_command(ticket), ROWS.schema)
+        writer.write_batch(ROWS)
+        rig.store.close()
+        with contextlib.suppress(flight.FlightError):
+            writer.close()
 
 
 # A process that receives rows on a unix socket and by TLS, and is told to end while it does and afterwards.

@@ -242,7 +242,8 @@ def make_interactive(args: Any, *, spark: SparkSession | None, config: ClusterCo
         )
     if problems:
         raise ConfigError(problems)
-    config = dataclasses.replace(config, hang_timeout_s=0.0)  # nodes that wait for cells are not hung
+    # Nodes that wait for cells are not hung, and a cell waits for all of them, an evaluator included.
+    config = dataclasses.replace(config, hang_timeout_s=0.0, on_evaluator_failure="fail")
     cluster = make_cluster(run_cells, args, spark=spark, config=config, kind=InteractiveCluster)
     assert isinstance(cluster, InteractiveCluster)
     return cluster

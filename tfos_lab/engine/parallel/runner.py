@@ -86,9 +86,9 @@ class Runner:
         TfosError
             If no run can succeed, as executors lack a package or the session is dead: all are stopped.
         """
-        self._runs.publish()
         interrupted = False
         try:
+            self._runs.publish()
             self._run(on_step)
         except KeyboardInterrupt:
             interrupted = True
@@ -125,11 +125,14 @@ class Runner:
             self._runs.stop(grace_s=0.0)
 
     def _finish(self) -> None:
-        for thread in list(self._threads):
-            thread.join(_JOIN_S)
-        with self._runs.lock:
-            self._policy.close()
-        self._runs.end()
+        try:
+            for thread in list(self._threads):
+                if thread.ident is not None:  # an interrupt may have come just before its start
+                    thread.join(_JOIN_S)
+            with self._runs.lock:
+                self._policy.close()
+        finally:
+            self._runs.end()
 
     # ---- begin ------------------------------------------------------------------------------------------------------
 

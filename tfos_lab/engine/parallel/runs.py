@@ -304,9 +304,11 @@ class ParallelRuns:
             self._ended_s = time.time()
         self._recorder.finish()
         self.tell()
-        self._recorder.join(_RECORD_TIMEOUT_S)
-        if self._publisher is not None:
-            self._publisher.close()
+        try:
+            self._recorder.join(_RECORD_TIMEOUT_S)
+        finally:  # also after another interrupt
+            if self._publisher is not None:
+                self._publisher.close()
 
     def _on_events(self, *events: Event) -> None:
         self.history.record(*events)

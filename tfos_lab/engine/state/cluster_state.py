@@ -67,7 +67,7 @@ class ClusterState:
     ) -> None:
         chief = chief_of(node_specs)
         self._nodes = [ClusterNode(spec, is_chief=spec == chief) for spec in node_specs]
-        self._grace_s = grace_s
+        self._grace_s = self._patience_s = grace_s
         self._needs_evaluator = needs_evaluator
         self._restarts = restarts or RestartBudget()
         self._find_lack = find_lack
@@ -258,7 +258,7 @@ class ClusterState:
         return node.may_start_alone(failure_from(node.spec.node, outcome))
 
     def _start_again(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
-        node.loss = failure
+        node.loss, node.orphan = failure, None
         node.view = replace(node.view, pid=0)
         number, reason = self._restarts.spend(), summary(failure)
         event = NodeStartedAgain(
@@ -331,12 +331,13 @@ class ClusterState:
             return self._stop_nodes(grace_s)
         self._reason = reason
         self._ended_s = now_s
+        self._patience_s = max(self._patience_s, grace_s)
         instructions = [*self._cluster_state(RunState.STOPPING, now_s), *self._stop_nodes(grace_s)]
         return instructions + self._when_drained(now_s)
 
-    def abandon(self, now_s: float) -> list[Instruction]:
-        """Start no other generation: the user has stopped the cluster between two of them."""
-        return self._cluster_state(RunState.STOPPED, now_s) if self._state is RunState.RESTARTING else []
+    def abandon(self, now_s: float, state: RunState = RunState.STOPPED) -> list[Instruction]:
+        """Start no other generation: the user has stopped the cluster between two of them, or none can be made."""
+        return self._cluster_state(state, now_s) if self._state is RunState.RESTARTING else []
 
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
         """End the cluster for a cause that the launcher or a feed has found."""
@@ -361,7 +362,7 @@ class ClusterState:
             instructions += self._fail_for(unexplained, now_s)
         if any(node.sends_output and node.view.state is NodeState.LOST for node in self._nodes):
             instructions += self._when_drained(now_s)
-        patience_s = self._grace_s + DRAIN_TIMEOUT_S
+        patience_s = self._patience_s + DRAIN_TIMEOUT_S
         # A node may take longer for as long as it sends files or its log.
         silent_since_s = max(self._ended_s or 0.0, self._output_at_s)
         if self._ended_s is not None and now_s - silent_since_s > patience_s:

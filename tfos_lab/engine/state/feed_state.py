@@ -69,7 +69,7 @@ class FeedState:
         self._feeds: list[DriverFeed] = []
         self._inferences = Inferences(names)
         self._served: set[tuple[str, bool]] = set()
-        self._ended = False
+        self.ended = False
         self._commits = Commits()
         self._told_s = 0.0
         self._has_found = False
@@ -218,10 +218,10 @@ class FeedState:
         return [SendToAll(ranks, message)]
 
     def end(self) -> list[Instruction]:
-        """Tell the nodes, once, that no further feed will come."""
-        if self._ended:
+        """Tell the nodes, once, that no further feed will come; those that have not started are told when they do."""
+        if self.ended:
             return []
-        self._ended = True
+        self.ended = True
         return [SendToAll(tuple(self._names), m.FeedsEnded())]
 
     # ---- messages ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 MakeEndpoint = Callable[[str, m.TlsIdentity | None], "FlightEndpoint"]
 # Calls a function with a port that the node may listen on, and returns what it returns.
 TakePort = Callable[[Callable[[int], "FlightEndpoint"]], "FlightEndpoint"]
+
+_CLOSE_S = 3.0
 
 
 def any_port(bind: Callable[[int], FlightEndpoint]) -> FlightEndpoint:
@@ -66,8 +69,11 @@ class Endpoints:
         return endpoint
 
     def close(self) -> None:
-        """End the servers and wait for their threads."""
-        for endpoint in self._endpoints:
-            endpoint.shutdown()
-        for thread in self._serving:
-            thread.join(5.0)
+        """End the servers; wait for their calls and threads, but not for long."""
+        # It waits for calls to end, and one of a task that is stopped or cut off does not.
+        closing = [threading.Thread(target=endpoint.shutdown, daemon=True) for endpoint in self._endpoints]
+        for thread in closing:
+            thread.start()
+        until = time.monotonic() + _CLOSE_S
+        for thread in (*closing, *self._serving):
+            thread.join(max(0.0, until - time.monotonic()))

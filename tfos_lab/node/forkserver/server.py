@@ -95,7 +95,7 @@ class ForkServer:
         self._endings = Endings()
         self._watched_pids: dict[int, int] = {}
         self._had_watched_pid = False
-        self._asked_to_end = False
+        self._asker: _Client | None = None
         self._last_use = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -126,7 +126,10 @@ class ForkServer:
         if self._had_watched_pid and not self._watched_pids and not self._lifetime.outlives:
             return True
         is_idle = time.monotonic() - self._last_use > self._lifetime.idle_s
-        return self._asked_to_end or (is_idle and not self._busy)
+        asker, self._asker = self._asker, None
+        if asker is not None and self._busy:
+            self._send(asker, FailedReply(reason=f"{len(self._busy)} processes run that were forked from it"))
+        return (asker is not None or is_idle) and not self._busy
 
     @property
     def _busy(self) -> list[_Client]:
@@ -179,7 +182,7 @@ class ForkServer:
             case StatusRequest():
                 self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched_pids)))
             case EndRequest():
-                self._end_if_unused(client)
+                self._asker = client  # answered when all has been read that has come with it
             case SpawnRequest():
                 self._watch(request.watched_pid)
                 if self._failure:
@@ -189,11 +192,6 @@ class ForkServer:
                     self._fork(client, request, fds)
                 else:
                     self._send(client, SpawnedReply(pid=0))
-
-    def _end_if_unused(self, client: _Client) -> None:
-        self._asked_to_end = not self._busy
-        if not self._asked_to_end:
-            self._send(client, FailedReply(reason=f"{len(self._busy)} processes run that were forked from it"))
 
     def _fork(self, client: _Client, request: SpawnRequest, fds: list[int]) -> None:
         sys.stdout.flush()
