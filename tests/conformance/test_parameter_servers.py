@@ -87,7 +87,7 @@ def coordinating():
                 [keras.Input((28 * 28,)), keras.layers.Dense(256, activation="relu"), keras.layers.Dense(10)]
             )
             # Not Adam: workers that update its averages at once may divide by one that is still 0 (seen: 1 in 12).
-            optimizer = keras.optimizers.SGD(0.3)
+            optimizer = keras.optimizers.SGD(0.1)
             optimizer.build(model.trainable_variables)
 
         def rows():

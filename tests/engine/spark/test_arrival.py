@@ -58,9 +58,12 @@ def test_more_than_can_come_is_not_waited_for(slots, told):
     assert told == []
 
 
-def test_slots_of_a_cluster_that_has_just_ended_count_for_a_moment(slots, told):
+def test_slots_of_a_cluster_that_has_just_ended_count_for_a_moment(slots, told, monkeypatch):
+    moment_s = module._LEAVING_S
+    monkeypatch.setattr(module, "_LEAVING_S", 60.0)
     slots.update(slots=[Slots(2, 0), Slots(2, 1), Slots(3, 3)], coming=1)
     assert arrival(told).await_slots(3, never) == Slots(3, 3)
+    monkeypatch.setattr(module, "_LEAVING_S", moment_s)
     slots.update(slots=[Slots(2, 1)])
     assert arrival(told).await_slots(3, never) == Slots(2, 1)
 

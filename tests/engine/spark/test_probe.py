@@ -50,7 +50,8 @@ def answer(server, *which):
     return thread
 
 
-def test_who_answers_is_not_lost_and_is_remembered(server):
+def test_who_answers_is_not_lost_and_is_remembered(server, monkeypatch):
+    monkeypatch.setattr(probe, "SILENCE_S", 60.0)
     answering = answer(server, True)
     assert ask(server) == ""
     answering.join()

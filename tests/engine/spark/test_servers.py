@@ -43,13 +43,16 @@ def test_a_master_that_does_not_answer_is_named_with_what_follows(place):
     )
 
 
-def test_one_that_has_answered_and_says_nothing_any_more_is_lost_and_one_that_closes_is_not(place):
+def test_one_that_has_answered_and_says_nothing_any_more_is_lost_and_one_that_closes_is_not(place, monkeypatch):
+    silence_s = probe.SILENCE_S
+    monkeypatch.setattr(probe, "SILENCE_S", 60.0)
     place.listen()
     url = url_of(place)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(lost_server_at, url)
         place.accept()[0].close()
         assert asked.result() == ""
+    monkeypatch.setattr(probe, "SILENCE_S", silence_s)
     assert "(it takes connections and says nothing, as a process that is stopped or hangs)" in lost_server_at(url)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SCHEMA = "partition long, attempt string, rows long"
 _ASK_INTERVAL_S = 0.5
 _CANCEL_TIMEOUT_S = 5.0
+_CANCEL_AGAIN_S = 0.5
 
 
 class SparkRows(Protocol):
@@ -128,6 +129,7 @@ class SparkJob:
         self._tag = f"{label}-{secrets.token_hex(3)}"
         self._description = description
         self._tasks = Tasks()
+        self._cancelled = False
         self._ask_s = 0.0
         self.error: Exception | None = None
         self.produced = Produced(0, 0)
@@ -153,13 +155,19 @@ class SparkJob:
         return self._tasks
 
     def cancel(self) -> None:
-        """Cancel the job, and wait a moment for its end."""
-        if spark_session.cancel_tagged(self._rows.session, self._tag):
-            self._thread.join(_CANCEL_TIMEOUT_S)
+        """Cancel the job, and wait a moment for its end; Spark may not know it yet, and is asked again."""
+        self._cancelled = True
+        until = time.monotonic() + _CANCEL_TIMEOUT_S
+        while self._thread.is_alive() and time.monotonic() < until:
+            if not spark_session.cancel_tagged(self._rows.session, self._tag):
+                return
+            self._thread.join(_CANCEL_AGAIN_S)
 
     def _run(self) -> None:
         try:
             with spark_session.tagged(self._rows.session, self._tag, self._description):
+                if self._cancelled:
+                    return
                 rows = self._rows.send(msgspec.msgpack.encode(self._plan))
             self.produced = Produced(sum(rows), len(rows))
         except Exception as error:  # noqa: BLE001 - the thread that waits for this one raises it
