@@ -133,10 +133,11 @@ def test_waiting_in_vain_names_the_nodes_and_leaves_them_running(start, nodes):
     assert cluster.state == "running"
 
 
-def test_a_failed_node_is_raised_with_its_log_and_the_others_are_stopped(start, nodes):
+def test_a_failed_node_is_raised_with_its_log_and_the_others_are_stopped(start, nodes, monkeypatch):
     from tfos_lab import messages as m
 
     cluster = start()
+    monkeypatch.setattr(runtime, "LAST_ERRORS_S", 60.0)  # the others go in any case
     cluster.wait_until_running()
     nodes.send(m.Logs(rank=1, sequence=0, records=[m.LogRecord(0.0, "stdout", b"about to fail\n")]))
     nodes.fail(1, "LookupError", "no such label")
@@ -145,7 +146,7 @@ def test_a_failed_node_is_raised_with_its_log_and_the_others_are_stopped(start, 
     error = caught.value
     assert (error.node, error.kind, error.message) == ("worker:0", "LookupError", "no such label")
     assert error.log_tail == "about to fail"
-    until(lambda: [node.state for node in cluster.nodes] == ["stopped", "failed"])
+    assert [node.state for node in cluster.nodes] == ["stopped", "failed"]
 
 
 def test_a_failure_is_raised_though_another_node_does_not_go(start, nodes):
@@ -189,14 +190,14 @@ def test_a_cluster_that_was_never_launched_can_be_stopped(start, nodes):
     assert decode((cluster.run_dir / "run.json").read_bytes()).outcome == "stopped"
 
 
-@pytest.mark.usefixtures("_given_up_soon")
 def test_a_node_that_does_not_go_is_given_up(start, nodes, caplog, monkeypatch):
+    monkeypatch.setattr(generations, "STOP_EXTRA_S", 0.4)
     monkeypatch.setattr(cluster_state, "LOST_AFTER_S", 600.0)  # with this grace, it ends for no other reason
     cluster = start(grace_s=60.0)
     cluster.wait_until_running()
     nodes.deaf.update((0, 1))
     cluster.stop(grace_s=0.0)
-    until(lambda: cluster.state == "stopped")
+    assert cluster.state == "stopped"
     assert f"cluster {cluster.id} did not end within 0 s" in caplog.text
     until(lambda: nodes.listener.closed)
 

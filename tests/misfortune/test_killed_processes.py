@@ -15,7 +15,6 @@ import pytest
 
 from tests.misfortune.conftest import Family, environment_of_a_kernel, failure_of, gone, wait_forever
 from tests.support.clusters import runtime_of
-from tfos_lab.engine.state import causes
 
 
 @pytest.mark.leaves_nothing
@@ -108,8 +107,7 @@ def test_a_segmentation_fault_is_reported_with_the_last_output(fails):
 
 
 @pytest.mark.leaves_nothing
-def test_the_cause_is_reported_and_not_its_consequence(fails, tmp_path, monkeypatch):
-    monkeypatch.setattr(causes, "CONSEQUENCE_PATIENCE_S", 20.0)  # however late its end is told on a busy host
+def test_the_cause_is_reported_and_not_its_consequence(fails, tmp_path):
     meeting_point = str(tmp_path / "fifo")
     os.mkfifo(meeting_point)
 

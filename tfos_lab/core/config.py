@@ -321,7 +321,8 @@ class ClusterConfig:
         "warn",
         OptionType.CHOICE,
         "what the end of the evaluator's function by an error means, or that of its process: `warn` (training goes "
-        "on, and the cell says why), `fail` (the run ends, as for any other node)",
+        "on, and the cell says why), `fail` (the run ends, as for any other node; always so with `%tfos start`, whose "
+        "cells wait for all nodes)",
         choices=ON_EVALUATOR_FAILURE_CHOICES,
         group=OptionGroup.FAILURE,
     )

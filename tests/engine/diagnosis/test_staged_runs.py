@@ -139,7 +139,7 @@ def train_in_python(folder, ctx):
         time.sleep(0.05)
     step = 0
     while not pathlib.Path(folder, "end").exists():
-        time.sleep(0.1)
+        time.sleep(0.5)  # long, so that a busy machine delays no node by as much as a straggler has
         step += 1
         ctx.report(step, total_steps=1_000_000)
 
@@ -159,15 +159,12 @@ def test_slow_steps_in_python_are_told_and_a_function_without_steps_gets_no_verd
     assert 0 < slow.progress < 0.01
     (tmp_path / "end").touch()
     cluster.wait(timeout_s=PATIENCE_S)
-    last = cluster.diagnose()
-    # On a busy machine one node may have become the slower one meanwhile.
-    assert last.kind in ("python", "straggler")
-    assert "% of the time in Python" in last.verdict
-    assert last.seconds_left is None
+    assert cluster.diagnose().kind == "python"
+    assert cluster.diagnose().seconds_left is None
     from tfos_lab.engine.record.format import decode
 
     record = decode((cluster.run_dir / "run.json").read_bytes())
-    assert record.verdict == last.verdict
+    assert record.verdict == cluster.diagnose().verdict
     assert all(node.activity.step > 0 for node in record.nodes)
 
 

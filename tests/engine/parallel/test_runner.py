@@ -293,6 +293,15 @@ def test_runs_are_fed_while_what_they_report_is_heard(play):
     assert fed == ["run0"]
 
 
+def test_a_function_that_has_returned_in_time_is_not_timed_out_while_its_feed_ends(play):
+    stored = threading.Event()
+    played = play(1, timeout_s=0.2, feed=lambda _cluster: stored.wait(60))
+    played.nodes(0).end(0, "a")
+    time.sleep(0.5)
+    stored.set()
+    assert list(played.finish()) == ["a"]
+
+
 def test_rows_that_no_run_can_be_fed_end_all(play):
     def feed(cluster):
         raise ConfigError(["data: no column 'x'"])
@@ -319,6 +328,7 @@ def test_a_run_is_fed_once_its_node_runs_and_its_end_waits_for_the_feed(play, mo
     until(lambda: nodes.listener.closed)
     time.sleep(0.3)  # in which a run that does not wait ends
     assert played.runs.view().nodes[0].run.going
+    assert played.state_of(0) != "done"
     stored.set()
     assert list(played.finish()) == ["a"]
     assert states == ["running"]

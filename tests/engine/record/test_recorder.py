@@ -78,6 +78,7 @@ def test_it_follows_the_states_of_cluster_and_nodes(start, nodes, often):
 
 
 def test_it_is_written_at_most_once_a_period_and_not_for_each_metric(start, nodes, writes, monkeypatch):
+    assert recorder_module.MIN_PERIOD_S == 1.0
     # Longer than a busy machine takes for this test.
     monkeypatch.setattr(recorder_module, "MIN_PERIOD_S", 60.0)
     monkeypatch.setattr(recorder_module, "METRICS_PERIOD_S", 60.0)

@@ -63,6 +63,13 @@ def test_a_node_that_takes_none_of_its_rows_is_warned_of_once():
     assert rig.at(61) == rig.at(300) == []
 
 
+def test_where_whoever_feeds_waits_for_the_rows_a_node_is_warned_of_and_fails_nothing():
+    rig = Rig()
+    rig.feeds.caller_waits = True
+    assert rig.warnings(rig.at(60))
+    assert rig.at(TIMEOUT_S) == rig.at(10 * TIMEOUT_S) == []
+
+
 def test_the_warning_comes_before_the_time_out_however_short_that_is():
     rig = Rig(timeout_s=20.0)
     assert rig.at(9) == []

@@ -171,7 +171,7 @@ def test_a_plain_program_has_an_address_that_works_as_long_as_it_lives(tmp_path)
     done = subprocess.run(
         [sys.executable, str(program)],
         env={**environ, **folders, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=280, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     url, running, tunnelled, without_token, ended, same = json.loads(done.stdout.splitlines()[-1])

@@ -114,7 +114,7 @@ def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(
     assert widget.view["headline"] == "0/2 nodes reserved"
     cluster.change("chief:0", state="reserved", host="h1", metrics={"loss": float("nan")})
     wait_for(lambda: browser.views() and browser.views()[-1]["headline"] == "1/2 nodes reserved")
-    view = browser.views()[-1]
+    [view] = [view for view in browser.views() if view["headline"] == "1/2 nodes reserved"]
     assert [column["title"] for column in view["columns"]] == ["Node", "State", "loss", "Host"]
     assert view["rows"][0]["cells"] == {"node": "chief:0", "state": "reserved", "metric loss": "nan", "host": "h1"}
     assert view["rows"][1]["heartbeat_s"] is None

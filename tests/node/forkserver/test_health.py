@@ -174,7 +174,7 @@ def test_a_client_that_connects_as_a_fork_server_ends_is_served(tmp_path):
 
 def test_a_fork_server_that_outlives_its_users_stays_until_it_is_idle():
     fork_server = ForkServer.__new__(ForkServer)
-    fork_server._clients, fork_server._watched_pids, fork_server._asker = set(), {}, None
+    fork_server._clients, fork_server._watched_pids, fork_server._askers = set(), {}, []
     fork_server._had_watched_pid, fork_server._last_use = True, float("inf")
     fork_server._lifetime = Lifetime(outlives=True)
     assert not fork_server._is_over()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.state.instructions import Failure
-from tfos_lab.errors import ClusterEnded, FeedTimeout, NodeFailed, TfosError
+from tfos_lab.errors import ClusterEnded, FeedTimeout
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
@@ -50,25 +50,19 @@ def _wait_until_taken(cluster: Cluster, timeout_s: float) -> None:
     while not cluster.ended:
         generation = runtime.generation
         with generation.server.lock:
+            generation.feed_state.caller_waits = True
             nodes, now = generation.feed_state.with_rows, generation.feed_state.moves
         if not nodes:
             return
         if now != moves:
             moves, moved_s = now, time.monotonic()
-        elif time.monotonic() - moved_s > timeout_s and runtime.state is not RunState.FAILED:
+        elif time.monotonic() - moved_s > timeout_s:
             error = FeedTimeout(reason=_too_slow(nodes, timeout_s))
             generation.fail(Failure("feed", type(error).__name__, error.reason))
             raise error
         time.sleep(_STEP_S)
     if runtime.state is RunState.FAILED:
-        raise _too_slow_or(runtime.failure())
-
-
-def _too_slow_or(failure: TfosError) -> TfosError:
-    """Return the error of a feed where a node was found to take no rows, or else the failure."""
-    if isinstance(failure, NodeFailed) and failure.kind == FeedTimeout.__name__:
-        return FeedTimeout(reason=f"{failure.node}: {failure.message}")
-    return failure
+        raise runtime.failure()
 
 
 def _too_slow(nodes: list[str], timeout_s: float) -> str:

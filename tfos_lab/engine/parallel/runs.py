@@ -319,8 +319,8 @@ class ParallelRuns:
 
 
 def _going_state(state: NodeState) -> NodeState:
-    """Return how far a run is that goes on: what is stopped has not ended before its end is recorded."""
-    return NodeState.STOPPING if state is NodeState.STOPPED else state
+    """Return how far a run is that goes on: it has not ended before its end is recorded, as its rows may still come."""
+    return {NodeState.STOPPED: NodeState.STOPPING, NodeState.DONE: NodeState.RUNNING}.get(state, state)
 
 
 def _last_lines(path: Path, tail: int | None) -> str:

@@ -30,11 +30,15 @@ _TOLD_PER_S = 4_000
 
 @dataclass(frozen=True)
 class Untouched:
-    """Rows of a node that has read none at all: since when all have come, and how long they may lie still."""
+    """Rows of a node that has read none at all: since when all have come, and how long they may lie still.
+
+    ``fails`` says whether the run fails then.
+    """
 
     rows: int
     since_s: float
     timeout_s: float
+    fails: bool
 
 
 class FeedState:
@@ -57,6 +61,10 @@ class FeedState:
         The node that wants no more rows.
     answering : dict of int to list of str
         Flight locations of the nodes that answer inferences, by rank.
+    ended : bool
+        Whether no further feed will come.
+    caller_waits : bool
+        Whether the one who feeds waits until the rows are taken, and fails the run where they are not.
     """
 
     def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
@@ -70,6 +78,7 @@ class FeedState:
         self._inferences = Inferences(names)
         self._served: set[tuple[str, bool]] = set()
         self.ended = False
+        self.caller_waits = False
         self._commits = Commits()
         self._told_s = 0.0
         self._has_found = False
@@ -134,7 +143,7 @@ class FeedState:
                 if feed.complete_s is None or not feed.timeout_s or feed.stream or feed.is_cut:
                     continue
                 if rows := feed.rows_of(rank):
-                    found.setdefault(rank, Untouched(rows, feed.complete_s, feed.timeout_s))
+                    found.setdefault(rank, Untouched(rows, feed.complete_s, feed.timeout_s, not self.caller_waits))
         return found
 
     @property

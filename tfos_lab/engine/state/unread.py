@@ -68,7 +68,7 @@ class UnreadWatch:
             return self._fail(self._asked, None, now_s) if now_s > self._asked.until_s else []
         late = {rank: one for rank, one in self._feed_state.untouched.items() if self._is_late(rank, one, now_s)}
         for rank, one in late.items():
-            if now_s - one.since_s >= one.timeout_s and _shows_nothing(self._view(rank), one.timeout_s):
+            if one.fails and now_s - one.since_s >= one.timeout_s and _shows_nothing(self._view(rank), one.timeout_s):
                 return self._ask(rank, one, now_s)
         new = {rank: one for rank, one in late.items() if rank not in self._warned}
         self._warned.update(new)

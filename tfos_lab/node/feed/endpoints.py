@@ -18,7 +18,8 @@ MakeEndpoint = Callable[[str, m.TlsIdentity | None], "FlightEndpoint"]
 # Calls a function with a port that the node may listen on, and returns what it returns.
 TakePort = Callable[[Callable[[int], "FlightEndpoint"]], "FlightEndpoint"]
 
-_CLOSE_S = 3.0
+# How long calls that go on are waited for at the end.
+_CLOSE_S = 5.0
 
 
 def any_port(bind: Callable[[int], FlightEndpoint]) -> FlightEndpoint:
@@ -71,7 +72,10 @@ class Endpoints:
     def close(self) -> None:
         """End the servers; wait for their calls and threads, but not for long."""
         # It waits for calls to end, and one of a task that is stopped or cut off does not.
-        closing = [threading.Thread(target=endpoint.shutdown, daemon=True) for endpoint in self._endpoints]
+        closing = [
+            threading.Thread(target=endpoint.shutdown, name="tfos-flight-end", daemon=True)
+            for endpoint in self._endpoints
+        ]
         for thread in closing:
             thread.start()
         until = time.monotonic() + _CLOSE_S

@@ -95,7 +95,7 @@ class ForkServer:
         self._endings = Endings()
         self._watched_pids: dict[int, int] = {}
         self._had_watched_pid = False
-        self._asker: _Client | None = None
+        self._askers: list[_Client] = []
         self._last_use = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -116,6 +116,7 @@ class ForkServer:
                 for key, _ in self._selector.select(timeout=self._endings.timeout_s):
                     self._log.beat()
                     key.data(key.fileobj)
+                self._refuse_to_end()
                 self._endings.tick()
                 self._log.beat()
         except SystemExit:
@@ -126,10 +127,12 @@ class ForkServer:
         if self._had_watched_pid and not self._watched_pids and not self._lifetime.outlives:
             return True
         is_idle = time.monotonic() - self._last_use > self._lifetime.idle_s
-        asker, self._asker = self._asker, None
-        if asker is not None and self._busy:
-            self._send(asker, FailedReply(reason=f"{len(self._busy)} processes run that were forked from it"))
-        return (asker is not None or is_idle) and not self._busy
+        return bool(self._askers or is_idle) and not self._busy
+
+    def _refuse_to_end(self) -> None:
+        """Answer those who have asked for the end, if processes run; what has come with their request is known now."""
+        while self._askers and (busy := len(self._busy)):
+            self._send(self._askers.pop(), FailedReply(reason=f"{busy} processes run that were forked from it"))
 
     @property
     def _busy(self) -> list[_Client]:
@@ -182,7 +185,7 @@ class ForkServer:
             case StatusRequest():
                 self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched_pids)))
             case EndRequest():
-                self._asker = client  # answered when all has been read that has come with it
+                self._askers.append(client)
             case SpawnRequest():
                 self._watch(request.watched_pid)
                 if self._failure:
