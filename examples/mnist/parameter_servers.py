@@ -26,7 +26,7 @@ def train(args, ctx):
     with strategy.scope():
         model = build_model()
         # Not Adam: workers that update its two averages at the same time now and then divide by one that is still 0.
-        optimizer = keras.optimizers.SGD(0.2)
+        optimizer = keras.optimizers.SGD(0.05)
         optimizer.build(model.trainable_variables)
 
     def replica_step(x, y):
