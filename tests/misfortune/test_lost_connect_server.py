@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.leaves_nothing]
 
 # Plays the notebook's kernel, in a process of its own: pyspark asks a lost server again for minutes, on its threads.
 _KERNEL = """
-import json, sys, time
+import json, sys, threading, time
 from pyspark.sql import SparkSession
 import tfos_lab
 
@@ -46,7 +46,14 @@ def run(size):
     return tfos_lab.run(wait_forever, cluster_size=size, spark=session, local="false", env=env, grace_s=1.0)
 
 url, env = json.loads(sys.argv[1])
+def close_when_told(rows):
+    sys.stdin.readline()
+    rows.close()
+
 session = SparkSession.builder.remote(url).create()
+rows = session.range(3).toLocalIterator()
+next(rows)
+threading.Thread(target=close_when_told, args=[rows], daemon=True).start()
 cluster = run(2)
 tell([node.pid for node in cluster.nodes])
 tell_note(1)
@@ -71,7 +78,8 @@ def server(tmp_path):
 def kernel(server, tmp_path):
     """The lines that the kernel tells, one by one; it ends with the test."""
     command = tied([sys.executable, "-c", _KERNEL, json.dumps([server.url, QUICK_ENV])])
-    process = subprocess.Popen(command, env=environment_of_a_kernel(tmp_path), stdout=subprocess.PIPE, text=True)
+    pipe, env = subprocess.PIPE, environment_of_a_kernel(tmp_path)
+    process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True)
     try:
         yield process
     finally:
@@ -96,6 +104,9 @@ def test_a_server_that_is_stopped_or_killed_is_the_first_that_is_told(server, ke
     os.kill(server.process.pid, signal.SIGCONT)
     assert told() == [f"The Spark Connect server at {server.url} answers again", "running"]
     os.kill(server.process.pid, signal.SIGKILL)
+    # pyspark tells the server that these rows are not wanted any more, on a thread that Python waits for at its end.
+    kernel.stdin.write("close\n")
+    kernel.stdin.flush()
     assert told() == ["NoSession", f"t{where} (Connection refused), and its nodes have ended with it. {_ANOTHER}"]
     assert gone(nodes)
     assert told() == ["NoSession", f"t{where} (Connection refused). {_ANOTHER}"]

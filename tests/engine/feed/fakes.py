@@ -28,7 +28,7 @@ class FakeGeneration:
         self.number = number
         self.feeds, self.caught_up = 0, number == 0
         self.state = RUNNING
-        self.cluster_state = SimpleNamespace(reason="worker:0 was lost", views=[])
+        self.cluster_state = SimpleNamespace(reason="worker:0 was lost", views=[], fail=self._fail)
         self.feed_state = FeedState(NAMES, lock_step=lock_step)
         self.lock = threading.RLock()
         self.server = self
@@ -51,6 +51,10 @@ class FakeGeneration:
         self.failures.append(failure)
         self.state = FAILED
         self.has_failed.set()
+
+    def _fail(self, failure, _now_s):
+        self.fail(failure)
+        return []
 
     def request(self, change):
         with self.lock:

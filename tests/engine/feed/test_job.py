@@ -161,6 +161,20 @@ def test_a_feed_in_which_nothing_moves_times_out(cluster):
     assert cluster.generation.failures[0].kind == "FeedTimeout"
 
 
+def test_nodes_that_hear_of_the_end_of_a_feed_are_not_taken_for_its_cause(cluster, monkeypatch):
+    generation, act, states = cluster.generation, cluster.generation._act, []
+
+    def hear(rank, message):
+        if isinstance(message, m.FeedAborted):
+            states.append(generation.state)  # what the node reports from now on is a consequence
+        act(rank, message)
+
+    monkeypatch.setattr(generation, "_act", hear)
+    with pytest.raises(FeedTimeout):
+        run(cluster, lambda job: job.store(1), timeout_s=0.02)
+    assert states == [FAILED, FAILED]
+
+
 def test_a_feed_that_times_out_names_the_nodes_that_hold_rows_and_the_one_that_hangs(cluster):
     cluster.generation.cluster_state.views = [
         NodeView("chief:0", "chief", 0, is_chief=True, rows=3),

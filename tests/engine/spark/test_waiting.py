@@ -25,9 +25,16 @@ def place(monkeypatch):
 
 
 @pytest.fixture
-def session(place):
+def policies():
+    """What pyspark goes by when it asks again."""
+    return [SimpleNamespace(max_retries=15)]
+
+
+@pytest.fixture
+def session(place, policies):
     """What a session of Spark Connect at that port knows of its server."""
     session = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    session.client = SimpleNamespace(get_retry_policies=lambda: policies)
     endpoint = f"127.0.0.1:{place.getsockname()[1]}"
     session._client = SimpleNamespace(
         _builder=SimpleNamespace(host="127.0.0.1", endpoint=endpoint, use_ssl=False, secure=False)
@@ -35,7 +42,7 @@ def session(place):
     return session
 
 
-def test_a_server_that_is_lost_is_not_waited_for(session):
+def test_a_server_that_is_lost_is_neither_waited_for_nor_asked_again(session, policies):
     never = threading.Event()
     try:
         with pytest.raises(
@@ -44,6 +51,7 @@ def test_a_server_that_is_lost_is_not_waited_for(session):
             while_server_answers(session, never.wait, name="asking")
     finally:
         never.set()
+    assert [policy.max_retries for policy in policies] == [0]
 
 
 def test_what_has_been_asked_is_done_and_its_error_raised(session):
@@ -55,8 +63,9 @@ def test_what_has_been_asked_is_done_and_its_error_raised(session):
         while_server_answers(session, ask, name="asking")
 
 
-def test_an_answer_is_returned(session):
+def test_an_answer_is_returned(session, policies):
     assert while_server_answers(session, lambda: 5, name="asking") == 5
+    assert [policy.max_retries for policy in policies] == [15]
 
 
 def test_a_classic_session_is_asked_on_this_thread():

@@ -227,6 +227,33 @@ def test_the_picture_in_the_document_follows_each_change_of_state(
     assert set(picture["bundle"]) == {"text/html", "text/plain"}
 
 
+def test_no_picture_follows_the_end(browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Dashboard(cluster)
+    page = threading.Thread(target=browser.send, args=[{"kind": "hello", "page": "p"}])
+    make_bundle, begun, goes_on = made._updates._make_bundle, threading.Event(), threading.Event()
+
+    def make_slowly() -> dict[str, str]:
+        if threading.current_thread() is page:
+            begun.set()
+            goes_on.wait(DEADLINE_S)
+        return make_bundle()
+
+    monkeypatch.setattr(made._updates, "_make_bundle", make_slowly)
+    page.start()
+    assert begun.wait(DEADLINE_S)
+    closing = threading.Thread(target=made.close)
+    closing.start()
+    closing.join(1.0)
+    goes_on.set()
+    for thread in (page, closing):
+        thread.join(DEADLINE_S)
+    assert browser.customs("picture"), "the page has asked while the run went on"
+    sent = [message["content"]["kind"] for message in browser.messages if message["method"] == "custom"]
+    assert sent[-1] == "end"
+    made._updates.send_picture()
+    assert browser.messages[-1]["content"]["kind"] == "end"
+
+
 def test_the_picture_in_the_document_follows_steps_and_output(
     browser: Browser, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,10 @@ class NodeStates(Protocol):
         """The nodes, by rank."""
         ...
 
+    def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
+        """End the nodes for a cause that none of them has reported; called by the server's thread."""
+        ...
+
 
 class FedGeneration(Protocol):
     """The nodes of one generation, as their feeds see them.

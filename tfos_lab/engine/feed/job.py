@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed.identities import Identities
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.state.driver_feed import DriverFeed
+    from tfos_lab.engine.state.instructions import Instruction
 
 _STEP_S = 0.1
 _OPEN_TIMEOUT_S = 30.0
@@ -81,12 +82,17 @@ class FeedJob:
 
     def _give_up(self, feed: DriverFeed, error: BaseException) -> None:
         """Tell the nodes that no more rows come, and why; may be called twice."""
-        reason = _reason_for_readers(error)
-        self._generation.server.request(lambda _now_s: self._feed_state.abort(feed.number, reason))
-        if isinstance(error, _FAILURES) and not self._given_up:
-            self._given_up = True
-            stuck = self._stuck
-            self._generation.fail(Failure(stuck.node or "feed", type(error).__name__, reason, traceback=stuck.stacks))
+        reason, stuck = _reason_for_readers(error), self._stuck
+        failure = Failure(stuck.node or "feed", type(error).__name__, reason, traceback=stuck.stacks)
+        fails = isinstance(error, _FAILURES) and not self._given_up
+        self._given_up = self._given_up or fails
+
+        def give_up(now_s: float) -> list[Instruction]:
+            # At once: a node that hears of the feed's end fails for it, and would be taken for the cause.
+            aborted = self._feed_state.abort(feed.number, reason)
+            return [*aborted, *self._generation.cluster_state.fail(failure, now_s)] if fails else aborted
+
+        self._generation.server.request(give_up)
 
     def _settle(self) -> None:
         """Wait until the cluster's state shows the failure, too."""

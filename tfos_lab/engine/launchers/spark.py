@@ -26,7 +26,7 @@ from tfos_lab.engine.spark.arrival import Arrival
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
 from tfos_lab.engine.spark.servers import ADVICE, ServerWatch, lost_server
-from tfos_lab.engine.spark.waiting import end_without_lost_server, while_server_answers
+from tfos_lab.engine.spark.waiting import ask_no_more, end_without_lost_server, while_server_answers
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import LaunchSpec
@@ -165,6 +165,7 @@ class SparkLauncher(Launcher):
 
     def _lose_server(self, lost: str) -> None:
         """Report that Spark Connect's server has gone, which is why its executors go."""
+        ask_no_more(self._spark)
         gone = NoSession(reason=f"{lost}, and its nodes have ended with it", advice=ADVICE)
         self._plan.fail(gone, str(gone))
 

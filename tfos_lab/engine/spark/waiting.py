@@ -62,8 +62,18 @@ def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str
             return answer.result()
         lost = lost_connect_server(spark)
         if lost and before and not is_silence(lost):
+            ask_no_more(spark)
             raise NoSession(reason=lost, advice=ADVICE)
         before = lost
+
+
+def ask_no_more(spark: SparkSession) -> None:
+    """Have pyspark ask a session's Spark Connect server no more that is lost for good, as the session is with it.
+
+    Else some of its threads ask for ten minutes, and Python waits for these when it ends.
+    """
+    for policy in spark.client.get_retry_policies():
+        policy.max_retries = 0
 
 
 def end_without_lost_server(spark: SparkSession) -> None:

@@ -76,6 +76,8 @@ class Updates:
         self._reports_seen = 0
         # A page gets batches and history in order, from whichever thread.
         self._sending = threading.Lock()
+        self._picturing = threading.Lock()
+        self._has_ended = False
         self._shown: dict[str, Any] = {}
         self._shown_s = 0.0
         self._view_due_s = 0.0
@@ -157,12 +159,16 @@ class Updates:
     # ---- on request --------------------------------------------------------------------------------------------------
 
     def send_picture(self) -> None:
-        """Send the current picture for the document."""
-        began_s = time.monotonic()
-        self._pictured_state, self._changed = self.shown_state, False
-        self._widget.send_message({"kind": "picture", "model": self._widget.model_id, "bundle": self._make_bundle()})
-        ended_s = time.monotonic()
-        self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
+        """Send the current picture for the document, unless it has the last one."""
+        with self._picturing:
+            if self._has_ended:
+                return
+            began_s = time.monotonic()
+            self._pictured_state, self._changed = self.shown_state, False
+            bundle = self._make_bundle()
+            self._widget.send_message({"kind": "picture", "model": self._widget.model_id, "bundle": bundle})
+            ended_s = time.monotonic()
+            self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
 
     def send_history(self, page: str) -> None:
         """Send all remembered log text and metrics to a page, or to all pages if ``page`` is empty."""
@@ -187,5 +193,7 @@ class Updates:
             )
 
     def send_end(self, bundle: dict[str, str]) -> None:
-        """Send the output that replaces the widget."""
-        self._widget.send_message({"kind": "end", "model": self._widget.model_id, "bundle": bundle})
+        """Send the output that replaces the widget; no picture follows it."""
+        with self._picturing:
+            self._has_ended = True
+            self._widget.send_message({"kind": "end", "model": self._widget.model_id, "bundle": bundle})

@@ -7,6 +7,7 @@ however large a partition is.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import threading
@@ -23,12 +24,16 @@ from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError, FeedTimeout
 from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node import failure_note
-from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
+from tfos_lab.node.feed.flight_endpoint import ExchangeTicket, explained
 from tfos_lab.node.feed.row_limit import refuse_large
 
 # Sent to a task when the child has taken a file.
 TAKEN = b"taken"
+# Begins what a task is sent that gets no further results; the error's text follows.
+FAILED = b"failed: "
 _WAIT_STEP_S = 1.0
+# How long a task may take to let go of a call that has failed; one that is gone lets go of it at once.
+_LET_GO_S = 30.0
 # How often the driver is sent the number of rows answered.
 _REPORT_S = 0.25
 _STOPPED = (
@@ -52,6 +57,7 @@ class Exchange:
         self.rows_in = 0
         self.answered = 0
         self.all_in = False
+        self.has_failed = False
         self.error: BaseException | None = None
         self.no_reader: FeedError | None = None
         self.moved_s = time.monotonic()
@@ -135,8 +141,14 @@ class Exchanges:
         feeder.start()
         try:
             self._answer(exchange, writer)
+        except Exception as error:
+            exchange.has_failed = True
+            with contextlib.suppress(Exception):  # the task is gone
+                writer.write_metadata(FAILED + str(explained(error, self._spool)).encode())
+            raise
         finally:
-            exchange.all_in = True
+            # Arrow frees the call when we return, whoever still reads from it.
+            feeder.join(_LET_GO_S)
             self._post(lambda: self._drop(exchange))
 
     def _receive_rows(
@@ -155,9 +167,11 @@ class Exchanges:
                 exchange.rows_in += rows.num_rows
                 self._post_to_child(_rows_message(exchange, path, rows.num_rows, specs))
         except BaseException as error:  # noqa: BLE001 - the thread that answers raises it
-            exchange.error = error
+            exchange.error = exchange.error or error
             exchange.messages.put(None)
             return
+        if exchange.has_failed:
+            return  # the task has let go of it
         exchange.all_in = True
         self._post_to_child(m.ExchangeEnded(exchange=exchange.number))
         exchange.messages.put(None)

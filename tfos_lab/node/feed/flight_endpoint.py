@@ -149,7 +149,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
                 self._write(path, reader)
         except BaseException as error:
             self._spool.remove(path)
-            raise _explained(error, self._spool.folder) from error
+            raise explained(error, self._spool.folder) from error
         self._spool.stored(path)
         self._on_stored(ticket, path)
 
@@ -179,7 +179,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         try:
             self._on_exchange(ticket, column_specs(ticket.schema), reader, writer)
         except Exception as error:
-            raise _explained(error, self._spool.folder) from error
+            raise explained(error, self._spool.folder) from error
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Pass a commit on; or, for a task that connects, return where the spool is."""
@@ -204,7 +204,7 @@ class FlightEndpoint(flight.FlightServerBase):  # type: ignore[misc]
         return ticket
 
 
-def _explained(error: BaseException, folder: Path) -> BaseException:
+def explained(error: BaseException, folder: Path) -> BaseException:
     """Return the error in the form in which the Spark task can read it: type and fields are kept."""
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, TfosError):
         error = not_written(folder, error)

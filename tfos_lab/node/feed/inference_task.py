@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import uuid
@@ -18,7 +19,7 @@ from tfos_lab.errors import FeedError, NodeUnreachable
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages.common import INPUT_QUEUE, TlsIdentity
 from tfos_lab.node import failure_note
-from tfos_lab.node.feed.exchanges import write_rows
+from tfos_lab.node.feed.exchanges import FAILED, TAKEN, write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
 from tfos_lab.node.feed.object_rows import decode, encoded
 from tfos_lab.node.feed.plan import connect
@@ -99,6 +100,7 @@ class _TaskExchange:
         self._results: list[pa.RecordBatch] = []
         self._count = 0
         self._rows_error: Exception | None = None
+        self._failure: Exception | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Yield each batch of rows with its results, in order; send further rows meanwhile."""
@@ -126,6 +128,8 @@ class _TaskExchange:
                 # As after `rdd.take(3)`: nobody wants the rest, and both ends would wait for each other.
                 reader.cancel()
             thread.join()
+            with contextlib.suppress(Exception):  # the call has been cancelled, or has failed
+                writer.close()
             client.close()
 
     def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -182,11 +186,15 @@ class _TaskExchange:
     def _receive(self, reader: flight.FlightStreamReader) -> None:
         try:
             for chunk in reader:
-                if chunk.data is None:
+                if chunk.data is not None:
+                    self._answers.put(chunk.data)
+                elif (told := chunk.app_metadata.to_pybytes()) == TAKEN:
                     self._ahead.release()
                 else:
-                    self._answers.put(chunk.data)
-            self._answers.put(None)
+                    self._failure = flight.FlightServerError(told.removeprefix(FAILED).decode())
+                    reader.cancel()  # the node waits until nobody reads or writes any more
+                    break
+            self._answers.put(self._failure)
         except Exception as error:  # noqa: BLE001 - the thread that waits for answers raises it
             self._answers.put(error)
         finally:
@@ -225,7 +233,7 @@ class _TaskExchange:
 
     def _explained(self, error: Exception) -> Exception:
         """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
-        own = own_error_in(error)
+        own = own_error_in(error) or (own_error_in(self._failure) if self._failure else None)
         if own is not None and not isinstance(own, NodeUnreachable):
             return own
         if words := self._failure_note():
