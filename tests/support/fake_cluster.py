@@ -4,7 +4,8 @@
     cluster.start()
 
 Scenarios: ``train`` (four nodes reserve one by one, train and are done), ``fail`` (``worker:1`` raises half-way),
-``flood`` (every node prints ``lines_per_s``), ``forever`` (trains until it is stopped).
+``flood`` (every node prints ``lines_per_s``), ``forever`` (trains until it is stopped). With a ``gate``, the first node
+alone has reserved until that file is there, and training stands still at a quarter of its steps until it is gone.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class FakeCluster:
         flood_s: float = 5.0,
         run_dir: str | Path | None = None,
         launcher: str = "spark",
+        gate: Path | None = None,
     ) -> None:
         self.id = f"fake-{next(_ids)}-{time.time_ns() % 1_000_000}"
         self.name = name
@@ -80,6 +82,7 @@ class FakeCluster:
         self.lines_written = 0
         self._scenario, self._steps, self._speed = scenario, steps, speed
         self._lines_per_s, self._flood_s = lines_per_s, flood_s
+        self._gate = gate
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -117,8 +120,10 @@ class FakeCluster:
         if node not in self.nodes:
             raise KeyError(node)
         path = self.run_dir / f"{node.replace(':', '-')}.log"
-        path.write_text(self.logs(node))
-        return path
+        # Somebody may be reading it: a file that is written again would be empty for a moment.
+        whole = path.with_suffix(f".{threading.get_ident()}")
+        whole.write_text(self.logs(node))
+        return whole.replace(path)
 
     def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
         return {name: f"MainThread of {name}\n{STACKS}" for name in ([node] if node else self.nodes)}
@@ -208,11 +213,17 @@ class FakeCluster:
         if self._stopping.wait(seconds / self._speed):
             raise _Stopped
 
+    def _wait_at_gate(self, *, until_there: bool) -> None:
+        while self._gate is not None and self._gate.exists() is not until_there:
+            self._pause(0.02)
+
     def _reserve(self) -> None:
         self._pause(0.1)
         self.set_state("reserving")
         for index, node in enumerate(self.nodes):
             self._pause(0.5)
+            if index == 1:
+                self._wait_at_gate(until_there=True)
             host = f"exec-{index // 2 + 1}.cluster.internal"
             self.change(
                 node,
@@ -240,6 +251,8 @@ class FakeCluster:
             self._pause(0.1)
             for index, node in enumerate(self.nodes):
                 self._train_step(node, index, step)
+            if step == self._steps // 4:
+                self._wait_at_gate(until_there=False)
             if self._scenario == "fail" and step == self._steps // 2:
                 self._fail("worker:1")
                 return
