@@ -196,6 +196,13 @@ def test_each_node_is_compared_with_its_peers():
     assert [view.activity.slower for view in views] == pytest.approx([2 / 3, 2 / 3, 2.0])
 
 
+def test_a_fraction_of_a_millisecond_makes_no_straggler():
+    even, moody = activity(0.0003), activity(0.00042)
+    assert [view.activity.slower for view in with_slower(nodes(even, even, moody))] == [1.0, 1.0, 1.0]
+    assert verdict_on(even, even, moody).kind is not Kind.STRAGGLER
+    assert verdict_on(activity(0.0003), activity(0.0003), activity(0.003)).kind is Kind.STRAGGLER
+
+
 def test_a_node_alone_is_not_slower_than_anybody():
     (view,) = with_slower(nodes(activity()))
     assert view.activity.slower is None

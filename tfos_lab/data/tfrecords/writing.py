@@ -15,7 +15,7 @@ import socket
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -160,13 +160,23 @@ def _take_back(system: fs.FileSystem, base: str, finals: set[str]) -> None:
 def _sweep(system: fs.FileSystem, base: str, job: WriteJob) -> None:
     """Remove the hidden folder, and the job's folder if the job created it and it is empty."""
     _remove(system, f"{base}/{job.staging}")
-    is_ours = not job.existed and system.get_file_info(base).type == fs.FileType.Directory
-    if is_ours and not system.get_file_info(fs.FileSelector(base)):
-        system.delete_dir(base)
+    if not job.existed:
+        _remove_empty(system, base)
 
 
 def _remove(system: fs.FileSystem, folder: str) -> None:
     if system.get_file_info(folder).type == fs.FileType.Directory:
+        with contextlib.suppress(FileNotFoundError):  # another task has just removed it
+            system.delete_dir(folder)
+
+
+def _remove_empty(system: fs.FileSystem, folder: str) -> None:
+    if isinstance(system, fs.LocalFileSystem):
+        with contextlib.suppress(OSError):  # another job is writing there by now
+            Path(folder).rmdir()
+        return
+    is_there = system.get_file_info(folder).type == fs.FileType.Directory
+    if is_there and not system.get_file_info(fs.FileSelector(folder)):
         system.delete_dir(folder)
 
 

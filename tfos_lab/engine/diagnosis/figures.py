@@ -16,6 +16,8 @@ from tfos_lab.engine.state.events import FeedView, NodeView
 _FEWEST_STEPS = 4
 # A node without a sign for longer may be hung; that is not a question of speed.
 _LONGEST_IDLE_S = 15.0
+# So much of a step may be the machine's moods.
+_NOT_SEEN_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,10 @@ def own_s(activity: NodeActivity) -> float:
 
 
 def with_slower(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
-    """Return the nodes; those that train also say how much slower than their peers they are, where that is known."""
+    """Return the nodes; those that train also say how much slower than their peers they are, where that is known.
+
+    Where less than a millisecond of a step makes the difference, they are as fast as their peers.
+    """
     telling = [
         (place, own_s(activity))
         for place, node in enumerate(nodes)
@@ -102,6 +107,8 @@ def with_slower(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
     for place, seconds in telling:
         usual_s = usual_s_of(seconds)
         slower = seconds / usual_s if usual_s > 0 else None
+        if slower is not None and abs(seconds - usual_s) < _NOT_SEEN_S:
+            slower = 1.0
         told[place] = changed(told[place], activity=changed(told[place].activity, slower=slower))
     return tuple(told)
 
