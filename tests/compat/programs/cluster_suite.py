@@ -173,7 +173,8 @@ class ClusterTest(unittest.TestCase):
         # Nodes come to the second queue when the first one has ended, which is when the cluster is shut down.
         feeding = threading.Thread(target=cluster.train, args=(self.sc.parallelize([10, 20], 1), 1, 600, "validation"))
         feeding.start()
-        time.sleep(1)
+        while feeding.is_alive() and len(cluster._cluster.view().feeds) < 2:
+            time.sleep(0.05)
         cluster.shutdown()
         feeding.join()
         words = " ".join(self.said("queues")).split()
