@@ -35,7 +35,7 @@ cells = [
     "print(dict(cluster.results))",
 ]
 notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-NotebookClient(notebook, timeout=120).execute()
+NotebookClient(notebook, timeout=120, iopub_timeout=120, startup_timeout=120).execute()
 for cell in notebook.cells:
     for output in cell.outputs:
         print(output.get("text") or output.data.get("text/plain"))

@@ -169,10 +169,12 @@ def test_a_page_that_was_there_from_the_start_ignores_unasked_history(stage: Sta
 
 def test_stop_is_one_click_and_falls_back_to_a_message(stage: Stage) -> None:
     stop = stage.page.get_by_role("button", name="Stop")
+    stage.page.clock.install()
     stop.click()
     expect(stage.page.locator(".tfos-stop")).to_have_text("Stopping…")
     expect(stage.page.locator(".tfos-stop")).to_be_disabled()
-    stage.page.wait_for_function("() => window.sent.some((content) => content.kind === 'stop')")
+    assert stage.page.evaluate("() => window.sent.some((content) => content.kind === 'stop')")
+    stage.page.clock.fast_forward(4000)
     expect(stage.page.locator(".tfos-stop")).to_have_text("Force stop")
     expect(stage.page.locator(".tfos-stop")).to_be_enabled()
     stage.cluster.set_state("stopped")

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.browser
 expect.set_options(timeout=60_000)
 
 LOOKS = 6
+# Beside other work, TensorBoard alone takes most of a minute to be imported.
+FIRST_PAGE_MS = 180_000
 RECORD_STATES = """() => {
   window.kernelStates = [];
   window.jupyterapp.shell.currentWidget.sessionContext.statusChanged.connect((_, state) => {
@@ -297,7 +299,7 @@ def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, 
     notebook.screenshot("tensorboard-awaited", tensorboard(notebook, "late"))
     (extended_rig.notebooks / "go").touch()
     page = tensorboard(notebook, "late").frame_locator("iframe")
-    expect(page.locator("card-view").first).to_be_visible()
+    expect(page.locator("card-view").first).to_be_visible(timeout=FIRST_PAGE_MS)
     assert listings
     assert all(dashboards_of(answer.json()) for answer in listings), "it would say that no dashboards are active"
     (extended_rig.notebooks / "go").unlink()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 import urllib.error
 import urllib.request
 
@@ -14,6 +16,8 @@ from tests.support.jupyter_rig import JupyterRig, Notebook
 pytestmark = pytest.mark.browser
 
 expect.set_options(timeout=60_000)
+# Beside other work, TensorBoard alone takes most of a minute to be imported.
+FIRST_PAGE_MS = 180_000
 
 TRAIN = """%%tfos cluster_size=2 name=mnist tensorboard local=processes env=QUICK_ENV
 if ctx.is_chief:
@@ -57,7 +61,8 @@ def tensorboard_below(notebook: Notebook, name: str) -> FrameLocator:
 
 def page_below(notebook: Notebook) -> Frame:
     """The page in the cell's frame, as it is now: JupyterLab loads it anew when the notebook comes back to sight."""
-    expect(tensorboard_below(notebook, "train").locator("card-view").first).to_be_visible()
+    first = tensorboard_below(notebook, "train").locator("card-view").first
+    expect(first).to_be_visible(timeout=FIRST_PAGE_MS)
     frame = notebook.output(cell("train")).locator("iframe").element_handle().content_frame()
     assert frame is not None
     return frame
@@ -125,7 +130,21 @@ def test_the_button_is_on_cells_that_run_on_a_cluster_only(notebook: Notebook) -
     expect(button).to_be_hidden()
 
 
-def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook) -> None:
+def wait_for_saved_layout(rig: JupyterRig) -> None:
+    """Wait until JupyterLab has saved its layout: the open panel and the tab of TensorBoard."""
+    deadline = time.monotonic() + 60
+    while True:
+        files = list((rig.notebooks.parent / "workspaces").rglob("*.jupyterlab-workspace"))
+        saved = [json.loads(file.read_text())["data"]["layout-restorer:data"] for file in files]
+        if any(
+            one["left"]["current"] == "tfos-lab-clusters" and "tensorboard" in json.dumps(one["main"]) for one in saved
+        ):
+            return
+        assert time.monotonic() < deadline, saved
+        time.sleep(0.2)
+
+
+def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, extended_rig: JupyterRig) -> None:
     notebook.save()
     notebook.page.get_by_role("tab", name="Clusters").click()
     card = panel(notebook).locator(".tfos-lab-card")
@@ -135,7 +154,7 @@ def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook) -> None:
     expect(tensorboard_tab(notebook).locator("line-chart").first).to_be_visible()
     notebook.page.wait_for_timeout(500)  # for the picture
     notebook.screenshot("tensorboard-tab")
-    notebook.page.wait_for_timeout(2000)  # JupyterLab saves its layout some time after it has changed
+    wait_for_saved_layout(extended_rig)
 
 
 def test_the_panel_stops_a_cluster_after_a_reload_while_the_cell_blocks(notebook: Notebook) -> None:

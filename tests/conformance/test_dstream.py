@@ -89,6 +89,7 @@ def test_nodes_that_want_no_more_rows_end_the_stream(run, streaming):
     feed = cluster.train(stream)
     context.start()
     assert rows_of(cluster)[:4] == [0] * 4
+    feed.join(PATIENCE_S)
     assert not feed.is_active
 
 

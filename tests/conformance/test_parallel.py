@@ -141,9 +141,9 @@ def test_an_interrupt_stops_all_and_keeps_what_has_returned(parallel, tmp_path):
 
 @pytest.mark.back_ends("local", "standalone")
 def test_a_run_that_takes_too_long_has_failed(parallel):
-    results = parallel(lambda args, ctx: threading.Event().wait(args), [60, 0], timeout_s=2.5, raise_failures=False)
+    results = parallel(lambda args, ctx: threading.Event().wait(args), [60, 0], timeout_s=15.0, raise_failures=False)
     assert results.failures[0].kind == "timed out"
-    assert "timeout_s=2.5" in results.failures[0].message
+    assert "timeout_s=15" in results.failures[0].message
     assert results[1] is False
 
 
@@ -167,17 +167,28 @@ def test_bad_options_are_refused_in_one_sentence_each(parallel):
 
 
 @pytest.mark.back_ends("standalone")
-def test_runs_wait_for_slots_that_others_hold(parallel, spark):
-    job = threading.Thread(target=_hold_slots, args=(spark, 3.0))
+def test_runs_wait_for_slots_that_others_hold(parallel, spark, tmp_path):
+    over = tmp_path / "over"
+    job = threading.Thread(target=_hold_slots, args=(spark, str(over)))
     job.start()
-    _wait_until(lambda: _free_slots(spark) == 0)
-    assert list(parallel(act, ["a", "b"])) == ["a", "b"]
-    job.join()
+    end = threading.Timer(2.0, over.touch)
+    try:
+        _wait_until(lambda: _free_slots(spark) == 0)
+        end.start()
+        assert list(parallel(act, ["a", "b"])) == ["a", "b"]
+    finally:
+        over.touch()
+        job.join()
 
 
-def _hold_slots(spark, seconds):
+def _hold_slots(spark, over):
+    """Hold all slots until there is a file."""
+
     def wait(rows):
-        time.sleep(seconds)
+        from pathlib import Path
+
+        while not Path(over).exists():
+            time.sleep(0.05)
         return rows
 
     spark.sparkContext.parallelize(range(4), 4).mapPartitions(wait).count()

@@ -103,6 +103,7 @@ def test_a_stream_ends_when_the_nodes_want_no_more(run, frame, stream):
     cluster = run(collect, 1)
     feed = cluster.train(rows)
     assert rows_of(cluster.wait(timeout_s=PATIENCE_S))
+    feed.join(PATIENCE_S)
     assert not feed.is_active
     feed.stop()
 

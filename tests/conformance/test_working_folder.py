@@ -101,8 +101,10 @@ def test_files_that_were_written_before_a_failure_are_copied(run, notebook, tmp_
             Path("checkpoint").write_text(ctx.node)
             raise ValueError("no more")
 
+    cluster = run(fail)
     with pytest.raises(NodeFailed, match="no more"):
-        run(fail).wait(timeout_s=100)
+        cluster.wait(timeout_s=100)
+    cluster.stop()  # the error is told at once, and files come when the chief has ended
     [run_dir] = tmp_path.glob("cluster-*")
     assert copies(run_dir / "output") == {"work/checkpoint": "chief:0"}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+import psutil
 import pytest
 
 from tests.support.clusters import runtime_of
@@ -57,6 +58,13 @@ def wait_until(predicate):
     while not predicate() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert predicate()
+
+
+def has_ended(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 # Functions are made where they are asked for: nodes elsewhere cannot import this module.
@@ -219,8 +227,8 @@ def test_stop_ends_the_nodes_and_leaves_the_pods(kube, session, run):
     inside = {executor: kube.process_of(executor).processes() for executor in executors_of(cluster)}
     assert all(len(processes) > 3 for processes in inside.values())
     cluster.stop()
-    children = [process for processes in inside.values() for process in processes if not process.is_running()]
-    assert len(children) >= 2 * PODS  # each node's agent and child
+    before = [process for processes in inside.values() for process in processes]
+    wait_until(lambda: sum(map(has_ended, before)) >= 2 * PODS)  # each node's agent and child
     assert session.range(10).count() == 10
     assert executors_of(cluster) <= {executor_of(pod) for pod in kube.pods() if pod["status"]["phase"] == "Running"}
 

@@ -12,6 +12,7 @@ from tests.misfortune.conftest import PATIENCE_S, failure_of
 from tests.support.clusters import running_clusters, runtime_of
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core.processes import command_line
+from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -105,8 +106,9 @@ def test_they_do_so_behind_spark_connect_where_nobody_tells_why_one_is_lost(new_
 
 
 def test_a_node_whose_executor_spark_takes_all_the_same_says_so_and_why(new_spark, standalone, run_on):
-    cluster = run_on(new_spark(standalone, conf={**CONF, CACHED: f"{IDLE_S}s"}))
-    error = failure_of(cluster)
+    with pytest.raises(NodeFailed) as failed:  # the feed is told, where its rows have taken as long
+        run_on(new_spark(standalone, conf={**CONF, CACHED: f"{IDLE_S}s"})).wait(timeout_s=120)
+    error = failed.value
     assert error.kind == "Lost"
     assert "is gone: Spark took its executor back (Executor killed by driver), which it does after" in error.message
     assert f"{CACHED}={IDLE_S}s" in error.message

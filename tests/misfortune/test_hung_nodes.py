@@ -19,12 +19,12 @@ from tfos_lab.engine.state.events import NodeHung
 from tfos_lab.errors import NodeFailed, ProfileFailed
 
 # Longer than a busy machine holds a node back.
-HANG_TIMEOUT_S = 2.0
+HANG_TIMEOUT_S = 5.0
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """``tfos_lab.run`` with nodes that are warm at once and hang after two seconds."""
+    """``tfos_lab.run`` with nodes that are warm at once and hang after five seconds."""
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
     options = {"local": "processes", "env": QUICK_ENV, "hang_timeout_s": HANG_TIMEOUT_S, "grace_s": 0.2}
     with running_clusters(options) as start:

@@ -11,7 +11,7 @@ from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import NodeFailed, ParallelFailed
 
 # Longer than a busy machine holds a node back.
-OPTIONS = {"local": "processes", "env": QUICK_ENV, "grace_s": 0.2, "hang_timeout_s": 2.0, "on_hang": "fail"}
+OPTIONS = {"local": "processes", "env": QUICK_ENV, "grace_s": 0.2, "hang_timeout_s": 5.0, "on_hang": "fail"}
 
 
 def report_and_return(args, ctx):

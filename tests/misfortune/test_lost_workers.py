@@ -72,6 +72,10 @@ def learning():
     return learn
 
 
+def serves_again(node, killed):
+    return node.state == "serving" and node.pid not in (0, killed.pid)
+
+
 @pytest.mark.parametrize("spark_mode", ["local", "standalone"])
 def test_a_killed_worker_is_started_again_alone_while_training_goes_on(run, spark, spark_mode, tmp_path):
     options = {"local": "processes"} if spark_mode == "local" else {"driver_ps": True}
@@ -80,9 +84,9 @@ def test_a_killed_worker_is_started_again_alone_while_training_goes_on(run, spar
     until(cluster, (tmp_path / "saved-0").exists)
     address = cluster.nodes[2].address
     family.children[2].kill()
-    until(cluster, lambda: cluster.nodes[2].state == "serving" and cluster.nodes[2].pid != family.children[2].pid)
+    until(cluster, lambda: serves_again(cluster.nodes[2], family.children[2]))
     family.children[3].kill()
-    until(cluster, lambda: cluster.nodes[3].state == "serving" and cluster.nodes[3].pid != family.children[3].pid)
+    until(cluster, lambda: serves_again(cluster.nodes[3], family.children[3]))
     (tmp_path / "enough").touch()
     begun, steps, kernel, bias = cluster.wait(timeout_s=120)["chief:0"]
     assert begun == 0
@@ -113,18 +117,27 @@ def test_a_killed_parameter_server_restarts_all_from_the_backup(run, tmp_path):
     assert family.all_gone()
 
 
-def test_a_worker_that_fails_again_and_again_ends_in_its_error(run):
+def test_a_worker_that_fails_again_and_again_ends_in_its_error(run, tmp_path):
     def fail(args, ctx):
         import os
         import threading
+        import time
+        from pathlib import Path
+
+        def exit_when_told():
+            while not Path(args).exists():
+                time.sleep(0.02)
+            os._exit(3)
 
         if ctx.node == "worker:0":
-            threading.Timer(0.5, os._exit, [3]).start()
+            threading.Thread(target=exit_when_told, daemon=True).start()
         if ctx.job_name != "chief":
             ctx.start_server().join()
         threading.Event().wait()
 
-    cluster = run(fail, cluster_size=3, num_ps=1, restarts=1, env={})
+    cluster = run(fail, str(tmp_path / "serves"), cluster_size=3, num_ps=1, restarts=1, env={})
+    until(cluster, lambda: cluster.nodes[2].state == "serving")
+    (tmp_path / "serves").touch()
     with pytest.raises(NodeFailed) as error:
         cluster.wait(timeout_s=120)
     assert (error.value.node, error.value.kind) == ("worker:0", "Exited")

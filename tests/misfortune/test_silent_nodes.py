@@ -155,7 +155,7 @@ def hang_at_step_3(args, ctx):
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_a_node_that_hangs_on_an_executor_fails_the_run_with_its_stacks(run, spark):
-    cluster = run(hang_at_step_3, hang_timeout_s=2.0, on_hang="fail")
+    cluster = run(hang_at_step_3, hang_timeout_s=5.0, on_hang="fail")
     with pytest.raises(NodeFailed) as failed:
         cluster.wait(timeout_s=PATIENCE_S)
     error = failed.value

@@ -113,7 +113,10 @@ class FakeCluster:
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         names = [node] if node else list(self._logs)
-        lines = "".join("".join(self._logs.get(name, [])) for name in names).splitlines(keepends=True)
+        texts = [self._logs.get(name, []) for name in names]
+        if tail:  # as of a file, a tail costs as much however long the whole is
+            texts = [_last_texts(list(some), tail) for some in texts]
+        lines = "".join("".join(some) for some in texts).splitlines(keepends=True)
         return "".join(lines[-tail:] if tail else lines)
 
     def log_path(self, node: str) -> Path:
@@ -316,7 +319,8 @@ class FakeCluster:
     def _flood(self) -> None:
         period, started, written = 0.02, time.monotonic(), 0
         while (passed := time.monotonic() - started) < self._flood_s:
-            due = int(passed * self._lines_per_s)
+            # One that is late goes on at its rate: a burst would not be kept whole.
+            due = min(int(passed * self._lines_per_s), written + self._lines_per_s // 20)
             for node in self.nodes:
                 lines = [f"{node} line {number:07d} of a flood, with some text\n" for number in range(written, due)]
                 if lines:
@@ -327,6 +331,16 @@ class FakeCluster:
             self.write(node, f"{node} last line\n")
             self.change(node, state="done", step=written)
         self.set_state("done")
+
+
+def _last_texts(texts: list[str], lines: int) -> list[str]:
+    """Return the last texts, with at least so many lines if there are as many."""
+    found = 0
+    for start in reversed(range(len(texts))):
+        found += texts[start].count("\n")
+        if found > lines:
+            return texts[start:]
+    return texts
 
 
 class _Stopped(Exception):

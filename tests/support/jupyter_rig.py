@@ -52,6 +52,9 @@ _SERVER_OPTIONS = (
 )
 
 # Records the frame times of the page, for tests of its smoothness.
+# For what Playwright does itself, such as loading JupyterLab, clicks and downloads.
+_PAGE_TIMEOUT_MS = 120_000
+
 _WATCH_FRAMES = """() => {
   window.tfosFrames = [];
   let last = performance.now();
@@ -147,6 +150,7 @@ class JupyterRig:
             )
             nbformat.write(made, self.notebooks / name)
         page = self._browser.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(_PAGE_TIMEOUT_MS)
         page.goto(f"{self.url}{address}token={self.token}")
         notebook = Notebook(page, name)
         notebook.wait_until_ready()
@@ -244,8 +248,8 @@ class Notebook:
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
 
     def interrupt(self) -> None:
-        """Press ■."""
-        self.command("notebook:interrupt-kernel")
+        """Press ■; the kernel has been interrupted when this returns."""
+        self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:interrupt-kernel').then(() => null)")
 
     def screenshot(self, name: str, element: Locator | None = None) -> Path:
         """Save a picture of the page, or of one element, among the artefacts."""

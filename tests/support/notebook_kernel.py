@@ -94,7 +94,7 @@ class NotebookKernel:
 
     async def _execute(self, notebook: Any, before: str) -> None:
         self._forget_client()
-        self._client = NotebookClient(notebook, km=self._manager, timeout=CELL_TIMEOUT_S)
+        self._client = NotebookClient(notebook, km=self._manager, timeout=CELL_TIMEOUT_S, iopub_timeout=CELL_TIMEOUT_S)
         await self._client.async_start_new_kernel_client()
         await self._run(f"{before}\nget_ipython().reset()")
         for index, cell in enumerate(notebook.cells):

@@ -230,6 +230,7 @@ class Server:
         elif isinstance(message, m.SavesTo):
             self._on_saving(message, self._cluster_state.view_of(message.rank))
         elif isinstance(message, m.ExecutorGone):
+            self._cluster_state.expect_loss(now_s)
             on_executor_gone(self._cluster_state.view_of(message.rank).executor)
         else:
             self._on_message(message, now_s)

@@ -34,6 +34,7 @@ function initialize({ model }: { model: Model }): () => void {
       case "log":
         return store.addLogs(message);
       case "history":
+        store.kernelAnswers ||= message.page === page;
         return isForUs(message, page, store) ? store.replaceLogs(message) : undefined;
       case "metrics":
         return store.addMetrics(message);

@@ -5,8 +5,9 @@ import type { FileMessage } from "./messages";
 import type { Model } from "./model";
 import type { FileReceiver } from "./store";
 
-/** A kernel that has not answered by then will not while the cell blocks. */
-const ANSWER_TIMEOUT_MS = 5000;
+/** A kernel that has never answered by then will not while the cell blocks; one that has may be slow. */
+const FIRST_ANSWER_MS = 5000;
+const ANSWER_MS = 60_000;
 
 export class Download implements FileReceiver {
   cancelled = false;
@@ -18,12 +19,16 @@ export class Download implements FileReceiver {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private settle: (blob: Blob | null) => void = () => {};
 
-  /** `onProgress` gets bytes, of the file that comes now; `page` marks the answers to this download. */
+  /**
+   * `onProgress` gets bytes, of the file that comes now; `page` marks the answers to this download; `answers` says
+   * whether the kernel is known to answer while the cell blocks.
+   */
   constructor(
     private readonly model: Pick<Model, "send">,
     private readonly page: string,
     nodes: readonly string[],
     private readonly onProgress: (done: number, whole: number) => void,
+    private answers = false,
   ) {
     this.nodes = [...nodes];
   }
@@ -38,6 +43,7 @@ export class Download implements FileReceiver {
 
   onPiece({ page, node, offset, size }: FileMessage, buffers: DataView[]): void {
     if (this.cancelled || page !== this.page || node !== this.node || offset !== this.offset) return;
+    this.answers = true;
     // The file may grow all the time: what was there at the beginning is fetched.
     this.size ??= size;
     const [piece] = buffers;
@@ -71,7 +77,7 @@ export class Download implements FileReceiver {
 
   private ask(): void {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.finish(null), ANSWER_TIMEOUT_MS);
+    this.timer = setTimeout(() => this.finish(null), this.answers ? ANSWER_MS : FIRST_ANSWER_MS);
     this.model.send({ kind: "fetch", page: this.page, node: this.node, offset: this.offset });
   }
 

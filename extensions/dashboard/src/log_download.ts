@@ -41,7 +41,8 @@ export class LogDownload {
     const nodes = this.nodes();
     const name = `${fileName([this.store.view.name, ...(nodes.length === 1 ? nodes : [])].join("-"))}.log`;
     const page = `${this.id}-${Math.random()}`;
-    const download = new Download(this.model, page, nodes, (done, whole) => this.showProgress(done, whole));
+    const showProgress = (done: number, whole: number) => this.showProgress(done, whole);
+    const download = new Download(this.model, page, nodes, showProgress, this.store.kernelAnswers);
     this.download = download;
     this.store.downloads.add(download);
     this.showNote("");

@@ -51,6 +51,8 @@ export class Store {
   readonly downloads = new Set<FileReceiver>();
   readonly listeners = new Set<Listener>();
   stopRequested = false;
+  /** Whether the kernel has answered this page, while the cell blocks if it does. */
+  kernelAnswers = false;
   firstSeq = 0;
   /** When the kernel last sent anything, by the browser's clock. */
   lastMessageS = 0;

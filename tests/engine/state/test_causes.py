@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab import messages as m
-from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S, Causes, in_terms_of_steps, silent_nodes_in
+from tfos_lab.engine.state.causes import (
+    CONSEQUENCE_PATIENCE_S,
+    MISMATCH_PATIENCE_S,
+    Causes,
+    in_terms_of_steps,
+    silent_nodes_in,
+)
 from tfos_lab.engine.state.instructions import Failure
 
 MISMATCH = "Collective ops is aborted by: Collective instance 113 expected type 0 and data_type 1 but got type 2"
@@ -46,6 +52,20 @@ def test_a_mismatch_of_collectives_is_one_of_steps(outcomes, reported, text):
     failure = in_terms_of_steps(FAILURE, outcomes, reported)
     assert (failure.node, failure.kind, failure.message, failure.gone) == ("worker:1", "FeedError", text, False)
     assert failure.traceback == "Traceback"
+
+
+def test_a_mismatch_waits_for_the_error_of_another_node_which_says_why():
+    causes = Causes()
+    assert not causes.add(FAILURE, 100.0, consequence=True, others_alive=True)
+    assert causes.overdue(100.0 + MISMATCH_PATIENCE_S - 0.1) is None
+    causes.add(Failure("chief:0", "InternalError", MISMATCH, gone=True), 102.0, consequence=True, others_alive=True)
+    assert causes.overdue(102.0) == FAILURE
+
+
+def test_a_mismatch_that_no_other_node_meets_is_told_too():
+    causes = Causes()
+    causes.add(FAILURE, 100.0, consequence=True, others_alive=True)
+    assert causes.overdue(100.0 + MISMATCH_PATIENCE_S + 0.1) == FAILURE
 
 
 def test_other_errors_are_told_as_they_are():

@@ -12,6 +12,7 @@ from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S
 from tfos_lab.engine.state.cluster_state import (
     DRAIN_TIMEOUT_S,
     FAREWELL_S,
+    LEAVING_PATIENCE_S,
     LOST_AFTER_S,
     ORPHAN_PATIENCE_S,
     ClusterState,
@@ -318,6 +319,27 @@ def test_a_child_that_ended_with_its_fork_server_alone_says_so():
     play.wait(0.2)
     assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")
     assert play.cluster_state.causes.first.message == "the process it was forked from has ended"
+
+
+def test_what_follows_from_the_end_of_an_executor_waits_for_spark_s_reason():
+    aborted = m.Outcome(kind="raised", error="UnavailableError", message="aborted", consequence=True)
+    play = Play(cluster_size=3).all_run()
+    play.cluster_state.expect_loss(play.now_s)
+    play.end(1, ORPHANED).end(2, aborted)
+    play.wait(LEAVING_PATIENCE_S - 1.0)
+    assert play.cluster_state.causes.first is None
+    play.cluster_state.lose(1, "Command exited with code 137", play.now_s)
+    causes = play.cluster_state.causes
+    assert (causes.first.node, causes.first.kind) == ("worker:0", "Lost")
+    assert list(causes.consequences) == ["worker:1"]
+
+
+def test_the_reason_of_an_executor_s_end_is_not_awaited_for_ever():
+    play = Play(cluster_size=2).all_run()
+    play.cluster_state.expect_loss(play.now_s)
+    play.end(1, ORPHANED)
+    play.wait(LEAVING_PATIENCE_S + 0.1)
+    assert play.cluster_state.causes.first.node == "worker:0"
 
 
 def test_nodes_that_have_drained_before_a_late_cause_keep_nobody_waiting():

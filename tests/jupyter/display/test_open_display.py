@@ -64,7 +64,7 @@ def test_nbclient_gets_lines_and_the_static_bundle(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WATCHING)])
     nbclient.NotebookClient(
-        notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+        notebook, timeout=60, iopub_timeout=60, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
     ).execute()
     outputs = notebook.cells[0].outputs
     text = "".join(output.text for output in outputs if output.output_type == "stream")

@@ -62,6 +62,30 @@ def node(tmp_path):
     spool.close()
 
 
+def results_of(node):
+    with pytest.raises(FeedError) as raised:
+        list(_TaskExchange(node.plan, 0).run(iter([ROWS])))
+    return str(raised.value)
+
+
+def test_a_node_that_has_returned_says_so_and_one_that_leaves_is_as_good_as_gone(node):
+    node.exchanges.child_returned()
+    assert "the node's function has returned before it gave all results" in results_of(node)
+    node.exchanges.end_feeds()
+    assert "the cluster has to live until then" in results_of(node)
+
+
+def test_a_node_that_leaves_and_handles_nothing_any_more_is_as_good_as_gone(node):
+    node.exchanges.close()
+    assert "the cluster has to live until then" in results_of(node)
+
+
+def test_a_node_that_leaves_after_a_failure_tells_that(node):
+    node.exchanges.fail("chief:0: ValueError: enough")
+    node.exchanges.close()
+    assert "chief:0: ValueError: enough" in results_of(node)
+
+
 def test_a_call_that_fails_ends_when_nothing_reads_its_rows_any_more(node):
     goes_on = threading.Event()
 

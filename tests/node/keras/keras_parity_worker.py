@@ -355,6 +355,9 @@ def train_by_hand_without_padding(together: tf.data.Dataset) -> list[Any]:
     return weights_of(model)
 
 
+_PEER_S = 60.0
+
+
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
@@ -377,7 +380,8 @@ def reserve_ports(count: int) -> list[socket.socket]:
     return held
 
 
-def fork(name: str, folder: Path, play: Callable[[Found], None]) -> int:
+def fork(name: str, folder: Path, play: Callable[[Found], None], peer: str = "") -> int:
+    """Run ``play`` in a process of its own, which its peer may still need when it is through."""
     pid = os.fork()
     if pid:
         return pid
@@ -392,6 +396,10 @@ def fork(name: str, folder: Path, play: Callable[[Found], None]) -> int:
     except BaseException:  # noqa: BLE001 - the child ends here, whatever happened
         traceback.print_exc()
     finally:
+        (folder / f"{name}.over").touch()
+        deadline = time.monotonic() + _PEER_S
+        while peer and not (folder / f"{peer}.over").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
@@ -409,7 +417,7 @@ def main(folder: Path) -> int:
 
         return play
 
-    children = [fork(f"worker-{rank}", folder, play_worker(rank)) for rank in range(2)]
+    children = [fork(f"worker-{rank}", folder, play_worker(rank), f"worker-{1 - rank}") for rank in range(2)]
     children.append(fork("alone", folder, lambda found: alone(folder, found)))
     return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
 

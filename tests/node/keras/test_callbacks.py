@@ -55,3 +55,33 @@ def test_fit_under_parameter_servers_accepts_them_and_reports_each_epoch(run):
     assert metrics["step"].tolist() == [STEPS, 2 * STEPS]
     assert metrics["epoch"].tolist() == [1, 2]
     assert metrics["accuracy"].tolist() == pytest.approx([0.75, 0.75])
+
+
+def resume_from_half_a_backup(args, ctx):
+    """Return the epochs of each `fit`: the first one, one from a backup that was cut off, one with no other left."""
+    from pathlib import Path
+
+    import keras
+    import numpy as np
+
+    from tfos_lab.node.keras.callbacks import make_callbacks
+
+    def fit(epochs):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        callbacks = make_callbacks(lambda *_, **__: None, event_dir=None, backup_dir=args, is_chief=True)
+        callbacks[0].delete_checkpoint = False
+        return model.fit(np.ones((8, 2)), np.ones((8, 1)), epochs=epochs, callbacks=callbacks, verbose=0).epoch
+
+    written, folder = [fit(2)], Path(args)
+    (folder / "training_metadata.json").write_text("")
+    written.append(fit(3))
+    (folder / "training_metadata.json").write_text("")
+    (folder / "latest.weights.h5.bkp").unlink()
+    written.append(fit(2))
+    return written
+
+
+def test_training_resumes_where_the_chief_was_lost_while_it_wrote_its_backup(run, tmp_path):
+    results = run(resume_from_half_a_backup, str(tmp_path / "backup"), cluster_size=1, env={}).wait(timeout_s=120)
+    assert results["chief:0"] == [[0, 1], [1, 2], [0, 1]]

@@ -31,6 +31,9 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
     """
     is_stream = hasattr(type(data), "foreachRDD")
     runtime = runtime_of(cluster)
+    if not is_stream:
+        with runtime.generation.server.lock:
+            runtime.generation.feed_state.caller_waits = True
     try:
         cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)
     except ClusterEnded:
@@ -50,7 +53,7 @@ def _wait_until_taken(cluster: Cluster, timeout_s: float) -> None:
     while not cluster.ended:
         generation = runtime.generation
         with generation.server.lock:
-            generation.feed_state.caller_waits = True
+            generation.feed_state.caller_waits = True  # of nodes that were started again, too
             nodes, now = generation.feed_state.with_rows, generation.feed_state.moves
         if not nodes:
             return

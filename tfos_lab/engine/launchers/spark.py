@@ -165,9 +165,9 @@ class SparkLauncher(Launcher):
 
     def _lose_server(self, lost: str) -> None:
         """Report that Spark Connect's server has gone, which is why its executors go."""
-        ask_no_more(self._spark)
         gone = NoSession(reason=f"{lost}, and its nodes have ended with it", advice=ADVICE)
         self._plan.fail(gone, str(gone))
+        ask_no_more(self._spark)
 
     def free_slots(self) -> None:
         """If the nodes hold every slot, have their tasks hand over to the agents and return."""

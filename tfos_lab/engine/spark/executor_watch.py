@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _POLL_S = 1.0
 # Spark may notice an executor's end later than the node. The errors that it causes on other nodes wait a little longer.
-_REASON_TIMEOUT_S = 1.0
+_REASON_TIMEOUT_S = 3.0
+# Spark Connect never says why: only the end of its server would.
+_SERVER_TIMEOUT_S = 1.0
 _REASON_POLL_S = 0.05
 # Spark's reason for executors that it has ended itself.
 _KILLED_BY_DRIVER = "killed by driver"
@@ -111,9 +113,9 @@ class ExecutorWatch(threading.Thread):
         return gone
 
     def _why(self, executor: str) -> str:
-        deadline = time.monotonic() + _REASON_TIMEOUT_S
         if is_connect(self._spark):
-            return self._why_with_connect(deadline)
+            return self._why_with_connect(time.monotonic() + _SERVER_TIMEOUT_S)
+        deadline = time.monotonic() + _REASON_TIMEOUT_S
         while (reason := removal_of(self._spark, executor)) is None and time.monotonic() < deadline:
             time.sleep(_REASON_POLL_S)
         if reason is None:

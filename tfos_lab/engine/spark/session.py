@@ -138,7 +138,7 @@ def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
 INSPECTION = "tfos-inspect"
 # A new session may have no executors yet; they are complete when their number has not changed for a while.
 _NEW_SESSION_S = 20.0
-_SETTLED_S = 2.0
+_SETTLED_S = 5.0
 _LEAVING_S = 3.0
 # No job runs any more but ours that look at executors: what holds slots ends, and takes longer on a busy machine.
 _CANCELLED_S = 30.0

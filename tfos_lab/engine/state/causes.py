@@ -17,6 +17,8 @@ from tfos_lab.node.lock_step import ADVICE, uneven_text
 
 # An error that may be caused by another node's end waits this long for that node's own error.
 CONSEQUENCE_PATIENCE_S = 1.2
+# Where it tells of a mismatch of collectives, as long for the first error of another node.
+MISMATCH_PATIENCE_S = 4.0
 # TensorFlow's lists of tasks that have stopped sending heartbeats, or have not come to a barrier.
 _SILENT = re.compile(r"(?:unhealthy[^:\n]*|timed out task names[^:\n]*):((?:\s*/job:\w+/(?:replica:\d+/)?task:\d+)+)")
 _TASK = re.compile(r"/job:(\w+)/(?:replica:\d+/)?task:(\d+)")
@@ -77,13 +79,19 @@ class Causes:
 
     def overdue(self, now_s: float) -> Failure | None:
         """Return the failure that has become the cause because nothing has explained it in time."""
-        if self._unexplained is None or now_s - self._unexplained[1] <= CONSEQUENCE_PATIENCE_S:
+        if self._unexplained is None or now_s - self._unexplained[1] <= self._patience_s:
             return None
         if now_s < self._held_until_s:
             return None
         failure = self._unexplained[0]
         self._set_first(failure)
         return failure
+
+    @property
+    def _patience_s(self) -> float:
+        """Collectives that differ fail on all nodes: how the others have ended says why."""
+        is_mismatch = self._unexplained is not None and _MISMATCH in self._unexplained[0].message.lower()
+        return MISMATCH_PATIENCE_S if is_mismatch and not self.consequences else CONSEQUENCE_PATIENCE_S
 
     def _set_first(self, failure: Failure) -> None:
         self.first = failure

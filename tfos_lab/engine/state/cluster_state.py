@@ -33,6 +33,8 @@ from tfos_lab.messages.figures import Figure
 LOST_AFTER_S = 4.5
 # The loss of an executor is told so much later at most than that children have ended with its fork server.
 ORPHAN_PATIENCE_S = 3.0
+# Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
+LEAVING_PATIENCE_S = 7.0
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -75,6 +77,7 @@ class ClusterState:
         self._reason = ""
         self.causes = Causes()
         self._evaluator_lost: tuple[Failure, float] | None = None
+        self._leaving_until_s = 0.0
         self._ended_s: float | None = None
         self._output_at_s = 0.0
         self._finishing = False
@@ -243,7 +246,7 @@ class ClusterState:
         if not outcome.orphaned or node.view.executor in ("", THIS_MACHINE):
             return False
         node.orphan = node.orphan or (outcome, now_s)
-        return now_s - node.orphan[1] <= ORPHAN_PATIENCE_S
+        return now_s <= max(node.orphan[1] + ORPHAN_PATIENCE_S, self._leaving_until_s)
 
     def _is_spared(self, node: ClusterNode) -> bool:
         """Whether training goes on though this node has failed: no other waits for an evaluator."""
@@ -358,7 +361,7 @@ class ClusterState:
             if node.orphan is not None:
                 instructions += self._end(node, node.orphan[0], now_s)
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
-        if (unexplained := self.causes.overdue(now_s)) is not None:
+        if now_s > self._leaving_until_s and (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         if any(node.sends_output and node.view.state is NodeState.LOST for node in self._nodes):
             instructions += self._when_drained(now_s)
@@ -373,11 +376,16 @@ class ClusterState:
         """Wait for no node any longer, whatever was still to come."""
         return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self._state), now_s)
 
+    def expect_loss(self, now_s: float) -> None:
+        """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
+        self._leaving_until_s = now_s + LEAVING_PATIENCE_S
+
     def lose(self, rank: int, why: str, now_s: float) -> list[Instruction]:
         """A node has gone without reporting its end: its agent, its executor or its host is lost."""
         node = self._nodes[rank]
         if node.drained or node.view.state is NodeState.LOST:
             return []
+        self._leaving_until_s = 0.0
         had_ended = node.view.state.ended
         if pause_s := self._silence.pause_s(now_s):
             why += f"; the notebook's machine or kernel had not run for {pause_s:.0f} s"

@@ -21,7 +21,7 @@ from pyarrow import flight
 from tfos_lab import messages as m
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.errors import FeedError, FeedTimeout
+from tfos_lab.errors import FeedError, FeedTimeout, NodeUnreachable
 from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket, explained
@@ -122,6 +122,7 @@ class Exchanges:
         self._closed = False
         self._failure: FeedError | None = None
         self._no_reader: FeedError | None = None
+        self._feeds_ended = False
 
     # ---- Flight's threads -------------------------------------------------------------------------------------------
 
@@ -208,7 +209,7 @@ class Exchanges:
             message = exchange.messages.get(timeout=min(_WAIT_STEP_S, exchange.ticket.timeout_s))
         except queue.Empty:
             if self._closed:
-                raise FeedError(reason="the node has ended before it gave all results") from None
+                raise self._failure or _has_gone() from None
             exchange.check()
             return None
         if isinstance(message, FeedError):
@@ -237,6 +238,8 @@ class Exchanges:
         self._open[exchange.number] = exchange
         if self._failure is not None:
             self._end(exchange, self._failure)
+        elif self._no_reader is not None and self._feeds_ended:
+            self._end(exchange, _has_gone())
         elif self._no_reader is not None:
             exchange.messages.put(self._no_reader)
 
@@ -264,6 +267,10 @@ class Exchanges:
         """End every exchange, and those to come, after the results that have been given: the function has returned."""
         self._leave(_RETURNED)
 
+    def end_feeds(self) -> None:
+        """Take note that the cluster's user has come to an end, too: who asks a node that has returned is late."""
+        self._feeds_ended = True
+
     def _leave(self, reason: str) -> None:
         if self._no_reader is None:
             self._no_reader = FeedError(reason=reason)
@@ -276,6 +283,11 @@ class Exchanges:
     def close(self) -> None:
         """End every exchange with an error."""
         self._closed = True
+
+
+def _has_gone() -> NodeUnreachable:
+    """Return what a task is told by a node that is leaving, as by one that has left."""
+    return NodeUnreachable(reason="the node has ended before it gave all results")
 
 
 def _rows_message(exchange: Exchange, path: Path, rows: int, specs: tuple[ColumnSpec, ...]) -> m.ExchangeRows:

@@ -114,7 +114,12 @@ class FeedStore:
                 self._drop_uncommitted(feed)
                 self._send_to_child(message)
             case m.EpochPlan() | m.PlanLater() | m.FeedsEnded() | m.StepsAgreed() | m.PeerReturned():
-                self._send_to_child(message)
+                self._pass_on(message)
+
+    def _pass_on(self, message: m.ToAgent) -> None:
+        if isinstance(message, m.FeedsEnded) and self._exchanges is not None:
+            self._exchanges.end_feeds()
+        self._send_to_child(message)
 
     def _search(self, asked: m.FilesAsked) -> None:
         # Imported here: most feeds have no files.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -52,6 +53,7 @@ def _backup_callback(keras_module: Any, backup_dir: str, *, is_chief: bool) -> k
     """Return a callback that saves the training's state after each epoch, and restores it after a restart."""
     if keras_module.__name__ == "tf_keras":
         return keras_module.callbacks.BackupAndRestore(backup_dir)  # it distinguishes chief and workers itself
+    import tensorflow as tf
 
     class Backup(keras_module.callbacks.BackupAndRestore):  # type: ignore[misc]
         """Written by the chief and read by all, so that all start with the same epoch."""
@@ -59,6 +61,14 @@ def _backup_callback(keras_module: Any, backup_dir: str, *, is_chief: bool) -> k
         def _save_model(self) -> None:
             if is_chief:
                 super()._save_model()
+
+        def _load_model(self) -> None:
+            try:
+                super()._load_model()
+            except json.JSONDecodeError as error:
+                # The chief was lost while it wrote: Keras falls back to the previous one, if there is one.
+                if tf.io.gfile.exists(self._prev_weights_path):
+                    raise OSError("the backup was not written to its end") from error
 
     # Keep the previous one too: the chief may be lost while it writes.
     return Backup(backup_dir, double_checkpoint=True, delete_checkpoint=is_chief)
