@@ -183,7 +183,7 @@ def test_log_text_is_text_and_stop_arrives_while_the_cell_blocks(notebook: Noteb
     live(notebook).get_by_role("tab", name="All").click()
     notebook.screenshot("cell-running-light", notebook.cell(cell("endless")))
     notebook.page.get_by_role("button", name="Stop endless").click()
-    notebook.wait_for_end(cell("endless"))
+    notebook.wait_for_end(cell("endless"), timeout_s=10)
     expect(has_static_picture(notebook, "endless").locator(".tfos-header")).to_contain_text("stopped")
     expect(notebook.output(cell("endless"))).to_contain_text("KeyboardInterrupt")
 

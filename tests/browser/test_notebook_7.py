@@ -77,7 +77,7 @@ def test_the_panel_of_the_view_menu_opens_tensorboard_in_a_window(notebook: Note
     notebook.screenshot("notebook-7")
     with notebook.page.expect_popup() as popup:
         card(notebook).get_by_role("button", name="TensorBoard of mnist").click()
-    expect(popup.value.locator("card-view").first).to_be_visible(timeout=180_000)
+    expect(popup.value.locator("card-view").first).to_be_visible()
     popup.value.close()
 
 

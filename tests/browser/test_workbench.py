@@ -16,8 +16,6 @@ from tests.support.jupyter_rig import JupyterRig, Notebook
 pytestmark = pytest.mark.browser
 
 expect.set_options(timeout=60_000)
-# Beside other work, TensorBoard alone takes most of a minute to be imported.
-FIRST_PAGE_MS = 180_000
 
 TRAIN = """%%tfos cluster_size=2 name=mnist tensorboard local=processes env=QUICK_ENV
 if ctx.is_chief:
@@ -62,7 +60,7 @@ def tensorboard_below(notebook: Notebook, name: str) -> FrameLocator:
 def page_below(notebook: Notebook) -> Frame:
     """The page in the cell's frame, as it is now: JupyterLab loads it anew when the notebook comes back to sight."""
     first = tensorboard_below(notebook, "train").locator("card-view").first
-    expect(first).to_be_visible(timeout=FIRST_PAGE_MS)
+    expect(first).to_be_visible()
     frame = notebook.output(cell("train")).locator("iframe").element_handle().content_frame()
     assert frame is not None
     return frame
