@@ -94,17 +94,40 @@ def test_by_default_only_the_chief_s_files_are_copied(back_end, run, notebook):
     assert left == kept
 
 
+def fail_as_chief(gate, ctx):
+    """Write a file, and fail when there is ``gate``; only as the chief, whom another node's failure might stop."""
+    if ctx.is_chief:
+        Path("checkpoint").write_text(ctx.node)
+        while not gate.exists():
+            time.sleep(0.01)
+        raise ValueError("no more")
+
+
 @pytest.mark.back_ends("standalone")
 def test_files_that_were_written_before_a_failure_are_copied(run, notebook, tmp_path):
-    def fail(args, ctx):
-        if ctx.is_chief:  # a failure of another node might stop the chief before it has written
-            Path("checkpoint").write_text(ctx.node)
-            raise ValueError("no more")
-
-    cluster = run(fail)
+    gate = tmp_path / "gate"
+    cluster = run(fail_as_chief, gate)
+    gate.touch()
     with pytest.raises(NodeFailed, match="no more"):
         cluster.wait(timeout_s=100)
     cluster.stop()  # the error is told at once, and files come when the chief has ended
+    [run_dir] = tmp_path.glob("cluster-*")
+    assert copies(run_dir / "output") == {"work/checkpoint": "chief:0"}
+
+
+@pytest.mark.back_ends("standalone")
+def test_files_that_were_written_before_a_failure_of_the_start_are_copied(run, notebook, tmp_path, monkeypatch):
+    looks = tfos_lab.Cluster.wait_until_running
+
+    def looks_late(cluster):
+        deadline = time.monotonic() + PATIENCE_S
+        while cluster.view().state != "failed" and time.monotonic() < deadline:
+            time.sleep(0.05)
+        looks(cluster)
+
+    monkeypatch.setattr(tfos_lab.Cluster, "wait_until_running", looks_late)
+    with pytest.raises(NodeFailed, match="no more"):
+        run(fail_as_chief, tmp_path)
     [run_dir] = tmp_path.glob("cluster-*")
     assert copies(run_dir / "output") == {"work/checkpoint": "chief:0"}
 
