@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,8 @@ def save_everything(args, ctx):
     import importlib
 
     keras = importlib.import_module(args["package"])
+    while not args["gate"].exists():
+        time.sleep(0.01)
     keras.utils.set_random_seed(7)
     model = keras.Sequential([keras.layers.Dense(3, input_shape=(2,))])
     model.compile("sgd", "mse")
@@ -45,12 +48,13 @@ def save_everything(args, ctx):
 @pytest.fixture(params=["keras", "tf_keras"])
 def saved(request, run, once, tmp_path):
     """A run that has saved a model, once for each back end and Keras."""
-    args = {"package": request.param, "folder": str(tmp_path / "models"), "rows": ROWS}
+    args = {"package": request.param, "folder": str(tmp_path / "models"), "rows": ROWS, "gate": tmp_path / "gate"}
 
     def save():
         cluster = run(save_everything, args)
         with pytest.raises(NoModel, match=r"the cluster 'cluster' is \w+: its model is here when it has ended"):
             _ = cluster.model_path
+        args["gate"].touch()
         results = cluster.wait(timeout_s=200)
         chief_s = sorted(path.name for path in Path(args["folder"], "deep").iterdir())
         return {"cluster": cluster, "results": results, "package": request.param, "chief_s": chief_s}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import threading
 import time
 
@@ -89,7 +91,49 @@ class Played:
 @pytest.fixture
 def play(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
-    return lambda count, **options: Played(tmp_path, count, **options).begin()
+
+    def play(count, *, begin=True, **options):
+        played = Played(tmp_path, count, **options)
+        return played.begin() if begin else played
+
+    return play
+
+
+class DeafSlots(MachineSlots):
+    """Slots that are counted for seconds, which swallow an interrupt: so does a call to Spark that frees objects."""
+
+    def __init__(self):
+        super().__init__(1, None, room=Room(cores=8))
+        self.asked = threading.Event()
+
+    def free(self, *_):
+        self.asked.set()
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            with contextlib.suppress(KeyboardInterrupt):
+                time.sleep(0.01)
+        return 0
+
+
+def test_an_interrupt_during_a_call_to_spark_is_not_lost(play):
+    played = play(1, begin=False)
+    slots = played.runs.slots = DeafSlots()
+
+    def interrupt():
+        assert slots.asked.wait(20)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    in_background(interrupt)
+    with pytest.raises(ParallelInterrupted) as caught:
+        played.runner.run()
+    assert caught.value.results.states == ["stopped"]
+
+
+def test_an_error_on_the_thread_that_begins_runs_is_raised(play):
+    played = play(1, begin=False)
+    played.runs.make_part = lambda _index: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        played.runner.run()
 
 
 def test_runs_begin_as_slots_become_free(play):

@@ -38,6 +38,9 @@ class MakesNodes(Protocol):
 class Runner:
     """Runs all runs of one call, each try on a thread of its own (``tfos-run-…``), or inline on the calling one.
 
+    Another thread (``tfos-runs-…``) begins them, and the calling one only waits: an interrupt that meets a call to
+    Spark may be lost, as py4j turns it into another error, or Python forgets what is raised while it frees an object.
+
     Parameters
     ----------
     runs : ParallelRuns
@@ -69,6 +72,8 @@ class Runner:
         self._feed = feed
         self._ended = threading.Condition(runs.lock)
         self._threads: set[threading.Thread] = set()
+        self._over = threading.Event()
+        self._error: BaseException | None = None
         self._fatal: TfosError | None = None
         self._has_stopped = False
         # The executors are fit, or there are none; a function has run and ended.
@@ -89,7 +94,12 @@ class Runner:
         interrupted = False
         try:
             self._runs.publish()
-            self._run(on_step)
+            self._runs.tell()
+            if self._runs.launcher.runs_inline:
+                self._run(on_step)
+            else:
+                self._run_beside(on_step)
+            on_step()
         except KeyboardInterrupt:
             interrupted = True
             self._stop_at_once()
@@ -104,8 +114,24 @@ class Runner:
             raise self._runs.interruption()
         return self._runs.results
 
-    def _run(self, on_step: Callable[[], None]) -> None:
-        self._runs.tell()
+    def _run_beside(self, on_step: Callable[[], None]) -> None:
+        thread = threading.Thread(target=self._move_on, name=f"tfos-runs-{self._runs.id}", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+        while not self._over.wait(_STEP_S):
+            on_step()
+        if self._error is not None:
+            raise self._error
+
+    def _move_on(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # noqa: BLE001 - raised where the runs are waited for
+            self._error = error
+        finally:
+            self._over.set()
+
+    def _run(self, on_step: Callable[[], None] = lambda: None) -> None:
         while not self._state.over:
             if self._fatal is not None and not self._has_stopped:
                 self._has_stopped = True
@@ -115,7 +141,6 @@ class Runner:
             with self._ended:
                 if not began and not self._state.over:
                     self._ended.wait(_STEP_S)
-        on_step()
 
     def _stop_at_once(self) -> None:
         """Stop all within a short time; a second interrupt gives them no time at all."""
