@@ -100,7 +100,7 @@ def play(tmp_path, monkeypatch):
 
 
 class DeafSlots(MachineSlots):
-    """Slots that are counted for seconds, which swallow an interrupt: so does a call to Spark that frees objects."""
+    """Slots that take a second to count and swallow an interrupt meanwhile, as a call to Spark may."""
 
     def __init__(self):
         super().__init__(1, None, room=Room(cores=8))

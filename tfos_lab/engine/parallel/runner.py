@@ -38,8 +38,9 @@ class MakesNodes(Protocol):
 class Runner:
     """Runs all runs of one call, each try on a thread of its own (``tfos-run-…``), or inline on the calling one.
 
-    Another thread (``tfos-runs-…``) begins them, and the calling one only waits: an interrupt that meets a call to
-    Spark may be lost, as py4j turns it into another error, or Python forgets what is raised while it frees an object.
+    Unless they are inline, another thread (``tfos-runs-…``) begins them, and the calling one only waits: an interrupt
+    that meets a call to Spark may be lost, as py4j turns it into another error, or Python forgets what is raised while
+    it frees an object.
 
     Parameters
     ----------
