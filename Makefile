@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test tutorials hosts soak alarms test-tools check format bench scale docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts soak alarms matrix test-tools check format bench scale docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -22,11 +22,20 @@ demo: setup  ## train MNIST from the first notebook on local Spark and report
 lab: setup  ## JupyterLab with the tutorials
 	@.venv/bin/tfos-lab lab
 
-# Three processes keep two cores busy, as many tests wait. Each of them takes a third of the list, in its order: it goes
-# on to use its session and cluster. The one that ends first takes tests from the end of another's third. Bytecode is
-# kept: hundreds of processes would compile the same modules.
-test: test-tools  ## all tests, three at a time, or some: make test ARGS="tests/engine -k state"
-	env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest $(or $(ARGS),--numprocesses=3 --dist=worksteal)
+# Four processes keep two cores busy, as many tests wait; three where rigs and browsers run beside them. Tests that share
+# a rig, or what their file keeps, are one process', and come in the order of tests/conftest.py. Bytecode is kept:
+# hundreds of processes would compile the same modules.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
+TOGETHER := --dist=loadgroup --no-loadscope-reorder --durations=30
+
+test: setup  ## the core, without cluster, browser or root, in some minutes; or some tests: make test ARGS="tests/engine -k state"
+	@$(PYTHON) -m tests.support.class_archive  # with it, Spark's JVMs start with less work
+	$(PYTEST) $(or $(ARGS),-m "not full" --numprocesses=4 $(TOGETHER))
+
+test-all: test test-rest  ## all tests: ML stages, scoring, compat, standalone, Connect, YARN, browser, notebooks, examples, hosts, soak, too
+
+test-rest: test-tools
+	$(PYTEST) -m full --numprocesses=3 $(TOGETHER)
 
 tutorials: test-tools  ## the tests of all tutorials, each of them locally and on a cluster: some minutes
 	TFOS_TEST_TUTORIALS=cluster $(PYTHON) -m pytest $(or $(ARGS),tests/notebooks/test_tutorials.py)
@@ -38,7 +47,7 @@ MINUTES := 20
 MASTER := local
 
 soak: setup  ## fuzz with fresh examples, then clusters with random faults: make soak MINUTES=5 SEED=1234 MASTER=standalone
-	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/fuzz --timeout=1800
+	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/laws --timeout=1800
 	$(PYTHON) -m tests.soak --minutes $(MINUTES) --master $(MASTER) $(if $(SEED),--seed $(SEED))
 
 RUNS := 1000
@@ -46,6 +55,9 @@ LOAD := 8
 
 alarms: setup  ## runs beside busy processes: is a healthy node ever called lost? make alarms RUNS=100 LOAD=16
 	$(PYTHON) -m tests.soak.alarms --runs $(RUNS) --load $(LOAD)
+
+matrix: setup  ## a suite with the oldest, newest and other versions, each in its environment: make matrix LEG=spark35
+	$(PYTHON) -m tests.matrix $(LEG)
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools
@@ -72,12 +84,12 @@ scale: setup  ## 512 and 4,096 acted nodes on one driver: what they cost it; wri
 docs: setup  ## the site of the documents, in site/; fails on a link that leads nowhere
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet && echo "Open site/index.html"
 
-lock:  ## update requirements.lock from pyproject.toml, keeping versions that still fit (needs uv)
-	uv pip compile pyproject.toml --group dev --group docs --all-extras --universal --python-version 3.11 \
+lock: setup  ## update requirements.lock from pyproject.toml, keeping versions that still fit
+	.venv/bin/uv pip compile pyproject.toml --group dev --group docs --all-extras --universal --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 clean:  ## remove .venv and all that tools have made
-	rm -rf .venv .venv-peers build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	rm -rf .venv .venv-peers .venv-matrix build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  tests/artefacts runs metastore_db spark-warehouse artifacts tfos_lab/jupyter/display/static \
 	  $(addprefix extensions/,node_modules .yarn build.log jupyterlab/lib jupyterlab/labextension)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

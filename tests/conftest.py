@@ -3,13 +3,14 @@
 The fixture ``spark`` is a session on ``local[2]``. A suite for several modes overrides one fixture, and runs once for
 each::
 
-    @pytest.fixture(params=["local", "standalone", "local-cluster", "connect"])
+    @pytest.fixture(params=["local", "standalone", "connect", "yarn"])
     def spark_mode(request):
         return request.param
 
 A test of one mode is marked ``@pytest.mark.parametrize("spark_mode", ["standalone"])``. Tests of one mode run together
 and share its session, so they have to leave it unchanged. A test that changes the session's configuration, stops it or
-kills its JVM uses ``new_spark`` instead.
+kills its JVM uses ``new_spark`` instead. Where several processes share the tests, those of one rig are one process'
+(`_group_of`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,19 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections import Counter
 from contextlib import ExitStack
+from operator import itemgetter
+from pathlib import Path
 
 import hypothesis
 import pytest
 
+from tests.rigs.yarn import RigMissing, place_on, yarn_cluster
 from tests.support import leftovers
-from tests.support.spark import SPARK_MODES, SparkSessions, spark_session
+from tests.support.connect_server import connect_server
+from tests.support.digits import digits_environ
+from tests.support.spark import SPARK_MODES, Place, SparkSessions, spark_session
 from tests.support.standalone import standalone_cluster as run_standalone_cluster
 
 # The same examples each time, for as long as they take: neither chance nor a busy machine decides.
@@ -38,10 +45,12 @@ def pytest_configure(config):
     # Tests send SIGINT to themselves and their processes; background jobs of a shell script start by ignoring it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     leftovers.mark_this_run()
+    os.environ.update(digits_environ())
     # Nothing is left behind: fork servers end with the process that has started them.
     os.environ["TFOS_LAB_FORK_SERVER"] = "kernel"
 
 
+@pytest.hookimpl(tryfirst=True)  # the groups must be there when pytest-xdist looks for them
 def pytest_collection_modifyitems(items):
     """Run quick tests first, then those that share a session, mode by mode, then those that make their own.
 
@@ -57,6 +66,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if _session_of(item) is not None:
             item.add_marker("spark")
+        if _is_full(item):
+            item.add_marker("full")
+        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
 
 
 def pytest_collection_finish():
@@ -66,15 +78,87 @@ def pytest_collection_finish():
     gc.enable()
 
 
+# Suites of rigs, of minutes, and of what is built on the core.
+_FULL_FOLDERS = {
+    "browser",
+    "compat",
+    "examples",
+    "hosts",
+    "kubernetes",
+    "ml",
+    "rigs",
+    "scale",
+    "scoring",
+    "soak",
+    "support",
+}
+_FULL_MARKS = {"browser", "notebook", "package"}
+_FULL_FIXTURES = {"standalone", "standalone_cluster", "yarn", "new_spark"}
+
+
+def _is_full(item):
+    """Whether a test is for ``make test-all`` only: it needs a cluster, a browser or another rig, or takes long."""
+    return (
+        _session_of(item) not in (None, "local")
+        or bool(_FULL_FIXTURES & set(getattr(item, "fixturenames", ())))
+        or bool(_FULL_FOLDERS & set(item.path.relative_to(item.config.rootpath).parts))
+        or any(item.get_closest_marker(name) for name in _FULL_MARKS)
+    )
+
+
+def _group_of(item):
+    """Return which tests run in the same process as this one, as they share what takes seconds to start.
+
+    YARN, the Connect server and JupyterLab start once. A standalone cluster starts once for each folder of tests, as a
+    process would take too long for all of them. Other tests share what their file keeps.
+    """
+    names = set(getattr(item, "fixturenames", ()))
+    mode = _session_of(item)
+    folder = item.path.relative_to(item.config.rootpath).parts[1]
+    if mode in ("connect", "yarn"):
+        return mode
+    if mode == "standalone" or names & {"standalone", "standalone_cluster"}:
+        return f"standalone, {folder}"
+    if folder == "browser":
+        return folder
+    return f"{item.path}, {mode}"
+
+
 def _session_of(item):
     """Return the mode of the shared session that a test uses, ``"own"``, or None if it needs no session."""
     names = getattr(item, "fixturenames", ())
+    if "yarn_spark" in names:
+        return "yarn"
     if "new_spark" in names or ("spark_sessions" in names and "spark" not in names):
         return "own"
     if "spark" not in names:
         return None
     callspec = getattr(item, "callspec", None)
     return callspec.params.get("spark_mode", "local") if callspec else "local"
+
+
+# ---- minutes by kind ------------------------------------------------------------------------------------------------
+
+_KINDS = ("browser", "notebook", "package", "spark", "tensorflow")
+_seconds = Counter()
+
+
+def pytest_runtest_logreport(report):
+    """Add up what tests take, by kind."""
+    kind = next((kind for kind in _KINDS if kind in report.keywords), "pure")
+    _seconds[kind] += report.duration
+    _seconds[f"  {Path(report.fspath).parts[1]}, {kind}"] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the minutes by kind, and the folders that take most of them, of all processes together."""
+    if sum(_seconds.values()) < 60:
+        return
+    terminalreporter.section("minutes by kind, and by folder")
+    kinds = [(kind, seconds) for kind, seconds in _seconds.items() if not kind.startswith(" ")]
+    folders = [(kind, seconds) for kind, seconds in _seconds.items() if kind.startswith(" ")]
+    for kind, seconds in [*sorted(kinds, key=itemgetter(1)), *sorted(folders, key=itemgetter(1))[-25:]][::-1]:
+        terminalreporter.write_line(f"{seconds / 60:6.1f}  {kind}")
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +175,34 @@ def standalone(standalone_cluster):
 
 
 @pytest.fixture(scope="session")
+def connect(tmp_path_factory):
+    """The address of a Spark Connect server."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def yarn(tmp_path_factory):
+    """YARN and HDFS (`tests.rigs.yarn.YarnCluster`); skips where this machine cannot run them."""
+    try:
+        with yarn_cluster(tmp_path_factory.mktemp("yarn")) as cluster:
+            yield cluster
+    except RigMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
 def spark_sessions(request, tmp_path_factory):
     """The one session that is alive, in the mode that was last asked for."""
-    sessions = SparkSessions(tmp_path_factory.mktemp("spark"), lambda: request.getfixturevalue("standalone"))
+
+    def place_of(mode):
+        if mode == "local":
+            return Place("local[2]")
+        rig = request.getfixturevalue(mode)
+        request.node.addfinalizer(sessions.close)  # it comes before the end of the rig
+        return place_on(rig) if mode == "yarn" else Place(rig)
+
+    sessions = SparkSessions(tmp_path_factory.mktemp("spark"), place_of)
     yield sessions
     sessions.close()
 

@@ -6,10 +6,11 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tfos_lab.core.package_versions import FITTING
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,7 +23,9 @@ def direct_requirements() -> list[Requirement]:
         *(text for extra in document["project"]["optional-dependencies"].values() for text in extra),
         *(text for group in document["dependency-groups"].values() for text in group),
     ]
-    return [Requirement(text) for text in texts]
+    # The extra `all` names the others.
+    found = [Requirement(text) for text in texts if not text.startswith("tfos_lab[")]
+    return [each for each in found if each.marker is None or each.marker.evaluate()]
 
 
 def pins(texts: list[str]) -> dict[str, str]:
@@ -50,10 +53,15 @@ def conda_pip() -> list[str]:
     return section
 
 
-@pytest.mark.parametrize("requirement", direct_requirements(), ids=str)
-def test_the_lock_has_a_version_that_fits(requirement):
-    version = locked()[canonicalize_name(requirement.name)]
-    assert requirement.specifier.contains(version, prereleases=True)
+def test_the_lock_has_a_version_that_fits_each_requirement():
+    found = locked()
+    wrong = [
+        f"{each} is wanted, and {found.get(canonicalize_name(each.name), 'nothing')} locked"
+        for each in direct_requirements()
+        if not each.specifier.contains(found.get(canonicalize_name(each.name), "0"), prereleases=True)
+    ]
+    assert wrong == []
+    assert {canonicalize_name(each.name) for each in direct_requirements()} <= set(found)
 
 
 def test_the_conda_environment_has_the_locked_versions_of_all_direct_dependencies():
@@ -73,7 +81,13 @@ def test_the_conda_environment_has_the_python_and_the_java_that_setup_looks_for(
     assert {"python=3.11", f"openjdk={java}"} <= {entry for entry in conda() if isinstance(entry, str)}
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "environment.yml"])
-def test_no_file_names_a_package_index(name):
-    text = (ROOT / name).read_text()
-    assert not re.search(r"://|\bindex[-_]url\b|--find-links|--trusted-host|\b[\w-]+\.(org|com|net|io|dev)\b", text)
+def test_the_ranges_of_the_packages_are_those_that_are_asked_for_where_nothing_is_installed_by_pip():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [text for extra in ("tensorflow", "spark") for text in project["optional-dependencies"][extra]]
+    assert {FITTING[name].wanted for name in ("pyspark", "tensorflow", "keras")} <= set(asked)
+    assert FITTING["python"].wanted == f"python{project['requires-python']}"
+
+
+def test_no_file_names_a_package_index():
+    named = re.compile(r"://|\bindex[-_]url\b|--find-links|--trusted-host|\b[\w-]+\.(?:org|com|net|io|dev)\b")
+    assert [name for name in ("requirements.lock", "environment.yml") if named.search((ROOT / name).read_text())] == []

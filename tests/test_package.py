@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from dataclasses import dataclass
@@ -104,22 +103,34 @@ def wheel(sdist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The wheel in an environment of its own that shares the locked packages, but not the checkout's tfos_lab.
+    """All that ``pip install "tfos_lab[all]"`` brings, where there is no Node.js."""
+    return install(wheel, "all", tmp_path_factory.mktemp("elsewhere"))
 
-    A folder that a .pth file adds is searched, but .pth files in it are not read: so the checkout, which stands in the
-    developer's environment as such a file, cannot be imported.
-    """
-    folder = tmp_path_factory.mktemp("elsewhere")
-    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+
+@pytest.fixture(scope="module")
+def driver(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """What ``pip install tfos_lab`` brings: neither TensorFlow nor Spark."""
+    return install(wheel, "", tmp_path_factory.mktemp("driver"))
+
+
+def install(wheel: Path, extras: str, folder: Path) -> Installed:
+    uv = Path(sys.executable).with_name("uv")
     python = folder / "venv/bin/python"
-    run(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=folder)
-    [packages] = (folder / "venv/lib").glob("python*/site-packages")
-    (packages / "locked.pth").write_text(sysconfig.get_path("purelib"))
+    run(uv, "venv", "--quiet", "--python", sys.executable, folder / "venv", cwd=folder)
+    # The locked versions, as a new release of some package is not what is tested.
+    locked = ("--constraints", ROOT / "requirements.lock")
+    wanted = f"tfos_lab[{extras}] @ {wheel.as_uri()}" if extras else str(wheel)
+    run(uv, "pip", "install", "--quiet", "--python", python, *locked, wanted, cwd=folder)
     dropped = {"PYTHONPATH", "VIRTUAL_ENV", "JUPYTER_PATH", "JUPYTER_CONFIG_PATH"}
     jupyter = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     more = {"IPYTHONDIR": str(folder / "ipython"), "PYSPARK_PYTHON": str(python), "JUPYTER_PLATFORM_DIRS": "1"}
+    more["PATH"] = os.pathsep.join([str(python.parent), *places_without_node()])
     env = {name: value for name, value in os.environ.items() if name not in dropped} | jupyter | more
     return Installed(folder, python, env)
+
+
+def places_without_node() -> list[str]:
+    return [place for place in os.environ["PATH"].split(os.pathsep) if not (Path(place) / "node").exists()]
 
 
 @pytest.mark.package
@@ -164,6 +175,83 @@ def test_a_first_cell_works(installed: Installed) -> None:
     assert str(ROOT) not in printed
     assert "True" in printed
     assert "{'chief:0': 'chief'}" in printed
+
+
+# ---- what a user sees ------------------------------------------------------------------------------------------------
+
+TRAIN = """%%tfos cluster_size=2 name=mnist tensorboard local=processes
+import tensorflow as tf
+if ctx.is_chief:
+    with tf.summary.create_file_writer(ctx.log_dir).as_default():
+        for step in range(30):
+            tf.summary.scalar("loss", 1 / (step + 1), step=step)
+ctx.report(step=1, loss=0.5)
+import threading
+threading.Event().wait(600)"""
+
+
+@pytest.mark.package
+@pytest.mark.browser
+@pytest.mark.tensorflow
+def test_card_panel_and_tensorboard_are_there_with_no_further_step(installed: Installed) -> None:
+    from playwright.sync_api import expect
+
+    from tests.support.jupyter_rig import JupyterRig
+
+    env = {**installed.env, "PYTHONPATH": "", "TFOS_LAB_RUNS": str(installed.folder / "runs")}
+    with JupyterRig(installed.folder / "lab", env=env, python=installed.python) as rig:
+        notebook = rig.open_notebook("first.ipynb", ["%load_ext tfos_lab", TRAIN])
+        notebook.run_cell(0)
+        notebook.start_cell(1)
+        below = notebook.output(1)
+        expect(below).to_contain_text("2/2 nodes running", timeout=60_000)
+        board = below.frame_locator("iframe[title='TensorBoard of mnist']")
+        expect(board.locator("card-view").first).to_be_visible(timeout=60_000)
+        notebook.command("application:toggle-left-area")
+        notebook.command("tfos-lab:show-clusters")
+        expect(notebook.page.locator("#tfos-lab-clusters")).to_contain_text("mnist", timeout=60_000)
+        notebook.screenshot("wheel")
+        notebook.interrupt()
+        notebook.wait_for_end(1)
+        assert notebook.errors == []
+
+
+# Runs cells one after the other in a kernel's shell, and prints how each has ended.
+ON_A_DRIVER = r"""
+import importlib.util
+from IPython.core.interactiveshell import InteractiveShell
+
+assert importlib.util.find_spec("tensorflow") is None and importlib.util.find_spec("pyspark") is None
+shell = InteractiveShell.instance()
+for cell in (
+    "%load_ext tfos_lab",
+    "%%tfos local=inline\nctx.job_name",
+    "%%tfos cluster_size=2\nctx.job_name",
+    "%%tfos local=false\nctx.job_name",
+    "%%tfos local=inline data={'x': [1]}\nctx.job_name",
+    "%tfos doctor",
+):
+    error = shell.run_cell(cell).error_in_exec
+    print("told:", error)
+"""
+
+
+@pytest.mark.package
+def test_a_driver_needs_neither_tensorflow_nor_pyspark_and_says_what_does(driver: Installed) -> None:
+    printed = driver.run(driver.python, "-c", ON_A_DRIVER)
+    told = re.findall("^told: (.*)$", printed, re.MULTILINE)
+    assert [sentence.partition(". ")[0] for sentence in told] == [
+        "None",
+        "None",
+        (
+            "nodes of this machine need TensorFlow, which is not installed: pip install 'tfos_lab[tensorflow]', or "
+            "make a session of a cluster, whose executors have it"
+        ),
+        "local=false insists on Spark, but there is no SparkSession",
+        "data is of type dict, but there is no SparkSession to read it with",
+        "None",
+    ], printed
+    assert "✗ pyspark           not installed" in printed
 
 
 # ---- failures --------------------------------------------------------------------------------------------------------

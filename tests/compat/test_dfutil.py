@@ -1,8 +1,7 @@
-"""DataFrames as TFRecord files under TensorFlowOnSpark's names, on a real Spark, with TensorFlow as the other side."""
+"""DataFrames as TFRecord files under TensorFlowOnSpark's names; `programs/pipeline_suite.py` has the round trip."""
 
 from __future__ import annotations
 
-import functools
 import gc
 
 import pytest
@@ -16,7 +15,6 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tests.support.tensorflow_process import in_tensorflow
 from tfos_lab.compat import dfutil
 from tfos_lab.errors import ConfigError
 
@@ -34,34 +32,23 @@ def folder(tmp_path):
     return str(tmp_path / "records")
 
 
-def test_rows_come_back_with_the_types_that_tensorflow_has(spark, frame, folder):
-    dfutil.saveAsTFRecords(frame, folder)
-    loaded = dfutil.loadTFRecords(spark.sparkContext, folder, binary_features=["f"])
-    assert loaded.dtypes == [
-        ("a", "string"),
-        ("b", "bigint"),
-        ("c", "array<bigint>"),
-        ("d", "double"),
-        ("e", "array<double>"),
-        ("f", "binary"),
-        ("g", "bigint"),
-        ("h", "bigint"),
-    ]
-    rows = loaded.collect()
-    assert len(rows) == 3
-    row = rows[0]
-    assert (row["a"], row["b"], row["c"], row["g"], row["h"]) == ("text 中", 1, [2, 3, 4, 5], 1, 7)
-    assert row["d"] == pytest.approx(-1.1, abs=1e-6)
-    assert row["e"] == pytest.approx([-2.2, -3.3, -4.4], abs=1e-6)
-    assert bytes(row["f"]) == b"\xff\xfe"
-
-
 def test_nulls_and_unequal_lengths_come_back_as_they_were(spark, folder):
     rows = [(None, [1]), (2, [1, 2]), (3, [])]
     dfutil.saveAsTFRecords(spark.createDataFrame(rows, "a int, b array<int>").coalesce(1), folder)
     loaded = dfutil.loadTFRecords(spark.sparkContext, folder)
     assert loaded.dtypes == [("a", "bigint"), ("b", "array<bigint>")]
     assert [(row["a"], row["b"]) for row in loaded.collect()] == rows
+
+
+def test_rows_come_back_with_the_types_that_tensorflow_has(spark, frame, folder):
+    dfutil.saveAsTFRecords(frame, folder)
+    loaded = dfutil.loadTFRecords(spark.sparkContext, folder, binary_features=["f"])
+    kinds = {"a": "string", "c": "array<bigint>", "d": "double", "e": "array<double>", "f": "binary"}
+    assert loaded.dtypes == [(name, kinds.get(name, "bigint")) for name in "abcdefgh"]
+    row = loaded.collect()[0]
+    assert (row["a"], row["b"], row["c"], row["g"], row["h"]) == ("text 中", 1, [2, 3, 4, 5], 1, 7)
+    assert [row["d"], *row["e"]] == pytest.approx([-1.1, -2.2, -3.3, -4.4], abs=1e-6)
+    assert bytes(row["f"]) == b"\xff\xfe"
 
 
 def test_several_folders_are_loaded_as_one(spark, frame, tmp_path):
@@ -73,7 +60,7 @@ def test_several_folders_are_loaded_as_one(spark, frame, tmp_path):
 
 def test_a_loaded_dataframe_is_known_until_it_is_gone(spark, frame, folder):
     dfutil.saveAsTFRecords(frame, folder)
-    loaded = dfutil.loadTFRecords(spark.sparkContext, folder)
+    loaded = dfutil.loadTFRecords(spark.sparkContext, folder, ["f"])
     same = loaded
     assert dfutil.isLoadedDF(same)
     assert dfutil.loadedDF[loaded] == folder
@@ -85,16 +72,13 @@ def test_a_loaded_dataframe_is_known_until_it_is_gone(spark, frame, folder):
     assert len(dfutil.loadedDF) < known
 
 
-def test_a_folder_that_exists_is_left_as_it_is(spark, frame, folder):
+def test_a_folder_that_exists_is_left_as_it_is_and_one_that_does_not_cannot_be_loaded(spark, frame, folder):
+    with pytest.raises(ConfigError, match="records': there is no such file or folder"):
+        dfutil.loadTFRecords(spark.sparkContext, folder)
     dfutil.saveAsTFRecords(frame, folder)
     with pytest.raises(ConfigError, match=r"output_dir='.*/records' exists already: name another folder, or remove it"):
         dfutil.saveAsTFRecords(frame, folder)
     assert dfutil.loadTFRecords(spark.sparkContext, folder, ["f"]).count() == 3
-
-
-def test_a_folder_that_does_not_exist_cannot_be_loaded(spark, folder):
-    with pytest.raises(ConfigError, match="records': there is no such file or folder"):
-        dfutil.loadTFRecords(spark.sparkContext, folder)
 
 
 def test_a_type_that_no_example_holds_is_refused_before_a_row_is_made(spark, folder):
@@ -103,36 +87,6 @@ def test_a_type_that_no_example_holds_is_refused_before_a_row_is_made(spark, fol
         dfutil.saveAsTFRecords(frame, folder)
     with pytest.raises(ConfigError, match="Unsupported dtype: map<int,int>"):
         dfutil.toTFExample(frame.dtypes)
-
-
-@pytest.mark.tensorflow
-def test_tensorflow_reads_the_files(frame, folder):
-    dfutil.saveAsTFRecords(frame, folder)
-    found = in_tensorflow(
-        """
-files = tf.io.gfile.glob(arguments[0] + "/part-*")
-feature = {"a": tf.io.FixedLenFeature([], tf.string), "c": tf.io.FixedLenFeature([4], tf.int64),
-           "d": tf.io.FixedLenFeature([], tf.float32)}
-rows = [tf.io.parse_single_example(record, feature) for record in tf.data.TFRecordDataset(files)]
-answer = [[row["a"].numpy().decode(), row["c"].numpy().tolist(), float(row["d"])] for row in rows]
-""",
-        folder,
-    )
-    assert found == [["text 中", [2, 3, 4, 5], pytest.approx(-1.1, abs=1e-6)]] * 3
-
-
-@pytest.mark.tensorflow
-def test_examples_are_made_and_read_in_spark_s_tasks(spark, frame):
-    examples = frame.rdd.mapPartitions(dfutil.toTFExample(frame.dtypes))
-    data, nothing = examples.first()
-    assert isinstance(data, bytearray)
-    assert nothing is None
-    rows = examples.mapPartitions(functools.partial(dfutil.fromTFExample, binary_features=["f"])).collect()
-    assert rows[0].__fields__ == ["a", "b", "c", "d", "e", "f", "g", "h"]
-    assert rows[0]["a"] == "text 中"
-    assert rows[0]["c"] == [2, 3, 4, 5]
-    assert rows[0]["h"] == 7
-    assert rows[0]["f"] == bytearray(b"\xff\xfe")
 
 
 @pytest.mark.tensorflow

@@ -1,4 +1,4 @@
-"""``python -m tfos_lab.compat SCRIPT ARGUMENTS``: a script runs as Python runs it, and ends with its own exit code."""
+"""``python -m tfos_lab.compat SCRIPT``, which runs as Python runs it; and the name ``tensorflowonspark`` anywhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.bare_python import make_bare_python
+from tests.support.spark_home import QUICK_SUBMIT_ARGS, spark_environment
 
 FACTS = """\
 import json, sys, tensorflowonspark
@@ -62,37 +65,43 @@ def test_a_script_sees_what_it_sees_without_us(folder, command):
     }
 
 
-@pytest.mark.parametrize(
-    ("last_line", "code"),
-    [("", 0), ("sys.exit(7)", 7), ("sys.exit('text')", 1), ("sys.exit()", 0), ("raise SystemExit(2)", 2)],
-)
+@pytest.mark.parametrize(("last_line", "code"), [("", 0), ("sys.exit(7)", 7), ("sys.exit('text')", 1)])
 def test_exit_codes_are_the_script_s(folder, last_line, code):
     (folder / "exits.py").write_text(f"import sys\n{last_line}\n")
     assert run("exits.py", cwd=folder).returncode == code
 
 
-def test_an_uncaught_exception_ends_with_its_traceback_and_1(folder):
-    (folder / "raises.py").write_text("def fail():\n    raise ValueError('the reason')\n\nfail()\n")
+@pytest.mark.parametrize("text", ["def fail():\n    raise ValueError('the reason')\n\nfail()\n", "print 'two'\n"])
+def test_an_error_ends_with_the_traceback_of_python_itself_and_1(folder, text):
+    (folder / "raises.py").write_text(text)
     done = run("raises.py", cwd=folder)
     assert done.returncode == 1
-    path = folder / "raises.py"
-    plain = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    plain = subprocess.run([sys.executable, folder / "raises.py"], capture_output=True, text=True, check=False)
     assert done.stderr == plain.stderr
 
 
-def test_a_syntax_error_is_shown_as_python_shows_it(folder):
-    (folder / "broken.py").write_text("print 'two'\n")
-    done = run("broken.py", cwd=folder)
-    assert done.returncode == 1
-    assert "Missing parentheses" in done.stderr
-    assert "tfos_lab" not in done.stderr
-
-
-def test_a_missing_module_is_explained_at_the_end_of_the_traceback(folder):
-    (folder / "old.py").write_text("from tensorflow_estimator import estimator\n")
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "from tensorflow_estimator import estimator",
+            "tensorflow_estimator: tf.estimator left TensorFlow",
+        ),
+        ("import tensorflow.contrib.slim", "tensorflow.contrib: it was TensorFlow 1's"),
+        ("import tensorflow as tf; tf.estimator", "tf.estimator: tf.estimator left TensorFlow"),
+        (
+            "import tensorflow as tf; tf.placeholder",
+            "tf.placeholder: it is TensorFlow 1's: import tensorflow.compat.v1 as tf, and call ",
+        ),
+        ("import mine", "ModuleNotFoundError: No module named 'mine'"),
+    ],
+)
+def test_what_left_tensorflow_is_explained_at_the_end_of_the_traceback(folder, text, told):
+    (folder / "old.py").write_text(f"{text}\n")
     done = run("old.py", cwd=folder)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("tensorflow_estimator: tf.estimator left TensorFlow")
+    assert done.stderr.splitlines()[-1].startswith(told)
 
 
 def test_what_is_left_at_exit_still_finds_the_script(folder):
@@ -112,23 +121,18 @@ def test_a_suite_of_unittest_runs_as_a_module(folder):
     assert "test_it (suite.Suite" in done.stderr
 
 
-def test_a_script_that_does_not_exist_is_one_sentence(folder):
-    done = run("nothing.py", cwd=folder)
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nothing.py"], "the program nothing.py does not exist"),
+        (["-m", "nothing.inside"], "there is no module nothing.inside"),
+        (["."], "the program . is no file"),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence(folder, arguments, told):
+    done = run(*arguments, cwd=folder)
     assert done.returncode == 2
-    assert done.stderr == f"tfos_lab.compat: the program nothing.py does not exist; {ADVICE}"
-
-
-def test_a_module_that_does_not_exist_is_one_sentence(folder):
-    for name in ("nothing", "nothing.inside"):
-        done = run("-m", name, cwd=folder)
-        assert done.returncode == 2
-        assert done.stderr == f"tfos_lab.compat: there is no module {name}; {ADVICE}"
-
-
-def test_a_folder_is_no_script(folder):
-    done = run("programs", cwd=folder.parent)
-    assert done.returncode == 2
-    assert done.stderr == f"tfos_lab.compat: the program programs is no file; {ADVICE}"
+    assert done.stderr == f"tfos_lab.compat: {told}; {ADVICE}"
 
 
 def test_help_and_path(folder):
@@ -136,3 +140,114 @@ def test_help_and_path(folder):
     path = run("--path", cwd=folder).stdout.strip()
     assert Path(path).parts[-3:] == ("tfos_lab", "compat", "__main__.py")
     assert run(cwd=folder).returncode == 2
+
+
+# ---- the name tensorflowonspark --------------------------------------------------------------------------------------
+
+
+def in_python(code, path="", **environ):
+    command = [sys.executable, "-c", f"import sys, tfos_lab.compat\n{code}"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(path)} | environ, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+SAME = """\
+import importlib
+tfos_lab.compat.install()
+import tensorflowonspark.marker as theirs
+from tensorflowonspark import marker as again
+import tfos_lab.compat.marker as ours
+print(theirs is ours, again is ours, sys.modules['tensorflowonspark'] is tfos_lab.compat,
+      ours.__spec__.name == ours.__name__ == 'tfos_lab.compat.marker', importlib.reload(theirs) is ours)
+print({'tensorflow', 'keras', 'IPython'} & {name.partition('.')[0] for name in sys.modules})
+try:
+    import tensorflowonspark.nothing
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_a_module_has_two_names_and_is_one_and_loads_nothing_heavy():
+    done = in_python(SAME)
+    assert done.stdout.splitlines() == [
+        "True True True True True",
+        "set()",
+        "No module named 'tensorflowonspark.nothing'",
+    ]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("before", ["", "import tensorflowonspark; print(tensorflowonspark.__version__)\n"])
+def test_it_takes_the_place_of_one_that_is_installed_and_says_so_once(tmp_path, before):
+    (tmp_path / "tensorflowonspark").mkdir()
+    installed = tmp_path / "tensorflowonspark/__init__.py"
+    installed.write_text("__version__ = 'real'\n")
+    install = "tfos_lab.compat.install(); tfos_lab.compat.install()\n"
+    done = in_python(f"{before}{install}import tensorflowonspark; print(tensorflowonspark.__version__)", tmp_path)
+    assert done.stdout.split() == [*(["real"] if before else []), "2.2.5"]
+    [line] = done.stderr.splitlines()
+    assert line.endswith(f"tensorflowonspark is installed ({installed}), but means tfos_lab.compat now")
+
+
+def test_a_node_has_the_alias_before_it_unpacks(tmp_path):
+    users = "import tensorflowonspark\n\ndef map_fun(args, ctx):\n    print(tensorflowonspark.__name__)\n"
+    (tmp_path / "users.py").write_text(users)
+    pack = (
+        "from tfos_lab.payload.packing import pack; tfos_lab.compat.install(); import users; "
+        "print(pack(users.map_fun, None).hex())"
+    )
+    packed = in_python(pack, tmp_path).stdout.strip()
+    unpack = f"from tfos_lab.payload.packing import unpack; unpack(bytes.fromhex({packed!r}))[0](None, None)"
+    done = subprocess.run(
+        [sys.executable, "-c", unpack], capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=True
+    )
+    assert done.stdout == "tfos_lab.compat\n"
+
+
+ON_EXECUTORS = """\
+import json, os, sys
+from pyspark import SparkConf, SparkContext
+import tfos_lab.compat
+
+def facts(number):
+    import tensorflowonspark
+    import users_module  # came as a file of the context
+    loaded = {name.partition('.')[0] for name in sys.modules}
+    return [users_module.name(), tensorflowonspark.__name__, os.environ.get("TF_USE_LEGACY_KERAS"),
+            "tfos_lab-" in tensorflowonspark.__file__, bool(loaded & {"tensorflow", "zmq"})]
+
+def ask(context):
+    context.addPyFile(sys.argv[1])
+    return context.parallelize([1], 1).map(facts).collect()[0]
+
+conf = SparkConf().setMaster("local[1]").set("spark.ui.enabled", "false")
+with SparkContext(conf=conf) as present:
+    before = list(sys.path)
+    tfos_lab.compat.install()
+    found = [ask(present)]
+    own_path = [path for path in sys.path if path.endswith("tfos_lab_compat.zip")]
+with SparkContext(conf=conf) as following:
+    found.append(ask(following))
+print(json.dumps([found, own_path]))
+"""
+
+
+@pytest.mark.spark
+def test_workers_without_tfos_lab_import_tensorflowonspark(tmp_path):
+    module = tmp_path / "files" / "users_module.py"
+    module.parent.mkdir()
+    module.write_text("from tensorflowonspark import marker\n\ndef name():\n    return marker.__name__\n")
+    environ = spark_environment(tmp_path / "local", python=make_bare_python(tmp_path / "bare"))
+    done = subprocess.run(
+        [sys.executable, "-c", ON_EXECUTORS, str(module)],
+        cwd=tmp_path,  # not our checkout, from which workers on this machine would import
+        env={**environ, "PYSPARK_SUBMIT_ARGS": QUICK_SUBMIT_ARGS, "TF_USE_LEGACY_KERAS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    found, own_path = json.loads(done.stdout.splitlines()[-1])
+    assert found == [["tfos_lab.compat.marker", "tfos_lab.compat", "1", True, False]] * 2
+    assert own_path == []  # the driver has tfos_lab itself

@@ -6,7 +6,9 @@ import argparse
 import inspect
 import json
 import logging
+import os
 import socket
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -14,9 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clusters import runtime_of
-from tfos_lab.compat import TFCluster
-from tfos_lab.errors import ConfigError, FeedTimeout, NodeFailed, NoSession, ShutdownTimeout
+from tests.support.eventually import eventually
+from tests.support.fake_gpus import discovery_script, fake_gpus
+from tests.support.quick import QUICK_ENV
+from tfos_lab.compat import TFCluster, TFParallel
+from tfos_lab.errors import (
+    ConfigError,
+    FeedTimeout,
+    NodeFailed,
+    NoSession,
+    NotAllAtOnce,
+    ParallelFailed,
+    ShutdownTimeout,
+)
 
 SPARK, TENSORFLOW = TFCluster.InputMode.SPARK, TFCluster.InputMode.TENSORFLOW
 
@@ -69,14 +81,13 @@ def test_nodes_that_take_no_rows_are_refused_when_spark_feeds(option):
         start_none(3, 1, input_mode=SPARK, **{option: True})
 
 
-def test_a_spark_context_is_needed():
-    with pytest.raises(ConfigError, match="sc=NoneType: a SparkContext is needed"):
-        start_none()
-
-
-def test_a_stopped_spark_context_is_refused():
+def test_a_spark_context_is_needed_that_runs():
     from pyspark import SparkContext
 
+    with pytest.raises(ConfigError, match="sc=NoneType: a SparkContext is needed"):
+        start_none()
+    with pytest.raises(ConfigError, match="sc=str: a SparkContext is needed"):
+        TFParallel.run("local[2]", print, argparse.Namespace(), 1)
     context = SparkContext.__new__(SparkContext)
     context._jsc = None
     with pytest.raises(NoSession, match="the SparkContext was stopped"):
@@ -106,12 +117,10 @@ def test_signatures_are_tensorflow_on_sparks():
 
 def look(args, ctx):
     """Write what this node knows; only those that train return."""
-    import os
-
     host, port = ctx.cluster_spec[ctx.job_name][ctx.task_index].split(":")
     with socket.socket() as sock:
         sock.bind((host, int(port)))  # it was released
-    seen = [ctx.executor_id, ctx.num_workers, ctx.absolute_path("x"), json.loads(os.environ["TF_CONFIG"])["task"]]
+    seen = [ctx.executor_id, ctx.num_workers, ctx.absolute_path("x"), json.loads(os.environ["TF_CONFIG"])]
     written = Path(args.folder, f"{ctx.job_name}-{ctx.task_index}.partial")
     written.write_text(json.dumps(seen))
     written.rename(written.with_suffix(""))
@@ -139,10 +148,21 @@ def test_a_cluster_has_its_roles_and_ends_with_those_that_train(run, spark, tmp_
     cluster.shutdown()
     assert cluster.server.done
     for rank, job, _ in jobs:
-        task = {"type": job, "index": 0}
-        expected = [rank, 2, f"file://{Path.cwd()}/x", task]
-        assert json.loads((tmp_path / f"{job}-0").read_text()) == expected
+        *seen, config = json.loads((tmp_path / f"{job}-0").read_text())
+        assert seen == [rank, 2, f"file://{Path.cwd()}/x"]
+        # With parameter servers the evaluator is left out: the chief would wait for its server, and it has none.
+        assert config["task"] == {"type": job, "index": 0}
+        assert set(config["cluster"]) == {"ps", "chief", "worker"}
     assert cluster.nodeRDD.collect() == [0, 1, 2, 3]
+
+
+def test_arguments_may_say_how_many_gpus_a_node_has(run, monkeypatch, tmp_path):
+    for name, value in fake_gpus(tmp_path / "host", 1).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for args in ({"num_gpus": 3}, argparse.Namespace(num_gpus=3)):
+        with pytest.raises(ConfigError, match=r"gpus=3 .* this machine has 1"):
+            run(print, args, 1)
 
 
 def write_events(args, ctx):
@@ -160,20 +180,15 @@ def test_tensorboards_address_is_logged_and_answers(run, caplog, tmp_path):
     url = cluster.tensorboard_url()
     assert f"TensorBoard running at:       {url}" in caplog.text
     assert [node["tb_port"] for node in cluster.cluster_info] == [int(url.split(":")[2].split("/")[0])]
-    assert status_of(url) == 200
+    assert eventually(lambda: answers(url))
 
 
-def status_of(url):
-    """Return the status of an answer; one that asks to try again is not waited for longer than a minute."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                return answer.status
-        except urllib.error.HTTPError as error:
-            if time.monotonic() > deadline:
-                return error.code
-            time.sleep(0.1)
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError:  # it asks to try again
+        return False
 
 
 # ---- feeding --------------------------------------------------------------------------------------------------------
@@ -181,10 +196,12 @@ def status_of(url):
 
 def record(args, ctx):
     """Append each row of a batch to this node's file, when the next one is asked for."""
+    import numpy as np
+
     feed = ctx.get_data_feed()
     with open(f"{args}/rows-{ctx.executor_id}", "a") as file:  # noqa: PTH123 - one line at a time
         while not feed.should_stop():
-            for row in feed.next_batch(7):
+            for row in feed.next_batch(np.int64(7)):
                 print(row, file=file, flush=True)
 
 
@@ -197,8 +214,8 @@ def test_train_returns_when_the_rows_were_taken(run, spark, tmp_path):
     cluster = run(record, str(tmp_path), input_mode=SPARK)
     rdd = spark.sparkContext.parallelize(range(50), 4)
     cluster.train(rdd)
-    feed_state = runtime_of(cluster._cluster).generation.feed_state
-    assert feed_state.with_rows == []
+    # All but the last batch of a node was asked for, and therefore written, when the one before was.
+    assert len(rows_in(tmp_path)) > 500 - 2 * 7 - 1
     cluster.train(rdd, num_epochs=1)
     cluster.shutdown()
     assert rows_in(tmp_path) == sorted([*range(50)] * 11)  # 10 epochs by default, and one
@@ -216,6 +233,33 @@ def test_a_feed_needs_the_input_mode_a_known_queue_and_epochs(run):
     with pytest.raises(AssertionError, match="num_epochs=-1 cannot be negative"):
         cluster.train(None, num_epochs=-1)
     cluster.shutdown()
+
+
+def manage(args, ctx):
+    """Use the node's manager as programs do: values, queues, the state that ends the feed."""
+    from tfos_lab.compat import TFNode
+
+    assert "TF_CONFIG" not in os.environ, "no node leads by its name"
+    assert str(ctx.mgr.get("state")) == "'running'"
+    ctx.mgr.set("count", 3)
+    assert ctx.mgr.get("count")._getvalue() == ctx.mgr.get("count") == 3
+    assert ctx.mgr.get_queue("images") is None
+    with pytest.raises(ConfigError, match=r"qname_in='images': this cluster has no such queue; name it in TFCluster"):
+        TFNode.DataFeed(ctx.mgr, qname_in="images")
+    with pytest.raises(AttributeError):
+        _ = ctx.nothing
+    assert ctx.node == "worker:0", "what the native context has"
+    queue = ctx.mgr.get_queue("input")
+    Path(args, "taken").write_text(json.dumps([queue.get(), queue.empty(), queue.get()]))
+    queue.task_done()
+    ctx.mgr.set("state", "terminating")
+
+
+def test_a_manager_has_values_and_rows_one_by_one_and_its_state_ends_the_feed(run, spark, tmp_path):
+    cluster = run(manage, str(tmp_path), 1, input_mode=SPARK)
+    cluster.train(spark.sparkContext.parallelize(range(1000), 1), 1)
+    cluster.shutdown()
+    assert json.loads((tmp_path / "taken").read_text()) == [0, False, 1]
 
 
 def read_nothing(args, ctx):
@@ -280,13 +324,15 @@ def test_nodes_that_hang_are_stopped_after_the_timeout(run, spark):
 
 
 def evaluate(args, ctx):
+    # Without parameter servers, the evaluator is one of the cluster's tasks.
+    assert set(json.loads(os.environ["TF_CONFIG"])["cluster"]) == {"chief", "evaluator"}
     if ctx.job_name == "evaluator":
         time.sleep(0.5)
         Path(args, "evaluated").touch()
 
 
 def test_an_evaluator_may_finish_within_the_grace_time(run, tmp_path):
-    run(evaluate, str(tmp_path), eval_node=True).shutdown(grace_secs=60)
+    run(evaluate, str(tmp_path), master_node="chief", eval_node=True).shutdown(grace_secs=60)
     assert (tmp_path / "evaluated").exists()
 
 
@@ -297,3 +343,59 @@ def put_error(args, ctx):
 def test_what_a_thread_reports_as_an_error_is_raised(run):
     with pytest.raises(NodeFailed, match="FAKE: of a thread"):
         run(put_error).shutdown()
+
+
+# ---- TFParallel ------------------------------------------------------------------------------------------------------
+
+
+def tell(args, ctx):
+    """Write what the context says."""
+    facts = (ctx.worker_num, ctx.executor_id, ctx.num_workers, ctx.defaultFS, ctx.absolute_path("/x"))
+    Path(args.folder, str(ctx.worker_num)).write_text(repr((*facts, os.environ["CUDA_VISIBLE_DEVICES"])))
+    return object()  # what it returns need not be sendable
+
+
+@pytest.fixture
+def _quick(monkeypatch):
+    for name, value in QUICK_ENV.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize(("count", "barrier"), [(2, True), (5, False)])
+def test_each_instance_has_its_number(spark, tmp_path, count, barrier):
+    TFParallel.run(spark.sparkContext, tell, argparse.Namespace(folder=str(tmp_path)), count, use_barrier=barrier)
+    told = [(tmp_path / str(number)).read_text() for number in range(count)]
+    assert told == [repr((number, number, count, "file://", "file:///x", "")) for number in range(count)]
+
+
+@pytest.mark.usefixtures("_quick")
+def test_instances_that_fail_or_find_no_slot_are_told(spark):
+    def fail(args, ctx):
+        if ctx.worker_num == 1:
+            raise ValueError("FAKE exception")
+
+    context, args = spark.sparkContext, argparse.Namespace()
+    with pytest.raises(ParallelFailed, match=r"(?s)1 of 2 runs failed.*FAKE exception.*Traceback"):
+        TFParallel.run(context, fail, args, 2)
+    with pytest.raises(NotAllAtOnce, match=r"3 instances are to run at once .* 2 free task slots of 2"):
+        TFParallel.run(context, tell, args, 3)
+    for count in (0, "2", None):
+        with pytest.raises(ConfigError, match="num_executors="):
+            TFParallel.run(context, tell, args, count)
+
+
+def test_an_instance_sees_the_gpus_that_spark_assigns_and_its_command_line(new_spark, monkeypatch, tmp_path):
+    def look(args, ctx):
+        Path(args[1], "seen").write_text(f"{os.environ['CUDA_VISIBLE_DEVICES']} {sys.argv == args}")
+
+    for name, value in fake_gpus(tmp_path / "host", 8).items():  # of which it would take one by itself
+        monkeypatch.setenv(name, value)
+    script = discovery_script(tmp_path, "2", "5")
+    conf = {"spark.task.resource.gpu.amount": "2"}
+    for owner in ("worker", "executor"):
+        conf[f"spark.{owner}.resource.gpu.amount"] = "2"
+        conf[f"spark.{owner}.resource.gpu.discoveryScript"] = str(script)
+    session = new_spark("local-cluster[1,1,1024]", conf=conf, python=Path(sys.executable))
+    TFParallel.run(session.sparkContext, look, ["program", str(tmp_path)], 1)
+    assert (tmp_path / "seen").read_text() == "2,5 True"

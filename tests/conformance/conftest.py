@@ -1,8 +1,8 @@
 """One suite for all launchers: each test of this folder runs once for each back end, a launcher with a session.
 
-Back ends differ in the number of nodes that they can run: `inline` has one rank, ``local-cluster`` two. Sessions and
-fork servers are shared by all tests of a back end, since they take seconds to start. For a new launcher, add it to
-`BACK_ENDS`; ``subprocess`` is one that only the tests have.
+Back ends differ in the number of nodes that they can run: `inline` has one rank, ``yarn`` two. Sessions and fork
+servers are shared by all tests of a back end, since they take seconds to start. For a new launcher, add it to
+`BACK_ENDS`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.clusters import running_clusters
-from tests.support.subprocess_launcher import subprocess_launcher
 from tfos_lab.core.launchers import LAUNCHERS
 
 
@@ -52,16 +51,14 @@ class BackEnd:
 BACK_ENDS = [
     BackEnd("inline", "inline", 1, "inline"),
     BackEnd("local", "local", 4, "processes"),
-    BackEnd("subprocess", "subprocess", 4, "subprocess"),
     BackEnd("local-session", "local", 4, "auto", "local"),
     BackEnd("standalone", "spark", 4, "auto", "standalone"),
-    BackEnd("local-cluster", "spark", 2, "auto", "local-cluster"),
     BackEnd("connect", "spark", 4, "false", "connect"),
+    BackEnd("yarn", "spark", 2, "auto", "yarn"),
 ]
 # Rows come from a session: these back ends have one.
 FEEDING = [
     BackEnd("inline-session", "inline", 1, "inline", "local"),
-    BackEnd("subprocess-session", "subprocess", 4, "subprocess", "local"),
     *(back_end for back_end in BACK_ENDS if back_end.spark_mode),
 ]
 
@@ -78,20 +75,20 @@ def pytest_generate_tests(metafunc):
         return
     chosen = metafunc.definition.get_closest_marker("back_ends")
     known = FEEDING if "frame" in metafunc.fixturenames else BACK_ENDS
+    # What `make test` sees on another back end: without rows, nodes are started as without a session; with rows, a
+    # function in the kernel is fed as nodes are.
+    again = ("inline-session",) if known is FEEDING else ("local-session",)
     some = [back_end for back_end in known if chosen is None or back_end.name in chosen.args]
-    values = [(back_end, back_end.spark_mode) for back_end in some]
+    values = [
+        pytest.param(back_end, back_end.spark_mode, marks=[pytest.mark.full] if back_end.name in again else [])
+        for back_end in some
+    ]
     metafunc.parametrize(("back_end", "spark_mode"), values, ids=map(str, some))
 
 
 @pytest.fixture(autouse=True)
 def _runs_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-
-
-@pytest.fixture(autouse=True)
-def _subprocess_launcher():
-    with subprocess_launcher():
-        yield
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tfos_lab.errors import ConfigError, FeedTimeout, NodeFailed
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
 # Through Spark Connect there are no RDDs; inline answers on the thread that computes the results.
-EVERYWHERE = pytest.mark.back_ends("local-session", "standalone", "local-cluster")
+EVERYWHERE = pytest.mark.back_ends("local-session", "standalone", "yarn")
 MAINLY = pytest.mark.back_ends("local-session", "standalone")
 PARTITIONS = ((0, 45), (), (45, 46), (46, 10_046))
 

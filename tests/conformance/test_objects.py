@@ -13,9 +13,7 @@ pytestmark = [pytest.mark.leaves_nothing]
 
 PATIENCE_S = 60.0
 # With `frame`, a test runs where there is a session; through Spark Connect there are no RDDs.
-WITH_RDDS = pytest.mark.back_ends(
-    "inline-session", "subprocess-session", "local-session", "standalone", "local-cluster"
-)
+WITH_RDDS = pytest.mark.back_ends("inline-session", "local-session", "standalone", "yarn")
 ON_TWO_NODES = pytest.mark.back_ends("local-session", "standalone")
 ROWS = [
     "text",

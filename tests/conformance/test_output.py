@@ -48,7 +48,8 @@ def save_everything(args, ctx):
 @pytest.fixture(params=["keras", "tf_keras"])
 def saved(request, run, once, tmp_path):
     """A run that has saved a model, once for each back end and Keras."""
-    args = {"package": request.param, "folder": str(tmp_path / "models"), "rows": ROWS, "gate": tmp_path / "gate"}
+    folder = tmp_path / "models"
+    args = {"package": request.param, "folder": folder.as_uri(), "rows": ROWS, "gate": tmp_path / "gate"}
 
     def save():
         cluster = run(save_everything, args)
@@ -56,7 +57,7 @@ def saved(request, run, once, tmp_path):
             _ = cluster.model_path
         args["gate"].touch()
         results = cluster.wait(timeout_s=200)
-        chief_s = sorted(path.name for path in Path(args["folder"], "deep").iterdir())
+        chief_s = sorted(path.name for path in (folder / "deep").iterdir())
         return {"cluster": cluster, "results": results, "package": request.param, "chief_s": chief_s}
 
     return once(f"saved-{request.param}", save)

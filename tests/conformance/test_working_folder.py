@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import time
 from pathlib import Path
@@ -73,7 +74,12 @@ def test_nodes_know_the_folder_of_the_notebook_and_read_what_is_there(back_end, 
     results = run(write_model, cluster_size=min(2, back_end.ranks)).wait(timeout_s=100)
     for result in results.values():
         assert result["working_dir"] == str(notebook)
-        assert result["absolute"] == f"file://{notebook}/model"
+        absolute = result["absolute"]  # where TensorFlowOnSpark puts a relative path: in the file system of Hadoop
+        if back_end.name == "yarn":
+            assert absolute.startswith("hdfs://")
+            assert absolute.endswith(f"/user/{getpass.getuser()}/model")
+        else:
+            assert absolute == f"file://{notebook}/model"
         assert result["read"] == (None if back_end.launcher == "spark" else "1,2")
         if not back_end.is_inline:
             assert result["pwd"] == result["folder"] or result["folder"] == str(notebook)

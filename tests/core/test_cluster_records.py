@@ -1,4 +1,4 @@
-"""Cluster records: only valid ones of the user's own live processes are found."""
+"""The records of live clusters: only valid ones of the user's own live processes are found."""
 
 from __future__ import annotations
 
@@ -10,37 +10,34 @@ import msgspec
 import pytest
 
 from tfos_lab.core import cluster_records
-from tfos_lab.core.recorded_cluster import ClusterRecord
 
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.delenv("JUPYTERHUB_SERVICE_PREFIX", raising=False)
     return tmp_path / "runtime"
 
 
 def record(**changes):
-    made = ClusterRecord(
-        id="mnist-1",
-        name="mnist",
-        state="running",
-        pid=os.getpid(),
-        born=cluster_records.birth_of(os.getpid()),
-        started_s=1.0,
-    )
-    return msgspec.structs.replace(made, **changes)
+    pid = os.getpid()
+    known = {"id": "mnist-1", "name": "mnist", "state": "running", "pid": pid, "started_s": 1.0}
+    return cluster_records.ClusterRecord(**{**known, "born": cluster_records.birth_of(pid), **changes})
 
 
-def test_two_clusters_of_one_name_are_both_found_the_older_first(runtime):
-    cluster_records.publish(record(id="b", started_s=2.0))
+def test_clusters_of_one_name_are_all_found_the_older_first_by_nobody_else(runtime):
+    cluster_records.publish(record(id="größe-数字-1", started_s=2.0))
     cluster_records.publish(record(id="a", started_s=3.0))
-    assert [(found.id, found.name) for found in cluster_records.find_all()] == [("b", "mnist"), ("a", "mnist")]
+    assert [(found.id, found.name) for found in cluster_records.find_all()] == [
+        ("größe-数字-1", "mnist"),
+        ("a", "mnist"),
+    ]
     assert cluster_records.find("a") == record(id="a", started_s=3.0)
     assert (runtime / "tfos").stat().st_mode & 0o777 == 0o700
     assert (runtime / "tfos" / "a.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_cluster_record_can_be_replaced_and_removed():
+def test_a_record_can_be_replaced_and_removed():
     cluster_records.publish(record())
     cluster_records.publish(record(state="done"))
     [found] = cluster_records.find_all()
@@ -50,41 +47,24 @@ def test_a_cluster_record_can_be_replaced_and_removed():
     assert cluster_records.find_all() == []
 
 
-def test_the_cluster_record_of_a_dead_process_is_removed(runtime):
+def test_records_of_a_dead_process_and_of_one_whose_number_another_has_are_removed(runtime):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         cluster_records.publish(record(pid=process.pid, born=cluster_records.birth_of(process.pid)))
         assert cluster_records.find("mnist-1") is not None
         process.kill()
     assert cluster_records.find("mnist-1") is None
+    cluster_records.publish(record(born="long ago"))
+    assert cluster_records.find_all() == []
     assert list((runtime / "tfos").iterdir()) == []
 
 
-def test_a_reused_pid_is_another_process():
-    cluster_records.publish(record(born="long ago"))
-    assert cluster_records.find_all() == []
-
-
-def test_names_of_any_language_are_found():
-    cluster_records.publish(record(id="größe-数字-1"))
-    assert cluster_records.find("größe-数字-1") is not None
-
-
-def test_without_proc_a_process_is_there_or_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_records, "_PROC", tmp_path / "no proc")
-    cluster_records.publish(record(born=cluster_records.birth_of(os.getpid())))
-    assert cluster_records.find("mnist-1") is not None
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        pass
-    assert cluster_records.birth_of(process.pid) == ""
-
-
 @pytest.mark.parametrize("name", ["../jpserver-1", "a/b", "", ".", "x" * 300, "mnist-1\n"])
-def test_an_invalid_id_finds_nothing(runtime, name):
+def test_an_invalid_id_finds_nothing(name):
     cluster_records.publish(record())
     assert cluster_records.find(name) is None
 
 
-def test_a_cluster_record_in_a_file_of_another_name_is_ignored():
+def test_a_record_in_a_file_of_another_name_is_ignored():
     cluster_records.publish(record())
     (cluster_records.folder() / "mnist-1.json").rename(cluster_records.folder() / "other.json")
     assert cluster_records.find_all() == []
@@ -99,43 +79,28 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(runtime):
         cluster_records.publish(record())
 
 
-def test_a_kernel_knows_its_server(runtime, monkeypatch):
+def test_a_kernel_knows_its_server_if_that_has_our_extension(runtime, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["ipykernel_launcher.py", "-f", "/run/kernel-1234-abcd.json"])
     assert cluster_records.own_kernel_id() == "1234-abcd"
-    monkeypatch.delenv("JUPYTERHUB_SERVICE_PREFIX", raising=False)
     monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
-    cluster_records.announce_server()
-    assert cluster_records.own_server_url() == ""
     server = {"url": "http://127.0.0.1:8888/user/alice/", "base_url": "/user/alice/", "token": "t"}
+    runtime.mkdir()
     (runtime / f"jpserver-{os.getpid()}.json").write_bytes(msgspec.json.encode(server))
+    assert cluster_records.own_server_url() == ""
+    cluster_records.announce_server()
     assert cluster_records.own_server_url() == "http://127.0.0.1:8888/user/alice/"
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
     assert cluster_records.own_server_url() == "/user/alice/"
-
-
-def test_a_server_without_our_extension_is_not_used(runtime, monkeypatch):
-    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
-    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
-    assert cluster_records.own_server_url() == ""
-    cluster_records.announce_server()
-    [left] = (runtime / "tfos").iterdir()
-    left.write_text("another process of that number")
+    (runtime / "tfos" / f"{os.getpid()}.server").write_text("another process of that number")
     assert cluster_records.own_server_url() == ""
 
 
-def test_what_a_server_cannot_remove_does_not_hide_it(runtime):
+def test_files_of_dead_servers_are_removed_by_the_next_one_and_what_cannot_be_hides_nothing(runtime):
     (runtime / "tfos" / f"{os.getppid()}.server").mkdir(parents=True)
     (runtime / "tfos").chmod(0o700)
-    cluster_records.announce_server()
-    assert (runtime / "tfos" / f"{os.getpid()}.server").exists()
-
-
-def test_files_of_dead_servers_are_removed_by_the_next_one(runtime):
-    cluster_records.announce_server()
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
-    dead = runtime / "tfos" / f"{process.pid}.server"
-    dead.write_text("long ago")
+    (runtime / "tfos" / f"{process.pid}.server").write_text("long ago")
     cluster_records.announce_server()
-    assert [path.name for path in (runtime / "tfos").iterdir()] == [f"{os.getpid()}.server"]
-    assert cluster_records.find_all() == []
+    left = {path.name for path in (runtime / "tfos").iterdir()}
+    assert left == {f"{os.getppid()}.server", f"{os.getpid()}.server"}

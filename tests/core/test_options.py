@@ -1,115 +1,184 @@
-"""Options that are declared once: their checks, and the signatures and texts that are derived from them."""
+"""What a user may ask a cluster for, and how anything else is refused: before anything starts, and all at once."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 
-from tfos_lab.core.options import (
-    OptionGroup,
-    OptionType,
-    documented,
-    option,
-    options_of,
-    problems_in,
-    resolve_options,
-    seconds,
-    takes_options,
-    whole,
-)
+import tfos_lab
+from tests.soak.nodes import read
+from tests.support.clusters import running_clusters
+from tests.support.quick import QUICK_ENV
+from tfos_lab.core.config import ClusterOptions
+from tfos_lab.errors import ConfigError
 
 
-@documented
-@dataclass(frozen=True, kw_only=True)
-class Oven:
-    """An oven.
-
-    Parameters
-    ----------
-    {options}
-    """
-
-    trays: int = option(1, OptionType.WHOLE, "how many trays", check=whole(1), group=OptionGroup.CLUSTER)
-    wait_s: float = option(2.5, OptionType.SECONDS, "how long to wait", check=seconds, group=OptionGroup.FAILURE)
-    mode: str | None = option(
-        "low", OptionType.CHOICE, "how hot", choices=("low", "high"), optional=True, group=OptionGroup.CLUSTER
-    )
-    tags: dict[str, str] = option(
-        {}, OptionType.ENVIRONMENT, "labels", details="Any.", none_is_default=True, group=OptionGroup.CLUSTER
-    )
-    number: int = 3  # no option
+def keywords_of(function):
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-@takes_options(Oven)
-def bake(dough: str, *, loud: bool = False, **options: object) -> dict[str, object]:
-    """Bake.
-
-    Parameters
-    ----------
-    dough : str
-        What.
-    {options}
-    """
-    return resolve_options(Oven, dict(options), function="bake")
+# Of `tfos_lab.run`, with their defaults; the session is no option.
+OPTIONS = {name: default for name, default in keywords_of(tfos_lab.run).items() if name != "spark"}
 
 
-def test_options_are_the_fields_that_were_declared_as_such():
-    trays, wait, mode, tags = options_of(Oven)
-    assert (trays.keyword, trays.name, trays.default, trays.type, trays.owner) == (
-        "trays",
-        "trays",
-        1,
-        OptionType.WHOLE,
-        Oven,
-    )
-    assert (wait.keyword, wait.name) == ("wait_s", "wait")
-    assert (mode.type_text, trays.type_text) == ("low | high", "whole number")
-    assert tags.default == {}
+def problems_of(**options: Any) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        tfos_lab.run(print, **options)
+    return error.value.problems
 
 
-def test_each_instance_has_a_default_of_its_own():
-    assert Oven().tags is not Oven().tags
+def test_the_options_of_run_are_the_documented_ones():
+    parameters = inspect.signature(tfos_lab.run).parameters.values()
+    assert [one.name for one in parameters][:2] == ["map_fun", "args"]
+    assert keywords_of(tfos_lab.run) == {
+        "spark": None,
+        "cluster_size": 1,
+        "num_ps": 0,
+        "driver_ps": False,
+        "master_node": "chief",
+        "eval_node": False,
+        "tensorboard": False,
+        "log_dir": None,
+        "name": None,
+        "local": "auto",
+        "restarts": 0,
+        "gpus": None,
+        "env": None,
+        "output": "chief",
+        "output_limit_bytes": 8 << 30,
+        "log_limit_bytes": 0,
+        "keep_runs": None,
+        "keep_days": None,
+        "reservation_timeout_s": 600.0,
+        "grace_s": 10.0,
+        "hang_timeout_s": 60.0,
+        "on_hang": "warn",
+        "on_evaluator_failure": "warn",
+    }
+
+
+def test_the_help_of_run_and_of_the_configuration_describes_each_option():
+    for documented in (tfos_lab.run, tfos_lab.ClusterConfig):
+        assert [name for name in OPTIONS if f"\n    {name} : " not in documented.__doc__] == []
+    assert "    grace_s : float, default 10.0\n        Seconds between asking a node to end" in tfos_lab.run.__doc__
+
+
+def test_type_checkers_know_the_options_with_their_types():
+    fields, keywords = get_type_hints(tfos_lab.ClusterConfig), get_type_hints(ClusterOptions)
+    assert list(fields) == list(keywords) == list(OPTIONS)
+    assert [name for name in OPTIONS if keywords[name] not in (fields[name], fields[name] | None)] == []
+
+
+def test_a_configuration_has_the_defaults_and_cannot_be_changed():
+    config = tfos_lab.ClusterConfig(grace_s=0, output="all", output_limit_bytes=0, log_dir=None)
+    assert (config.cluster_size, config.master_node, config.grace_s, config.name) == (1, "chief", 0, "cluster")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.cluster_size = 2
+
+
+@pytest.mark.parametrize("nonsense", [object(), -1.5, "?", ["a"]], ids=["object", "negative", "text", "list"])
+def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_together(nonsense):
+    takes_text = {"name", "log_dir"} if isinstance(nonsense, str) else set()
+    flags = {name for name, default in OPTIONS.items() if isinstance(default, bool)}
+    refusing = [name for name in OPTIONS if name not in takes_text | flags]
+    for name in refusing:
+        [problem] = problems_of(**{name: nonsense})
+        assert problem.startswith(f"{name}="), problem
+        assert repr(nonsense) in problem
+    together = problems_of(**dict.fromkeys(refusing, nonsense))
+    assert {problem.partition("=")[0] for problem in together} == set(refusing)
 
 
 @pytest.mark.parametrize(
-    ("default", "text"), [(True, "true"), (2.0, "2"), (0, "0"), (None, "none"), ({}, "none"), ("", "none"), ("a", "a")]
+    ("options", "text"),
+    [
+        ({"cluster_size": 0}, "cluster_size=0: at least one node is needed"),
+        ({"cluster_size": 2.0}, "cluster_size=2.0: a whole number is needed"),
+        ({"cluster_size": True}, "cluster_size=True: a whole number is needed"),
+        ({"num_ps": -1}, "num_ps=-1: cannot be negative"),
+        (
+            {"driver_ps": True},
+            "driver_ps: there is no parameter server to run on the notebook's machine; ask for num_ps=1 or more",
+        ),
+        (
+            {"restarts": 2, "local": "inline"},
+            "restarts=2: inline runs in this very process, which cannot start again",
+        ),
+        (
+            {"cluster_size": 2, "num_ps": 1, "eval_node": True},
+            "num_ps=1 and eval_node: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more",
+        ),
+        ({"local": "cloud"}, "local='cloud': use one of auto, processes, inline, false"),
+        (
+            {"master_node": "chef"},
+            "master_node='chef': not a job name that can lead; use 'chief' or 'master', or None to let worker:0 lead",
+        ),
+        ({"gpus": "some"}, "gpus='some': a whole number of GPUs per node is needed, or 'all' for all nodes to see all"),
+        ({"gpus": 0.5}, "gpus=0.5: a whole number of GPUs per node is needed"),
+        (
+            {"gpus": {"boss": 1}},
+            "gpus['boss']: not a job name; there are ps, chief, master, evaluator, worker",
+        ),
+        ({"gpus": {"worker": 0.5}}, "gpus['worker']=0.5: a whole number of GPUs per node is needed"),
+        ({"grace_s": None}, "grace_s=None: a number of seconds is needed"),
+        ({"env": {"A": 1}}, "env['A']: names and values must be strings"),
+        ({"env": {"TF_CONFIG": "{}"}}, "env['TF_CONFIG']: is set by tfos_lab on every node"),
+    ],
 )
-def test_defaults_are_shown_as_a_cell_would_write_them(default, text):
-    @dataclass
-    class One:
-        value: object = option(default, OptionType.ANYTHING, "any", group=OptionGroup.CELL)
-
-    assert options_of(One)[0].shown_default == text
-
-
-def test_values_are_checked_each_by_itself():
-    assert problems_in(Oven, {"trays": 0, "mode": "hot", "wait_s": True}) == [
-        "trays=0: a whole number is needed",
-        "wait_s=True: a number of seconds is needed",
-        "mode='hot': use one of low, high, None",
-    ]
-    assert problems_in(Oven, {"trays": 1, "mode": None, "wait_s": 0}) == []
-
-
-def test_a_function_shows_the_options_as_its_keywords():
-    assert str(inspect.signature(bake)) == (
-        "(dough: 'str', *, loud: 'bool' = False, trays: 'int' = 1, wait_s: 'float' = 2.5, "
-        "mode: 'str | None' = 'low', tags: 'dict[str, str] | None' = None) -> 'dict[str, object]'"
-    )
-
-
-@pytest.mark.parametrize("target", [Oven, bake])
-def test_docstrings_describe_the_options(target):
-    assert "    wait_s : float, default 2.5\n        How long to wait.\n" in target.__doc__
-    assert "    tags : dict[str, str], default {}\n        Labels. Any.\n" in target.__doc__
-
-
-def test_none_stands_for_the_default_where_it_is_no_value():
-    assert bake("rye", tags=None, mode=None, trays=2) == {"mode": None, "trays": 2}
+def test_a_problem_names_the_option_its_value_and_what_would_do(options, text):
+    assert problems_of(**options) == [text]
 
 
 def test_a_keyword_that_is_no_option_is_refused_as_python_does():
-    with pytest.raises(TypeError, match=r"bake\(\) got an unexpected keyword argument 'tray'"):
-        bake("rye", tray=2)
+    with pytest.raises(TypeError, match=r"run\(\) got an unexpected keyword argument 'clustersize'"):
+        tfos_lab.run(print, clustersize=2)
+
+
+def test_a_log_dir_is_the_same_for_all_nodes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ["/logs", "gs://bucket/logs", Path("/logs/new"), "logs", "~/logs"]
+    meant = ["/logs", "gs://bucket/logs", "/logs/new", str(tmp_path / "logs"), str(Path.home() / "logs")]
+    assert [tfos_lab.ClusterConfig(log_dir=folder).log_dir for folder in given] == meant
+    assert problems_of(log_dir="") == ["log_dir='': a folder is needed"]
+
+
+def test_options_of_a_feed_are_checked_all_at_once_while_the_cluster_runs_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+    wrong = {"epochs": 0, "remainder": "wrap", "timeout_s": 0, "spool_bytes": 0}
+    with running_clusters({"local": "processes", "env": QUICK_ENV, "cluster_size": 1}) as start:
+        cluster = start(read, {"raises": ""})
+        with pytest.raises(ConfigError) as error:
+            cluster.train({"x": [1]}, **wrong)
+        assert cluster.state == "running"
+    assert error.value.problems == [
+        "epochs=0: at least one is needed",
+        "remainder='wrap': use one of exact, pad, drop",
+        "timeout_s=0: a number of seconds, more than 0, is needed",
+        "spool_bytes=0: a whole number of bytes is needed",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ports", "network", "problems"),
+    [
+        ("many", "", ["TFOS_NODE_PORTS=many: is neither a port such as 8888 nor a range such as 20000-20099"]),
+        ("9-1", "", ["TFOS_NODE_PORTS=9-1: ports go from 1 to 65535, the smaller one first"]),
+        (
+            "20000",
+            "10.2.0.1/16",
+            [
+                "TFOS_NODE_PORTS=20000: each node of a host takes 2 ports; give a range",
+                "TFOS_NODE_NETWORK=10.2.0.1/16: is no network such as 10.2.0.0/16",
+            ],
+        ),
+    ],
+)
+def test_false_addresses_of_nodes_are_refused_before_anything_starts(spark, monkeypatch, ports, network, problems):
+    monkeypatch.setenv("TFOS_NODE_PORTS", ports)
+    monkeypatch.setenv("TFOS_NODE_NETWORK", network)
+    assert problems_of(spark=spark, local="false") == problems

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import pickle
 
-import msgspec
 import pyarrow as pa
 import pytest
 
@@ -16,6 +14,12 @@ VECTOR = pa.struct(
     [("type", pa.int8()), ("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float64()))]
 )
 
+
+def array(element):
+    return {"type": "array", "elementType": element}
+
+
+# Arrow's type, Spark's, and the dtype and shape of the tensor.
 RULES = [
     (pa.bool_(), "boolean", "bool", ()),
     (pa.int8(), "byte", "int8", ()),
@@ -34,52 +38,29 @@ RULES = [
     (pa.timestamp("us"), "timestamp_ntz", "int64", ()),
     (pa.time64("ns"), "time(6)", "int64", ()),
     (pa.duration("us"), "interval day to second", "int64", ()),
-    (pa.list_(pa.int32()), {"type": "array", "elementType": "integer"}, "int32", (None,)),
-    (pa.list_(pa.string()), {"type": "array", "elementType": "string"}, "string", (None,)),
-    (
-        pa.list_(pa.list_(pa.float32())),
-        {"type": "array", "elementType": {"type": "array", "elementType": "float"}},
-        "float32",
-        (None, None),
-    ),
+    (pa.list_(pa.int32()), array("integer"), "int32", (None,)),
+    (pa.list_(pa.list_(pa.float32())), array(array("float")), "float32", (None, None)),
 ]
-
 ONLY_IN_ARROW = [
     (pa.large_string(), "string", ()),
-    (pa.large_binary(), "string", ()),
     (pa.binary(4), "string", ()),
-    (pa.uint8(), "uint8", ()),
     (pa.uint64(), "uint64", ()),
     (pa.float16(), "float16", ()),
     (pa.date64(), "int32", ()),
     (pa.time32("ms"), "int64", ()),
     (pa.large_list(pa.int8()), "int8", (None,)),
-    (pa.list_(pa.float32(), 3), "float32", (3,)),
     (pa.list_(pa.list_(pa.float32(), 3)), "float32", (None, 3)),
     (pa.dictionary(pa.int32(), pa.string()), "string", ()),
-    (VECTOR, "float64", (None,)),
     (pa.list_(VECTOR), "float64", (None, None)),
 ]
-
 UNSUPPORTED = [
     ({"type": "map", "keyType": "string", "valueType": "variant"}, "map<string,variant>", r"df\['x'\]\['key'\]"),
-    (
-        {"type": "struct", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]},
-        "struct<a:bigint,b:string>",
-        r"columns=\['x.a', ...\]",
-    ),
-    (
-        {"type": "array", "elementType": {"type": "struct", "fields": [{"name": "a", "type": "long"}]}},
-        "array<struct<a:bigint>>",
-        "F.transform",
-    ),
+    ({"type": "struct", "fields": [{"name": "a", "type": "long"}]}, "struct<a:bigint>", r"columns=\['x.a', ...\]"),
+    (array({"type": "struct", "fields": [{"name": "a", "type": "long"}]}), "array<struct<a:bigint>>", "F.transform"),
     ("variant", "variant", "variant_get"),
-    ("void", "void", "cast"),
-    ({"type": "array", "elementType": "void"}, "array<void>", "cast"),
-    ("interval month", "interval month", "number of months"),
+    (array("void"), "array<void>", "cast"),
     ("interval year to month", "interval year to month", "number of months"),
     ("geometry(4326)", "geometry(4326)", "leave the column out"),
-    ({"type": "array", "elementType": "geometry(4326)"}, "array<geometry(4326)>", "leave the column out"),
 ]
 
 
@@ -103,18 +84,12 @@ def test_types_that_only_arrow_has_are_taken_too(arrow, dtype, shape):
 
 
 def test_a_vector_of_spark_ml_is_found_in_its_json():
+    kinds = {"type": "byte", "size": "integer", "indices": array("integer"), "values": array("double")}
+    fields = [{"name": name, "type": kind} for name, kind in kinds.items()]
     udt = {
         "type": "udt",
         "class": "org.apache.spark.ml.linalg.VectorUDT",
-        "sqlType": {
-            "type": "struct",
-            "fields": [
-                {"name": "type", "type": "byte"},
-                {"name": "size", "type": "integer"},
-                {"name": "indices", "type": {"type": "array", "elementType": "integer"}},
-                {"name": "values", "type": {"type": "array", "elementType": "double"}},
-            ],
-        },
+        "sqlType": {"type": "struct", "fields": fields},
     }
     assert column_specs(spark_schema(v=udt)) == (ColumnSpec("v", "vector", "float64", (None,)),)
 
@@ -126,40 +101,31 @@ def test_a_refusal_names_the_column_its_type_and_what_to_do(sql, label, advice):
     assert str(caught.value).startswith(f"column 'x' of type {label} cannot become a tensor: ")
 
 
-@pytest.mark.parametrize("kind", [pa.map_(pa.string(), pa.int32()), pa.struct({"a": pa.int8()}), pa.null()])
+@pytest.mark.parametrize(
+    "kind",
+    [pa.map_(pa.string(), pa.int32()), pa.struct({"a": pa.int8()}), pa.null(), pa.month_day_nano_interval()],
+)
 def test_arrow_types_are_refused_alike(kind):
     with pytest.raises(ConfigError, match="column 'x' of type"):
         column_specs(pa.schema({"x": kind}))
 
 
-def test_an_unknown_arrow_type_is_refused():
-    with pytest.raises(ConfigError, match="leave the column out"):
-        column_specs(pa.schema({"x": pa.month_day_nano_interval(), "y": pa.sparse_union([pa.field("a", pa.int8())])}))
-
-
-def test_all_refusals_are_reported_together():
+def test_all_refusals_are_reported_together_for_the_columns_asked_for():
+    schema = spark_schema(a="void", b="long", c="variant", d="float")
     with pytest.raises(ConfigError) as caught:
-        column_specs(spark_schema(a="void", b="long", c="variant"))
+        column_specs(schema)
     assert [problem.split("'")[1] for problem in caught.value.problems] == ["a", "c"]
-
-
-def test_only_the_columns_asked_for_are_looked_at():
-    schema = spark_schema(a="void", b="long", c="float")
-    assert [spec.name for spec in column_specs(schema, ["c", "b"])] == ["c", "b"]
-    assert [spec.name for spec in column_specs(schema, "c")] == ["c"]
+    assert [spec.name for spec in column_specs(schema, ["d", "b"])] == ["d", "b"]
+    assert [spec.name for spec in column_specs(schema, "d")] == ["d"]
 
 
 def test_missing_columns_are_named_with_the_nearest_ones():
     with pytest.raises(ConfigError) as caught:
-        select_columns(["image", "Label", "weight"], ["lable", "LABEL", "zzz", "image"])
+        select_columns(["image", "Label", "weight"], ["lable", "zzz", "image"])
     assert caught.value.problems == [
         "column 'lable' is not in the data; did you mean 'Label'? It has: image, Label, weight",
-        "column 'LABEL' is not in the data; did you mean 'Label'? It has: image, Label, weight",
         "column 'zzz' is not in the data. It has: image, Label, weight",
     ]
-
-
-def test_many_columns_are_not_all_listed():
     with pytest.raises(ConfigError, match="c19 and 480 more"):
         select_columns([f"c{i}" for i in range(500)], ["zzz"])
 
@@ -177,29 +143,17 @@ def test_many_columns_are_not_all_listed():
 def test_ambiguous_or_empty_choices_are_refused(names, columns, message):
     with pytest.raises(ConfigError, match=message):
         select_columns(names, columns)
-
-
-def test_a_repeated_column_that_is_not_asked_for_does_no_harm():
-    assert select_columns(["a", "b", "a"], ["b"]) == ["b"]
-
-
-def test_a_spec_travels_in_msgpack_and_pickle():
-    spec = ColumnSpec("image", "number", "float32", (28, None))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(spec), type=ColumnSpec) == spec
-    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert select_columns(["a", "b", "a"], ["b"]) == ["b"], "who is not asked for does no harm"
 
 
 def test_a_column_can_be_asked_for_in_another_dtype_and_shape():
     (spec,) = column_specs(pa.schema({"x": pa.list_(pa.int32())}))
     assert spec.recast("float32", (28, 28, 1)) == ColumnSpec("x", "number", "float32", (28, 28, 1))
     assert spec.recast() == spec
-
-
-def test_binary_can_be_asked_for_as_raw_numbers():
-    (spec,) = column_specs(pa.schema({"x": pa.binary()}))
-    assert spec.recast("uint8") == ColumnSpec("x", "binary", "uint8", (None,))
-    assert spec.recast("uint8", (28, 28)).shape == (28, 28)
-    assert spec.recast("string") == spec
+    (raw,) = column_specs(pa.schema({"x": pa.binary()}))
+    assert raw.recast("uint8") == ColumnSpec("x", "binary", "uint8", (None,))
+    assert raw.recast("uint8", (28, 28)).shape == (28, 28)
+    assert raw.recast("string") == raw
 
 
 @pytest.mark.parametrize(
@@ -207,7 +161,6 @@ def test_binary_can_be_asked_for_as_raw_numbers():
     [
         (pa.string(), "float32", None, "cast it in Spark first"),
         (pa.int32(), "float31", None, "not one of bool, int8"),
-        (pa.int32(), "string", None, "not one of bool, int8"),
         (pa.list_(pa.binary()), "uint8", None, "arrays of binary"),
         (pa.binary(), None, (28, 28), "name the dtype as well"),
         (pa.int32(), None, (2,), "do not fill the shape"),

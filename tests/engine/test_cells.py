@@ -1,94 +1,108 @@
-"""Cells of an interactive cluster: which nodes run which, and what they report."""
+"""`tfos_lab.start` and `run_cell`: the Python side of interactive clusters, on real nodes."""
 
 from __future__ import annotations
 
+import _thread
+import threading
+
 import pytest
 
-from tfos_lab import messages as m
-from tfos_lab.engine.cells import Cells
-from tfos_lab.engine.interactive.results import CellResults, failure_of_cell
-from tfos_lab.errors import ConfigError
-from tfos_lab.values import encode_value
+import tfos_lab
+from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
+from tfos_lab.errors import (
+    CellFailed,
+    CellInterrupted,
+    ClusterEnded,
+    ConfigError,
+    NodeFailed,
+    PayloadError,
+    WaitTimeout,
+)
 
-NODES = {0: "chief:0", 1: "worker:0", 2: "worker:1"}
-
-
-def ended(rank, cell=1, names=(), **outcome):
-    return m.CellEnded(rank=rank, cell=cell, outcome=m.Outcome(**outcome), names=list(names))
-
-
-def returned(rank, value=None, cell=1, names=()):
-    return ended(rank, cell, names, kind="returned", value=encode_value(value))
-
-
-def raised(rank, error, message, traceback=""):
-    return ended(rank, kind="raised", error=error, message=message, traceback=traceback)
+pytestmark = pytest.mark.usefixtures("_runs_folder")
 
 
-def test_a_cell_ends_when_all_its_nodes_have_ended_it():
-    cells = Cells()
-    cell = cells.begin({0: "chief:0", 2: "worker:1"})
-    cells.handle(returned(0, 1))
-    assert not cells.wait(cell, 0)
-    assert cell.busy == ["worker:1"]
-    cells.handle(m.CellWrote(rank=2, cell=1, stream="stdout", text="a"))
-    cells.handle(m.CellWrote(rank=2, cell=1, stream="stderr", text="b"))
-    cells.handle(returned(2, 2))
-    assert cells.wait(cell, 0)
-    results = CellResults(cell)
-    assert dict(results) == {"chief:0": 1, "worker:1": 2}
-    assert results.output == {"chief:0": "", "worker:1": "ab"}
+@pytest.fixture
+def _runs_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
 
 
-def test_a_node_runs_one_cell_at_a_time():
-    cells = Cells()
-    cells.begin({1: "worker:0"})
-    with pytest.raises(ConfigError, match="worker:0 still runs an earlier cell: wait, choose others with nodes"):
-        cells.begin(NODES)
-    other = cells.begin({0: "chief:0"})
-    cells.handle(returned(1))
-    cells.forget(other)
-    cells.begin(NODES)
+@pytest.fixture
+def start():
+    clusters = []
+
+    def start(args=None, **options):
+        clusters.append(tfos_lab.start(args, **{"cluster_size": 2, "local": "processes", "env": QUICK_ENV, **options}))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        cluster.stop(grace_s=0.0)
 
 
-def test_reports_of_cells_and_nodes_that_are_not_known_are_dropped():
-    cells = Cells()
-    cell = cells.begin({0: "chief:0"})
-    cells.handle(returned(1))
-    cells.handle(returned(0, cell=7))
-    assert cell.busy == ["chief:0"]
+def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
+    cluster = start({"a": 1})
+    assert cluster.run_cell("x = ctx.worker_num\nprint('made', x)").output == {
+        "chief:0": "made 0\n",
+        "worker:0": "made 1\n",
+    }
+    assert dict(cluster.run_cell("x + k", "worker", names={"k": 10})) == {"worker:0": 11}
+    assert dict(cluster.run_cell(lambda args, ctx: (args["a"], ctx.node), ["chief:0"])) == {"chief:0": (1, "chief:0")}
+    with pytest.raises(CellFailed) as failed:
+        cluster.run_cell("def fail():\n    raise ValueError('no')\nfail()")
+    assert failed.value.also == ["worker:0"]
+    assert "raise ValueError('no')" in failed.value.traceback
+    with pytest.raises(PayloadError, match=r"'lock' .lock. cannot be sent"):
+        cluster.run_cell("lock", names={"lock": threading.Lock()})
+    with pytest.raises(SyntaxError):
+        cluster.run_cell("return 1")
+    with pytest.raises(WaitTimeout):
+        cluster.run_cell("import threading\nthreading.Event().wait()", "worker:0", timeout_s=0)
+    with pytest.raises(ConfigError, match="worker:0 still runs an earlier cell"):
+        cluster.run_cell("x")
+    assert dict(cluster.run_cell("x", "chief:0")) == {"chief:0": 0}
+    with pytest.raises(ConfigError, match="wait for cells until they are stopped: call stop"):
+        cluster.wait()
+    cluster.shutdown()
+    with pytest.raises(ClusterEnded):
+        cluster.run_cell("x")
 
 
-def test_the_names_that_all_chosen_nodes_have_are_known():
-    cells = Cells()
-    cells.begin(NODES)
-    for rank, names in enumerate((("a", "b"), ("b", "c"), ())):
-        cells.handle(returned(rank, names=names))
-    assert cells.own_names({0: "chief:0", 1: "worker:0"}) == {"b"}
-    assert cells.own_names(NODES) == set()
+def test_a_node_that_is_killed_by_its_cell_ends_the_cluster(start):
+    cluster = start()
+    with pytest.raises(NodeFailed, match="worker:0: Exited: the process exited with code 3"):
+        cluster.run_cell("import os\nif ctx.job_name == 'worker':\n    os._exit(3)\nelse:\n    input_ = os.read(0, 1)")
 
 
-def test_equal_failures_are_one_and_others_are_named():
-    cells = Cells()
-    cell = cells.begin(NODES)
-    cells.handle(raised(0, "ValueError", "x", "Traceback …\nValueError: x"))
-    cells.handle(raised(1, "KeyError", "'y'", "Traceback …\nKeyError: 'y'"))
-    cells.handle(raised(2, "ValueError", "x"))
-    failure = failure_of_cell(cell)
-    assert (failure.node, failure.also) == ("chief:0", ["worker:1"])
-    assert failure.traceback == "worker:0: KeyError: 'y'\n\nTraceback …\nValueError: x"
+@pytest.mark.parametrize("options", [{"local": "inline"}, {"local": "processes", "restarts": 1}])
+def test_what_cannot_be_interactive_is_refused(options):
+    with pytest.raises(
+        ConfigError, match=r"use local=processes for nodes|names of an interactive cluster would be lost"
+    ):
+        tfos_lab.start(**options)
 
 
-def test_leaving_the_process_ends_only_the_cell():
-    cells = Cells()
-    cell = cells.begin({0: "chief:0"})
-    cells.handle(ended(0, kind="exited", exit_code=3))
-    assert str(failure_of_cell(cell)).startswith("chief:0: SystemExit")
+def test_ctrl_c_interrupts_the_cell(start, tmp_path):
+    cluster, begun = start(), tmp_path / "begun"
+
+    def interrupt():
+        eventually(begun.exists)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(CellInterrupted, match="wait for the next cell"):
+        cluster.run_cell(f"open({str(begun)!r}, 'w').close()\nwhile True:\n    pass")
+    assert dict(cluster.run_cell("1 + 1")) == {"chief:0": 2, "worker:0": 2}
 
 
-def test_values_are_shown_once_where_nodes_agree():
-    cells = Cells()
-    cell = cells.begin(NODES)
-    for rank, value in enumerate((1, 2, 1)):
-        cells.handle(returned(rank, value))
-    assert repr(CellResults(cell)) == "chief:0, worker:1: 1\nworker:0: 2"
+def test_values_are_shown_once_where_nodes_agree_and_leaving_the_process_ends_only_the_cell(start):
+    cluster = start(cluster_size=3)
+    assert repr(cluster.run_cell("ctx.rank % 2")) == "chief:0, worker:1: 0\nworker:0: 1"
+    with pytest.raises(CellFailed, match=r"^chief:0: SystemExit"):
+        cluster.run_cell("raise SystemExit(3)", "chief:0")
+    with pytest.raises(CellFailed) as failed:
+        cluster.run_cell("raise [ValueError, KeyError][ctx.rank % 2]('x')")
+    assert (failed.value.node, failed.value.also) == ("chief:0", ["worker:1"])
+    assert failed.value.traceback.startswith("worker:0: KeyError: 'x'")
+    assert dict(cluster.run_cell("1", "chief:0")) == {"chief:0": 1}

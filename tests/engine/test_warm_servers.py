@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
 
-from tests.support.fake_nodes import in_background
+from tests.support.eventually import eventually
 from tests.support.kernels import Kernels, told
-from tfos_lab.core.processes import state_of
-from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.engine import warm_servers
-from tfos_lab.engine.warm_servers import WarmServer, describe, end_warm_servers
-from tfos_lab.node.forkserver import health
-from tfos_lab.node.forkserver.health import ServerLog, ServerRecord
-from tfos_lab.node.forkserver.requests import FailedReply
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
-
-PATIENCE_S = 60
 
 # Runs a node, which says what it has inherited, and looks at its agent meanwhile.
 _INHERITED = """
@@ -47,11 +31,10 @@ def inherited(args, ctx):
         time.sleep(0.02)
     return found
 
-from tfos_lab.core.runtime_files import scratch_root
+import psutil
 cluster = run(inherited, "go")
 [plain] = [server for server in warm_servers() if server.kind == "plain"]
-[folder] = scratch_root().glob(f"{cluster.id}-*")
-agent = folder.name.rpartition("-")[2]
+[agent] = [child.pid for child in psutil.Process(plain.pid).children() if child.status() != "zombie"]
 agent_state = {"cwd": os.readlink(f"/proc/{agent}/cwd"), "is_user": os.getpid() in plain.users}
 Path("go").touch()
 [found] = dict(cluster.wait()).values()
@@ -79,13 +62,6 @@ def kernels():
         kernels = Kernels(Path(folder))
         yield kernels
         kernels.close()
-
-
-def wait_until_gone(pids):
-    until = time.monotonic() + PATIENCE_S
-    while left := [pid for pid in pids if state_of(pid) not in ("", "Z", "X")]:
-        assert time.monotonic() < until, left
-        time.sleep(0.05)
 
 
 def test_a_second_kernel_finds_the_first_ones_fork_servers_and_nothing_else_of_it(kernels, tmp_path):
@@ -128,7 +104,7 @@ def test_a_stopped_one_is_replaced_told_in_the_cell_and_the_run_goes_on(kernels)
     [before, _] = kernels.outcome(_RUNS)
     for pid in before.values():
         os.kill(pid, signal.SIGSTOP)
-    code = _RUNS + "from tfos_lab.engine.cluster import runtime_of; tell(list(runtime_of(cluster).history.notes))"
+    code = _RUNS + "tell(list(cluster.view().notes))"
     with kernels.start(code) as kernel:
         after, parent = told(kernel)
         notes = told(kernel)
@@ -153,17 +129,6 @@ def test_those_that_nodes_run_on_are_not_ended_and_all_others_are(kernels):
     assert kernels.outcome(end) == "no fork server that outlives its kernel runs"
 
 
-def wait_until_ended(kernels, servers):
-    """End the fork servers as soon as nothing runs on them."""
-    until = time.monotonic() + PATIENCE_S
-    while left := [child for pid in servers.values() for child in psutil.Process(pid).children()]:
-        assert time.monotonic() < until, left  # of those that have ended, too: they count until they are reaped
-        time.sleep(0.05)
-    done = kernels.outcome("from tfos_lab.engine.warm_servers import end_warm_servers; tell(end_warm_servers())")
-    assert done == f"ended: plain (process {servers['plain']}), tensorflow (process {servers['tensorflow']})"
-    wait_until_gone(servers.values())
-
-
 def test_a_kernel_of_its_own_leaves_no_fork_server(kernels):
     before = kernels.records()  # of other tests, which may have left some for all kernels
     pids = kernels.outcome(
@@ -175,95 +140,38 @@ def test_a_kernel_of_its_own_leaves_no_fork_server(kernels):
     wait_until_gone([record.pid for path, record in kernels.records().items() if path not in before])  # the plain one
 
 
-def test_one_that_outlives_kernels_ends_when_it_has_been_idle(kernels, tmp_path):
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        path = Path(folder) / "idle.sock"
-        code = "from tfos_lab.node.forkserver.main import main; main()"
-        options = ["--kind", "plain", "--socket", str(path), "--idle-s", "0.1", "--outlives"]
-        subprocess.run([sys.executable, "-c", code, *options], check=True, env=kernels.environ)
-        until = time.monotonic() + PATIENCE_S
-        while path.exists():
-            assert time.monotonic() < until
-            time.sleep(0.05)
+def wait_until_gone(pids):
+    eventually(lambda: all(not psutil.pid_exists(pid) or is_zombie(pid) for pid in pids))
 
 
-@pytest.fixture
-def ended(monkeypatch):
-    """Give a function that plays a fork server which is asked to end; returns what is said, and who is killed."""
-    killed = []
-    monkeypatch.setattr(ServerRecord, "kill", lambda record: killed.append(record.pid))  # it is this process
-    monkeypatch.setattr(warm_servers, "_END_S", 0.1)
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as listener:
-        monkeypatch.setattr("tempfile.tempdir", folder)
-        path = scratch_root() / "user-played" / "plain-0.sock"
-        path.parent.mkdir()
-        lock = os.open(path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR)
-        log = ServerLog(lock)
-        listener.bind(str(path))
-        listener.listen()
-
-        def ended(serve):
-            def play():
-                connection = FrameSocket(listener.accept()[0])
-                with connection, contextlib.suppress(ConnectionClosed):
-                    connection.receive()
-                    serve(connection, path)
-
-            playing = in_background(play)
-            said = end_warm_servers()
-            playing.join(PATIENCE_S)
-            return said, killed
-
-        yield ended, log
-        os.close(lock)
+def is_zombie(pid):
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return True
 
 
-def test_one_that_is_only_late_is_not_killed(ended):
-    ended, log = ended
-    log.warm()
-
-    def answer_late(connection, _path):
-        time.sleep(1)
-        connection.send(msgspec.msgpack.encode(FailedReply(reason="2 processes run")))
-
-    said = f"not ended: plain (process {os.getpid()}: 2 processes run); stop the clusters first"
-    assert ended(answer_late) == (said, [])
+def wait_until_ended(kernels, servers):
+    """End the fork servers as soon as nothing runs on them."""
+    # Those that have ended count, too, until they are reaped.
+    eventually(lambda: not [child for pid in servers.values() for child in psutil.Process(pid).children()])
+    done = kernels.outcome("from tfos_lab.engine.warm_servers import end_warm_servers; tell(end_warm_servers())")
+    assert done == f"ended: plain (process {servers['plain']}), tensorflow (process {servers['tensorflow']})"
+    wait_until_gone(servers.values())
 
 
-def test_one_that_ends_what_nodes_have_left_is_not_killed(ended, monkeypatch):
-    ended, log = ended
-    log.warm()
-    monkeypatch.setattr(health, "_SILENT_S", 0.1)
-    monkeypatch.setattr(health, "_LATE_S", 0.1)
-
-    def end_late(_connection, path):
-        path.unlink()
-        time.sleep(1)
-
-    assert ended(end_late) == (f"ended: plain (process {os.getpid()})", [])
+def test_variables_that_tensorflow_reads_at_import_mean_another_one_and_all_else_does_not(kernels):
+    servers, parent = kernels.outcome(_RUNS)
+    again, same = kernels.outcome(_RUNS, SECRET="1", TF_CONFIG="{}")
+    assert (again, same) == (servers, parent)
+    _, other = kernels.outcome(_RUNS, TF_ANYTHING="1")
+    assert other != parent
 
 
-@pytest.mark.parametrize("is_warm", [True, False], ids=["hangs", "imports"])
-def test_one_that_hangs_or_imports_is_killed(ended, monkeypatch, is_warm):
-    ended, log = ended
-    if is_warm:
-        log.warm()
-        monkeypatch.setattr(health, "_SILENT_S", 0.1)
-        monkeypatch.setattr(health, "_LATE_S", 0.1)
-    began_s = time.monotonic()
-    said, killed = ended(lambda connection, _path: connection.receive())  # until the other end is closed
-    assert time.monotonic() - began_s < warm_servers._LATE_S
-    assert said == f"ended: plain (process {os.getpid()})"
-    assert killed == [os.getpid()]
-
-
-def test_each_is_described_in_a_line():
-    ours = os.getpid()
-    servers = [
-        WarmServer("plain", 7, age_s=30, warm_s=0.4, memory_bytes=40 << 20, processes=2, users=(ours, 9)),
-        WarmServer("tensorflow", 8, age_s=200, warm_s=0, memory_bytes=0),
-    ]
-    assert describe(servers).splitlines() == [
-        f"plain       process 7, warm, 30 s old, 40 MiB, 2 processes run on it, used by kernel {ours} (this one), 9",
-        "tensorflow  process 8, importing, 3 min old, 0 MiB, 0 processes run on it, used by no kernel",
-    ]
+def test_another_owner_than_user_or_kernel_is_refused_and_the_kernel_lives_on(kernels):
+    code = (
+        "try:\n    run(print)\nexcept tfos_lab.errors.ConfigError as error:\n    said = str(error)\n"
+        "import gc; gc.collect(); tell(said)"
+    )
+    said = kernels.outcome(code, TFOS_LAB_FORK_SERVER="session")
+    assert said.startswith("TFOS_LAB_FORK_SERVER=session: it is user (")

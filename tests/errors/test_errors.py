@@ -1,13 +1,23 @@
-"""The message of every error, as a user reads it; and fields, which survive pickling."""
+"""What every error says, as a user reads it; and how errors cross Spark, Flight and TensorFlow whole."""
 
 from __future__ import annotations
 
+import copy
+import json
 import pickle
 import re
+import tempfile
+import traceback
 
+import cloudpickle
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfos_lab import errors
+from tfos_lab.errors import ConfigError, ExecutorMismatch, FeedError, FeedTimeout, NodeFailed, RunFailed, TfosError
+from tfos_lab.errors.channel import carrying, crossing, own_error_in, to_text, unwrapped
 
 EXAMPLES = [
     (
@@ -48,15 +58,6 @@ EXAMPLES = [
             "cluster_size=8, but Spark has 3 free task slots of 4. Ask for cluster_size=3, add executors or cores "
             "(spark.executor.instances, spark.executor.cores, spark.cores.max), or run on this machine with "
             "local=processes."
-        ),
-    ),
-    (
-        errors.NotEnoughSlots(wanted=2, free=0, total=4),
-        RuntimeError,
-        (
-            "cluster_size=2, but Spark has 0 free task slots of 4. Stop what holds the slots (%tfos stop all), add "
-            "executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), "
-            "or run on this machine with local=processes."
         ),
     ),
     (
@@ -143,11 +144,6 @@ EXAMPLES = [
             "2 of 4 nodes reserved within 30 s; missing: worker:1, worker:2. Ask for fewer nodes, or raise "
             "reservation_timeout."
         ),
-    ),
-    (
-        errors.ReservationTimeout(reserved=0, wanted=1, waited_s=0.5, missing=["chief:0"], hint="Spark has 0 slots"),
-        TimeoutError,
-        "0 of 1 nodes reserved within 0.5 s; missing: chief:0. Spark has 0 slots.",
     ),
     (
         errors.ReservationTimeout(
@@ -268,57 +264,313 @@ EXAMPLES = [
         "a node sent a result that cannot be read: it is nested too deep",
     ),
 ]
-_NAMES = [type(error).__name__ for error, _, _ in EXAMPLES]
 
 
-@pytest.mark.parametrize(("error", "builtin", "text"), EXAMPLES, ids=_NAMES)
-def test_an_error_says_what_happened_and_what_to_do(error, builtin, text):
+def assert_same(found, error):
+    assert type(found) is type(error)
+    assert vars(found) == vars(error)
+
+
+@pytest.mark.parametrize(("error", "builtin", "text"), EXAMPLES, ids=[type(error).__name__ for error, _, _ in EXAMPLES])
+def test_an_error_says_what_happened_and_what_to_do_and_travels_whole(error, builtin, text):
     assert str(error) == text
     assert isinstance(error, builtin)
-    assert isinstance(error, errors.TfosError)
+    assert isinstance(error, TfosError)
+    assert f"({builtin.__name__})" in re.search(rf"^.*── {type(error).__name__} .*$", errors.__doc__, re.MULTILINE)[0]
+    again = pickle.loads(pickle.dumps(error))
+    assert_same(again, error)
+    assert str(again) == text
+    assert_same(own_error_in(to_text(error)), error)
+    with pytest.raises(type(error)) as caught, crossing():
+        raise copy.copy(error)
+    left = "".join(traceback.format_exception(caught.value))
+    assert_same(own_error_in(left), error)
+    assert f"tfos_lab.errors.{type(error).__name__}: {text}\n[tfos_lab:" in left, "as a person reads it"
 
 
-@pytest.mark.parametrize(("error", "builtin", "text"), EXAMPLES, ids=_NAMES)
-def test_fields_survive_pickling(error, builtin, text):
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is type(error)
-    assert vars(copy) == vars(error)
-    assert str(copy) == text
-
-
-def test_every_error_has_an_example_here():
+def test_every_error_has_an_example_here_and_the_public_path():
     def below(kind):
         return {kind, *(grandchild for child in kind.__subclasses__() for grandchild in below(child))}
 
-    ours = {kind for kind in below(errors.TfosError) if kind.__module__ == errors.__name__} - {errors.TfosError}
+    ours = {kind for kind in below(TfosError) if kind.__module__ == errors.__name__} - {TfosError}
     assert ours == {type(error) for error, _, _ in EXAMPLES}
+    assert {getattr(errors, name).__module__ for name in errors.__all__} == {"tfos_lab.errors"}
 
 
-def test_the_tree_in_the_docstring_is_complete_and_correct():
-    for error, builtin, _ in EXAMPLES:
-        line = re.search(rf"^.*── {type(error).__name__} .*$", errors.__doc__, re.MULTILINE)
-        assert line is not None, type(error)
-        assert f"({builtin.__name__})" in line[0]
+def test_errors_are_caught_by_their_kinds():
+    for kind in (errors.FeedTimeout, errors.NodeUnreachable, errors.PythonWorkerKilled):
+        assert issubclass(kind, FeedError)
+    assert issubclass(errors.NotAllAtOnce, errors.NotEnoughSlots)
+    for error in (errors.ClusterInterrupted("mnist"), errors.ParallelInterrupted("search", [1, None], 1)):
+        assert isinstance(error, KeyboardInterrupt)
+        assert not isinstance(error, Exception)
+        assert "are stopped" in str(error)
+    assert error.results == [1, None]
+    assert str(TfosError()) == "TfosError"
 
 
-def test_tracebacks_name_the_public_path():
-    for name in errors.__all__:
-        assert getattr(errors, name).__module__ == "tfos_lab.errors"
+def test_many_failed_runs_are_told_apart_and_show_one_traceback():
+    raised = [RunFailed(run=run, kind="raised", error="E", message="m", traceback=f"of {run}") for run in range(30)]
+    lost = RunFailed(run=35, kind="lost", message="killed", tries=3)
+    error = errors.ParallelFailed(failed=[*raised, lost], results=[None] * 40)
+    text = str(error)
+    assert text.startswith("31 of 40 runs failed (30 raised, 1 lost); .results has the values of the others")
+    assert "more in .failures" in text
+    assert text.count("--- traceback of") == 1
+    assert "--- traceback of run 0 ---\nof 0" in text
+    assert pickle.loads(pickle.dumps(error)).failures[35].tries == 3
 
 
-@pytest.mark.parametrize("kind", [errors.FeedTimeout, errors.NodeUnreachable, errors.PythonWorkerKilled])
-def test_what_goes_wrong_with_a_feed_is_a_feed_error(kind):
-    assert issubclass(kind, errors.FeedError)
+# ---- across Spark, Flight and TensorFlow: what they make of it ------------------------------------------------------
+
+FULL = FeedError(reason="the disk of 'h7' is full: 3.5 GB")
+TOKEN = "[tfos_lab:FeedError:eJyrVipKTSzOz1OyUlAqyUhVSMkszlbIT1NQzzBXV8gsVkgrzcmxUjDWM1Vwd1KqBQBYiA3Z]"
+
+SPARK = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/opt/app/pyspark.zip/pyspark/worker.py", line 4222, in process
+    serializer.dump_stream(out_iter, outfile)
+  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/node/feed/spool.py", line 75, in make_room
+    raise FeedError(reason=f"the disk of {host!r} is full: {size_text(size_bytes)}")
+tfos_lab.errors.FeedError: the disk of 'h7' is full: 3.5 GB
+[TOKEN]
+"""
+CLASSIC = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent \
+failure: Lost task 0.3 in stage 2.0 (TID 4) (10.0.0.5 executor 1): org.apache.spark.api.python.PythonException: \
+Traceback (most recent call last):
+  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/errors/channel.py", line 81, in _generate
+    return (yield from generator)
+            ^^^^^^^^^^^^^^^^^^^^
+tfos_lab.errors.FeedError: the disk of 'h7' is full: 3.5 GB
+[TOKEN]
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+\tat org.apache.spark.api.python.PythonRunner$$anon$3.read(PythonRunner.scala:940)
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.$anonfun$abortStage$3(DAGScheduler.scala:2935)
+"""
+CONNECT = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/errors/channel.py", line 81, in _generate
+    return (yield from generator)
+            ^^^^^^^^^^^^^^^^^^^^
+tfos_lab.errors.FeedError: the disk of 'h7' is full: 3.5 GB
+[TOKEN]
+ SQLSTATE: 38000
+
+JVM stacktrace:
+org.apache.spark.api.python.PythonException
+\tat org.apache.spark.sql.execution.python.PythonArrowOutput$$anon$1.read(PythonArrowOutput.scala:145)
+"""
+# The second copy of the message is escaped, and cut off.
+FLIGHT = (
+    "FeedError: the disk of 'h7' is full: 3.5 GB [TOKEN]. Detail: Failed. gRPC client debug context: UNKNOWN:"
+    """Error from peer {grpc_message:"FeedError: the disk of \\'h7\\' is full: 3.5 GB [tfos_lab:FeedError:eJyrVip"}. """
+    "Client context: IOError: Server never sent a data message. Detail: Internal"
+)
+TENSORFLOW = """{{function_node __wrapped__IteratorGetNext_output_types_1_device_/job:localhost/replica:0/task:0\
+/device:CPU:0}} FeedError: the disk of 'h7' is full: 3.5 GB
+Traceback (most recent call last):
+
+  File "/opt/python/site-packages/tensorflow/python/ops/script_ops.py", line 269, in __call__
+    ret = func(*args)
+          ^^^^^^^^^^^
+
+tfos_lab.errors.FeedError: the disk of 'h7' is full: 3.5 GB
+
+[TOKEN]
 
 
-def test_an_interrupted_cluster_is_a_keyboard_interrupt_and_no_exception():
-    error = errors.ClusterInterrupted("mnist")
-    assert str(error) == "interrupted: the nodes of 'mnist' are stopped"
-    assert error.cluster == "mnist"
-    assert isinstance(error, KeyboardInterrupt)
-    assert not isinstance(error, Exception)
+\t [[{{node PyFunc}}]] [Op:IteratorGetNext] name: \n"""
+WRAPPED = {"spark": SPARK, "classic": CLASSIC, "connect": CONNECT, "flight": FLIGHT, "tensorflow": TENSORFLOW}
 
 
-def test_an_error_without_a_message_shows_its_name():
-    assert str(errors.TfosError()) == "TfosError"
-    assert str(errors.TfosError(reason="because")) == "because"
+@pytest.mark.parametrize("text", WRAPPED.values(), ids=WRAPPED)
+def test_an_error_is_found_in_what_wrappers_make_of_it(text):
+    text = text.replace("[TOKEN]", TOKEN)
+    assert_same(own_error_in(text), FULL)
+    assert_same(own_error_in(RuntimeError(text)), FULL)
+
+
+@pytest.mark.parametrize("wrap", [repr, json.dumps, lambda text: repr(repr(text)), lambda text: text.replace(" ", "+")])
+def test_escapes_do_not_harm_it(wrap):
+    assert_same(own_error_in(wrap(wrap(to_text(FULL)))), FULL)
+
+
+@given(st.text(max_size=200))
+def test_any_message_crosses(reason):
+    error = FeedError(reason=reason)
+    assert_same(own_error_in(to_text(error).encode("ascii", "replace").decode()), error)
+
+
+def test_the_first_error_of_several_is_the_one():
+    assert_same(own_error_in(f"{to_text(FULL)}\nCaused by: {to_text(ConfigError(['a']))}"), FULL)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "connection reset by peer",
+        "tfos_lab.errors.FeedError: the disk is full",
+        TOKEN[:-8],
+        TOKEN[:-8] + "]",
+        "[tfos_lab:FeedError:eJyr]",
+        TOKEN.replace("FeedError", "SystemExit"),
+        TOKEN.replace("FeedError", "NodeFailed"),  # whose fields are others
+        TOKEN.replace("FeedError", "ReservationTimeout"),
+    ],
+)
+def test_what_holds_no_whole_error_is_passed_over(text):
+    assert own_error_in(text) is None
+    assert_same(own_error_in(f"{text} {TOKEN}"), FULL)
+
+
+def test_very_long_texts_are_shortened_wherever_they_lie():
+    error = NodeFailed(
+        node="chief:0", kind="ValueError", message="m" * 9000, also=["a" * 9000], consequences={"ps:0": "c" * 9000}
+    )
+    text = to_text(error)
+    assert len(text) < 4000
+    found = own_error_in(text)
+    for value in (found.message, found.also[0], found.consequences["ps:0"]):
+        assert value.endswith("… (8,000 more characters)")
+
+
+def test_only_errors_of_ours_get_a_token_and_only_one():
+    with pytest.raises(ValueError, match="the user's") as caught, crossing():
+        raise ValueError("the user's own")
+    assert not hasattr(caught.value, "__notes__")
+    with pytest.raises(FeedError) as caught, crossing(), crossing():
+        raise copy.copy(FULL)
+    assert caught.value.__notes__ == [TOKEN]
+    assert_same(own_error_in(to_text(pickle.loads(pickle.dumps(caught.value)))), FULL)
+
+
+def test_carrying_covers_the_call_and_the_iteration():
+    @carrying
+    def fail(now):
+        """Fail."""
+        if now:
+            raise copy.copy(FULL)
+        return _fail_later()
+
+    assert (fail.__name__, fail.__doc__) == ("fail", "Fail.")
+    with pytest.raises(FeedError) as caught:
+        fail(now=True)
+    assert caught.value.__notes__ == [TOKEN]
+    rows = fail(now=False)
+    assert next(rows) == 1
+    with pytest.raises(FeedError) as caught:
+        next(rows)
+    assert caught.value.__notes__ == [TOKEN]
+
+
+def _fail_later():
+    yield 1
+    raise copy.copy(FULL)
+
+
+def test_unwrapped_raises_what_arrived_in_other_errors():
+    theirs = RuntimeError(CLASSIC.replace("[TOKEN]", TOKEN))
+    with pytest.raises(FeedError) as caught, unwrapped():
+        raise theirs
+    assert_same(caught.value, FULL)
+    assert caught.value.__cause__ is theirs
+    for other in (ValueError("theirs"), FULL):
+        with pytest.raises(type(other)) as caught, unwrapped():
+            raise other
+        assert caught.value is other
+
+
+def test_a_class_that_is_not_of_tfos_lab_is_never_made():
+    class Foreign(TfosError):
+        pass
+
+    assert own_error_in(to_text(Foreign(reason="x"))) is None
+
+
+# ---- and for real ---------------------------------------------------------------------------------------------------
+
+# A path, quotes, a line break, and letters beyond ASCII.
+ODD = 'the node\'s spool in /tmp/"a b"\\c cannot be written:\nno space [left] {on} 100% of the disk — ähem'
+ERRORS = [
+    FeedTimeout(reason=ODD),
+    ExecutorMismatch(problems={"h7": "lacks tensorflow, zmq", "h8": "runs Python 3.12"}),
+    NodeFailed(node="worker:1", kind="Lost", message=ODD, also=["ps:0"], consequences={"chief:0": "UnavailableError"}),
+]
+each_error = pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+
+
+def make_failing_task(error):
+    """Return a function for `mapInArrow` that raises on the executor, as work of tfos_lab does."""
+    from tfos_lab.core.code_archive import make_finder
+
+    find, packed = make_finder(), cloudpickle.dumps(error)
+
+    def task(batches):
+        def work(batches):
+            import pickle
+
+            for _ in batches:
+                raise pickle.loads(packed)
+            yield from ()
+
+        yield from find("tfos_lab.errors.channel", "carrying")(work)(batches)
+
+    return task
+
+
+@each_error
+@pytest.mark.parametrize("spark_mode", ["local", "standalone", "connect"])
+def test_an_error_crosses_spark(spark, error):
+    frame = spark.range(0, 4, 1, 2).mapInArrow(make_failing_task(error), "id long")
+    with pytest.raises(type(error)) as caught, unwrapped():
+        frame.collect()
+    assert_same(caught.value, error)
+    # A person who reads Spark's text finds the usual traceback.
+    assert f"tfos_lab.errors.{type(error).__name__}: {str(error).splitlines()[0]}" in str(caught.value.__cause__)
+
+
+def sent_by_flight(error):
+    """Return what a client gets where an endpoint raises the error."""
+    from pyarrow import flight
+
+    class Endpoint(flight.FlightServerBase):
+        def do_action(self, context, action):
+            raise flight.FlightServerError(to_text(error))
+
+    with (
+        tempfile.TemporaryDirectory() as folder,  # the path of a unix socket must be short
+        Endpoint(location := f"grpc+unix://{folder}/socket"),
+        flight.connect(location) as client,
+        pytest.raises(type(error)) as caught,
+        unwrapped(),
+    ):
+        list(client.do_action("fail"))
+    return caught.value
+
+
+@each_error
+def test_an_error_crosses_flight(error):
+    assert_same(sent_by_flight(error), error)
+
+
+@pytest.mark.tensorflow
+@each_error
+def test_an_error_crosses_tensorflow(error):
+    import tensorflow as tf
+
+    @carrying
+    def rows():
+        yield np.int32(1)
+        raise copy.copy(error)  # TensorFlow runs in this process, and the one that is raised gets a note
+
+    dataset = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((), tf.int32)).prefetch(1)
+    with pytest.raises(type(error)) as caught, unwrapped():
+        list(dataset)
+    assert_same(caught.value, error)
+    assert isinstance(caught.value.__cause__, tf.errors.OpError)

@@ -6,7 +6,6 @@ import pytest
 
 from tests.hosts.functions import answer_rows, meet, take_rows
 from tests.hosts.host import HostPlan, firewall
-from tfos_lab.core.node_addresses import NODE_PORTS_VARIABLE
 
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(600)]
 
@@ -16,7 +15,7 @@ RIG = {"ipv6": True}
 
 
 def test_nodes_meet_at_their_ipv6_addresses_within_a_range_of_ports(run, rig, monkeypatch):
-    monkeypatch.setenv(NODE_PORTS_VARIABLE, "20000-20019")
+    monkeypatch.setenv("TFOS_NODE_PORTS", "20000-20019")
     with firewall(*rig.hosts, ports="20000-20019"):
         told = dict(run(meet, cluster_size=4).wait(timeout_s=PATIENCE_S))
     assert {said["met"] for said in told.values()} == {3}

@@ -12,7 +12,7 @@ import pytest
 
 from tests.hosts.functions import answer_rows, meet, take_rows, told_to_end, work_until_told, write_files
 from tests.hosts.host import HostPlan, firewall
-from tfos_lab.core.node_addresses import NODE_NETWORK_VARIABLE, NODE_PORTS_VARIABLE
+from tests.support.eventually import eventually
 from tfos_lab.errors import NodeFailed
 
 # The first test waits for hosts, Spark and its executors.
@@ -34,7 +34,7 @@ def test_nodes_have_addresses_that_peers_on_other_hosts_reach(run, rig):
 
 
 def test_nodes_stay_within_the_ports_that_a_firewall_lets_through(run, rig, session, monkeypatch):
-    monkeypatch.setenv(NODE_PORTS_VARIABLE, "20000-20019")
+    monkeypatch.setenv("TFOS_NODE_PORTS", "20000-20019")
     with firewall(*rig.hosts, ports="20000-20019"):
         told = dict(run(meet, cluster_size=4).wait())
     assert {said["met"] for said in told.values()} == {3}
@@ -42,20 +42,20 @@ def test_nodes_stay_within_the_ports_that_a_firewall_lets_through(run, rig, sess
 
 
 def test_nodes_meet_on_the_network_that_they_are_told(run, rig, monkeypatch):
-    monkeypatch.setenv(NODE_NETWORK_VARIABLE, rig.network.second_network)
+    monkeypatch.setenv("TFOS_NODE_NETWORK", rig.network.second_network)
     with firewall(*rig.hosts, ports="20000-20019"):  # on the first network, for none of these nodes
         told = dict(run(meet, cluster_size=4).wait())
     assert {said["met"] for said in told.values()} == {3}
 
 
 def test_a_host_that_is_not_on_the_nodes_network_is_named(run, monkeypatch):
-    monkeypatch.setenv(NODE_NETWORK_VARIABLE, "10.99.0.0/16")
+    monkeypatch.setenv("TFOS_NODE_NETWORK", "10.99.0.0/16")
     with pytest.raises(NodeFailed, match=r"has no address in TFOS_NODE_NETWORK=10\.99\.0\.0/16: h[12] reaches"):
         run(meet, cluster_size=4).wait()
 
 
 def test_a_range_without_enough_ports_is_told_with_its_host(run, monkeypatch):
-    monkeypatch.setenv(NODE_PORTS_VARIABLE, "20000-20002")
+    monkeypatch.setenv("TFOS_NODE_PORTS", "20000-20002")
     with pytest.raises(NodeFailed, match=r"TFOS_NODE_PORTS=20000-20002 is free on h[12]; each node of a host takes 2"):
         run(meet, cluster_size=4).wait()
 
@@ -77,13 +77,14 @@ def occupied(session, host):
     job.start()
     try:
         # All tasks that can run elsewhere have ended, and both slots of the host are held.
-        tracker, deadline = session.sparkContext.statusTracker(), time.monotonic() + PATIENCE_S
-        while not any(
-            (stage := tracker.getStageInfo(number)) and (stage.numActiveTasks, stage.numCompletedTasks) == (2, 38)
-            for number in tracker.getActiveStageIds()
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        tracker = session.sparkContext.statusTracker()
+        eventually(
+            lambda: any(
+                (stage := tracker.getStageInfo(number)) and (stage.numActiveTasks, stage.numCompletedTasks) == (2, 38)
+                for number in tracker.getActiveStageIds()
+            ),
+            PATIENCE_S,
+        )
         yield
     finally:
         host.run("touch", "/tmp/leave")
@@ -95,7 +96,7 @@ def numbers(session, count, partitions):
 
 
 def test_rows_go_to_nodes_on_another_host_through_its_firewall(run, rig, session, monkeypatch):
-    monkeypatch.setenv(NODE_PORTS_VARIABLE, "20000-20019")
+    monkeypatch.setenv("TFOS_NODE_PORTS", "20000-20019")
     with firewall(*rig.hosts, ports="20000-20019"):
         with occupied(session, rig.hosts[0]):
             cluster = run(take_rows, cluster_size=2)
@@ -174,7 +175,7 @@ def fit(args, ctx):
 
 @pytest.mark.tensorflow
 def test_keras_trains_over_two_hosts_and_the_model_comes_home(run, rig, session, monkeypatch):
-    monkeypatch.setenv(NODE_PORTS_VARIABLE, "20000-20019")
+    monkeypatch.setenv("TFOS_NODE_PORTS", "20000-20019")
     with firewall(*rig.hosts, ports="20000-20019"):
         cluster = run(fit, cluster_size=2, env={})
         cluster.train(session.createDataFrame([(i / 200, i / 100) for i in range(200)], ["x", "y"]))

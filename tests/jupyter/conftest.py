@@ -1,77 +1,79 @@
-"""A real IPython shell for the tests of the notebook edge."""
+"""A real IPython shell with the extension, and nodes with a quick TensorFlow, for the tests of the notebook edge."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from tests.jupyter.scripted import ScriptedCluster
-from tfos_lab.jupyter.magics import load_ipython_extension, unload_ipython_extension
+import tfos_lab
+from tests.jupyter.kernel import Kernel
+from tests.support.quick import QUICK_ENV
+from tfos_lab.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
-def cold(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Do not import TensorFlow when the extension is loaded; what would be warmed is recorded."""
-    asked: list[str] = []
-    monkeypatch.setattr("tfos_lab.jupyter.magics.warm_in_background", lambda: asked.append("in background"))
-    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.warm", lambda: asked.append("now") or "this machine")
-    return asked
+def _quick_nodes(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONPATH", QUICK_ENV["PYTHONPATH"])
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
 
 
 @pytest.fixture
-def shell() -> Iterator[Any]:
-    """The shell of this process, with the names of a fresh notebook."""
-    main = sys.modules["__main__"]
-    shell = InteractiveShell.instance()
+def shell():
+    """The shell of this process as a fresh notebook has it; clusters that still run at the end are stopped."""
+    main, shell = sys.modules["__main__"], InteractiveShell.instance()
+    shell.reset(new_session=True)
     sys.modules["__main__"] = shell.user_module
-    before = dict(shell.user_ns)
     yield shell
-    for name in set(shell.user_ns) - set(before):
-        del shell.user_ns[name]
-    shell.user_ns.update(before)
+    for cluster in tfos_lab.clusters():
+        if not cluster.ended:
+            cluster.stop(grace_s=0.0)
+    shell.reset(new_session=True)
     sys.modules["__main__"] = main
 
 
 @pytest.fixture
-def run_cell(shell: Any) -> Any:
-    """Run a cell as a front end does; its errors are raised."""
+def run(shell):
+    """Run a cell of a notebook with the extension, as a front end does; return its value, or raise its error."""
 
-    def run(text: str) -> Any:
+    def run(text):
         result = shell.run_cell(text, store_history=True)
         result.raise_error()
         return result.result
 
-    return run
+    tfos_lab.load_ipython_extension(shell)
+    yield run
+    shell.run_cell("%tfos config reset")
 
 
 @pytest.fixture
-def magics(shell: Any) -> Iterator[Any]:
-    """The shell with the extension loaded."""
-    load_ipython_extension(shell)
-    yield shell
-    unload_ipython_extension(shell)
+def problem(run):
+    """The sentence with which a cell is refused."""
+
+    def problem(text):
+        with pytest.raises(ConfigError) as error:
+            run(text)
+        return str(error.value)
+
+    return problem
 
 
 @pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Give these clusters to the next cells instead of real ones; the arguments of each start are recorded."""
-    clusters: list[ScriptedCluster] = []
-    started: list[dict[str, Any]] = []
+def said(run, capsys):
+    """Run a cell and return the lines that it prints."""
 
-    def make_cluster(map_fun: Any, args: Any = None, *, spark: Any = None, config: Any) -> ScriptedCluster:
-        started.append({"map_fun": map_fun, "args": args, "spark": spark, "config": config})
-        return clusters[len(started) - 1]
+    def said(text):
+        capsys.readouterr()
+        run(text)
+        return capsys.readouterr().out.splitlines()
 
-    monkeypatch.setattr("tfos_lab.engine.start.make_cluster", make_cluster)
-    for module in ("run", "commands.clusters"):
-        monkeypatch.setattr(f"tfos_lab.jupyter.{module}.clusters", lambda: clusters[: len(started)])
+    return said
 
-    def prepare(*prepared: ScriptedCluster) -> list[dict[str, Any]]:
-        clusters.extend(prepared)
-        return started
 
-    return prepare
+@pytest.fixture(scope="session")
+def kernel(tmp_path_factory):
+    """A real kernel with the extension, driven as a front end with somebody at its keyboard does."""
+    with Kernel(tmp_path_factory.mktemp("kernel")) as kernel:
+        assert kernel.run("%colors nocolor\n%load_ext tfos_lab") == ""
+        yield kernel

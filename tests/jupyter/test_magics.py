@@ -1,208 +1,246 @@
-"""%tfos, and loading the magics."""
+"""``%tfos`` and its commands, on real clusters; loading the extension; errors and warnings as a cell shows them."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+import logging
+import re
+import subprocess
+import sys
+import threading
 
 import pytest
 
-from tests.jupyter.scripted import ScriptedCluster
-from tfos_lab.engine.doctor.finding import Finding
-from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.magics import load_ipython_extension
-from tfos_lab.jupyter.options.table import OPTIONS
+import tfos_lab
+from tests.jupyter.kernel import REPOSITORY
+from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
+from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NotEnoughSlots
+
+WAITS = "import threading\nprint('here', ctx.node, flush=True)\nthreading.Event().wait()"
 
 
 @pytest.fixture
-def run(magics: Any, run_cell: Any) -> Any:
-    return run_cell
+def start(run, shell):
+    """Start clusters in the background, and return them when they run."""
+
+    def start(*names, options="cluster_size=2"):
+        for name in names:
+            run(f"%%tfos name={name} background local=processes {options}\n{WAITS}")
+            shell.user_ns[name].wait_until_running()
+            eventually(lambda: shell.user_ns[name].logs().count("here") == len(shell.user_ns[name].nodes))  # noqa: B023
+        return [shell.user_ns[name] for name in names]
+
+    return start
 
 
-def problem(run: Any, line: str) -> str:
-    with pytest.raises(ConfigError) as error:
-        run(line)
-    return str(error.value)
+# ---- loading --------------------------------------------------------------------------------------------------------
 
 
-def test_loading_prints_nothing_and_may_be_done_twice(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    load_ipython_extension(shell)
-    matchers = len(shell.Completer.custom_matchers)
-    load_ipython_extension(shell)
-    assert len(shell.Completer.custom_matchers) == matchers
+def test_loading_prints_nothing_and_may_be_done_twice(shell, capsys):
+    for _ in range(2):
+        tfos_lab.load_ipython_extension(shell)
+    found = [one for one in shell.Completer.custom_matchers if getattr(one, "matcher_identifier", "") == "tfos_lab"]
+    assert len(found) == 1
     assert capsys.readouterr() == ("", "")
 
 
-def test_loading_starts_warming(shell: Any, cold: list[str]) -> None:
-    load_ipython_extension(shell)
-    assert cold == ["in background"]
+def test_a_version_that_cannot_work_is_one_sentence_when_loading_and_when_running(tmp_path):
+    (tmp_path / "keras-3.8.0.dist-info").mkdir()
+    (tmp_path / "keras-3.8.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: keras\nVersion: 3.8.0\n")
+    code = (
+        "import tfos_lab\nfrom IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\nshell.run_cell('%load_ext tfos_lab')\n"
+        "try:\n    tfos_lab.run(lambda: 1, local='inline')\n"
+        "except tfos_lab.errors.ConfigError as error:\n    print(error)"
+    )
+    path = f"{tmp_path}:{REPOSITORY}:{QUICK_ENV['PYTHONPATH']}"
+    command = [sys.executable, "-c", code]
+    env = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "IPYTHONDIR": str(tmp_path), "TFOS_LAB_FORK_SERVER": "kernel"}
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    sentence = "keras 3.8.0 is too old for tfos_lab: pip install 'keras>=3.10,<3.16'"
+    assert (done.stdout, done.stderr) == (f"{sentence}\n", f"{sentence}.\n")
 
 
-def test_warm_prints_where(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    run("%tfos warm")
-    assert capsys.readouterr().out == "warming on this machine: the next cell there starts at once\n"
-
-
-def test_warm_shows_fork_servers_that_outlive_kernels_and_stop_ends_them(
-    run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    monkeypatch.setenv("TFOS_LAB_FORK_SERVER", "user")
-    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.warm_servers", lambda: ["one"])
-    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.describe", lambda servers: f"{servers} are warm")
-    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.end_warm_servers", lambda: "ended: one")
-    run("%tfos warm")
-    run("%tfos warm stop")
-    first, *others = capsys.readouterr().out.splitlines()
-    assert first.startswith("warming on this machine")
-    assert others == ["['one'] are warm", "ended: one"]
-    assert "'start': the command is %tfos warm [stop]" in problem(run, "%tfos warm start")
-
-
-def test_doctor_prints_its_findings(run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.examine", lambda: [Finding("Java", ok=True, found="17")])
-    run("%tfos doctor")
-    assert capsys.readouterr().out == "✓ Java  17\n\nAll is well.\n"
-
-
-def test_pack_prints_the_settings_that_use_the_archive(
-    run: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    def pack(*names: str) -> Any:
-        asked.append(names)
-        return SimpleNamespace(describe=lambda: "the settings")
-
-    monkeypatch.setattr("tfos_lab.jupyter.commands.tools.pack", pack)
-    run("%tfos pack")
-    run("%tfos pack mine.tar.gz")
-    assert capsys.readouterr().out == "the settings\nthe settings\n"
-    assert asked == [(), ("mine.tar.gz",)]
-
-
-def test_the_extension_loads_by_its_name(shell: Any, run_cell: Any) -> None:
-    shell.extension_manager.loaded.discard("tfos_lab")
-    run_cell("%load_ext tfos_lab")
-    assert shell.find_cell_magic("tfos") is not None
-
-
-def test_the_help_documents_every_option(magics: Any) -> None:
-    text = magics.find_cell_magic("tfos").__doc__
-    for option in OPTIONS:
-        assert f"{option.name} " in text
-        assert option.meaning in text
-    assert text.startswith("Run this cell on a cluster: ``%%tfos cluster_size=4``.")
-
-
-def test_braces_and_dollars_of_the_line_are_not_expanded(run: Any, scripted: Any) -> None:
-    started = scripted(ScriptedCluster())
-    run("%%tfos args={'a': '$HOME {x}'}\n1")
-    assert started[0]["args"] == {"a": "$HOME {x}"}
-
-
-def test_an_empty_cell_is_refused_with_a_sentence(run: Any) -> None:
-    assert problem(run, "%%tfos\n\n") == "the cell is empty: write below %%tfos what each node is to do"
-
-
-def test_status_lists_the_clusters(run: Any, scripted: Any) -> None:
-    scripted(ScriptedCluster(), ScriptedCluster("other", forever=True))
-    assert repr(run("%tfos")) == "no cluster yet: write %%tfos above a cell"
-    assert "no cluster yet" in run("%tfos")._repr_html_()
-    run("%%tfos\n1")
-    run("%%tfos name=other background\n1")
-    table = run("%tfos")
-    lines = repr(table).splitlines()
-    assert lines[0].split() == ["name", "state", "nodes", "progress", "on", "time", "logs"]
-    assert lines[1].split()[:3] == ["cluster", "✓", "done"]
-    assert lines[2].split()[:3] == ["other", "●", "running"]
-    assert "<td" in table._repr_html_()
-    assert repr(run("%tfos status")).splitlines()[0] == lines[0]
-
-
-def test_stop_stops_the_named_cluster_or_all(run: Any, scripted: Any) -> None:
-    clusters = [ScriptedCluster(name, forever=True) for name in ("a", "b", "c")]
-    scripted(*clusters)
-    assert "no cluster yet" in repr(run("%tfos stop"))
-    for name in ("a", "b", "c"):
-        run(f"%%tfos name={name} background\n1")
-    assert problem(run, "%tfos stop") == "several clusters run (a, b, c): name one, or write all"
-    assert problem(run, "%tfos stop bb") == "no cluster 'bb' is running; did you mean b?"
-    assert problem(run, "%tfos stop xyz") == "no cluster 'xyz' is running; there are a, b, c"
-    run("%tfos stop b")
-    assert [cluster.ended for cluster in clusters] == [False, True, False]
-    run("%tfos stop all")
-    assert all(cluster.ended for cluster in clusters)
-    assert problem(run, "%tfos stop a") == "no cluster is running"
-
-
-def test_stop_needs_no_name_if_only_one_runs(run: Any, scripted: Any) -> None:
-    cluster = ScriptedCluster("only", forever=True)
-    scripted(cluster)
-    run("%%tfos name=only background\n1")
-    assert "■ stopped" in repr(run("%tfos stop"))
-    assert cluster.ended
-
-
-def test_logs_prints_what_nodes_wrote(run: Any, scripted: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    scripted(ScriptedCluster("a"), ScriptedCluster("b"))
-    assert problem(run, "%tfos logs") == "there are no logs: no cluster has run yet"
-    run("%%tfos name=a\n1")
-    run("%%tfos name=b\n1")
-    capsys.readouterr()
-    for line, message in [
-        ("%tfos logs", "log of all"),
-        ("%tfos logs a", "log of all"),
-        ("%tfos logs worker:0", "log of worker:0"),
-        ("%tfos logs a chief:0", "log of chief:0"),
-    ]:
-        run(line)
-        assert capsys.readouterr().out.startswith(
-            f"{message}, last 200\n(the last 200 lines at most; all of them are in "
-        )
-    assert problem(run, "%tfos logs c") == "no cluster 'c' is there; there are a, b"
-    assert problem(run, "%tfos logs a ps:0") == "the cluster 'a' has no node 'ps:0'; there are chief:0, worker:0"
+# ---- commands -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("%tfos stp", "%tfos has no command 'stp'; did you mean stop?"),
-        ("%tfos cluster_size=4", "options belong to a cell: write %%tfos cluster_size=4 and the code below it"),
-        ("%tfos --tensorboard", "options belong to a cell: write %%tfos --tensorboard and the code below it"),
-        ("%tfos status now", "too many arguments: the command is %tfos status"),
-        ("%tfos export", "name the file to write: %tfos export FILE.py"),
-        ("%tfos export x.py", "there is nothing to export: run a %%tfos cell first"),
-        ("%tfos logs 'a", "%tfos logs 'a: No closing quotation"),
+        ("stp", "%tfos has no command 'stp'; did you mean stop?"),
+        ("cluster_size=4", "options belong to a cell: write %%tfos cluster_size=4 and the code below it"),
+        ("--tensorboard", "options belong to a cell: write %%tfos --tensorboard and the code below it"),
+        ("status now", "too many arguments: the command is %tfos status"),
+        ("pack a b", "too many arguments: the command is %tfos pack [FILE.tar.gz]"),
+        ("warm start", "'start': the command is %tfos warm [stop]"),
+        ("export", "name the file to write: %tfos export FILE.py"),
+        ("export x.py", "there is nothing to export: run a %%tfos cell first"),
+        ("logs 'a", "%tfos logs 'a: No closing quotation"),
+        ("tensorboard nowhere", "nowhere: there is no such cluster, and no such folder on this machine"),
     ],
 )
-def test_an_unknown_command_is_refused_with_a_suggestion(run: Any, line: str, message: str) -> None:
-    assert problem(run, line) == message
+def test_what_is_no_command_is_refused_with_a_suggestion(problem, line, message):
+    assert problem(f"%tfos {line}").startswith(message)
 
 
-def test_export_writes_the_last_cell(
-    run: Any, scripted: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scripted(ScriptedCluster())
-    run("base = 40")
-    run("%%tfos cluster_size=2 args={'x': 2}\nbase + args['x']")
-    capsys.readouterr()
-    path = tmp_path / "train.py"
-    run(f"%tfos export {path}")
-    assert capsys.readouterr().out == f"wrote {path}; run it with: spark-submit {path}\n"
-    text = path.read_text()
-    assert "base = 40" in text
-    assert "tfos_lab.run(map_fun, {'x': 2}, spark=spark, cluster_size=2)" in text
+def test_warm_prints_where_and_doctor_ends_with_a_sentence(said):
+    assert said("%tfos warm") == ["warming on this machine: the next cell there starts at once"]
+    *_, last = said("%tfos doctor")
+    assert last.endswith(".")
 
 
-def test_the_last_cell_is_exported_after_the_numbers_have_begun_anew(
-    magics: Any, run: Any, scripted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripted(ScriptedCluster(), ScriptedCluster())
-    number = magics.execution_count
-    run("1")
-    run("%%tfos\n'before'")
-    monkeypatch.setattr(magics, "execution_count", number)  # as %reset does
-    run("%%tfos\n'after'")
-    run(f"%tfos export {tmp_path / 'train.py'}")
-    assert "'after'" in (tmp_path / "train.py").read_text()
+def test_status_lists_the_clusters(run, start, shell):
+    run("%%tfos name=ended local=inline\n1")
+    start("other")
+    table = run("%tfos")
+    lines = [line.split() for line in repr(table).splitlines()]
+    assert lines[0] == ["name", "state", "nodes", "progress", "on", "time", "logs"]
+    assert lines[-2][:3] == ["ended", "✓", "done"]
+    assert lines[-1][:4] == ["other", "●", "running", "2/2"]
+    assert "<td" in table._repr_html_()
+    assert repr(run("%tfos status")).splitlines()[0] == repr(table).splitlines()[0]
+
+
+def test_stop_stops_the_named_cluster_or_all_or_the_only_one(run, start, problem):
+    clusters = start("a", "b", "c", options="")
+    assert problem("%tfos stop") == "several clusters run (a, b, c): name one, or write all"
+    assert problem("%tfos stop bb") == "no cluster 'bb' is running; did you mean b?"
+    assert problem("%tfos stop xyz") == "no cluster 'xyz' is running; there are a, b, c"
+    run("%tfos stop b")
+    assert [cluster.ended for cluster in clusters] == [False, True, False]
+    run("%tfos stop all")
+    assert all(cluster.ended for cluster in clusters)
+    assert problem("%tfos stop a") == "no cluster is running"
+    start("only", options="")
+    assert "■ stopped" in repr(run("%tfos stop"))
+
+
+def test_logs_prints_what_nodes_wrote(run, start, said, problem):
+    start("a", "b")
+    for line, first in [
+        ("", "[chief:0] here chief:0"),
+        ("a", "[chief:0] here chief:0"),
+        ("worker:0", "here worker:0"),
+        ("a chief:0", "here chief:0"),
+    ]:
+        printed = said(f"%tfos logs {line}")
+        assert first in printed
+        assert printed[-1].startswith("(the last 200 lines at most; all of them are in ")
+    assert "did you mean" in problem("%tfos logs aa") or "there are" in problem("%tfos logs aa")
+    assert problem("%tfos logs a ps:0") == "the cluster 'a' has no node 'ps:0'; there are chief:0, worker:0"
+
+
+def test_stacks_and_profile_mean_the_newest_cluster_that_runs_unless_another_is_named(run, start, said, problem):
+    assert problem("%tfos stacks").startswith("no cluster is running: %tfos stacks")
+    run("%%tfos name=ended local=inline\n1")
+    start("a", "b")
+    printed = said("%tfos stacks")
+    assert [line for line in printed if line and not line.startswith(" ")] == ["chief:0", "worker:0"]
+    assert any("threading.Event().wait()" in line for line in printed)
+    assert said("%tfos stacks a worker:0")[0] == "worker:0"
+    for line, message in [
+        ("worker:7", "there is no node in the cluster 'b' called 'worker:7'; did you mean worker:0?"),
+        ("a ps:0", "there is no node in the cluster 'a' called 'ps:0'; "),
+        ("ended chief:0", "there is no cluster called 'ended'; there are a, b"),
+        ("a b c", "too many arguments: the command is %tfos stacks"),
+    ]:
+        assert problem(f"%tfos stacks {line}").startswith(message)
+    profile = run("%tfos profile a worker:0 0.2s")
+    assert (profile.node, profile.seconds) == ("worker:0", 0.2)
+    assert "/a-" in str(profile.flame_graph)
+    assert run("%tfos profile 0.1").node == "chief:0"
+    for seconds in ("0", "-1", "601", "nan"):
+        assert "give more than 0 and at most 600" in problem(f"%tfos profile {seconds}")
+
+
+# ---- errors and warnings --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shown(run, shell, capsys):
+    """Run a cell that fails, and return what it shows, without colours."""
+
+    def shown(text):
+        capsys.readouterr()
+        assert not shell.run_cell(text, store_history=True).success
+        return re.sub(r"\x1b\[[\d;]+m", "", capsys.readouterr().out)
+
+    return shown
+
+
+def test_a_failed_node_is_shown_with_its_traceback_and_the_nodes_that_failed_too(shown):
+    text = shown(
+        "def fail():\n    from tfos_lab.errors import NodeFailed\n    raise NodeFailed(\n"
+        "        node='worker:0', kind='ValueError', message='no', also=['worker:1', 'worker:2'],\n"
+        "        traceback='Traceback (most recent call last):\\n  Cell In[5], line 3\\n    f()\\nValueError: no\\n',\n"
+        "        consequences={'chief:0': 'UnavailableError: gone', 'ps:0': 'stopped'})\nfail()"
+    )
+    assert (
+        "NodeFailed: worker:0, worker:1 and worker:2 failed\n\n"
+        "Traceback (most recent call last):\n  Cell In[5], line 3\n    f()\nValueError: no\n\n"
+        "chief:0 and ps:0 ended because worker:0 was gone."
+    ) in text
+
+
+def test_a_node_that_ended_without_an_error_is_shown_with_its_last_lines(shown):
+    text = shown("%%tfos local=processes\nimport os\nprint('one', flush=True)\nos.kill(os.getpid(), 9)")
+    assert "NodeFailed: chief:0 failed: Exited: " in text
+    assert "last lines of chief:0:\n  one" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ConfigError(["one"]), "ConfigError: one\n"),
+        (ConfigError(["one", "two"]), "ConfigError: 2 problems\n  • one\n  • two\n"),
+        (NotEnoughSlots(wanted=4, free=2, total=2), "NotEnoughSlots: cluster_size=4, but Spark has 2"),
+        (ClusterInterrupted("mnist"), "KeyboardInterrupt: interrupted: the nodes of 'mnist' are stopped\n"),
+    ],
+)
+def test_an_error_that_the_user_can_fix_is_one_sentence(shown, shell, error, sentence):
+    shell.user_ns["error"] = error
+    assert shown("%%tfos cluster_sze=3\n1") == (
+        "ConfigError: unknown option 'cluster_sze'; did you mean cluster_size?\n"
+    )
+    assert shown("raise error").startswith(sentence)
+
+
+def test_an_error_in_an_ordinary_cell_shows_its_line_and_those_of_others_look_as_usual(shown):
+    text = shown("from tfos_lab import ClusterConfig\ndef make():\n    ClusterConfig(cluster_size=0)\nmake()")
+    assert "cluster_size=0: at least one node is needed" in text
+    assert re.search(r"  Cell In\[\d+\], line 4\n    make\(\)\n  Cell In\[\d+\], line 3, in make\n", text)
+    assert "config.py" not in text
+    text = shown("%%tfos\na = 1\nb ==\n")
+    assert re.search(r"Cell In\[\d+\], line 3\n    b ==\n +\^\nSyntaxError: invalid syntax", text)
+    assert "magics.py" not in text
+    assert "ZeroDivisionError" in shown("1 / 0")
+
+
+def test_an_existing_handler_still_works(run, shell, shown):
+    before = shell.custom_exceptions, shell.CustomTB
+    try:
+        shell.set_custom_exc((ZeroDivisionError,), lambda *_args, **_options: ["theirs"])
+        run("%reload_ext tfos_lab")
+        assert "ZeroDivisionError" not in shown("1 / 0")
+    finally:
+        shell.custom_exceptions, shell.CustomTB = before
+
+
+def test_our_warnings_are_shown_once_in_the_cell_that_they_come_from(run, capsys, caplog, monkeypatch):
+    logger = logging.getLogger("tfos_lab.anything")
+    logger.warning("a program that configures logging gets it")
+    assert caplog.messages == ["a program that configures logging gets it"]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as in a notebook
+    run("%reload_ext tfos_lab")
+    logger.warning("slow: %d s", 7)
+    logger.info("nobody asked")
+    thread = threading.Thread(target=logger.error, args=("of a thread",))
+    thread.start()
+    thread.join()
+    assert capsys.readouterr().err == "slow: 7 s\n"
+
+
+def test_an_error_on_a_node_is_the_cell_s(run):
+    with pytest.raises(NodeFailed, match=r"worker:0: KeyError: 'worker:0'"):
+        run("%%tfos cluster_size=2 local=processes\nif not ctx.is_chief:\n    {}[ctx.node]")

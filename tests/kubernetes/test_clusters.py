@@ -5,12 +5,11 @@ The pods share one session. Tests with `late_pod` come first, while its second p
 
 from __future__ import annotations
 
-import time
-
 import psutil
 import pytest
 
 from tests.support.clusters import runtime_of
+from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.kube import executor_of, unschedulable
 from tests.support.kube_documents import confs_of, manifests_of
 from tests.support.kube_pod import isolates
@@ -22,7 +21,6 @@ from tfos_lab.errors import NodeFailed, NotEnoughSlots
 pytestmark = pytest.mark.leaves_nothing
 
 PODS = 2
-PATIENCE_S = 60.0
 NO_NODE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 HEADING = "### Session"
 
@@ -51,13 +49,6 @@ def _hosts(request, kube, session):
 
 def executors_of(cluster):
     return {node.executor for node in cluster.nodes}
-
-
-def wait_until(predicate):
-    deadline = time.monotonic() + PATIENCE_S
-    while not predicate() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert predicate()
 
 
 def has_ended(process):
@@ -228,7 +219,7 @@ def test_stop_ends_the_nodes_and_leaves_the_pods(kube, session, run):
     assert all(len(processes) > 3 for processes in inside.values())
     cluster.stop()
     before = [process for processes in inside.values() for process in processes]
-    wait_until(lambda: sum(map(has_ended, before)) >= 2 * PODS)  # each node's agent and child
+    eventually(lambda: sum(map(has_ended, before)) >= 2 * PODS)  # each node's agent and child
     assert session.range(10).count() == 10
     assert executors_of(cluster) <= {executor_of(pod) for pod in kube.pods() if pod["status"]["phase"] == "Running"}
 
@@ -255,5 +246,5 @@ def test_a_killed_pod_is_told_at_once_and_kubernetes_brings_another(kube, sessio
 
 
 def test_slots_that_are_still_to_come_are_counted(session):
-    wait_until(lambda: spark_session.slots_of(session).total == PODS)
+    eventually(lambda: spark_session.slots_of(session).total == PODS)
     assert coming_slots(session) == 0

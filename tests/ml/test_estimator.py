@@ -1,18 +1,19 @@
-"""`TFEstimator.fit`: what it feeds, what it returns, and what is left when it fails or is interrupted."""
+"""`TFEstimator.fit`: what it feeds and returns, what is left when it fails or is interrupted, and Spark's tuning."""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import threading
-import time
 
 import pytest
 
 from tests.ml import functions
+from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NoModel
 from tfos_lab.ml import TFEstimator
+from tfos_lab.ml.keras_training import paired
 
 
 @pytest.fixture
@@ -25,10 +26,10 @@ def press_stop_when(condition):
     """Interrupt the main thread, as ■ does, once a condition holds."""
 
     def press():
-        deadline = time.monotonic() + 60
-        while not condition() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        try:
+            eventually(condition)
+        finally:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     thread = threading.Thread(target=press, daemon=True)
     thread.start()
@@ -68,7 +69,9 @@ def test_one_model_is_fitted_for_each_map_of_params_in_folders_of_their_own(esti
     assert estimator.fit(rows).getModelPath() == str(tmp_path / "exported" / "model.keras")
 
 
-def test_a_function_may_export_the_model_itself(rows, models, tmp_path):
+def test_a_function_may_export_the_model_itself_and_of_two_that_it_saves_the_newer_counts(rows, models, tmp_path):
+    kept = TFEstimator(functions.keep_two_models, {"model": models.three}, env=QUICK_ENV, show=False).fit(rows)
+    assert kept.getModelPath() == str(kept.run_dir / "output" / "model.keras")
     folder = tmp_path / "exported"
     estimator = TFEstimator(functions.export_model, {"model": models.exported}, env=QUICK_ENV, exportDir=folder)
     assert estimator.fit(rows).getModelPath() == str(folder)
@@ -105,9 +108,6 @@ def test_an_interrupt_stops_the_cluster(rows, tmp_path, no_clusters):
         ({"model": functions.fail}, {"evalNode": True, "clusterSize": 2}, "^evalNode=True: model= has nothing to run"),
         ({"train_fn": functions.fail}, {"numPS": 1}, "^numPS=1: leaves no node to train .* clusterSize=2 or more$"),
         ({"train_fn": functions.fail}, {"labelCol": "y"}, "^labelCol: there is no column 'y'; the data has features, "),
-        ({"train_fn": functions.fail}, {"inputCols": ["x"]}, "^inputCols: there is no column 'x'; the data has "),
-        ({"model": functions.fail}, {"featuresCol": "x"}, "^featuresCol: there is no column 'x'; the data has "),
-        ({"model": functions.fail}, {"weightCol": "w"}, "^weightCol: there is no column 'w'; the data has "),
     ],
 )
 def test_what_cannot_work_starts_no_cluster(rows, given, params, message, no_clusters):
@@ -122,6 +122,66 @@ def test_rows_that_never_end_or_are_no_dataframe_are_refused(spark):
         estimator.fit(spark.readStream.format("rate").load())
     with pytest.raises(ConfigError, match=r"^fit\(list\): a Spark DataFrame is needed"):
         estimator.fit([1])
+
+
+# ---- Spark's tuning, which fits on threads of its own --------------------------------------------------------------
+
+
+def tuned(kind, estimator, grid, **options):
+    from pyspark.ml import tuning
+    from pyspark.ml.evaluation import RegressionEvaluator
+
+    return getattr(tuning, kind)(
+        estimator=estimator, estimatorParamMaps=grid, evaluator=RegressionEvaluator(), parallelism=2, **options
+    )
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", ["CrossValidator", "TrainValidationSplit"])
+def test_validators_choose_the_best_model(rows, models, tmp_path, no_clusters, kind):
+    from pyspark.ml import Pipeline
+
+    estimator = TFEstimator(functions.keep_model, env=QUICK_ENV, show=False, exportDir=str(tmp_path / "models"))
+    grid = [{estimator.args: {"model": path}} for path in (models.one, models.three)]
+    options = {"numFolds": 2, "seed": 1} if kind == "CrossValidator" else {}
+    fitted = tuned(kind, Pipeline(stages=[estimator]), grid, **options).fit(rows.union(rows))
+    metrics = fitted.avgMetrics if kind == "CrossValidator" else fitted.validationMetrics
+    assert metrics[1] == pytest.approx(0, abs=1e-6)
+    assert metrics[0] > 1
+    best = fitted.bestModel.stages[0]
+    assert best.getModelPath() == str(tmp_path / "models" / "model.keras")
+    fitted.save(str(tmp_path / "saved"))
+    loaded = type(fitted).load(str(tmp_path / "saved"))
+    assert loaded.bestModel.stages[0].uid == best.uid
+    assert no_clusters()
+
+
+def test_a_fit_that_fails_ends_the_others(rows, tmp_path, no_clusters):
+    estimator = TFEstimator(functions.hang, env=QUICK_ENV)
+    grid = [{estimator.args: {"folder": str(tmp_path), "fails": fails}} for fails in (False, True)]
+    with pytest.raises(NodeFailed, match="no such weights"):
+        tuned("CrossValidator", estimator, grid, numFolds=2).fit(rows)
+    assert eventually(no_clusters)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("spark_mode", ["standalone"])
+def test_fits_wait_for_one_another_where_slots_are_few(rows, models, no_clusters):
+    estimator = TFEstimator(functions.keep_model, env=QUICK_ENV, show=False, clusterSize=3)
+    grid = [{estimator.args: {"model": path}} for path in (models.one, models.three)]
+    fitted = tuned("TrainValidationSplit", estimator, grid, seed=1).fit(rows.union(rows))
+    assert fitted.validationMetrics[1] == pytest.approx(0, abs=1e-6)
+    assert no_clusters()
+
+
+def test_an_interrupt_ends_all_fits(rows, tmp_path, no_clusters):
+    estimator = TFEstimator(functions.hang, {"folder": str(tmp_path)}, env=QUICK_ENV)
+    grid = [{estimator.batchSize: size} for size in (8, 16)]
+    pressing = press_stop_when(lambda: len(list(tmp_path.glob("runs-*"))) == 2)
+    with pytest.raises(KeyboardInterrupt):
+        tuned("TrainValidationSplit", estimator, grid).fit(rows)
+    pressing.join()
+    assert eventually(no_clusters)
 
 
 # ---- Keras models ---------------------------------------------------------------------------------------------------
@@ -163,3 +223,30 @@ def test_a_pipeline_trains_on_a_cluster_and_scores_and_is_saved(spark, tmp_path)
     loaded = PipelineModel.load(str(tmp_path / "fitted"))
     assert RegressionEvaluator().evaluate(loaded.transform(df)) < 0.3
     assert loaded.stages[1].history == fitted.stages[1].history
+
+
+@pytest.mark.parametrize(
+    ("inputs", "names", "expected"),
+    [
+        ({"x": None}, ["in"], {"x": "in"}),
+        ({"b": None, "a": None}, ["a", "b"], {"b": "b", "a": "a"}),
+        ({"x": None, "y": None}, ["a", "b"], {"x": "a", "y": "b"}),
+        ({"x": "b", "y": "a"}, ["a", "b"], {"x": "b", "y": "a"}),
+        ({"x": None, "y": None}, [], {"x": "x", "y": "y"}),
+    ],
+)
+def test_columns_are_inputs_by_mapping_by_name_or_by_order(inputs, names, expected):
+    assert paired(inputs, names) == expected
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"x": "c", "y": "a"}, "^inputMapping: the model has no input 'c'; the model has a, b$"),
+        ({"x": None}, r"^1 columns \(x\) for 2 inputs: the model has a, b$"),
+        ({"x": "a", "y": "a"}, r"^2 columns \(x, y\) for 2 inputs: the model has a, b$"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(inputs, message):
+    with pytest.raises(ConfigError, match=message):
+        paired(inputs, ["a", "b"])

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support.bare_python import make_bare_python
+from tests.support.fake_gpus import discovery_script
 from tfos_lab.errors import ConfigError, NodeFailed
 from tfos_lab.ml import MirroredStrategyRunner
-
-DISCOVERY = '#!/bin/sh\necho \'{"name": "accelerator", "addresses": ["2", "5"]}\'\n'
-
-
-@pytest.fixture(autouse=True)
-def _runs_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
 
 
 def train(rows, units=1):
@@ -39,13 +32,6 @@ def train(rows, units=1):
         "gpus": os.environ["CUDA_VISIBLE_DEVICES"],
         "loss": history["loss"],
     }
-
-
-def look():
-    """Tell where it runs; nodes import it with this module, and therefore `tfos_lab.ml`."""
-    import os
-
-    return os.environ.get("TF_CONFIG"), os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
 
 
 @pytest.mark.tensorflow
@@ -85,7 +71,7 @@ def test_an_exception_comes_with_its_traceback(spark):
         runner.run(fail)
 
 
-@pytest.mark.parametrize("slots", [0, -1, 1.5, "2", None])
+@pytest.mark.parametrize("slots", [0, 1.5, "2", None])
 def test_at_least_one_slot_is_needed(slots):
     with pytest.raises(ValueError, match="num_slots="):
         MirroredStrategyRunner(num_slots=slots)
@@ -95,46 +81,50 @@ def test_gpus_that_spark_does_not_assign_are_refused(spark):
     with pytest.raises(ConfigError, match=r"'spark.task.resource.fpga.amount' was not found"):
         MirroredStrategyRunner(num_slots=2, gpu_resource_name="fpga")
     with pytest.raises(ValueError, match="assigned no resource 'gpu' to the driver"):
-        MirroredStrategyRunner(num_slots=1, local_mode=True).run(look)
+        MirroredStrategyRunner(num_slots=1, local_mode=True).run(print)
     with pytest.raises(ValueError, match="use num_slots=1"):
-        MirroredStrategyRunner(num_slots=2, local_mode=True, use_gpu=False).run(look)
+        MirroredStrategyRunner(num_slots=2, local_mode=True, use_gpu=False).run(print)
 
 
-def test_encryption_that_tensorflow_does_not_have_is_refused(spark):
+def test_encryption_that_tensorflow_does_not_have_is_refused_unless_that_is_known(spark):
+    def answer():
+        return 42
+
     runner = MirroredStrategyRunner(num_slots=1, use_gpu=False, use_custom_strategy=True)
-    settings = {"spark.ssl.enabled": "true"}
-
-    class Session:
-        """The session, with encryption."""
-
-        class conf:  # noqa: N801 - as a session has it
-            @staticmethod
-            def get(key, default=None):
-                return settings.get(key, default)
-
-    runner._training.spark = Session
-    with pytest.raises(ConfigError, match="gradients and variables to one another unencrypted"):
-        runner._training._check_encryption()
-    settings["tensorflow.spark.distributor.ignoreSsl"] = "maybe"
-    with pytest.raises(ConfigError, match="true or false is needed"):
-        runner._training._check_encryption()
-    settings["tensorflow.spark.distributor.ignoreSsl"] = "TRUE"
-    runner._training._check_encryption()
+    known = "tensorflow.spark.distributor.ignoreSsl"
+    spark.conf.set("spark.ssl.enabled", "true")
+    try:
+        with pytest.raises(ConfigError, match="gradients and variables to one another unencrypted"):
+            runner.run(answer)
+        spark.conf.set(known, "maybe")
+        with pytest.raises(ConfigError, match="true or false is needed"):
+            runner.run(answer)
+        spark.conf.set(known, "TRUE")
+        assert runner.run(answer) == 42
+    finally:
+        spark.conf.unset("spark.ssl.enabled")
+        spark.conf.unset(known)
 
 
-@pytest.mark.spark
 def test_gpus_are_those_that_spark_assigns_under_their_name(new_spark, tmp_path):
-    script = tmp_path / "discover.sh"
-    script.write_text(DISCOVERY)
-    script.chmod(0o755)
+    def look():
+        import os
+
+        from tfos_lab.ml import TFEstimator, TFModel  # executors have them without the driver's part, nor installed
+
+        TFModel(modelPath="x"), TFEstimator(print)
+        return os.environ.get("TF_CONFIG"), os.environ["CUDA_VISIBLE_DEVICES"]
+
+    script = discovery_script(tmp_path, "2", "5")
+    script.write_text(script.read_text().replace("gpu", "accelerator"))
     conf = {}
     for owner in ("worker", "executor"):
         conf[f"spark.{owner}.resource.accelerator.amount"] = "2"
         conf[f"spark.{owner}.resource.accelerator.discoveryScript"] = str(script)
     conf["spark.task.resource.accelerator.amount"] = "2"
-    new_spark("local-cluster[2,2,1024]", conf=conf, python=Path(sys.executable))
+    new_spark("local-cluster[2,2,1024]", conf=conf, python=make_bare_python(tmp_path / "bare"))
     runner = MirroredStrategyRunner(num_slots=3, gpu_resource_name="accelerator", use_custom_strategy=True)
     assert runner.get_num_tasks() == 2
-    config, gpus, _ = runner.run(look)
+    config, gpus = runner.run(look)
     assert gpus == "2,5"
     assert len(json.loads(config)["cluster"]["worker"]) == 2

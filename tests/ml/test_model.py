@@ -1,11 +1,17 @@
-"""`TFModel` scores by its params, on a real Spark."""
+"""`TFModel` scores by its params on a real Spark; stages are saved and loaded as Spark ML's own are."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import threading
+from pathlib import Path
+
 import pytest
 
-from tfos_lab.errors import ConfigError
-from tfos_lab.ml import TFModel
+from tests.ml import functions
+from tfos_lab.errors import ConfigError, PayloadError
+from tfos_lab.ml import TFEstimator, TFModel
 
 pytestmark = pytest.mark.tensorflow
 
@@ -59,10 +65,7 @@ def test_a_classifier_gives_a_vector_and_a_class(models, spark):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        (
-            {"modelPath": "exported"},
-            r"^which columns are the model's inputs.* the model takes x, the data has a, b$",
-        ),
+        ({"inputMapping": None}, r"^which columns are the model's inputs.* the model takes x, the data has a, b$"),
         ({"outputMapping": {"total": "s"}}, "^outputMapping: the model has no output 'total'; it has sum, first$"),
         ({"inputMapping": {"a": "z", "b": "b"}}, "^inputMapping: the model has no input 'z'; it has a, b$"),
         ({"inputMapping": {"a": "b", "b": "b"}}, "two columns are for the input 'b'"),
@@ -70,24 +73,121 @@ def test_a_classifier_gives_a_vector_and_a_class(models, spark):
         ({"inputCols": ["a"]}, r"^inputCols: the model takes 2 inputs \(a, b\), not 1$"),
         ({"outputCols": ["p"]}, "^outputCols=.'p'.: names for 1 outputs, but the model has 2: "),
         ({"predictionCol": "p"}, "^predictionCol='p': the model has 2 outputs, .*; say which one with outputMapping="),
-        ({"probabilityCol": "p"}, "^probabilityCol='p': the model has 2 outputs"),
         ({"outputMapping": {"sum": "a"}}, "^column 'a' is there already: choose another name with predictionCol"),
-        ({"signatureDefKey": "other", "modelPath": "exported"}, "^signatureDefKey='other': .* has serv"),
-        (
-            {"modelPath": "/no/such/model.keras"},
-            "^modelPath='/no/such/model.keras': there is no such file or folder on",
-        ),
+        ({"modelPath": "/no/such.keras"}, "^modelPath='/no/such.keras': there is no such file or folder on"),
         ({"modelPath": None}, "^modelPath is not set, so there is no model to score with: call setModelPath"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_any_row_is_scored(models, pairs, params, message):
-    params = {"modelPath": models.two, **params}
-    if params["modelPath"] == "exported":
-        params["modelPath"] = models.exported
+    kept = models.exported if "inputMapping" in params and params["inputMapping"] is None else models.two
     with pytest.raises(ConfigError, match=message):
-        TFModel(**params).transform(pairs)
-
-
-def test_what_is_no_dataframe_is_refused():
+        TFModel(**{"modelPath": kept, **params}).transform(pairs)
     with pytest.raises(ConfigError, match=r"^transform\(list\): a Spark DataFrame is needed"):
         TFModel(modelPath="x").transform([1])
+
+
+# ---- saving and loading ----------------------------------------------------------------------------------------------
+
+
+def test_a_saved_model_has_its_files_and_params(spark, models, tmp_path):
+    original = shutil.copy(models.three, tmp_path / "original.keras")
+    model = TFModel(modelPath=original, predictionCol="p", inputMapping={"a": "x"})
+    model.setCustomObjects({"swish": functions.fail})
+    model.history, model.run_dir = {"loss": [1.0, 0.5]}, tmp_path
+    model.save(str(tmp_path / "saved"))
+    Path(original).unlink()
+    loaded = TFModel.load(str(tmp_path / "saved"))
+    assert loaded.getModelPath() == str(tmp_path / "saved" / "model.keras")
+    assert Path(loaded.getModelPath()).read_bytes() == Path(models.three).read_bytes()
+    assert (loaded.uid, loaded.getPredictionCol(), loaded.getInputMapping()) == (model.uid, "p", {"a": "x"})
+    assert (loaded.history, loaded.run_dir) == ({"loss": [1.0, 0.5]}, tmp_path)
+    assert loaded.getCustomObjects() == {"swish": functions.fail}
+    assert not loaded.isSet("outputCols")
+    metadata = json.loads(spark.read.text(str(tmp_path / "saved" / "metadata")).first()[0])
+    assert metadata["class"] == "tfos_lab.ml.model.TFModel"
+
+
+def test_a_saved_model_can_be_saved_again_even_over_itself(spark, models, tmp_path):
+    folder = str(tmp_path / "saved")
+    TFModel(modelPath=models.exported).save(folder)
+    with pytest.raises(ConfigError, match=r"is there already: .* write\(\).overwrite\(\).save\(path\)$"):
+        TFModel.load(folder).save(folder)
+    loaded = TFModel.load(folder).setPredictionCol("p")
+    loaded.write().overwrite().save(folder)
+    again = TFModel.load(folder)
+    assert again.getPredictionCol() == "p"
+    assert (Path(again.getModelPath()) / "saved_model.pb").is_file()
+
+
+def test_an_estimator_is_saved_with_its_function_and_arguments(spark, tmp_path):
+    factor = 3
+
+    def train(args, ctx):
+        return factor * args.lr
+
+    estimator = TFEstimator(train, {"lr": 2}, epochs=5, masterNode=None, env={"A": "b"})
+    estimator.save(str(tmp_path / "saved"))
+    loaded = TFEstimator.load(str(tmp_path / "saved"))
+    assert (loaded.uid, loaded.getEpochs(), loaded.getMasterNode(), loaded.getEnv()) == (
+        estimator.uid,
+        5,
+        None,
+        {"A": "b"},
+    )
+    assert loaded.getArgs() == {"lr": 2}
+    assert loaded.train_fn(type("Args", (), {"lr": 2}), None) == 6
+
+
+def test_pipelines_and_validators_are_saved_with_our_stages(spark, models, tmp_path):
+    from pyspark.ml import Pipeline, PipelineModel
+    from pyspark.ml.evaluation import RegressionEvaluator
+    from pyspark.ml.feature import VectorAssembler
+    from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
+
+    estimator = TFEstimator(functions.keep_model, {"model": models.one})
+    pipeline = Pipeline(stages=[VectorAssembler(inputCols=["a"], outputCol="features"), estimator])
+    grid = ParamGridBuilder().addGrid(estimator.batchSize, [8, 16]).build()
+    validator = CrossValidator(estimator=pipeline, estimatorParamMaps=grid, evaluator=RegressionEvaluator())
+    validator.save(str(tmp_path / "validator"))
+    loaded = CrossValidator.load(str(tmp_path / "validator"))
+    assert loaded.getEstimator().getStages()[1].train_fn is functions.keep_model
+    assert [list(each.values()) for each in loaded.getEstimatorParamMaps()] == [[8], [16]]
+    assert {param.parent for each in loaded.getEstimatorParamMaps() for param in each} == {estimator.uid}
+    PipelineModel([TFModel(modelPath=models.one)]).save(str(tmp_path / "model"))
+    (model,) = PipelineModel.load(str(tmp_path / "model")).stages
+    assert isinstance(model, TFModel)
+    assert model.getModelPath().startswith(str(tmp_path / "model" / "stages"))
+
+
+def test_what_cannot_be_saved_leaves_nothing(spark, tmp_path):
+    with pytest.raises(ConfigError, match=r"^modelPath='/no/such': there is no model that this machine finds"):
+        TFModel(modelPath="/no/such").save(str(tmp_path / "saved"))
+    with pytest.raises(ConfigError, match=r"^modelPath is not set"):
+        TFModel().save(str(tmp_path / "saved"))
+    with pytest.raises(PayloadError, match=r"lock"):
+        TFEstimator(functions.fail, {"lock": threading.Lock()}).save(str(tmp_path / "saved"))
+    assert not (tmp_path / "saved").exists()
+
+
+def test_what_was_not_saved_here_cannot_be_loaded(spark, models, tmp_path):
+    with pytest.raises(ConfigError, match=r"^path='/no/such': there is no saved TFModel"):
+        TFModel.load("/no/such")
+    TFModel(modelPath=models.one).save(str(tmp_path / "saved"))
+    with pytest.raises(ConfigError, match=r"a TFModel was saved there; load it with TFModel.load\(path\)$"):
+        TFEstimator.load(str(tmp_path / "saved"))
+
+
+def test_a_model_is_loaded_into_this_process_and_trained_further(rows, models, tmp_path):
+    TFModel(modelPath=models.three).save(str(tmp_path / "saved"))
+    model = TFModel.load(str(tmp_path / "saved")).model()
+    assert model.get_weights()[0].tolist() == [[3.0], [3.0]]
+    with pytest.raises(ConfigError, match=r"^modelPath='/no/such': there is no model"):
+        TFModel(modelPath="/no/such").model()
+    with pytest.raises(ConfigError, match=r"^model= is not compiled; call model.compile\("):
+        TFEstimator(model=model).fit(rows)
+    # A model is trained from the weights that it has, and is saved with its estimator.
+    model.compile("sgd", "mse")
+    TFEstimator(model=model, show=False).save(str(tmp_path / "estimator"))
+    trained = TFEstimator.load(str(tmp_path / "estimator")).fit(rows)
+    assert trained.history["loss"] == [pytest.approx(0, abs=1e-6)]
+    assert trained.model().get_weights()[0].tolist() == [[3.0], [3.0]]

@@ -1,24 +1,23 @@
-"""Params of `TFEstimator` and `TFModel`: what Spark ML promises of them, and the sentence for what they refuse."""
+"""Params of `TFEstimator`, `TFModel` and `TFTextFileEstimator`: Spark ML's promises, and the sentence of a refusal."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import json
+import re
 import subprocess
 import sys
-import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tfos_lab.compat.namespace import Namespace
-from tfos_lab.core.code_archive import code_archive
-from tfos_lab.core.config import ClusterConfig, FeedConfig
-from tfos_lab.core.options import options_of
+import tfos_lab
+from tfos_lab.compat.pipeline import Namespace
 from tfos_lab.errors import ConfigError, ParamError
-from tfos_lab.ml import TFEstimator, TFModel
-from tfos_lab.ml.param_values import camel_case
+from tfos_lab.ml import TFEstimator, TFModel, TFTextFileEstimator
 
 
 def train(args, ctx):
@@ -28,12 +27,10 @@ def train(args, ctx):
 @pytest.mark.parametrize("stage", [TFEstimator, TFModel])
 def test_every_param_has_a_doc_a_setter_and_a_getter(stage):
     made = stage()
-    assert [param.name for param in made.params] == sorted(made.declared)
     for param in made.params:
         title = param.name[0].upper() + param.name[1:]
         assert param.doc in getattr(stage, f"set{title}").__doc__
         assert callable(getattr(stage, f"get{title}"))
-        assert made.hasParam(param.name)
         assert param.name in inspect.signature(stage).parameters
         assert param.name in stage.__doc__
     assert len(made.explainParams().splitlines()) == len(made.params)
@@ -42,17 +39,15 @@ def test_every_param_has_a_doc_a_setter_and_a_getter(stage):
 
 def test_the_options_of_a_cluster_are_params_with_the_same_defaults():
     estimator = TFEstimator(train)
-    found = {
-        "clusterSize": ClusterConfig().cluster_size,
-        "numPS": ClusterConfig().num_ps,
-        "masterNode": "chief",
-        "reservationTimeout": ClusterConfig().reservation_timeout_s,
-        "feedTimeout": FeedConfig().timeout_s,
-        "epochs": 1,
-    }
-    assert {name: estimator.getOrDefault(name) for name in found} == found
-    engine = {camel_case(one.name) for one in (*options_of(ClusterConfig), *options_of(FeedConfig))}
-    assert engine - set(estimator.declared) == {"name", "columns", "objects"}
+    params = {re.sub("[^a-z]", "", param.name.lower()): param for param in estimator.params}
+    declared = inspect.signature(tfos_lab.run).parameters
+    assert len(declared) > 15
+    for name, option in declared.items():
+        if name in ("map_fun", "args", "spark", "name"):
+            continue
+        param = params[name.removesuffix("_s").replace("_", "")]
+        default = estimator.getOrDefault(param) if estimator.isDefined(param) else None
+        assert default == option.default or (name, default) == ("env", {}), name
 
 
 def test_setters_return_the_stage_and_the_constructor_takes_the_same_names():
@@ -65,19 +60,14 @@ def test_setters_return_the_stage_and_the_constructor_takes_the_same_names():
 
 
 @pytest.mark.parametrize("args", [{"lr": 0.1}, argparse.Namespace(lr=0.1), Namespace({"lr": 0.1})])
-def test_arguments_are_a_param(args):
-    estimator = TFEstimator(train, args)
+def test_a_copy_has_the_same_identity_and_params_and_arguments_of_its_own(args):
+    estimator = TFEstimator(train, args, batchSize=8)
     assert estimator.getArgs() == {"lr": 0.1}
-    assert estimator.copy({estimator.args: {"lr": 0.2}}).getArgs() == {"lr": 0.2}
-    assert estimator.getArgs() == {"lr": 0.1}
-
-
-def test_a_copy_has_the_same_identity_and_params_of_its_own():
-    estimator = TFEstimator(train, batchSize=8)
-    copied = estimator.copy({estimator.epochs: 5})
+    copied = estimator.copy({estimator.epochs: 5, estimator.args: {"lr": 0.2}})
     assert (copied.uid, copied.train_fn, copied.getBatchSize(), copied.getEpochs()) == (estimator.uid, train, 8, 5)
     copied.setBatchSize(9)
-    assert (estimator.getBatchSize(), estimator.getEpochs()) == (8, 1)
+    assert copied.getArgs() == {"lr": 0.2}
+    assert (estimator.getBatchSize(), estimator.getEpochs(), estimator.getArgs()) == (8, 1, {"lr": 0.1})
 
 
 def test_none_removes_what_was_set_where_it_is_no_value():
@@ -94,23 +84,14 @@ def test_none_removes_what_was_set_where_it_is_no_value():
     ("params", "message"),
     [
         ({"batchSize": "ten"}, "^batchSize='ten': a whole number is needed that is not less than 1$"),
-        ({"batchSize": True}, "^batchSize=True: a whole number"),
-        ({"batchSize": 1.5}, "^batchSize=1.5: a whole number"),
         ({"clusterSize": 0}, "^clusterSize=0: at least one node is needed$"),
         ({"epochs": np.float64(0)}, "^epochs=0: at least one is needed$"),
         ({"masterNode": "boss"}, "^masterNode='boss': not a job name that can lead"),
-        ({"local": False}, "^local=False: use one of auto"),
-        ({"inputCols": []}, r"^inputCols=\[\]: a list of names is needed$"),
         ({"inputCols": ["x", "x"]}, "^inputCols: 'x' is there twice$"),
         ({"inputMapping": ["x"]}, r"^inputMapping=\['x'\]: a dict of names to names is needed$"),
-        ({"featuresCol": ["x"]}, r"^featuresCol=\['x'\]: a text is needed"),
         ({"shuffle": 1}, "^shuffle=1: True or False is needed$"),
-        ({"exportDir": 3}, "^exportDir=3: a path is needed$"),
         ({"env": {"TF_CONFIG": "{}"}}, r"^env\['TF_CONFIG'\]: is set by tfos_lab on every node$"),
-        (
-            {"args": ["--lr", "0.1"]},
-            r"^args=\['--lr', '0.1'\]: use a dict with texts as keys, or an argparse",
-        ),
+        ({"args": ["--lr"]}, r"^args=\['--lr'\]: use a dict with texts as keys, or an argparse"),
         ({"batchSize": 0, "epochs": "x"}, "^batchSize=0: .*; epochs='x': a whole number is needed$"),
     ],
 )
@@ -121,7 +102,22 @@ def test_wrong_values_are_refused_in_a_sentence(params, message):
     assert isinstance(raised.value, ValueError)
 
 
-def test_wrong_values_are_refused_wherever_they_are_given():
+NUMBERS = ["batchSize", "clusterSize", "numPS", "epochs", "restarts"]
+
+
+@given(st.sampled_from(NUMBERS), st.integers(-3, 9) | st.floats(-2, 9) | st.text(max_size=3) | st.booleans())
+def test_a_whole_number_is_kept_and_anything_else_is_refused_by_its_name(name, value):
+    least = 0 if name in ("numPS", "restarts") else 1
+    whole = not isinstance(value, bool | str) and value == int(value) and value >= least
+    if whole:
+        kept = TFEstimator(train, **{name: value}).getOrDefault(name)
+        assert (kept, type(kept)) == (value, int)
+    else:
+        with pytest.raises(ParamError, match=f"^{name}="):
+            TFEstimator(train, **{name: value})
+
+
+def test_wrong_values_and_names_are_refused_wherever_they_are_given():
     estimator = TFEstimator(train)
     for give in (estimator.setBatchSize, lambda value: estimator.set(estimator.batchSize, value)):
         with pytest.raises(ParamError, match="batchSize=0"):
@@ -130,30 +126,99 @@ def test_wrong_values_are_refused_wherever_they_are_given():
         estimator.copy({estimator.batchSize: 0})
     with pytest.raises(ValueError, match="does not belong to"):
         estimator.set(TFModel().batchSize, 8)
-
-
-def test_a_name_that_is_no_param_is_refused_with_the_nearest():
     with pytest.raises(TypeError, match=r"^TFEstimator has no param 'batch_size'; did you mean batchSize\?$"):
         TFEstimator(train, batch_size=8)
     with pytest.raises(TypeError, match=r"^TFModel has no param 'zzz'; see explainParams\(\)$"):
         TFModel(zzz=1)
-
-
-def test_what_is_trained_is_a_function_or_a_model_not_both():
     with pytest.raises(ConfigError, match=r"^train_fn and model: give one of them"):
         TFEstimator(train, model=train)
     with pytest.raises(ConfigError, match=r"^train_fn=3: a function that takes"):
         TFEstimator(3)
 
 
-def test_executors_can_import_both_from_the_archive_without_the_driver(tmp_path):
-    for path, text in json.loads(zlib.decompress(code_archive()[0])).items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from tfos_lab.ml import TFEstimator, TFModel; "
-        "TFModel(modelPath='x'); import pyspark; "
-        "print(sys.modules['tfos_lab'].__file__, pyspark.SparkContext._gateway, 'tfos_lab.engine' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(tmp_path / "tfos_lab" / "__init__.py"), "None", "False"]
+# ---- Spark Deep Learning's text estimator ----------------------------------------------------------------------------
+
+
+def map_fun(args={}, ctx=None, _read_data=None):  # noqa: B006 - the interface's own
+    return args
+
+
+GIVEN = {
+    "inputCol": "matrix",
+    "outputCol": "out",
+    "labelCol": "label",
+    "fitParam": [{"epochs": 5, "batch_size": 64, "model": "/models/a"}],
+    "runningMode": "TFoS",
+    "mapFnParam": map_fun,
+    "local": "inline",
+}
+
+
+def test_a_text_estimator_has_its_params_and_defaults():
+    given = {**GIVEN, "kafkaParam": {"topic": "t"}}
+    estimator = TFTextFileEstimator(**given)
+    assert {param.name for param in estimator.params} == set(given)
+    assert all(param.doc for param in estimator.params)
+    for name, value in given.items():
+        title = name[0].upper() + name[1:]
+        assert getattr(estimator, f"get{title}")() == value
+        other = TFTextFileEstimator()
+        assert getattr(other, f"set{title}")(value) is other
+        assert other.getOrDefault(name) == value
+    plain = TFTextFileEstimator(fitParam=({"epochs": 1},))
+    copied = plain.copy({plain.runningMode: "TFoS"})
+    assert (plain.getRunningMode(), plain.getLocal(), plain.getFitParam()) == ("Normal", "auto", [{"epochs": 1}])
+    assert (copied.getRunningMode(), copied.getFitParam(), copied.uid) == ("TFoS", [{"epochs": 1}], plain.uid)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("fitParam", {"epochs": 5}, "fitParam is a dict: a list of dicts is needed, one for each model"),
+        ("fitParam", [], "fitParam is empty: give it a dict for each model"),
+        ("fitParam", [{}, {"epochs": 0}], r"fitParam\[1\]\['epochs'\] is 0: a whole number from 1 on is needed"),
+        ("fitParam", [{"model": ""}], r"fitParam\[0\]\['model'\] is '': a path is needed"),
+        ("fitParam", [{3: 4}], r"fitParam\[0\] has the key 3: names are needed"),
+        ("runningMode", "normal", r"runningMode='normal': 'Normal' \(a model for each fitParam\) and 'TFoS'"),
+        ("mapFnParam", "train", r"mapFnParam is a str: a function is needed, def map_fun\(args=\{\}, ctx=None"),
+        ("mapFnParam", lambda: None, r"cannot be called \(.*\): it has to be def map_fun\(args"),
+        ("mapFnParam", lambda args, ctx, _read_data, more: None, "missing a required argument: 'more'"),
+    ],
+)
+def test_what_makes_no_sense_for_a_text_estimator_is_refused_in_a_sentence(name, value, told):
+    with pytest.raises(ValueError, match=told):
+        TFTextFileEstimator(**{name: value})
+    with pytest.raises(TypeError, match='param "inputCol"'):
+        TFTextFileEstimator(inputCol=3)
+    with pytest.raises(ConfigError, match="epochs: there is no such parameter; there are fitParam, inputCol"):
+        TFTextFileEstimator().setParams(epochs=5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, "a Spark DataFrame is needed, not a list"),
+        ({"fitParam": [{"epochs": 5}]}, r"fitParam\[0\] has no 'model': in the mode 'TFoS' it names where the model"),
+        (
+            {"fitParam": [{"model": "/m"}, {"model": "/m"}], "runningMode": "Normal"},
+            r"fitParam\[0\] and fitParam\[1\] save to the same 'model', /m: give each its own",
+        ),
+        (
+            {"mapFnParam": lambda args, ctx: None, "runningMode": "Normal"},
+            "does not take _read_data, its rows in the mode 'Normal'",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_mode_is_refused_before_anything_begins(changed, told):
+    with pytest.raises(ConfigError, match=told):
+        TFTextFileEstimator(**{**GIVEN, **changed}).fit([])
+    with pytest.raises(ConfigError) as caught:
+        TFTextFileEstimator(labelCol="label").fit(SimpleNamespace())
+    assert [problem.split()[0] for problem in caught.value.problems] == ["inputCol", "fitParam", "mapFnParam"]
+
+
+def test_logging_is_set_up_for_programs_of_tensorflowonspark_only():
+    for statement, logs in (("from tfos_lab.ml import TFTextFileEstimator", "[]"), ("import tfos_lab.compat", "[<Str")):
+        code = f"import logging\n{statement}\nprint(logging.getLogger().handlers)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(logs)

@@ -1,25 +1,29 @@
-"""Real children and agents from real fork servers, with a TensorFlow that is quick to import."""
+"""One node as its driver has it: a real agent, a real child of a real fork server, and a TensorFlow that is quick.
+
+Tests send the driver's messages and look at what comes back: ``run(map_fun, args)`` starts a function, and returns the
+node.
+"""
 
 from __future__ import annotations
 
 import os
-import select
+import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
-from tfos_lab.node.child_link import ChildLink
-from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.agent import Agent
 from tfos_lab.payload.packing import pack
+from tfos_lab.transport.listener import Listener
+from tfos_lab.values import decode_value
 
-PATIENCE_S = 60.0
 OWNER = f"tests-of-node-{os.getpid()}"
 
 
@@ -49,91 +53,137 @@ def start_for(map_fun, args=None, **changes):
         job_name="worker",
         task_index=0,
         is_chief=False,
-        payload=pack(map_fun, args),
+        payload=b"" if "payload_bytes" in changes else pack(map_fun, args),
         env={},
         log_dir="/tmp/events",
     )
     return msgspec.structs.replace(start, **changes)
 
 
-def fork_server_of(spec):
-    """Return the fork server that an agent would fork the child from."""
-    return ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
+class Node:
+    """A node's agent in a thread, and its driver, which is the test: it records messages, and sends what it wants."""
 
-
-class RunningChild:
-    """A child, with its messages, its output, and its outcome."""
-
-    def __init__(self, link):
-        self.link = link
+    def __init__(self, task_socket=None, *, answers=True, **spec):
         self.received = []
-        self.output = {"stdout": b"", "stderr": b""}
-        self._printed = threading.Condition()
-        # Each thread reads from a copy of the descriptor, which is not closed under it.
-        self._readers = [
-            threading.Thread(target=self._read, args=(pipe.stream, os.dup(pipe.read_fd)), daemon=True)
-            for pipe in link.pipes
-        ]
-        for reader in self._readers:
-            reader.start()
+        self.answers = answers  # reservations, heartbeats and logs
+        self._identity = b""
+        self._listener = Listener()
+        self.agent = Agent(launch_spec(driver=self._listener.address, **spec), task_socket)
+        self.thread = threading.Thread(target=self._run, name="agent-under-test", daemon=True)
+        self.thread.start()
 
-    def _read(self, stream, descriptor):
-        os.set_blocking(descriptor, True)
-        with os.fdopen(descriptor, "rb", buffering=0) as output:
-            while data := output.read(1 << 16):
-                with self._printed:
-                    self.output[stream] += data
-                    self._printed.notify_all()
+    def _run(self):
+        try:
+            self.agent.run()
+        finally:
+            self.agent.close()
 
-    def wait_for_output(self, data):
-        """Wait until the child has printed this."""
-        with self._printed:
-            assert self._printed.wait_for(lambda: data in self.output["stdout"], PATIENCE_S), self.output
+    def send(self, message):
+        self._listener.send(self._identity, m.encode(message))
 
-    def wait_for(self, message_type):
-        """Return the first message of a type; those before it are in `received`."""
-        self.link.control._sock.settimeout(PATIENCE_S)
-        while True:
-            message = m.decode_from_agent(self.link.control.receive().data)
+    def poll(self, seconds=0.02):
+        for identity, data in self._listener.poll(seconds):
+            self._identity = identity
+            message = m.decode_from_agent(data)
             self.received.append(message)
-            if isinstance(message, message_type):
-                return message
+            if self.answers and isinstance(message, m.Heartbeat | m.Reserve):
+                self.send(m.HeartbeatAck())
+            if self.answers and isinstance(message, m.Logs):
+                self.send(m.LogCredit(sequence=message.sequence))
 
-    def signal(self, number):
-        """Signal the process as an agent does, once it has been forked."""
-        while not self.link.pid:
-            assert select.select([self.link.fork_server], [], [], PATIENCE_S)[0]
-            assert self.link.receive_outcome() is None
-        self.link.signal(number)
+    def all(self, message_type):
+        return [message for message in self.received if isinstance(message, message_type)]
+
+    def wait_for(self, message_type, where=lambda message: True):
+        """Return the first message of a type (among all received so far), waiting for it."""
+
+        def first():
+            self.poll()
+            found = [message for message in self.all(message_type) if where(message)]
+            assert found, f"no {message_type.__name__} among {self.received[-20:]}"
+            return found
+
+        return eventually(first)[0]
+
+    def wait_for_state(self, state):
+        return self.wait_for(m.Progressed, lambda message: message.state == state)
+
+    def wait_for_output(self, data, stream="stdout"):
+        """Return all that the function has printed, once these bytes are part of it."""
+        eventually(lambda: self.poll() or data in self.output(stream))
+        return self.output(stream)
+
+    def output(self, stream="stdout"):
+        records = [record for message in self.all(m.Logs) for record in message.records]
+        return b"".join(record.data for record in records if record.stream == stream)
+
+    def beats(self):
+        """Whether the agent sends heartbeats now; the first one received may be an old one."""
+        for _ in range(3):
+            self.received = [message for message in self.received if not isinstance(message, m.Heartbeat)]
+            self.wait_for(m.Heartbeat)
+        return True
+
+    @property
+    def pid(self):
+        """The process of the function, once it runs."""
+        return self.wait_for_state("running").pid
 
     def outcome(self):
         return self.wait_for(m.Ended).outcome
 
-    def wait_for_exit(self):
-        """Return how the process ended, as its fork server reports it."""
-        while (outcome := self.link.receive_outcome()) is None:
-            select.select([self.link.fork_server], [], [], PATIENCE_S)
-        for reader in self._readers:
-            reader.join(PATIENCE_S)
-        return outcome
+    def result(self):
+        outcome = self.outcome()
+        assert outcome.kind == "returned", outcome
+        return decode_value(outcome.value)
 
-    def finish(self):
-        self.link.send(m.Finish(grace_s=1.0))
-        return self.wait_for_exit()
+    def finish(self, grace_s=5.0):
+        """Let the process exit, and wait until everything of it is here."""
+        self.send(m.Finish(grace_s=grace_s))
+        self.wait_for(m.Drained)
+
+    def end(self):
+        """Let the agent end, as a driver does that has everything."""
+        self.send(m.Shutdown())
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+
+    def close(self):
+        """End the agent, with all that is its own; may be called twice."""
+        if self._listener is None:
+            return
+        self.agent.leave()
+        self.thread.join(PATIENCE_S)
+        self._listener.close()
+        self._listener = None
+        assert not self.thread.is_alive(), "an agent that never ends"
 
 
 @pytest.fixture
-def start_child(tmp_path):
-    """A function that starts a child: ``start_child(map_fun, args, start={}, **spec)``."""
-    with ExitStack() as stack:
+def launch():
+    """A function that launches an agent, which reserves: ``launch(task_socket, **spec)``."""
+    nodes = []
 
-        def start_child(map_fun, args=None, *, start=None, **spec):
-            spec = launch_spec(**spec)
-            link = ChildLink.spawn(spec, start_for(map_fun, args, **(start or {})), fork_server_of(spec), tmp_path)
-            stack.callback(link.close)
-            return RunningChild(link)
+    def launch(task_socket=None, **spec):
+        nodes.append(Node(task_socket, **{"rank": len(nodes), **spec}))
+        nodes[-1].wait_for(m.Reserve)
+        return nodes[-1]
 
-        yield start_child
+    yield launch
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def run(launch):
+    """A function that runs another one on a node: ``run(map_fun, args, start={}, **spec)``."""
+
+    def run(map_fun, args=None, *, start=None, **spec):
+        node = launch(**spec)
+        node.send(start_for(map_fun, args, **(start or {})))
+        return node
+
+    return run
 
 
 @pytest.fixture
@@ -141,3 +191,13 @@ def short_folder():
     """A temporary folder whose path is short enough for sockets; pytest's own are not."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def small_disk(short_folder):
+    """A real disk of 3 MB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(short_folder)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this user cannot mount a tmpfs")
+    yield short_folder
+    subprocess.run(["umount", "-l", str(short_folder)], check=True)

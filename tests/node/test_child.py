@@ -1,33 +1,32 @@
-"""The child: the user's function in its own process, its messages, its output, its end."""
+"""The child: the user's function in its own process, what it finds there, what it prints, and how it ends."""
 # ruff: noqa: T201 - what nodes print is what is tested
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import re
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tfos_lab
+from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
-from tfos_lab.values import decode_value
-
-
-def result_of(child):
-    outcome = child.outcome()
-    assert outcome.kind == "returned", outcome
-    return decode_value(outcome.value)
-
 
 # ---- the call -----------------------------------------------------------------------------------------------------
 
 
-def test_a_function_gets_its_arguments_and_context_and_its_result_comes_back(start_child):
-    child = start_child(lambda args, ctx: {"args": args, "node": ctx.node, "same": ctx.args == args}, {"lr": 0.1})
-    assert result_of(child) == {"args": {"lr": 0.1}, "node": "worker:0", "same": True}
+def test_a_function_gets_its_arguments_and_context_and_its_result_comes_back(run):
+    node = run(lambda args, ctx: {"args": args, "node": ctx.node, "same": ctx.args == args}, {"lr": 0.1})
+    assert node.result() == {"args": {"lr": 0.1}, "node": "worker:0", "same": True}
 
 
 @pytest.mark.parametrize(
@@ -35,26 +34,17 @@ def test_a_function_gets_its_arguments_and_context_and_its_result_comes_back(sta
     [(lambda: "nothing", "nothing"), (lambda args: args, 7), (lambda *both: len(both), 2)],
     ids=["none", "args only", "any number"],
 )
-def test_a_function_is_called_with_as_many_arguments_as_it_takes(start_child, map_fun, expected):
-    assert result_of(start_child(map_fun, 7)) == expected
+def test_a_function_is_called_with_as_many_arguments_as_it_takes(run, map_fun, expected):
+    assert run(map_fun, 7).result() == expected
 
 
-def test_a_child_reports_that_it_runs_before_the_first_line(start_child):
-    child = start_child(os.getpid)
-    running = child.wait_for(m.Progressed)
-    assert (running.state, running.pid) == ("running", result_of(child))
+def test_the_process_that_runs_is_told_before_its_first_line_is_run(run):
+    node = run(os.getpid)
+    assert node.pid == node.result()
 
 
-def test_the_pid_of_a_child_is_known_before_its_first_message(start_child):
-    child = start_child(os.getpid)
-    running = child.wait_for(m.Progressed)
-    assert child.link.receive_outcome() is None
-    assert child.link.pid == running.pid
-
-
-def test_a_function_that_cannot_be_loaded_is_reported_with_the_reason(start_child):
-    child = start_child(print, start={"payload": b"garbage"})
-    outcome = child.outcome()
+def test_a_function_that_cannot_be_loaded_is_reported_with_the_reason(run):
+    outcome = run(print, start={"payload": b"garbage"}).outcome()
     assert (outcome.kind, outcome.error) == ("raised", "PayloadError")
     assert "not packed by this version of tfos_lab" in outcome.message
 
@@ -62,16 +52,16 @@ def test_a_function_that_cannot_be_loaded_is_reported_with_the_reason(start_chil
 # ---- how it ends --------------------------------------------------------------------------------------------------
 
 
-def test_an_exception_comes_with_its_type_its_message_and_the_user_s_line(start_child):
+def test_an_exception_comes_with_its_type_its_message_and_the_user_s_line(run):
     def map_fun():
         numbers = []
         return 1 / len(numbers)
 
-    outcome = start_child(map_fun).outcome()
+    outcome = run(map_fun).outcome()
     assert (outcome.kind, outcome.error, outcome.message) == ("raised", "ZeroDivisionError", "division by zero")
     assert f'File "{__file__}", line' in outcome.traceback
     assert "return 1 / len(numbers)" in outcome.traceback
-    assert "invoke.py" not in outcome.traceback
+    assert "tfos_lab/node" not in outcome.traceback
 
 
 @pytest.mark.parametrize(
@@ -83,30 +73,34 @@ def test_an_exception_comes_with_its_type_its_message_and_the_user_s_line(start_
         ("no data", m.Outcome(kind="exited", exit_code=1, message="no data")),
     ],
 )
-def test_sys_exit_ends_a_function_as_it_ends_a_script(start_child, code, expected):
-    assert start_child(lambda: sys.exit(code)).outcome() == expected
+def test_sys_exit_ends_a_function_as_it_ends_a_script(run, code, expected):
+    assert run(lambda: sys.exit(code)).outcome() == expected
 
 
-def test_a_child_that_has_returned_stays_for_its_peers_until_the_driver_lets_it_exit(start_child):
-    child = start_child(os.getpid)
-    pid = result_of(child)
+def test_a_child_that_has_returned_stays_for_its_peers_until_the_driver_lets_it_exit(run):
+    node = run(os.getpid)
+    pid = node.result()
+    assert node.beats()
     os.kill(pid, 0)
-    assert child.finish() == m.Outcome(kind="exited", exit_code=0)
+    node.finish()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
-def test_exit_functions_run_and_their_output_arrives(start_child):
+def test_exit_functions_and_threads_of_the_function_may_finish_and_their_output_arrives(run):
     def map_fun():
-        import atexit
-
         atexit.register(lambda: print("shutdown"))
+        go = threading.Event()
+        threading.Thread(target=lambda: (go.wait(), print("thread done"))).start()
+        threading.Timer(0.2, go.set).start()
 
-    child = start_child(map_fun)
-    child.outcome()
-    child.finish()
-    assert child.output["stdout"] == b"shutdown\n"
+    node = run(map_fun)
+    node.outcome()
+    node.finish()
+    assert node.output() == b"thread done\nshutdown\n"
 
 
-def test_a_broken_pipe_is_an_exception_and_not_the_end(start_child):
+def test_a_broken_pipe_is_an_exception_and_not_the_end(run):
     def map_fun():
         reading, writing = os.pipe()
         os.close(reading)
@@ -115,49 +109,19 @@ def test_a_broken_pipe_is_an_exception_and_not_the_end(start_child):
         except BrokenPipeError:
             return "nobody"
 
-    assert result_of(start_child(map_fun)) == "nobody"
+    assert run(map_fun).result() == "nobody"
 
 
-def test_the_threads_of_the_function_may_finish(start_child):
+def test_a_signal_that_ended_the_child_is_reported_and_its_stack_is_in_the_log(run):
+    node = run(lambda: os.kill(os.getpid(), signal.SIGSEGV))
+    assert node.outcome() == m.Outcome(kind="exited", exit_code=-signal.SIGSEGV)
+    node.wait_for(m.Drained)
+    assert b"Segmentation fault" in node.output("stderr")
+    assert b"test_child.py" in node.output("stderr")
+
+
+def test_a_function_may_handle_sigterm_like_any_program(run):
     def map_fun():
-        import threading
-
-        go = threading.Event()
-        threading.Thread(target=lambda: (go.wait(), print("thread done"))).start()
-        threading.Timer(0.2, go.set).start()
-
-    child = start_child(map_fun)
-    child.outcome()
-    child.finish()
-    assert child.output["stdout"] == b"thread done\n"
-
-
-def test_a_child_whose_agent_has_ended_exits(start_child):
-    def map_fun():
-        import threading
-
-        print("up", flush=True)
-        threading.Event().wait()
-
-    child = start_child(map_fun)
-    child.wait_for(m.Progressed)
-    child.link.control.close()
-    assert child.wait_for_exit().exit_code == 113
-
-
-def test_a_signal_that_ended_the_child_is_reported(start_child):
-    child = start_child(lambda: os.kill(os.getpid(), signal.SIGSEGV))
-    child.wait_for(m.Progressed)
-    assert child.wait_for_exit() == m.Outcome(kind="exited", exit_code=-signal.SIGSEGV)
-    assert b"Segmentation fault" in child.output["stderr"]  # and the stack of each thread
-    assert b"test_child.py" in child.output["stderr"]
-
-
-def test_a_child_can_be_interrupted_and_terminated_like_any_program(start_child):
-    def map_fun():
-        import signal
-        import threading
-
         def leave(number, frame):
             print("asked to leave", flush=True)
             sys.exit(number)
@@ -166,101 +130,304 @@ def test_a_child_can_be_interrupted_and_terminated_like_any_program(start_child)
         print("ready", flush=True)
         threading.Event().wait(60)
 
-    child = start_child(map_fun)
-    child.wait_for(m.Progressed)
-    child.wait_for_output(b"ready")
-    child.signal(signal.SIGTERM)
-    assert child.outcome() == m.Outcome(kind="exited", exit_code=15)
+    node = run(map_fun)
+    node.wait_for_output(b"ready")
+    os.kill(node.pid, signal.SIGTERM)
+    assert node.outcome() == m.Outcome(kind="exited", exit_code=15)
+    node.finish()
+    assert node.output() == b"ready\nasked to leave\n"
+
+
+# ---- its results ---------------------------------------------------------------------------------------------------
+
+
+def test_a_large_result_is_moved_by_a_node_that_sees_the_driver_s_folder(run, tmp_path):
+    (tmp_path / "probe").touch()
+    node = run(lambda: np.arange(1 << 17))
+    size = node.wait_for(m.ResultOffered).size_bytes
+    node.send(m.ResultWanted(str(tmp_path / "worker-0"), str(tmp_path / "probe")))
+    outcome = node.outcome()
+    assert (outcome.kind, outcome.value, outcome.stored_bytes) == ("returned", b"", size)
+    assert (tmp_path / "worker-0").stat().st_size == size
+
+
+def test_any_other_offers_it_until_there_is_an_answer_and_sends_it_in_pieces(run):
+    node = run(lambda: np.arange(1 << 17))
+    eventually(lambda: node.poll() or len(node.all(m.ResultOffered)) > 1)
+    node.send(m.ResultWanted("/nowhere/worker-0", "/nowhere/probe"))
+    last = node.wait_for(m.FilePiece, lambda piece: piece.checksum)
+    pieces = node.all(m.FilePiece)
+    assert {(piece.folder, piece.name) for piece in pieces} == {("result", "worker-0")}
+    assert sum(len(piece.data) for piece in pieces) == node.wait_for(m.ResultOffered).size_bytes
+    assert not node.all(m.Ended), "it has not been kept yet"
+    node.send(m.FileKept("result", last.transfer))
+    assert node.outcome().kind == "returned"
+
+
+@pytest.mark.parametrize("refused", ["before", "while it is sent"])
+def test_a_result_that_the_driver_cannot_take_fails_the_node_with_the_driver_s_sentence(run, refused):
+    node = run(lambda: np.arange(1 << 17))
+    node.wait_for(m.ResultOffered)
+    told = "it cannot be kept in /runs (No space left on device)"
+    if refused == "before":
+        node.send(m.ResultWanted(problem=told))
+    else:
+        node.send(m.ResultWanted("/nowhere/worker-0"))
+        last = node.wait_for(m.FilePiece, lambda piece: piece.checksum)
+        node.send(m.FileKept("result", last.transfer, told))
+    outcome = node.outcome()
+    assert outcome.kind == "raised"
+    assert outcome.error in ("ResultNotStored", "ResultNotSendable")
+    assert told in outcome.message
+
+
+def test_a_stop_ends_a_node_whose_result_is_on_its_way(run):
+    node = run(lambda: np.arange(1 << 17))
+    node.wait_for(m.ResultOffered)
+    node.send(m.Stop(grace_s=5.0))
+    assert node.outcome().kind == "stopped"
 
 
 # ---- its surroundings ----------------------------------------------------------------------------------------------
 
 
-def test_output_is_separated_by_stream_whether_python_or_c_has_printed_it(start_child):
+def test_output_is_separated_by_stream_whether_python_or_c_has_printed_it(run):
     def map_fun():
         print("from python")
         os.write(1, b"from c\n")
         print("to stderr", file=sys.stderr)
         os.write(2, b"from c to stderr\n")
+        print("lone \udc80 surrogate ✓")
         print("no newline at the end", end="")
 
-    child = start_child(map_fun)
-    child.outcome()
-    child.finish()
-    assert child.output["stdout"] == b"from python\nfrom c\nno newline at the end"
-    assert child.output["stderr"] == b"to stderr\nfrom c to stderr\n"
+    node = run(map_fun)
+    node.outcome()
+    node.finish()
+    assert node.output() == "from python\nfrom c\nlone \\udc80 surrogate ✓\nno newline at the end".encode()
+    assert node.output("stderr") == b"to stderr\nfrom c to stderr\n"
 
 
-def test_text_that_cannot_be_encoded_is_printed_with_escapes(start_child):
-    child = start_child(lambda: print("lone \udc80 surrogate ✓"))
-    child.outcome()
-    child.finish()
-    assert child.output["stdout"] == "lone \\udc80 surrogate ✓\n".encode()
-
-
-def test_nothing_can_be_read_from_stdin(start_child):
-    assert result_of(start_child(lambda: sys.stdin.read() + os.read(0, 1).decode())) == ""
-
-
-def test_the_environment_is_the_given_one_with_the_user_s_on_top(start_child, monkeypatch):
+def test_the_environment_is_the_given_one_with_the_user_s_on_top(run, monkeypatch):
     monkeypatch.setenv("TFOS_TEST_LATE", "set after the fork server was there, and not given")
     given = {"PATH": os.environ["PATH"], "TFOS_TEST_A": "executor", "TFOS_TEST_B": "executor"}
-    found = result_of(
-        start_child(lambda: dict(os.environ), environ=given, extra_env={**QUICK_ENV, "TFOS_TEST_B": "user"})
-    )
+    found = run(lambda: dict(os.environ), environ=given, extra_env={**QUICK_ENV, "TFOS_TEST_B": "user"}).result()
     assert (found["TFOS_TEST_A"], found["TFOS_TEST_B"]) == ("executor", "user")
     assert "TFOS_TEST_LATE" not in found
     assert found["PYTHONUNBUFFERED"] == "1"
 
 
-def test_tf_config_names_the_task_and_leaves_the_evaluator_out(start_child):
+def test_tf_config_names_the_task_and_leaves_the_evaluator_out(run):
     spec = {"chief": ["a:1"], "evaluator": ["e:3"], "worker": ["b:2"]}
-    child = start_child(lambda: os.environ["TF_CONFIG"], start={"cluster_spec": spec})
-    assert json.loads(result_of(child)) == {
+    assert json.loads(run(lambda: os.environ["TF_CONFIG"], start={"cluster_spec": spec}).result()) == {
         "cluster": {"chief": ["a:1"], "worker": ["b:2"]},
         "task": {"type": "worker", "index": 0},
     }
 
 
-def test_a_single_node_has_no_tf_config(start_child):
-    child = start_child(
+def test_a_single_node_has_no_tf_config(run):
+    node = run(
         lambda: os.environ.get("TF_CONFIG"),
         start={"cluster_spec": {"worker": ["b:2"]}},
         environ={**os.environ, "TF_CONFIG": "left over"},
     )
-    assert result_of(child) is None
+    assert node.result() is None
 
 
 @pytest.mark.parametrize(("gpus", "visible"), [(["1", "2"], "1,2"), ([], "-1"), (None, "as it was")])
-def test_a_node_sees_only_its_own_gpus(start_child, gpus, visible):
+def test_a_node_sees_only_its_own_gpus(run, gpus, visible):
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "as it was"}
-    assert result_of(start_child(lambda: os.environ["CUDA_VISIBLE_DEVICES"], gpus=gpus, environ=environ)) == visible
+    assert run(lambda: os.environ["CUDA_VISIBLE_DEVICES"], gpus=gpus, environ=environ).result() == visible
 
 
-def test_modules_of_the_notebook_s_folder_can_be_imported(start_child, tmp_path):
-    (tmp_path / "beside_the_notebook.py").write_text("answer = 42\n")
+def test_children_of_one_fork_server_share_its_memory_and_nothing_else(run):
+    def map_fun(args, ctx):
+        before = getattr(sys, "leaked", None)
+        sys.leaked = args
+        return os.getppid(), before
 
+    first, second = run(map_fun, 1).result(), run(map_fun, 2).result()
+    assert first == second
+    assert first[1] is None
+
+
+def test_limits_umask_and_time_zone_of_the_agent_are_the_child_s(run, monkeypatch):
     def map_fun():
+        mask = os.umask(0)
+        os.umask(mask)
+        return mask, time.strftime("%z"), Path.cwd().exists()
+
+    before = os.umask(0o027)
+    try:
+        node = run(map_fun, environ={**os.environ, "TZ": "Etc/GMT-3"}, cwd="/no/such/folder")
+        assert node.result() == (0o027, "+0300", True)
+    finally:
+        os.umask(before)
+
+
+# ---- its working folder ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    """The folder where the program was launched."""
+    folder = tmp_path / "notebook"
+    for name in ("data/x.csv", "data/deep/y.csv", ".hidden/z", "train.py", "emptied", "appended", "changed", "read"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("old")
+    (folder / "beside_the_notebook.py").write_text("answer = 42\n")
+    return folder
+
+
+def files_in(folder):
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_was_there_is_found_by_its_relative_path_and_its_modules_can_be_imported(run, notebook):
+    def map_fun(names):
         import beside_the_notebook
 
-        return beside_the_notebook.answer, str(Path.cwd())
+        return {name: Path(name).read_text() for name in names}, beside_the_notebook.answer, str(Path.cwd())
 
-    child = start_child(map_fun, cwd=str(tmp_path), sys_path=[str(tmp_path)])
-    assert result_of(child) == (42, str(tmp_path))
-
-
-def test_a_working_folder_that_this_host_lacks_is_ignored(start_child):
-    assert result_of(start_child(lambda: 1, cwd="/no/such/folder")) == 1
+    before = files_in(notebook)
+    found, answer, folder = run(map_fun, list(before), cwd=str(notebook), sys_path=[str(notebook)]).result()
+    assert (found, answer) == (before, 42)
+    assert folder != str(notebook)
 
 
-def test_children_of_one_fork_server_share_its_memory_and_nothing_else(start_child):
-    def map_fun(args, ctx):
-        sys.leaked = args
-        return os.getppid(), getattr(sys, "leaked", None)
+def test_what_is_written_created_or_removed_is_the_node_s_alone(run, notebook):
+    def map_fun():
+        Path("emptied").write_text("new")
+        with Path("appended").open("a") as file:
+            file.write(" and new")
+        with Path("changed").open("r+b") as file:
+            file.write(b"n")
+        os.close(os.open(os.fsencode("data/deep/y.csv"), os.O_WRONLY | os.O_TRUNC))
+        Path("data/new.csv").write_text("4")
+        Path("data/x.csv").unlink()
+        names = ("emptied", "appended", "changed", "read", "data/deep/y.csv", "data/new.csv")
+        return {name: Path(name).read_text() for name in names}
 
-    first, second = (
-        result_of(start_child(map_fun, 1)),
-        result_of(start_child(lambda: (os.getppid(), getattr(sys, "leaked", None)))),
+    before = files_in(notebook)
+    assert run(map_fun, cwd=str(notebook)).result() == {
+        "emptied": "new",
+        "appended": "old and new",
+        "changed": "nld",
+        "read": "old",
+        "data/deep/y.csv": "",
+        "data/new.csv": "4",
+    }
+    assert files_in(notebook) == before
+
+
+def test_a_node_that_stays_where_it_was_launched_works_there(run, notebook):
+    def map_fun():
+        Path("written").write_text("here")
+        return str(Path.cwd())
+
+    assert run(map_fun, cwd=str(notebook), stays=True).result() == str(notebook)
+    assert (notebook / "written").read_text() == "here"
+
+
+def test_a_node_is_not_shown_what_others_write_before_it_starts(launch, notebook):
+    from tests.node.conftest import start_for
+
+    node = launch(cwd=str(notebook))
+    (notebook / "model").mkdir()  # a chief that stays in this folder was quicker
+    node.send(start_for(lambda args, ctx: Path("model").mkdir()))
+    assert node.outcome().kind == "returned"
+
+
+# ---- what it does ----------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_reports_what_its_child_does_also_while_it_is_stopped(run):
+    def map_fun():
+        print("up", flush=True)
+        threading.Event().wait()
+
+    node = run(map_fun)
+    node.wait_for(m.Activity, lambda activity: activity.memory_bytes > 0 and activity.host_memory > 0)
+    os.kill(node.pid, signal.SIGSTOP)
+    stopped = node.wait_for(m.Activity, lambda activity: activity.idle_s > 1.5)
+    assert stopped.last_sign in ("began", "printed")
+    assert stopped.step is None
+    node.send(m.Stop(grace_s=0.0))
+    node.wait_for(m.Drained)
+
+
+def loop(args, ctx):
+    for step in range(1, 10**9):
+        ctx.report(step)
+        begun = time.monotonic()
+        while time.monotonic() < begun + 0.02:
+            pass
+
+
+def test_steps_and_the_line_of_a_loop_in_python_are_seen(run):
+    node = run(loop)
+    seen = node.wait_for(
+        m.Activity, lambda seen: seen.step and seen.step > 20 and seen.python > 0.9 and seen.cpu > 0.05
     )
-    assert first == (first[0], 1)
-    assert second == (first[0], None)
+    assert seen.last_sign.startswith("step ")
+    assert 0.01 < seen.step_s < 1.0
+    assert re.match(r"loop, test_child.py, line \d+", seen.where)
+    assert seen.waits_rows + seen.waits_data + seen.waits_peers + seen.computes + seen.python == pytest.approx(1.0)
+
+
+def wait_for_rows(args, ctx):
+    ctx.data_feed().next_batch(1)
+
+
+def test_waiting_for_rows_is_seen(run):
+    node = run(wait_for_rows)
+    seen = node.wait_for(m.Activity, lambda activity: activity.waits_rows > 0.8)
+    assert seen.where.startswith("wait_for_rows, test_child.py, line ")
+
+
+# ---- profiles --------------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_has_samples_of_what_works_and_says_why_it_has_no_trace(run):
+    def map_fun():
+        threading.Thread(target=threading.Event().wait, name="idle", daemon=True).start()
+        print("up", flush=True)
+        spin()
+
+    node = run(map_fun)
+    node.wait_for_output(b"up")
+    node.send(m.ProfileWanted(request=5, seconds=0.3))
+    profiled = node.wait_for(m.Profiled)
+    assert (profiled.request, profiled.problem, profiled.files) == (5, "", {})
+    assert "did not start" in profiled.note or "no trace" in profiled.note
+    stacks = [stack for stack, _ in profiled.samples]
+    assert any(frame.startswith("\tspin (test_child.py:") for stack in stacks for frame in stack)
+    assert "\tidle" not in {stack[0] for stack in stacks}
+    node.received.clear()
+    node.send(m.ProfileWanted(request=6, seconds=0.1, no_trace="no trace: it may crash"))
+    assert node.wait_for(m.Profiled).note == "no trace: it may crash"
+
+
+def spin():
+    while True:
+        sum(range(100))
+
+
+# ---- a script --------------------------------------------------------------------------------------------------------
+
+WRITES_ITS_WORDS = """
+import json, pathlib, sys
+words = sys.argv[1:]
+pathlib.Path(words[words.index("--out") + 1]).write_text(json.dumps(words))
+"""
+
+
+def test_the_parameters_of_a_script_are_words_of_its_command_line_with_placeholders_filled(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+    (tmp_path / "script.py").write_text(WRITES_ITS_WORDS)
+    params = {"lr": 0.1, "name": "a b", "verbose": True, "quiet": False, "seed": None, "units": [64, 32]}
+    params |= {"opts": {"a": [1]}, "low": -1, "text": "-x", "out": f"{tmp_path}/{{job_name}}-{{task_index}}.json"}
+    options = {"local": "processes", "env": QUICK_ENV, "show": False, "grace_s": 2.0}
+    tfos_lab.run_script(tmp_path / "script.py", [{"params": params}], **options).wait(timeout_s=60)
+    words = ["--lr", "0.1", "--name", "a b", "--verbose", "--units", "64", "32", "--opts", '{"a": [1]}', "--low", "-1"]
+    told = json.loads((tmp_path / "worker-0.json").read_text())
+    assert told == [*words, "--text=-x", "--out", f"{tmp_path}/worker-0.json"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.digits import digits_environ
 from tests.support.spark_home import QUICK_SUBMIT_ARGS
 from tfos_lab.cli.demo import FINAL
 from tfos_lab.cli.notebook_run import Watcher, run_notebook
@@ -20,7 +21,7 @@ def notebook_environ(**more: str) -> dict[str, str]:
     """Return the environment of a notebook's kernel, without settings from outside; its JVM starts quickly."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
     ours = {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": QUICK_SUBMIT_ARGS}
-    return kernel_environ({**ours, **kept, **more}, find_checkout())
+    return kernel_environ({**ours, **kept, **digits_environ(), **more}, find_checkout())
 
 
 @pytest.fixture

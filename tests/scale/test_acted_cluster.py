@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.acted_cluster import ActedCluster
+from tests.support.eventually import PATIENCE_S, eventually
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.jupyter.display.listing import MANY_NODES
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.leaves_nothing
 
 NODES = MANY_NODES + 1
 PARTITIONS = 200
-PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -28,13 +27,6 @@ def acted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActedClus
     made.close()
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.02)
-
-
 def test_a_large_cluster_runs_works_is_fed_and_stops(acted: ActedCluster) -> None:
     runtime = acted.runtime
     runtime.launch()
@@ -42,26 +34,26 @@ def test_a_large_cluster_runs_works_is_fed_and_stops(acted: ActedCluster) -> Non
     assert all(view.state is NodeState.RUNNING for view in runtime.nodes)
 
     acted.launcher.order("work")
-    until(lambda: all((view.step or 0) >= 2 and view.activity is not None for view in runtime.nodes))
-    until(lambda: all(runtime.files.log(view.node).exists() for view in runtime.nodes))
+    eventually(lambda: all((view.step or 0) >= 2 and view.activity is not None for view in runtime.nodes))
+    eventually(lambda: all(runtime.files.log(view.node).exists() for view in runtime.nodes))
 
     generation = runtime.generation
     state, server = generation.feed_state, generation.server
     opened = m.FeedOpen(feed=-1, epochs=1, remainder="drop", schema="{}", token="t")
     server.request(lambda _now_s: state.open(opened))
-    until(lambda: state.current is not None and len(state.current.locations) == NODES)
+    eventually(lambda: state.current is not None and len(state.current.locations) == NODES)
     feed = state.current
     assert feed is not None
     acted.launcher.order("feed", feed=feed.number, partitions=PARTITIONS, seconds=1)
-    until(lambda: len(feed.committed) == PARTITIONS)
+    eventually(lambda: len(feed.committed) == PARTITIONS)
     server.request(lambda now_s: state.job_done(feed.number, feed.total_rows, PARTITIONS, now_s))
-    until(lambda: feed.state == "complete")
+    eventually(lambda: feed.state == "complete")
     assert len(set(feed.rows.values())) == 1
-    until(lambda: acted.launcher.ask()["commits"] == NODES * PARTITIONS)
+    eventually(lambda: acted.launcher.ask()["commits"] == NODES * PARTITIONS)
     assert sum(event.__class__.__name__ == "FeedProgressed" for event in runtime.history.events) == 1
 
     runtime.stop(grace_s=0.0)
-    until(server.over.is_set)
+    eventually(server.over.is_set)
     assert runtime.state is RunState.STOPPED
     assert {view.state for view in runtime.nodes} == {NodeState.STOPPED}
 
@@ -71,7 +63,7 @@ def test_one_lost_node_of_many_is_named(acted: ActedCluster) -> None:
     runtime.launch()
     runtime.wait_until_running(PATIENCE_S)
     acted.launcher.order("vanish", rank=NODES // 2)
-    until(lambda: runtime.nodes[NODES // 2].state is NodeState.LOST)
-    until(runtime.generation.server.over.is_set)
+    eventually(lambda: runtime.nodes[NODES // 2].state is NodeState.LOST)
+    eventually(runtime.generation.server.over.is_set)
     assert runtime.view().reason.startswith(f"{runtime.nodes[NODES // 2].node}: ")
     assert sum(view.state is NodeState.STOPPED for view in runtime.nodes) == NODES - 1

@@ -1,18 +1,14 @@
-"""Scoring by explicit names of inputs and outputs, on a real Spark; models are made in another process."""
+"""Scoring by explicit names of inputs and outputs, as `tfos_lab.compat.pipeline.TFModel` does it, on a real Spark."""
 
 from __future__ import annotations
 
 import shutil
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from tests.support.tensorflow_process import in_tensorflow
+from tfos_lab.compat import pipeline
 from tfos_lab.errors import ConfigError
-from tfos_lab.scoring import mapped_task
-from tfos_lab.scoring.description import ModelSource
-from tfos_lab.scoring.mapped import score_mapped
 
 ROWS = 10
 MODELS = """
@@ -81,9 +77,13 @@ def frame(spark):
     )
 
 
-def score(df, path, inputs, outputs, *, batch_size=3, signature="", **options):
-    source = ModelSource(path=str(path), option="export_dir", signature=signature, **options)
-    return score_mapped(df, source, inputs, outputs, batch_size)
+def score(df, path, inputs, outputs, *, batch_size=3, signature=None, tags=None):
+    model = pipeline.TFModel({}).setExportDir(str(path)).setInputMapping(inputs).setOutputMapping(outputs)
+    if signature is not None:
+        model.setSignatureDefKey(signature)
+    if tags is not None:
+        model.setTagSet(tags)
+    return model.setBatchSize(batch_size).transform(df)
 
 
 SEVERAL = {"pair": "x", "id": "n"}
@@ -108,12 +108,18 @@ def test_outputs_become_columns_by_their_names_and_types(frame, models):
     assert bytes(last["e"][0]) == b"9"
 
 
-def test_a_signature_is_called_by_its_name_or_because_it_is_the_only_one(frame, models):
+def test_a_signature_is_called_by_its_name_or_because_it_is_the_only_one(spark, frame, models):
     flat, lengths = {"four": "square"}, {"word": "word"}
     named = score(frame, models / "module", flat, {"trace": "t"}, signature="square", tags="serve")
     assert [row["t"] for row in named.collect()] == [2.0 * i for i in range(ROWS)]
     only = score(frame, models / "only", flat, {"trace": "t"})
     assert [row["t"] for row in only.collect()] == [2.0 * i for i in range(ROWS)]
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "4")  # a model's batches are across Spark's
+    try:
+        assert [row["t"] for row in only.collect()] == [2.0 * i for i in range(ROWS)]
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert score(frame.limit(0), models / "only", flat, {"trace": "t"}).collect() == []
     words = score(frame, models / "module", lengths, {"length": "n"}, signature="words")
     assert {row["n"] for row in words.collect()} == {5}
 
@@ -132,10 +138,6 @@ def test_what_keras_3_exports_is_known_by_keras_2_s_names_too(frame, models):
     assert score(frame, models / "old", {"pair": "input_1"}, {"output_0": "sum"}).count() == ROWS
     with pytest.raises(ConfigError, match="no input 'x'; it has keras_tensor"):
         score(frame, models / "old", {"pair": "x"}, {"line": "sum"})
-
-
-def test_no_rows_give_no_rows(frame, models):
-    assert score(frame.limit(0), models / "module", SEVERAL, {"total": "t"}).collect() == []
 
 
 @pytest.mark.parametrize(
@@ -210,36 +212,3 @@ def test_a_model_that_was_written_anew_is_loaded_anew(frame, models, tmp_path):
         shutil.copytree(models / name, folder)
         totals.append(score(frame, folder, SEVERAL, {"total": "t"}).agg({"t": "sum"}).first()[0])
     assert totals == [55.0, 550.0]
-
-
-def test_batches_are_of_one_size_across_the_batches_that_spark_sends():
-    batches = [pa.RecordBatch.from_pydict({"x": list(range(*span))}) for span in ((0, 2), (2, 2), (2, 9), (9, 10))]
-    sizes = [batch.column("x").to_pylist() for batch in mapped_task._of_size(batches, 4)]
-    assert sizes == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-def test_a_model_is_loaded_once(monkeypatch):
-    from tfos_lab.scoring import model
-
-    loaded = []
-    monkeypatch.setattr(model, "_load", lambda source, custom: loaded.append(source) or object())
-    monkeypatch.setattr(model, "_loaded", {})
-    source = ModelSource(data=b"model")
-    assert model.load_once(source, {}) is model.load_once(ModelSource(data=b"model"), {})
-    model.load_once(ModelSource(data=b"other"), {})
-    assert loaded == [source, ModelSource(data=b"other")]
-
-
-def test_flat_arrays_take_the_shape_of_the_input():
-    from tfos_lab.scoring.description import Tensor
-
-    flat = np.arange(12.0).reshape(2, 6)
-    shapes = {(2, 3): (2, 2, 3), (None, 3): (2, 2, 3), (None,): (2, 6), (6,): (2, 6), None: (2, 6), (1, 6): (2, 1, 6)}
-    for wanted, shape in shapes.items():
-        fitted = mapped_task._fitted(flat, Tensor("x", "float32", wanted), "c")
-        assert (fitted.shape, fitted.dtype) == (shape, np.float32)
-    assert mapped_task._fitted(np.arange(3), Tensor("x", "int64", (1,)), "c").shape == (3, 1)
-    with pytest.raises(
-        ConfigError, match=r"column 'c' has rows of shape \(6,\), but the model's input 'x' takes \(4,\)"
-    ):
-        mapped_task._fitted(flat, Tensor("x", "float32", (4,)), "c")

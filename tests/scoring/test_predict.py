@@ -1,4 +1,4 @@
-"""Scoring DataFrames with small models on a real Spark: Keras objects, files, and SavedModels."""
+"""`tfos_lab.predict` with small models on a real Spark: Keras objects, files, and SavedModels."""
 
 from __future__ import annotations
 
@@ -10,67 +10,9 @@ import pytest
 
 import tfos_lab
 from tfos_lab.errors import ConfigError
-from tfos_lab.scoring.description import Description, Tensor
-from tfos_lab.scoring.input_columns import choose_inputs
-from tfos_lab.scoring.output_types import choose_outputs
 
+pytestmark = pytest.mark.tensorflow
 ROWS = 40
-IMAGE = [Tensor("image", "float32", (4,))]
-
-
-def outputs(tensors, output="prediction", returns=None):
-    chosen = choose_outputs(tensors, output, returns)
-    return [(out.name, out.column, f"array<{out.leaf}>" if out.is_array else out.leaf) for out in chosen]
-
-
-def test_one_value_per_row_is_a_scalar_and_more_are_an_array():
-    assert outputs([Tensor("y", "float32", (1,))]) == [("y", "prediction", "float")]
-    assert outputs([Tensor("y", "bfloat16", (10,))]) == [("y", "prediction", "array<float>")]
-    assert outputs([Tensor("a", "int64", ()), Tensor("b", "string", (None,))]) == [
-        ("a", "a", "bigint"),
-        ("b", "b", "array<string>"),
-    ]
-    assert outputs([Tensor("y", "float32", (1,))], returns="array<double>") == [("y", "prediction", "array<double>")]
-    assert outputs([], returns="long") == [("prediction", "prediction", "bigint")]
-    assert outputs([Tensor("a", "int64", ()), Tensor("b", "int64", ())], returns={"b": "int"}) == [("b", "b", "int")]
-
-
-@pytest.mark.parametrize(
-    ("tensors", "options", "message"),
-    [
-        (IMAGE, {"returns": "image"}, "returns='image': use one of boolean"),
-        (IMAGE, {"returns": {"y": "float"}}, "the model has no output 'y'; it has image"),
-        ([*IMAGE, Tensor("b", "int64", ())], {"returns": "float"}, r"use returns=\{'image': ..., 'b': ...\}"),
-        ([], {}, "does not declare its outputs"),
-        ([Tensor("y", "complex64", ())], {}, "output 'y' is complex64"),
-    ],
-)
-def test_unusable_outputs_are_refused(tensors, options, message):
-    with pytest.raises(ConfigError, match=message):
-        outputs(tensors, **options)
-
-
-def test_descriptions_survive_json():
-    described = Description((Tensor("x", "float32", (None, 3)),), (Tensor("y", "string", ()),))
-    assert Description.from_json(described.to_json()) == described
-
-
-@pytest.mark.parametrize(
-    ("features", "tensors", "message"),
-    [
-        ("imgae", IMAGE, "column 'imgae' is not in the data; did you mean 'image'"),
-        ("id", IMAGE, r"column 'id' has one value per row, but the model's input 'image' takes rows of shape \(4,\)"),
-        ("word", IMAGE, "column 'word' is string, but the model's input 'image' is float32"),
-        ("map", IMAGE, "column 'map' of type map<int,int> cannot be scored"),
-        (None, [Tensor("pixels", "float32", (4,))], "which columns .* the model takes pixels"),
-        ({"pixels": "image"}, IMAGE, "no input 'pixels'; .* input 'image' has no column"),
-        (["id", "x"], IMAGE, "2 columns, but the model's input 'image' takes 4 values"),
-        (["id"], [*IMAGE, *IMAGE], r"takes 2 inputs \(image, image\), not 1"),
-    ],
-)
-def test_columns_that_do_not_fit_are_refused_before_a_job_runs(frame, features, tensors, message):
-    with pytest.raises(ConfigError, match=message):
-        choose_inputs(frame, features, tensors)
 
 
 @pytest.fixture
@@ -99,6 +41,9 @@ total = keras.layers.Dense(1, kernel_initializer="ones", name="total")(keras.lay
 both = keras.layers.Concatenate(name="both")([total, scale])
 keras.Model([square, scale], [total, both]).save(sys.argv[1] + "/two.keras")
 keras.Model([square, scale], {"whole": total, "and_scale": both}).save(sys.argv[1] + "/named.keras")
+import tf_keras
+old = tf_keras.Sequential([tf_keras.Input((4,), name="image"), tf_keras.layers.Dense(1, kernel_initializer="ones")])
+old.save(sys.argv[1] + "/keras2.keras")
 """
     subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
     return folder
@@ -108,7 +53,6 @@ def rows_of(df):
     return sorted(df.collect(), key=lambda row: row["id"])
 
 
-@pytest.mark.tensorflow
 @pytest.mark.parametrize("spark_mode", ["local", "connect"])
 def test_a_model_file_scores_rows_and_keeps_all_columns(spark, frame, models):
     scored = tfos_lab.predict(frame, models / "one.keras", output="total", batch_size=7)
@@ -117,16 +61,46 @@ def test_a_model_file_scores_rows_and_keeps_all_columns(spark, frame, models):
     assert [row["word"] for row in rows_of(scored)] == [f"word {i}" for i in range(ROWS)]
 
 
-@pytest.mark.tensorflow
-def test_an_existing_column_is_refused_by_the_session_s_rules_for_names(frame, models):
-    for name in ("id", "Image"):
-        with pytest.raises(ConfigError, match=f"column '{name}' is there already: choose another name with output="):
-            tfos_lab.predict(frame, models / "one.keras", "image", output=name)
+def test_a_file_of_keras_2_is_loaded_by_keras_2(frame, models):
+    scored = tfos_lab.predict(frame, models / "keras2.keras", "image")
+    assert [row["prediction"] for row in rows_of(scored)] == [10.0 * i for i in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("features", "options", "message"),
+    [
+        ("imgae", {}, "column 'imgae' is not in the data; did you mean 'image'"),
+        ("id", {}, r"column 'id' has one value per row, but the model's input 'image' takes rows of shape \(4,\)"),
+        ("word", {}, "column 'word' is string, but the model's input 'image' is float32"),
+        ("map", {}, "column 'map' of type map<int,int> cannot be scored"),
+        ({"pixels": "image"}, {}, "no input 'pixels'; .* input 'image' has no column"),
+        (["id", "x"], {}, "2 columns, but the model's input 'image' takes 4 values"),
+        ("image", {"returns": "image"}, "returns='image': use one of boolean"),
+        ("image", {"returns": {"y": "float"}}, "the model has no output 'y'; it has "),
+        ("image", {"output": "id"}, "column 'id' is there already: choose another name with output="),
+        ("image", {"output": "Image"}, "column 'Image' is there already"),
+    ],
+)
+def test_columns_and_outputs_that_do_not_fit_are_refused_before_a_row_is_scored(
+    frame, models, *, features, options, message
+):
+    with pytest.raises(ConfigError, match=message):
+        tfos_lab.predict(frame, models / "one.keras", features, **options)
+
+
+def test_what_is_no_dataframe_and_no_model_is_refused(frame, models, tmp_path):
     with pytest.raises(ConfigError, match="df=RDD: a Spark DataFrame is needed"):
         tfos_lab.predict(frame.rdd, models / "one.keras", "image")
+    with pytest.raises(ConfigError, match=r"nothing.keras': there is no such file or folder on .*executors"):
+        tfos_lab.predict(frame, tmp_path / "nothing.keras")
+    with pytest.raises(ConfigError, match="model=int: pass a Keras model"):
+        tfos_lab.predict(frame, 3)
+    with pytest.raises(ConfigError, match=r"takes 2 inputs \(square, scale\), not 1"):
+        tfos_lab.predict(frame, models / "two.keras", ["id"])
+    with pytest.raises(ConfigError, match=r"use returns=\{'total': ..., 'both': ...\}"):
+        tfos_lab.predict(frame, models / "two.keras", {"square": "image", "scale": "x"}, returns="float")
 
 
-@pytest.mark.tensorflow
 def test_a_saved_model_scores_by_its_signature(frame, models):
     scored = tfos_lab.predict(frame, str(models / "saved"), "image", returns="array<double>")
     assert scored.dtypes[-1] == ("prediction", "array<double>")
@@ -135,23 +109,20 @@ def test_a_saved_model_scores_by_its_signature(frame, models):
         tfos_lab.predict(frame, str(models / "saved"), "image", signature="nope")
 
 
-@pytest.mark.tensorflow
 def test_each_of_several_inputs_and_outputs_is_a_column(frame, models):
     scored = tfos_lab.predict(frame, models / "two.keras", {"square": "image", "scale": "x"})
     assert scored.dtypes[-2:] == [("total", "float"), ("both", "array<float>")]
     row = rows_of(scored)[5]
     assert (row["total"], row["both"]) == (50.0, [50.0, 5.0])
+    chosen = tfos_lab.predict(
+        frame, models / "two.keras", {"square": "image", "scale": "x"}, returns={"both": "array<double>"}
+    )
+    assert chosen.dtypes[len(frame.dtypes) :] == [("both", "array<double>")]
+    # A model that returns a dict has its outputs by its keys.
+    named = tfos_lab.predict(frame, models / "named.keras", {"square": "image", "scale": "x"})
+    assert dict(named.dtypes[-2:]) == {"whole": "float", "and_scale": "array<float>"}
 
 
-@pytest.mark.tensorflow
-def test_outputs_of_a_model_that_returns_a_dict_are_named_by_its_keys(frame, models):
-    scored = tfos_lab.predict(frame, models / "named.keras", {"square": "image", "scale": "x"})
-    assert dict(scored.dtypes[-2:]) == {"whole": "float", "and_scale": "array<float>"}
-    row = rows_of(scored)[5]
-    assert (row["whole"], row["and_scale"]) == (50.0, [50.0, 5.0])
-
-
-@pytest.mark.tensorflow
 def test_rows_that_do_not_fit_fail_with_the_name_of_their_column(frame, models):
     ragged = frame.selectExpr("if(id = 7, array(1.0D), image) as image")
     for values in ("1.0D, null, 3, 4", "1, null, 3, 4", "null, true, true, true"):
@@ -167,15 +138,6 @@ def test_rows_that_do_not_fit_fail_with_the_name_of_their_column(frame, models):
         tfos_lab.predict(nulls, models / "one.keras").collect()
 
 
-@pytest.mark.tensorflow
-def test_a_missing_model_is_reported_with_the_host(frame, tmp_path):
-    with pytest.raises(ConfigError, match=r"nothing.keras': there is no such file or folder on .*executors"):
-        tfos_lab.predict(frame, tmp_path / "nothing.keras")
-    with pytest.raises(ConfigError, match="model=int: pass a Keras model"):
-        tfos_lab.predict(frame, 3)
-
-
-@pytest.mark.tensorflow
 def test_a_keras_model_is_sent_with_classes_of_the_notebook(frame):
     import keras
 

@@ -91,7 +91,7 @@ def _rounds(stage, rng: random.Random, until: float) -> str:
     while time.monotonic() < until or number < _FEWEST:
         is_warm = number >= len(ROUNDS)
         kind, fault = _draw(rng, number)
-        what = f"round {number}: {kind.__name__}{f', {fault.__name__}' if fault else ''}"
+        what = f"round {number}: {kind.__name__}{f', {fault.do.__name__}' if fault else ''}"
         end, times, left = _watched_round(stage, rng, kind, fault, traces, is_warm=is_warm)
         if left:
             return f"{what} ({end}) left: {'; '.join(left)}"
@@ -142,12 +142,13 @@ def _round(stage, rng: random.Random, kind, fault) -> str:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from tests.soak.faults import done_to, raise_in_function, stop_child
+    from tests.soak.faults import done_to
     from tfos_lab.engine import registry
     from tfos_lab.errors import TfosError
 
-    raises = f"worker:{rng.randrange(2)}" if fault is raise_in_function else ""
-    game = kind(stage, rng, raises=raises, hang_timeout_s=2.0 if fault is stop_child else 0.0)
+    options = fault.chaos_options if fault else {}
+    raises = f"worker:{rng.randrange(2)}" if options.get("raises") else ""
+    game = kind(stage, rng, raises=raises, hang_timeout_s=options.get("hang_timeout_s", 0.0))
     try:
         with done_to(game, fault, rng) if fault else contextlib.nullcontext():
             game.play()

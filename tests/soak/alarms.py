@@ -82,8 +82,9 @@ def _runs(count: int) -> tuple[list[str], list[float]]:
 def _run(number: int, *, loses: bool) -> tuple[str, float]:
     """Make one run; return what was wrong with it, or "", and after how long its lost node was told."""
     import tfos_lab
+    from tests.faults.scene import agents_of
     from tests.soak import nodes
-    from tests.soak.faults import agents_by_rank
+    from tests.support.eventually import eventually
     from tests.support.quick import QUICK_ENV
     from tfos_lab.engine import registry
     from tfos_lab.errors import NodeFailed
@@ -98,8 +99,8 @@ def _run(number: int, *, loses: bool) -> tuple[str, float]:
     victim = cluster.nodes[rank].node
     try:
         if loses:
-            _until(lambda: all(view.step for view in cluster.nodes))
-            agents_by_rank(cluster)[rank].send_signal(signal.SIGSTOP)
+            eventually(lambda: all(view.step for view in cluster.nodes), _PATIENCE_S)
+            agents_of(cluster.id)[rank].send_signal(signal.SIGSTOP)
             stopped_s = time.monotonic()
         cluster.wait(timeout_s=_PATIENCE_S)
     except NodeFailed as error:
@@ -109,13 +110,6 @@ def _run(number: int, *, loses: bool) -> tuple[str, float]:
         cluster.stop(grace_s=0.5)
         registry._clusters.remove(cluster)
     return f"{victim} was stopped, and not missed" if loses else "", 0.0
-
-
-def _until(condition) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the nodes take no steps"
-        time.sleep(0.02)
 
 
 if __name__ == "__main__":

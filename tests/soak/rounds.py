@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tfos_lab
 from tests.soak import nodes
+from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 
 if TYPE_CHECKING:
@@ -138,10 +138,7 @@ class Stream(Round):
         rate = self.stage.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 30).load()
         checkpoint = self.stage.folder / f"checkpoint-{self.cluster.id}"
         stream = self.cluster.train(rate.selectExpr("value as x"), checkpoint=str(checkpoint), timeout_s=PATIENCE_S)
-        deadline = time.monotonic() + PATIENCE_S
-        while stream.is_active and sum(view.rows for view in self.cluster.nodes) < 60:
-            assert time.monotonic() < deadline, "the stream brought no rows"
-            time.sleep(0.02)
+        eventually(lambda: not stream.is_active or sum(view.rows for view in self.cluster.nodes) >= 60, PATIENCE_S)
         stream.stop()
         total = sum(self.cluster.wait(timeout_s=PATIENCE_S).values())
         rows = round((1 + (1 + 8 * total) ** 0.5) / 2)

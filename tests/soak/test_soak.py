@@ -6,18 +6,17 @@ import os
 import secrets
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.tied import tied
 
 ROOT = Path(__file__).parents[2]
 # Started and ended, it takes less than two minutes; on a busy machine, its fewest rounds may take longer.
 MINUTES = "1.5"
-PATIENCE_S = 60.0
 OWNER = "TFOS_LAB_TEST_SOAK"
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -33,6 +32,11 @@ def processes_of(owner):
         except psutil.Error:
             continue
     return found
+
+
+def not_left(left, seed):
+    assert left == [], seed
+    return True
 
 
 def test_clusters_with_random_faults_leave_nothing(tmp_path):
@@ -52,7 +56,4 @@ def test_clusters_with_random_faults_leave_nothing(tmp_path):
     lines = log.read_text(errors="replace").splitlines()
     if done.returncode:
         pytest.fail("\n".join([f"the soak ended with code {done.returncode}", *lines[:1], *lines[-60:]]), pytrace=False)
-    deadline = time.monotonic() + PATIENCE_S
-    while (left := processes_of(owner)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert left == [], lines[0]
+    eventually(lambda: not_left(processes_of(owner), lines[0]))

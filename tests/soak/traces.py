@@ -30,11 +30,6 @@ _SLACK = 4
 _KEPT_SOCKETS = ("unix_server-", "tensorboard-")
 
 
-def python_workers() -> list[psutil.Process]:
-    """Return Spark's Python workers on this machine that were started by this session."""
-    return [process for process in _descendants() if "pyspark.daemon" in _command(process)]
-
-
 def rss_bytes() -> int:
     """Return the memory of this process, after a collection."""
     gc.collect()
@@ -138,13 +133,3 @@ def _open_files() -> list[str]:
 
 def _kind(target: str) -> str:
     return target.partition(":")[0] if ":" in target else "file"
-
-
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
-
-
-def _command(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""

@@ -87,14 +87,24 @@ class JupyterRig:
         As a hub would give it, such as ``"/user/alice/"``.
     env : mapping, optional
         Further environment variables of server and kernels.
+    python : path, optional
+        The Python of server and kernels; None means this one.
     """
 
-    def __init__(self, folder: Path, *, base_url: str = "/", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        base_url: str = "/",
+        env: Mapping[str, str] | None = None,
+        python: Path | None = None,
+    ) -> None:
         self.notebooks = folder / "notebooks"
         self.notebooks.mkdir(parents=True, exist_ok=True)
         self.token = secrets.token_hex(16)
         self._folder = folder
         self._base_url = base_url
+        self._python = str(python or sys.executable)
         _write_settings(folder / "settings")
         self._server = Daemon("jupyter lab", self._command(), log=folder / "lab.log", env=self._environment(env or {}))
         try:
@@ -158,7 +168,7 @@ class JupyterRig:
 
     def _command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "jupyterlab"),
+            *(self._python, "-m", "jupyterlab"),
             *_SERVER_OPTIONS,
             f"--IdentityProvider.token={self.token}",
             f"--ServerApp.base_url={self._base_url}",

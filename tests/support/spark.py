@@ -1,9 +1,9 @@
 """SparkSessions for tests, in every mode that launchers support, one after another in one process.
 
-A process can have one classic SparkContext, and none beside a Spark Connect session made by ``remote("local[4]")``.
-When the gateway JVM ends with the session, and Spark's variables are removed from the environment, the next session may
-have another mode. `spark_session` does that for one session. `SparkSessions` keeps the last one while tests ask for the
-same mode, since a session and its first job take seconds; `conftest.py` sorts the tests by mode.
+A process can have one classic SparkContext, and none beside a Spark Connect session. When the gateway JVM ends with the
+session, and Spark's variables are removed from the environment, the next session may have another mode. `spark_session`
+does that for one session. `SparkSessions` keeps the last one while tests ask for the same mode, since a session and its
+first job take seconds; `conftest.py` sorts the tests by mode.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -25,12 +26,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Tests run in this order.
-SPARK_MODES = ("local", "standalone", "local-cluster", "connect")
-
-_MASTERS = {"local": "local[2]", "local-cluster": "local-cluster[2,1,1500]", "connect": "local[4]"}
+SPARK_MODES = ("local", "standalone", "connect", "yarn")
 
 # A JVM without its driver ends within a second; if it takes longer, it hangs.
 _JVM_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where sessions of a mode run: ``master`` as for `spark_session`, and what they are configured with there."""
+
+    master: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -40,6 +48,7 @@ def spark_session(
     *,
     connect: bool = False,
     conf: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
     python: Path | None = None,
 ) -> Iterator[SparkSession]:
     """Yield a new session with its own JVM; both end with the block.
@@ -47,24 +56,28 @@ def spark_session(
     Parameters
     ----------
     master : str
-        As for ``SparkSession.builder.master``, or ``.remote`` with `connect`.
+        As for ``SparkSession.builder.master``, or ``.remote`` with `connect` or an ``sc://`` address.
     folder : path
         For the warehouse and scratch files.
     connect : bool
-        Make a Spark Connect session, its server listening on a free port.
+        Make a Spark Connect session, and a server for it in this process' JVM, listening on a free port.
     conf : mapping of str to str, optional
         Configuration that overrides ours.
+    env : mapping of str to str, optional
+        Variables of this process while the block lasts.
     python : path, optional
         The executors' interpreter (see `bare_python`); None means this one.
     """
     with ExitStack() as stack:
-        environment = spark_environment(folder / "local", python=python)
+        environment = spark_environment(folder / "local", python=python) | dict(env or {})
         stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
         stack.enter_context(_sigint_kept())
         stack.callback(_end_jvm)
         if connect:
             stack.enter_context(_connect_asks_for_the_port())
-        session = _build(master, _configuration(folder) | dict(conf or {}), connect=connect)
+        # A server of its own process is configured where it is started.
+        ours = {} if master.startswith("sc://") else _configuration(folder)
+        session = _build(master, ours | dict(conf or {}), connect=connect or master.startswith("sc://"))
         stack.callback(_stop, session)
         yield session
 
@@ -76,13 +89,13 @@ class SparkSessions:
     ----------
     folder : path
         For all files of all sessions.
-    standalone_url : callable
-        Returns the master URL of a standalone cluster, and starts one when first called.
+    place_of : callable
+        Returns the place of a mode of `SPARK_MODES`, and starts what has to run there when first called.
     """
 
-    def __init__(self, folder: Path, standalone_url: Callable[[], str]) -> None:
+    def __init__(self, folder: Path, place_of: Callable[[str], Place]) -> None:
         self._folder = folder
-        self._standalone_url = standalone_url
+        self._place_of = place_of
         self._mode: str | None = None
         self._session: SparkSession | None = None
         self._open = ExitStack()
@@ -91,15 +104,10 @@ class SparkSessions:
         """Return a session in one of `SPARK_MODES`: the present one if it fits and is alive, else a new one."""
         if self._session is None or self._mode != mode or not is_alive(self._session):
             self.close()
-            self._session = self._open.enter_context(
-                spark_session(self.master(mode), self._folder, connect=mode == "connect")
-            )
-            self._mode = mode
+            place = self._place_of(mode)
+            session = spark_session(place.master, self._folder, conf=place.conf, env=place.env)
+            self._session, self._mode = self._open.enter_context(session), mode
         return self._session
-
-    def master(self, mode: str) -> str:
-        """Return the master URL of a mode."""
-        return self._standalone_url() if mode == "standalone" else _MASTERS[mode]
 
     def close(self) -> None:
         """End the present session, if any, so that a test can make its own."""

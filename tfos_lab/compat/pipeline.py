@@ -41,7 +41,6 @@ from tfos_lab.data.frames import is_connect, path_in_full
 from tfos_lab.data.schema import select_columns
 from tfos_lab.errors import ConfigError
 from tfos_lab.scoring.description import ModelSource
-from tfos_lab.scoring.mapped import score_mapped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -254,6 +253,8 @@ class TFModel(
         problems = _unusable(args)
         if problems:
             raise ConfigError(problems)
+        from tfos_lab.scoring.mapped import score_mapped  # executors, which may import this module, have no such module
+
         columns = sorted(args.input_mapping)
         rows = _selected(dataset, columns).toDF(*columns)
         option = "export_dir" if args.export_dir else "model_dir"

@@ -18,7 +18,7 @@ _PACKAGES = ("compat", "core", "data", "errors", "messages", "ml", "node", "payl
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
 _AT_HOME = {
     *("__pycache__", "driver", "cluster_records.py", "recorded_cluster.py"),
-    *("listener.py", "unix_server.py", "unproven.py"),
+    *("__main__.py", "compat/program.py", "listener.py", "mapped.py", "unix_server.py", "unproven.py"),
 }
 
 
@@ -42,7 +42,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
     pickling = Path(cloudpickle.__file__).parent
     folders = [*(root / name for name in _PACKAGES), pickling]
     for path in [root / "__init__.py", *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
-        if not _AT_HOME & set(path.parts):
+        if not _AT_HOME & {*path.parts, f"{path.parent.name}/{path.name}"}:
             yield (root if path.is_relative_to(root) else pickling).parent, path
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.paths import absolute, hadoop_path, is_local
+from tfos_lab.data.spark_versions import frame_of_table
 from tfos_lab.errors import ConfigError, NoSession
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def to_dataframe(table: pa.Table, spark: SparkSession | None = None, partitions:
     """
     if partitions is not None and partitions < 1:
         raise ConfigError([f"partitions={partitions}: at least one is needed"])
-    df = session_or_active(spark).createDataFrame(table)
+    df = frame_of_table(session_or_active(spark), table)
     return df if partitions is None else df.repartition(partitions)
 
 

@@ -166,7 +166,11 @@ class GenerationMaker:
             on_saving=services.record_saving,
         )
         control = NodeControl(cluster_state, server)
-        launcher = self.make_launcher(self._plan(services, server, control))
+        try:
+            launcher = self.make_launcher(self._plan(services, server, control))
+        except BaseException:
+            listener.close()  # a context that nobody closes would hang the kernel when it is collected
+            raise
         return Generation(number, cluster_state, feed_state, server, control, launcher, tunnel, caught_up=number == 0)
 
     def _find_lack(self, views: tuple[NodeView, ...], services: RunServices, control: NodeControl) -> str:

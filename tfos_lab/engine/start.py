@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
 from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
 from tfos_lab.core.options import takes_options
+from tfos_lab.core.package_versions import require_fitting
 from tfos_lab.core.roles import NodeSpec, assign_roles
 from tfos_lab.data.frames import default_fs, is_connect
 from tfos_lab.data.spark_python import use_right_python
@@ -21,7 +23,7 @@ from tfos_lab.engine.open_files import allow_files_for
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.errors import NodeFailed, NoSession
+from tfos_lab.errors import ConfigError, NodeFailed, NoSession
 from tfos_lab.payload.packing import pack
 
 if TYPE_CHECKING:
@@ -144,9 +146,12 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
 
     Raises
     ------
+    ConfigError
+        If versions of what is installed cannot work, or nodes of this machine lack TensorFlow.
     NoSession
         If Spark is insisted on and there is no session, or the one that was given is dead.
     """
+    require_fitting()
     session = spark if spark is not None else spark_session.active_session()
     # The active one is alive, but its Spark Connect server may be silent.
     if session is not None and (session is spark or is_connect(session)):
@@ -155,4 +160,7 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     launcher = launcher_for(config.local) or automatic_launcher(on_cluster=on_cluster)
     if launcher.needs_session and session is None:
         raise NoSession(reason=f"local={config.local} insists on Spark, but there is no SparkSession")
+    if launcher.checks_capacity and importlib.util.find_spec("tensorflow") is None:
+        advice = "pip install 'tfos_lab[tensorflow]', or make a session of a cluster, whose executors have it"
+        raise ConfigError([f"nodes of this machine need TensorFlow, which is not installed: {advice}"])
     return session, launcher

@@ -97,7 +97,10 @@ class NotEnoughGpus(TfosError, RuntimeError):
 
 
 class ExecutorMismatch(TfosError, RuntimeError):
-    """Executors lack a package or run another minor version of Python. ``problems`` says which, by host."""
+    """Executors lack a package, have one that is too old, or run another minor version of Python.
+
+    ``problems`` says which, by host.
+    """
 
     problems: dict[str, str]
 

@@ -5,10 +5,12 @@ They parse, call the engine and show results. ``%load_ext tfos_lab`` comes here.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand, output_can_be_silenced
 
+from tfos_lab.core.package_versions import misfits
 from tfos_lab.engine.warm import warm_in_background
 from tfos_lab.jupyter.cell import help as cell_help
 from tfos_lab.jupyter.cell.export import FinishedCell
@@ -24,6 +26,8 @@ from tfos_lab.jupyter.options.documents import describe_options
 from tfos_lab.jupyter.options.table import is_for_waiting_nodes, parse_options
 from tfos_lab.jupyter.run import run_cell
 from tfos_lab.payload import notebook_sources
+
+logger = logging.getLogger(__name__)
 
 _HELP = f"""Run this cell on a cluster: ``%%tfos cluster_size=4``.
 
@@ -99,7 +103,10 @@ class TfosMagics(Magics):
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Register magics, completion and error rendering, and start warming; prints nothing. May be called twice."""
+    """Register magics, completion and error rendering, and start warming; may be called twice.
+
+    Prints nothing, unless the versions of what is installed cannot work.
+    """
     magics = TfosMagics(shell)
     shell.register_magics(magics)
     read_configuration(shell.config)
@@ -109,6 +116,8 @@ def load_ipython_extension(shell: Any) -> None:
     notebook_sources.add_labeller(make_labeller(shell))
     error_messages.install(shell)
     warning_messages.install()
+    for problem in misfits():
+        logger.warning("%s.", problem)
     warm_in_background()
     load_in_background()
 

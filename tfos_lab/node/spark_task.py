@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 from tfos_lab.core.environments import this_platform, unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
+from tfos_lab.core.package_versions import misfits
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import equal_share, visible_gpus
 from tfos_lab.node.resources import resource_environ
@@ -35,9 +36,10 @@ _POLL_S = 0.1
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 
 
-def missing_packages() -> list[str]:
-    """Return the packages that a node needs and this executor's Python lacks."""
-    return [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+def why_unfit() -> str:
+    """Return why no node can run with this executor's Python, as half a sentence; "" if one can."""
+    missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
+    return f"lacks {', '.join(missing)}" if missing else "; ".join(misfits())
 
 
 class ExecutorIdentity(NamedTuple):
@@ -145,9 +147,8 @@ def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mappi
     str
         How it ended, for Spark's record.
     """
-    missing = missing_packages()
-    if missing:
-        raise ExecutorMismatch(problems={socket.gethostname(): f"lacks {', '.join(missing)}"})
+    if problem := why_unfit():
+        raise ExecutorMismatch(problems={socket.gethostname(): problem})
     import msgspec
 
     from tfos_lab.messages import LaunchSpec
@@ -247,20 +248,20 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        ``host``, ``executor``, ``python``, ``missing`` and ``gpus`` (comma-separated, empty if there are none),
+        ``host``, ``executor``, ``python``, ``problem`` (see `why_unfit`), ``gpus`` (comma-separated, empty if none),
         ``platform``, and ``environment``: the manifest of the archive that this Python is from, or "".
     """
-    missing, packed = missing_packages(), unpacked_environment()
+    problem, packed = why_unfit(), unpacked_environment()
     facts = {
         "host": socket.gethostname(),
         "executor": "",
         "python": ".".join(map(str, sys.version_info[:2])),
-        "missing": ", ".join(missing),
+        "problem": problem,
         "platform": this_platform(),
         "environment": packed.to_json() if packed is not None else "",
         "gpus": ", ".join(visible_gpus({**executor_environ(), **extra_env})),
     }
-    if not missing:
+    if not problem:
         from tfos_lab.node.forkserver.client import ForkServerSpec
 
         executor, environ = executor_identity(), executor_environ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.core.roles import Role, count_training, tf_cluster_spec
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.keras.versions import warn_of_misfit
 from tfos_lab.node.peers import require_peers
 from tfos_lab.node.server import start_server
 
@@ -31,6 +32,7 @@ def strategy_for(
     if not Role(job_name).in_tf_cluster or count_training(cluster_spec) == 1:
         several = len(tf.config.list_physical_devices("GPU")) > 1
         return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+    warn_of_misfit()
     require_peers(cluster_spec, job_name, task_index)
     return _multi_worker()
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tfos_lab.data.file_systems import open_path
+from tfos_lab.data.spark_versions import arrow_schema
 from tfos_lab.data.tfrecords.codecs import INFERRED_TYPES, KIND_NAMES, FeatureKind, check_columns
 from tfos_lab.data.tfrecords.decode import count_values, decode
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
@@ -118,7 +119,7 @@ def _partition_type(values: Sequence[str | None]) -> str:
 def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Filter] = ()) -> list[Group]:
     """Return which files each task reads."""
     check_columns(schema.json())
-    types = {field.name: field.type for field in _arrow_schema(schema)} if filters else {}
+    types = {field.name: field.type for field in arrow_schema(schema)} if filters else {}
     groups: list[Group] = []
     for path in ReadOptions.of(options).paths:
         _, files = find_files(path)
@@ -156,7 +157,7 @@ def _grouped(files: Sequence[Found]) -> Iterator[list[Found]]:
 
 def read_group(schema: StructType, group: Group | None) -> Iterator[pa.RecordBatch]:
     """Read the files of one task."""
-    target = _arrow_schema(schema)
+    target = arrow_schema(schema)
     for path, plain, partition in group or []:
         system, _ = open_path(path)
         stored = pa.schema([field for field in target if field.name not in partition])
@@ -190,13 +191,3 @@ def _with_partition(batch: pa.RecordBatch, partition: dict[str, str | None], tar
         else:
             columns.append(batch.column(field.name))
     return pa.RecordBatch.from_arrays(columns, schema=target)
-
-
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the exact schema that Spark expects of batches."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # Spark before 4.2
-        return to_arrow_schema(schema)

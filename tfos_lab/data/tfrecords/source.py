@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from tfos_lab.core.code_archive import make_finder
 from tfos_lab.data.frames import default_fs, is_connect
 from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.data.spark_versions import register_data_source, require_data_sources, writer_of_data_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +44,9 @@ def register(spark: SparkSession) -> None:
     spark : pyspark.sql.SparkSession
         Classic or Spark Connect.
     """
+    require_data_sources()
     source, python = _wanted(spark)
-    spark.dataSource.register(source)
+    register_data_source(spark, source)
     _registered[spark] = source, python
 
 
@@ -85,7 +87,7 @@ def source_class(file_system: str = "") -> type[DataSource]:
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's own
             job = find(writing, "start_write")(self._given(), schema, overwrite=overwrite)
-            return writer_class(vars(job))
+            return writer_class(vars(job), schema)
 
         def _given(self) -> dict[str, str]:
             given: dict[str, str] = find(options, "with_whole_paths")(dict(self.options), file_system)
@@ -130,9 +132,10 @@ def _reader_maker(find: Find) -> Callable[[dict[str, str], StructType], DataSour
     return make
 
 
-def _writer_class(find: Find) -> Callable[[dict[str, Any]], DataSourceWriter]:
-    from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+def _writer_class(find: Find) -> Callable[[dict[str, Any], StructType], DataSourceWriter]:
+    from pyspark.sql.datasource import WriterCommitMessage
 
+    base, takes_batches = writer_of_data_source()
     writing = _WRITING
 
     class Written(WriterCommitMessage):
@@ -141,19 +144,21 @@ def _writer_class(find: Find) -> Callable[[dict[str, Any]], DataSourceWriter]:
         def __init__(self, files: list[tuple[str, str]]) -> None:
             self.files = files
 
-    class Writer(DataSourceArrowWriter):
+    class Writer(base):  # type: ignore[misc, valid-type]
         """Writes files, and moves them into place."""
 
-        def __init__(self, job: dict[str, Any]) -> None:
+        def __init__(self, job: dict[str, Any], schema: StructType) -> None:
             self._job = job
+            self._schema = schema
 
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
             from pyspark import TaskContext
 
             context = TaskContext.get()
             assert context is not None
             task, attempt = context.partitionId(), context.taskAttemptId()
-            return Written(find(writing, "write_task")(self._known(), iterator, task, attempt))
+            batches = iterator if takes_batches else find(writing, "batches_of")(iterator, self._schema)
+            return Written(find(writing, "write_task")(self._known(), batches, task, attempt))
 
         def commit(self, messages: list[WriterCommitMessage | None]) -> None:
             find(writing, "commit")(self._known(), self._files(messages))

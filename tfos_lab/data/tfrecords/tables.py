@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.data.frames import path_in_full, session_or_active
 from tfos_lab.data.spark_errors import raises_own_errors
+from tfos_lab.data.spark_versions import has_data_sources
 from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
 from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
 from tfos_lab.errors import ConfigError
@@ -67,12 +68,16 @@ def write_tfrecords(
         problems.append(f"compression={compression!r}: use one of {', '.join(COMPRESSIONS)}")
     if problems:
         raise ConfigError(problems)
-    ensure_registered(df.sparkSession)
-    writer = df.write.format(FORMAT).option("mode", mode).option("compression", compression or "none")
+    options = {"mode": mode, "compression": compression or "none", "partitionBy": json.dumps(columns)}
+    full, overwrite = path_in_full(path, df.sparkSession), mode == "overwrite"
     with raises_own_errors(df.sparkSession):
-        writer.option("partitionBy", json.dumps(columns)).mode("overwrite" if mode == "overwrite" else "append").save(
-            path_in_full(path, df.sparkSession)
-        )
+        if not has_data_sources():
+            from tfos_lab.data.tfrecords.mapped import write_mapped
+
+            write_mapped(df, {**options, "path": full}, overwrite=overwrite)
+            return
+        ensure_registered(df.sparkSession)
+        df.write.format(FORMAT).options(**options).mode("overwrite" if overwrite else "append").save(full)
 
 
 def read_tfrecords(
@@ -117,19 +122,21 @@ def read_tfrecords(
     >>> df = read_tfrecords(spark, "/data/train", "image array<float>, label int")  # doctest: +SKIP
     """
     session = session_or_active(spark)
-    ensure_registered(session)
     paths = [path_in_full(one, session) for one in ([path] if isinstance(path, str) else path)]
-    reader = session.read.format(FORMAT)
-    if schema is not None:
-        reader = reader.schema(schema)
     names = [binary_features] if isinstance(binary_features, str) else list(binary_features)
-    if names:
-        reader = reader.option("binaryFeatures", json.dumps(names))
+    options = {"binaryFeatures": json.dumps(names)} if names else {}
     if sample is not None:
-        reader = reader.option("sample", sample)
+        options["sample"] = str(sample)
     if str(session.conf.get("spark.sql.python.filterPushdown.enabled", "false")).lower() == "true":
-        reader = reader.option("pushFilters", value=True)
+        options["pushFilters"] = "true"
     with raises_own_errors(session):
+        if not has_data_sources():
+            from tfos_lab.data.tfrecords.mapped import read_mapped
+
+            return read_mapped(session, {**options, "paths": json.dumps(paths)}, schema)
+        ensure_registered(session)
+        reader = session.read.format(FORMAT).options(**options)
+        reader = reader if schema is None else reader.schema(schema)
         df = reader.load(paths[0] if len(paths) == 1 else paths)
         df.schema  # noqa: B018 - has a Spark Connect session infer it now, not in the user's next call
     return df

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 import socket
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ from pyarrow import compute, fs
 from tfos_lab.core.paths import absolute
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.schema import select_columns
+from tfos_lab.data.spark_versions import arrow_schema
 from tfos_lab.data.tfrecords.codecs import check_columns, check_folders
 from tfos_lab.data.tfrecords.encode import encode
 from tfos_lab.data.tfrecords.framing import frame
@@ -35,6 +37,7 @@ from tfos_lab.errors import ConfigError, RecordError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+_BATCH_ROWS = 10_000
 _SLICE_BYTES = 4 << 20
 _SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz"}
 _STAGING = "_temporary-"
@@ -95,6 +98,16 @@ def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool)
         system.create_dir(f"{base}/{job.staging}", recursive=True)
         _touch(system, f"{base}/{job.staging}/{_MARKER}")
     return job
+
+
+def batches_of(rows: Iterable[Sequence[Any]], schema: StructType) -> Iterator[pa.RecordBatch]:
+    """Yield Spark's rows as record batches."""
+    target, rows = arrow_schema(schema), iter(rows)
+    while some := list(itertools.islice(rows, _BATCH_ROWS)):
+        columns = zip(*some, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(values, field.type) for values, field in zip(columns, target, strict=True)], schema=target
+        )
 
 
 def write_task(job: WriteJob, batches: Iterable[pa.RecordBatch], task: int, attempt: int) -> list[Written]:

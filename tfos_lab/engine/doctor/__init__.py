@@ -19,13 +19,13 @@ from tfos_lab.engine.doctor.front_end import check_lab_extension, check_server_e
 from tfos_lab.engine.doctor.machine import check_gpus, check_runs, check_scratch, check_shared_memory
 from tfos_lab.engine.doctor.network import check_ports, check_proxies
 from tfos_lab.engine.doctor.programs import (
-    SPARK_NEEDED,
-    TENSORFLOW_NAMES,
-    TENSORFLOW_NEEDED,
     check_java,
-    check_package,
+    check_keras,
+    check_pyspark,
     check_python,
     check_spark_python,
+    check_tensorflow,
+    check_versions,
 )
 from tfos_lab.engine.doctor.session import check_session
 from tfos_lab.engine.spark import session as spark_session
@@ -33,24 +33,27 @@ from tfos_lab.engine.spark import session as spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# In the order in which problems are best fixed.
-_MACHINE_CHECKS: Sequence[Callable[[], Finding]] = (
-    check_python,
-    lambda: check_java(os.environ),
-    lambda: check_package("pyspark", ("pyspark",), SPARK_NEEDED),
-    lambda: check_spark_python(os.environ),
-    lambda: check_package("TensorFlow", TENSORFLOW_NAMES, TENSORFLOW_NEEDED),
-    lambda: check_package("Keras", ("keras", "tf-keras")),
-    check_gpus,
-    check_scratch,
-    check_shared_memory,
-    lambda: check_runs(os.environ),
-    lambda: check_proxies(os.environ),
-    check_ports,
-    check_lab_extension,
-    check_server_extension,
-    check_fork_servers,
-)
+
+def _machine_checks(*, nodes_run_here: bool) -> Sequence[Callable[[], Finding]]:
+    """Return the checks of this machine, in the order in which problems are best fixed."""
+    return (
+        check_python,
+        lambda: check_java(os.environ),
+        check_pyspark,
+        lambda: check_spark_python(os.environ),
+        lambda: check_tensorflow(needed=nodes_run_here),
+        lambda: check_keras(needed=nodes_run_here),
+        check_versions,
+        check_gpus,
+        check_scratch,
+        check_shared_memory,
+        lambda: check_runs(os.environ),
+        lambda: check_proxies(os.environ),
+        check_ports,
+        check_lab_extension,
+        check_server_extension,
+        check_fork_servers,
+    )
 
 
 def examine(spark: SparkSession | None = None) -> list[Finding]:
@@ -65,17 +68,19 @@ def examine(spark: SparkSession | None = None) -> list[Finding]:
         The session whose executors are checked; the active one of this process by default.
     """
     session = spark if spark is not None else spark_session.active_session()
-    return _examine(lambda: check_session(session))
+    nodes_run_here = session is None or spark_session.is_local(session)
+    return _examine(lambda: check_session(session), nodes_run_here=nodes_run_here)
 
 
 def examine_machine() -> list[Finding]:
     """Run the checks of this machine."""
-    return _examine(list)
+    return _examine(list, nodes_run_here=True)
 
 
-def _examine(meanwhile: Callable[[], list[Finding]]) -> list[Finding]:
+def _examine(meanwhile: Callable[[], list[Finding]], *, nodes_run_here: bool) -> list[Finding]:
     """Run the checks of this machine on threads, and others on this one; returns the findings of both."""
-    with ThreadPoolExecutor(len(_MACHINE_CHECKS), thread_name_prefix="tfos-doctor") as pool:
-        findings = pool.map(lambda check: check(), _MACHINE_CHECKS)
+    checks = _machine_checks(nodes_run_here=nodes_run_here)
+    with ThreadPoolExecutor(len(checks), thread_name_prefix="tfos-doctor") as pool:
+        findings = pool.map(lambda check: check(), checks)
         others = meanwhile()
         return [*findings, *others]

@@ -132,7 +132,7 @@ def judge(
 def judge_executor(fact: HostFacts) -> Finding:
     """Return the finding for what one executor has installed."""
     mine = dotted(sys.version_info[:2])
-    problems = [f"lacks {fact.missing}"] if fact.missing else []
+    problems = [fact.problem] if fact.problem else []
     if stale := unpacked_problem(fact.environment, Inventory.of_this_python(), fact.platform):
         problems.append(stale)
     if fact.python != mine:

@@ -14,8 +14,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
         The host's name, and Spark's id of the executor.
     python : str
         The minor version of its Python, such as ``"3.11"``.
-    missing : str
-        Packages that a node needs and that are not there, separated by commas.
+    problem : str
+        Why no node can run there, as half a sentence; "" if one can.
     platform, environment : str
         System and processor; the manifest of the archive that its Python is from, or "".
     gpus : str
@@ -36,7 +36,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     clock_s: float
     executor: str = ""
-    missing: str = ""
+    problem: str = ""
     platform: str = ""
     environment: str = ""
     gpus: str = ""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from tfos_lab.core.package_versions import FITTING, Range, clashes, installed_version, numbers_of
 from tfos_lab.engine.doctor.finding import Finding, dotted
 from tfos_lab.engine.environment.checks import alias_of
 
-PYTHON_NEEDED = (3, 11)
 JAVA_NEEDED = 17
-SPARK_NEEDED = (4, 0)
-TENSORFLOW_NEEDED = (2, 21)
 # Names of TensorFlow's packages; all of them install the same module.
-TENSORFLOW_NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tensorflow-rocm")
+_TENSORFLOW_NAMES = ("tensorflow", "tensorflow-cpu", "tensorflow-macos", "tf-nightly", "tensorflow-rocm")
 _COMMAND_TIMEOUT_S = 10.0
 # Spark's Python on this machine needs pyarrow to feed rows.
 _WORKER_PROBE = "import sys, pyarrow; print('%d.%d' % sys.version_info[:2])"
@@ -26,10 +23,9 @@ _WORKER_PROBE = "import sys, pyarrow; print('%d.%d' % sys.version_info[:2])"
 
 def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Finding:
     """Check the version of this Python."""
-    ok = version[:2] >= PYTHON_NEEDED
-    return Finding(
-        "Python", ok, f"{dotted(version)} ({sys.executable})", f"use Python {dotted(PYTHON_NEEDED)} or newer"
-    )
+    fitting = FITTING["python"]
+    found = f"{dotted(version)}{_newer(fitting, version)} ({sys.executable})"
+    return Finding("Python", version[:2] >= fitting.first, found, fitting.advice)
 
 
 def check_java(environ: Mapping[str, str]) -> Finding:
@@ -61,18 +57,43 @@ def java_version(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def check_package(what: str, names: Iterable[str], needed: tuple[int, ...] = ()) -> Finding:
-    """Check the version of an installed package, without importing it."""
-    names = list(names)
-    advice = f"pip install '{names[0]}{'>=' + dotted(needed) if needed else ''}'"
-    for name in names:
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+def check_pyspark() -> Finding:
+    """Check the version of pyspark, installed or a part of a Spark."""
+    return _check_package("pyspark", {"pyspark": FITTING["pyspark"]})
+
+
+def check_tensorflow(*, needed: bool = True) -> Finding:
+    """Check the version of TensorFlow; a notebook whose nodes all run on executors needs none."""
+    return _check_package("TensorFlow", dict.fromkeys(_TENSORFLOW_NAMES, FITTING["tensorflow"]), needed=needed)
+
+
+def check_keras(*, needed: bool = True) -> Finding:
+    """Check the version of Keras 3, or of Keras 2 where there is no other."""
+    packages = {"keras": FITTING["keras"], "tf-keras": FITTING["tf_keras"]}
+    return _check_package("Keras", packages, needed=needed)
+
+
+def _check_package(what: str, packages: Mapping[str, Range], *, needed: bool = True) -> Finding:
+    """Check the version of the first of some packages that is installed, without importing it."""
+    for name, fitting in packages.items():
+        version = installed_version(name)
+        if version is None:
             continue
-        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[: len(needed)])
-        return Finding(what, numbers >= needed, version if name == names[0] else f"{version} ({name})", advice)
-    return Finding(what, ok=False, found="not installed", advice=advice)
+        found = version + _newer(fitting, numbers_of(version)) + (f" ({name})" if name != next(iter(packages)) else "")
+        return Finding(what, numbers_of(version) >= fitting.first, found, fitting.advice)
+    found = "not installed" if needed else "not installed; only cluster.model() and nodes of this machine need it"
+    return Finding(what, ok=not needed, found=found, advice=next(iter(packages.values())).advice)
+
+
+def _newer(fitting: Range, version: tuple[int, ...]) -> str:
+    is_newer = version[:2] >= fitting.before
+    return f", newer than those that were tried (before {dotted(fitting.before)})" if is_newer else ""
+
+
+def check_versions() -> Finding:
+    """Check that what is installed fits together."""
+    problems = clashes()
+    return Finding("versions", not problems, "; ".join(problems) or "fit together", "install what is named there")
 
 
 def check_spark_python(environ: Mapping[str, str]) -> Finding:

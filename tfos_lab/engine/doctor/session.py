@@ -26,7 +26,7 @@ def check_session(session: SparkSession | None) -> list[Finding]:
     """Check the session and, on a real cluster, its executors."""
     if session is None:
         return [Finding("Spark session", ok=True, found="none in this process: nodes would run on this machine")]
-    death = spark_session.death_of(session, or_silent=True)
+    death = spark_session.why_unusable(session)
     if death is not None:
         advice = spark_session.advice_for(session) or "make one: SparkSession.builder.getOrCreate()"
         return [Finding("Spark session", ok=False, found=death, advice=advice)]

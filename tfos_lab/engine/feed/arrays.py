@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from tfos_lab.data.spark_versions import frame_of_table
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def frame_of_arrays(session: SparkSession, data: Any) -> DataFrame:
 
     table = table_of(data)
     # Times without a zone stay so, whatever zone and default type the session has.
-    return session.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
+    return frame_of_table(session, table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
 
 
 def table_of(data: Any) -> pa.Table:

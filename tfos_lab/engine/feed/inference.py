@@ -14,6 +14,7 @@ import msgspec
 
 from tfos_lab.core.states import RunState
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
+from tfos_lab.data.spark_versions import parsed_schema
 from tfos_lab.engine.feed.answering import AnsweringNodes
 from tfos_lab.engine.feed.arrays import is_in_memory
 from tfos_lab.engine.feed.request import as_frame, check_objects, check_queue, is_rows, no_rows
@@ -192,8 +193,5 @@ def _results(df: DataFrame, wide: DataFrame, plan: InferencePlan, wanted: Any) -
 
 def _arrow_schema(schema: Any) -> Any:
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
 
-    if isinstance(schema, str):
-        schema = StructType.fromDDL(schema)
-    return to_arrow_schema(schema)
+    return to_arrow_schema(parsed_schema(schema) if isinstance(schema, str) else schema)

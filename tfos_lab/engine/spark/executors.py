@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 _SCHEMA = (
-    "host string, executor string, python string, missing string, platform string, environment string, gpus string"
+    "host string, executor string, python string, problem string, platform string, environment string, gpus string"
 )
 _LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
 _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
@@ -38,13 +38,13 @@ def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], 
     Raises
     ------
     ExecutorMismatch
-        If a host lacks a package or runs another Python minor version; names each host.
+        If a host lacks a package, has one that is too old, or runs another Python minor version; names each host.
     """
     key = (spark_session.owner_of(spark), repr(sorted(extra_env.items())))
     if key in _checked:
         return
     facts = inspect_executors(spark, nodes, extra_env, tag=tag)
-    problems = {fact["host"]: f"lacks {fact['missing']}" for fact in facts if fact["missing"]}
+    problems = {fact["host"]: fact["problem"] for fact in facts if fact["problem"]}
     if problems:
         raise ExecutorMismatch(problems=problems)
     _checked.add(key)

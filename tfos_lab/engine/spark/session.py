@@ -15,6 +15,7 @@ from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
+from tfos_lab.data.spark_versions import why_no_connect
 from tfos_lab.engine.spark.oversized import oversized
 from tfos_lab.engine.spark.servers import ADVICE, is_silence, lost_connect_server, lost_server
 from tfos_lab.errors import FeedError, NoSession, TfosError
@@ -78,14 +79,25 @@ def _stopped(spark: SparkSession) -> str:
 
 
 def require_alive(spark: SparkSession) -> None:
-    """Raise `NoSession` if the session is dead."""
-    reason = death_of(spark, or_silent=True)
+    """Raise `NoSession` if the session is dead, or of a kind that cannot be used."""
+    reason = why_unusable(spark)
     if reason is not None:
         raise NoSession(reason=reason, advice=advice_for(spark))
 
 
+def why_unusable(spark: SparkSession) -> str | None:
+    """Return why no cluster can use the session, or None if one can."""
+    return _unfit(spark) or death_of(spark, or_silent=True)
+
+
+def _unfit(spark: SparkSession) -> str:
+    return why_no_connect() if is_connect(spark) else ""
+
+
 def advice_for(spark: SparkSession) -> str:
     """Return how to come by a session instead of a dead one; "" if as usual."""
+    if _unfit(spark):
+        return "make a classic session, as in SparkSession.builder.master('spark://host:7077').getOrCreate()"
     # Of one that was not stopped, `getOrCreate` makes no other.
     return ADVICE if is_connect(spark) and not getattr(spark, "is_stopped", False) else ""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.compat.spark_ml import MLReader, MLWriter
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.frames import path_in_full
+from tfos_lab.data.spark_versions import ml_context
 from tfos_lab.errors import ConfigError
 from tfos_lab.ml.driver.fitting import as_sent
 from tfos_lab.ml.driver.model_source import copy_files, exists, full_path, holds_model, on_this_machine, remove
@@ -79,7 +80,7 @@ class _Writer(MLWriter):
     def _write_metadata(self, target: str, extra: Mapping[str, Any]) -> None:
         from pyspark.ml.util import DefaultParamsWriter
 
-        stage, spark = self._stage, self.sparkSession
+        stage, spark = self._stage, ml_context(self.sparkSession)
         values = {param.name: value for param, value in stage._paramMap.items()}  # noqa: SLF001 - as Spark's own writer
         kept = {name: value for name, value in values.items() if name not in (*_OBJECTS, "modelPath")}
         DefaultParamsWriter.saveMetadata(stage, target, spark, dict(extra), kept)
@@ -150,7 +151,7 @@ def _load_stage(stage: Any, path: str, reader: MLReader[Any]) -> tuple[str, dict
     target = path_in_full(path, spark)
     if not exists(f"{target}/{_METADATA}"):
         raise ConfigError([f"path='{target}': there is no saved {kind}, as there is no folder {_METADATA} in it"])
-    metadata = DefaultParamsReader.loadMetadata(target, spark)
+    metadata = DefaultParamsReader.loadMetadata(target, ml_context(spark))
     saved = metadata["class"].rpartition(".")[2]
     if saved != kind:
         raise ConfigError([f"path='{target}': a {saved} was saved there; load it with {saved}.load(path)"])

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tfos_lab.data.spark_versions import rows_of_batches
+
 # Spark's types whose values Arrow gives as Spark does, also within arrays.
 _PLAIN = ("byte", "short", "integer", "long", "float", "double", "boolean", "string", "date")
 
@@ -32,7 +34,8 @@ def decoder(schema: str) -> Callable[[pa.RecordBatch], list[Any]]:
         return _tuples
     if all(_is_plain(field["type"]) for field in fields):
         return _rows_of([field["name"] for field in fields])
-    return _as_spark_does(schema)
+    # Times, user-defined types and Spark's own settings are left to Spark.
+    return rows_of_batches(schema)
 
 
 def _is_plain(kind: Any) -> bool:
@@ -61,17 +64,3 @@ def _values(column: pa.Array) -> list[Any]:
         flat, size = _values(column.flatten()), column.type.list_size
         return [flat[start : start + size] for start in range(0, len(flat), size)]
     return list(column.to_pylist())
-
-
-def _as_spark_does(schema: str) -> Callable[[pa.RecordBatch], list[Any]]:
-    """Leave it to Spark, which knows times, user-defined types and its own settings."""
-    from pyspark.sql.conversion import ArrowTableToRowsConversion
-    from pyspark.sql.types import StructType
-
-    kind = StructType.fromJson(json.loads(schema))
-
-    def decode(batch: pa.RecordBatch) -> list[Any]:
-        rows: list[Any] = ArrowTableToRowsConversion.convert(pa.Table.from_batches([batch]), kind)
-        return rows
-
-    return decode

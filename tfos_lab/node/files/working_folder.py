@@ -18,9 +18,9 @@ from tfos_lab.node.files.found import FoundFile, files_in
 
 # The name of the folder, and of its copy in the output of the node.
 FOLDER = "work"
-# Folders are shown file by file, up to so many links in all; those that remain are one link each. Each costs 0.2 ms on
-# a disk, and nodes cannot start without them.
-_MOST_LINKS = 256
+# Folders are shown file by file, up to so many links in all; those that remain are one link each, and so is the one of
+# runs, which grows with each. A link costs 0.2 ms on a disk, and nodes cannot start without them.
+_MOST_LINKS = 64
 
 
 class WorkingFolder:
@@ -50,30 +50,31 @@ class WorkingFolder:
             return spec.cwd
         try:
             self.path.mkdir(mode=0o700)
-            self._show(spec.cwd)
+            self._show(spec.cwd, spec.cluster_id)
         except OSError:
             return spec.cwd  # a full disk is reported when the function writes
         return str(self.path)
 
-    def _show(self, folder: str) -> None:
+    def _show(self, folder: str, run: str) -> None:
         """Link what is in a folder; its own folders become folders of links while there are not too many."""
         left = _MOST_LINKS
-        shown = deque([(_entries(folder) or [], self.path)])
+        shown = deque([(_entries(folder) or [], "")])
         while shown:
             entries, target = shown.popleft()
             for entry in entries:
+                name = f"{target}{entry.name}"
                 inner = _entries_to_show(entry, left)
-                if inner is None:
-                    self._link(entry.path, target / entry.name)
+                if inner is None or any(inside.name == run for inside in inner):
+                    self._link(entry.path, name)
                     continue
                 left -= len(inner)
-                (target / entry.name).mkdir()
-                shown.append((inner, target / entry.name))
+                (self.path / name).mkdir()
+                shown.append((inner, f"{name}/"))
 
-    def _link(self, source: str, target: Path) -> None:
+    def _link(self, source: str, name: str) -> None:
         with contextlib.suppress(OSError):
-            target.symlink_to(source)
-            self._links.add(target.relative_to(self.path).as_posix())
+            (self.path / name).symlink_to(source)
+            self._links.add(name)
 
     def files(self) -> tuple[dict[str, FoundFile], int]:
         """Return the files that the function has written here, by their name in the output, and how many links."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def patch_keras_3(trainer: ModuleType) -> None:
     """Patch Keras 3, given its module of the TensorFlow trainer; may be called twice."""
     model = trainer.TensorFlowTrainer
-    if not hasattr(model, "_make_function") or hasattr(model._make_function, PATCHED):
+    if hasattr(model._make_function, PATCHED):
         return
     model._make_function = _counting_steps(model._make_function)
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics

@@ -22,6 +22,7 @@ from tfos_lab.node.keras.row_counts import (
     rows_of,
     rows_of_one_step,
 )
+from tfos_lab.node.keras.versions import misfit
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,7 +35,9 @@ def patch_tf_keras() -> None:
     """Patch Keras 2, if it is loaded; may be called twice."""
     training = sys.modules.get("tf_keras.src.engine.training")
     utils = sys.modules.get("tf_keras.src.engine.compile_utils")
-    if training is None or utils is None or hasattr(utils.MetricsContainer.update_state, PATCHED):
+    if training is None or utils is None or misfit("tf_keras"):
+        return
+    if hasattr(utils.MetricsContainer.update_state, PATCHED):
         return
     model, losses, metrics = training.Model, utils.LossesContainer, utils.MetricsContainer
     metrics.update_state = on_real_rows(metrics.update_state, _rows_of_tf_keras)

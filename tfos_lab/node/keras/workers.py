@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
-import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +31,15 @@ from tfos_lab.node.keras.presharded import (
 )
 from tfos_lab.node.keras.row_counts import mode_of
 from tfos_lab.node.keras.tf_keras import patch_tf_keras
+from tfos_lab.node.keras.versions import is_none_spec, keras_3_trainer, misfit
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-__all__ = ["KERAS_TO_PATCH", "Presharded", "mark_as_presharded", "patch_keras"]
+__all__ = ["Presharded", "mark_as_presharded", "patch_keras"]
 
 logger = logging.getLogger(__name__)
-
-# The first version that needs the patch, and the first that it was not tested with. A test fails when the installed
-# version no longer needs it.
-KERAS_TO_PATCH = ((3, 12), (3, 16))
 
 _PATCHED = "_tfos_lab_patched"
 
@@ -59,13 +53,13 @@ def patch_keras() -> bool:
     Returns
     -------
     bool
-        Whether Keras is patched now. False if it needs no patch: with `TF_USE_LEGACY_KERAS`, without Keras 3, with a
-        backend other than TensorFlow, or with a version outside `KERAS_TO_PATCH`.
+        Whether Keras 3 is patched now. False if it needs no patch, with `TF_USE_LEGACY_KERAS`, without Keras 3, or
+        with a backend other than TensorFlow, and if it is not as expected (`versions.misfit`).
     """
     patch_strategy()
     patch_tf_keras()
-    trainer = _trainer_to_patch()
-    if trainer is None:
+    trainer: Any = keras_3_trainer()
+    if trainer is None or misfit("keras"):
         return False
     model = trainer.TensorFlowTrainer
     if not hasattr(model._maybe_symbolic_build, _PATCHED):
@@ -73,21 +67,6 @@ def patch_keras() -> bool:
         trainer.reduce_per_replica = _reduce_across_workers(trainer.reduce_per_replica)
         patch_keras_3(trainer)
     return True
-
-
-def _trainer_to_patch() -> Any:
-    """Return the module of Keras 3 to patch, or None."""
-    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
-        return None
-    trainer = sys.modules.get("keras.src.backend.tensorflow.trainer")
-    if trainer is None:
-        return None
-    first, last = KERAS_TO_PATCH
-    return trainer if first <= _version(sys.modules["keras"].__version__) < last else None
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
 # ---- before the first step ------------------------------------------------------------------------------------------
@@ -178,10 +157,8 @@ def _example_of(iterator: Any, strategy: tf.distribute.Strategy) -> Any:
 
 
 def _spec_of_one_replica(spec: Any) -> Any:
-    import tensorflow as tf
-
     spec = getattr(spec, "_value_specs", (spec,))[0]
-    return None if isinstance(spec, tf.NoneTensorSpec) else spec
+    return None if is_none_spec(spec) else spec
 
 
 def _describes_rows(spec: Any) -> bool:

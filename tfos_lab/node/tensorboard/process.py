@@ -6,6 +6,8 @@ it needs no TensorFlow. It reports its start in one frame: empty when it serves,
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import signal
 import socket
@@ -127,10 +129,21 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def _stand_in_for_pkg_resources() -> None:
+    """Give TensorBoard before 2.21, which TensorFlow before 2.21 wants, what setuptools no longer has."""
+    if importlib.util.find_spec("pkg_resources") is None:
+        stub = types.ModuleType("pkg_resources")
+        stub.iter_entry_points = lambda group: [  # type: ignore[attr-defined]
+            types.SimpleNamespace(resolve=entry.load) for entry in importlib.metadata.entry_points(group=group)
+        ]
+        sys.modules["pkg_resources"] = stub
+
+
 def _make_server(spec: TensorBoardSpec) -> TensorBoardServer:
     """Return TensorBoard's server for the unix socket."""
     # TensorBoard does without TensorFlow, whose import takes seconds, if it can import this module.
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
+    _stand_in_for_pkg_resources()
     from tensorboard import default, program
     from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 

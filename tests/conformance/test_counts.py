@@ -1,0 +1,132 @@
+"""What a start, an empty run and a feed cost, in counts."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from tests.support.quick import QUICK_ENV
+
+pytestmark = pytest.mark.leaves_nothing
+
+NODES = 4
+RUNS = "tfos_runs"
+# These come as time passes, whatever a node does.
+PERIODIC = {"Heartbeat", "HeartbeatAck", "Activity"}
+
+
+def look_around(args, ctx):
+    """Return the processes of this node, and how many links its folder has."""
+    links = sum(Path(folder, name).is_symlink() for folder, folders, files in os.walk(".") for name in folders + files)
+    return os.getppid(), os.getpid(), links
+
+
+@pytest.fixture
+def messages(monkeypatch):
+    """The messages between the driver and its nodes from now on: how many of each type; one said again is the same."""
+    counts, known = Counter(), set()
+
+    def add(node, data):
+        kind = msgspec.msgpack.decode(data).get("type")
+        if kind not in PERIODIC and (node, data) not in known:
+            known.add((node, data))
+            counts[kind] += 1
+
+    class Counted(zmq.Socket):
+        def recv_multipart(self, *arguments, **options):
+            frames = super().recv_multipart(*arguments, **options)
+            if self.type == zmq.ROUTER:
+                add(*frames[:2])
+            return frames
+
+        def send_multipart(self, parts, *arguments, **options):
+            if self.type == zmq.ROUTER:
+                add(*parts[:2])
+            return super().send_multipart(parts, *arguments, **options)
+
+    monkeypatch.setattr(zmq.Context, "_socket_class", Counted)
+    return counts
+
+
+def of_nothing(folder):
+    """An empty folder."""
+
+
+def of_files(folder):
+    """A folder of 300 files."""
+    for number in range(300):
+        (folder / f"data-{number}.csv").write_text("1,2")
+
+
+def of_runs(folder):
+    """A folder where 100 clusters have run."""
+    for number in range(100):
+        run = folder / RUNS / f"20260101-0000{number:02}-mnist-{number:06x}"
+        run.mkdir(parents=True)
+        for name in "run.json", "events.jsonl", "chief-0.log":
+            (run / name).write_text("{}")
+
+
+@pytest.fixture
+def cost(run, messages, tmp_path, monkeypatch):
+    """Run four nodes in a folder that a function has filled; return messages, processes and links of all nodes."""
+
+    def measure(fill):
+        folder = tmp_path / fill.__name__
+        folder.mkdir()
+        fill(folder)
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("TFOS_LAB_RUNS", RUNS)
+        messages.clear()
+        cluster = run(look_around, cluster_size=NODES, env=QUICK_ENV)
+        forked_by, pids, links = zip(*cluster.wait(timeout_s=100).values(), strict=True)
+        cluster.stop()
+        return dict(messages), (set(forked_by), len(set(pids))), links
+
+    return measure
+
+
+@pytest.mark.back_ends("local")
+def test_a_run_costs_the_same_in_an_empty_folder_and_in_one_of_files_or_of_earlier_runs(cost):
+    first, *others = [cost(fill) for fill in (of_nothing, of_files, of_runs)]
+    for other in others:
+        assert other[:2] == first[:2]
+
+
+@pytest.mark.back_ends("local")
+def test_an_empty_run_of_four_nodes_takes_nine_messages_for_each(cost):
+    messages, (fork_servers, processes), _ = cost(of_nothing)
+    reports = {"Progressed": 3}  # importing, starting, running
+    once = ("Reserve", "Start", "Ended", "Finish", "Drained", "Shutdown")
+    assert messages == {name: NODES * times for name, times in (reports | dict.fromkeys(once, 1)).items()}
+    assert (len(fork_servers), processes) == (1, NODES)
+
+
+@pytest.mark.back_ends("local")
+def test_a_folder_is_one_link_for_each_of_its_entries_and_one_for_all_runs(cost):
+    chief, *others = cost(of_runs)[2]
+    assert (chief, others) == (0, [1] * (NODES - 1)), "the chief works in the folder itself"
+    chief, *others = cost(of_files)[2]
+    assert (chief, others) == (0, [301] * (NODES - 1))
+
+
+def read_all(args, ctx):
+    """Read all rows; return how many."""
+    feed, count = ctx.data_feed(), 0
+    while not feed.should_stop():
+        count += len(feed.next_batch(100))
+    return count
+
+
+@pytest.mark.back_ends("local-session")
+def test_the_driver_has_little_to_do_with_a_feed_of_40000_rows(run, messages, frame):
+    cluster = run(read_all, cluster_size=2, env=QUICK_ENV)
+    messages.clear()
+    cluster.train(frame(*[10_000] * 4))
+    assert sum(cluster.wait(timeout_s=100).values()) == 40_000
+    assert sum(messages.values()) < 60, "some for each node and partition, none for a batch or a row"

@@ -1,0 +1,378 @@
+"""Why training is as slow as it is: verdicts from figures, right where they allow one and silent where they do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+
+import pytest
+
+import tfos_lab
+from tests.support.clusters import running_clusters
+from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
+from tfos_lab.core.states import RunState
+from tfos_lab.engine.diagnosis.diagnosis import Assessor
+from tfos_lab.engine.state.activity import NodeActivity
+from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
+
+
+def view_of(*activities, hosts=(), feeds=(), **fields):
+    """A cluster that trains, whose nodes have measured this."""
+    nodes = tuple(
+        NodeView(f"worker:{number}", "worker", number, is_chief=False, activity=what, host=host)
+        for number, (what, host) in enumerate(zip(activities, hosts or ["h"] * len(activities), strict=True))
+    )
+    rest = {"cluster_id": "c", "name": "c", "launcher": "local", "started_s": 0.0, "ended_s": None, "timings": {}}
+    view = ClusterView(**rest, state=RunState.RUNNING, nodes=nodes, feeds=tuple(feeds))
+    return dataclasses.replace(view, **fields)
+
+
+def assessed(*activities, **fields):
+    assessor = Assessor()
+    return assessor, assessor.assess(view_of(*activities, **fields), 0.0)
+
+
+def verdict_on(*activities, **fields):
+    assessor, view = assessed(*activities, **fields)
+    assert view.verdict == assessor.diagnose(view).verdict
+    return assessor.diagnose(view)
+
+
+def activity(step_s=0.1, step=50, **figures):
+    known = ("waits_rows", "waits_data", "waits_peers", "computes", "python")
+    rest = 1.0 - sum(figures.get(name, 0.0) for name in known)
+    figures.setdefault("computes", max(0.0, rest))
+    return NodeActivity(step=step, step_s=step_s, **figures)
+
+
+# ---- six runs -------------------------------------------------------------------------------------------------------
+
+
+def test_slow_spark():
+    verdict = verdict_on(
+        activity(waits_rows=0.64, rows_s=2100), activity(waits_rows=0.60, rows_s=2040), feeds=[FeedView()]
+    )
+    assert verdict.kind == "rows"
+    assert verdict.verdict == (
+        "waits for rows 62 % of the time: Spark delivers 4,100 rows/s, the nodes could take 11,000; use more "
+        "partitions, or cache the DataFrame"
+    )
+
+
+def test_a_slow_map_in_tf_data():
+    verdict = verdict_on(activity(0.2, waits_data=0.7), activity(0.2, waits_data=0.5))
+    assert verdict.kind == "tf.data"
+    assert verdict.verdict == (
+        "waits for its tf.data pipeline 60 % of the time: a step takes 200 ms, 120 ms of it for its batch; use map(…, "
+        "num_parallel_calls=tf.data.AUTOTUNE), cache() and prefetch(tf.data.AUTOTUNE)"
+    )
+
+
+def test_slow_steps():
+    verdict = verdict_on(activity(0.21, computes=0.93, python=0.07, cpu=1.9), activity(0.21, computes=0.93, cpu=1.9))
+    assert verdict.kind == "compute"
+    assert verdict.verdict.startswith("compute bound: 93 % of a step of 210 ms is spent in TensorFlow, on 1.9 cores")
+
+
+def test_a_straggler():
+    fast = activity(waits_peers=0.525, host_cpu=0.4)
+    slow = activity(waits_peers=0.0, host_cpu=0.98)
+    verdict = verdict_on(fast, fast, fast, slow, hosts=["h1", "h1", "h1", "h2"])
+    assert verdict.kind == "straggler"
+    assert verdict.verdict == (
+        "worker:3 is 2.1 × slower than the others, which wait for it 52 % of the time: its host h2 is at 98 % CPU; see "
+        "what else runs there"
+    )
+
+
+def test_a_straggler_is_not_explained_by_a_host_that_all_nodes_share():
+    fast = activity(waits_peers=0.5, host_cpu=0.4)
+    slow = activity(python=0.9, where="step, train.py, line 7", host_cpu=0.98)
+    assert "in Python (step, train.py, line 7)" in verdict_on(fast, slow).verdict
+    elsewhere = verdict_on(fast, fast, slow, hosts=["h1", "h2", "h2"])
+    assert "its host h2 is at 98 % CPU" in elsewhere.verdict
+
+
+def test_waiting_for_peers():
+    verdict = verdict_on(activity(0.04, waits_peers=0.5), activity(0.04, waits_peers=0.45))
+    assert verdict.kind == "peers"
+    assert "wait for one another 48 % of the time, and none is slower" in verdict.verdict
+    assert "takes 19 ms of each step of 40 ms" in verdict.verdict
+
+
+def test_a_healthy_run():
+    verdict = verdict_on(activity(waits_rows=0.1, python=0.2), activity(waits_data=0.1, python=0.2))
+    assert (verdict.kind, verdict.verdict) == ("healthy", "healthy: computes 70 % of the time, and waits 10 %")
+
+
+# ---- what is close to them ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("figures", "why"),
+    [
+        ({"waits_rows": 0.6}, "it waits for rows 60 % of the time; repartition the DataFrame evenly"),
+        ({"waits_data": 0.6}, "it waits for its tf.data pipeline 60 % of the time"),
+        ({"python": 0.6, "where": "step, a.py, line 3"}, "it spends 60 % of the time in Python (step, a.py, line 3)"),
+        ({}, "it computes 100 % of the time; give all nodes like hosts and equal batches"),
+    ],
+)
+def test_a_straggler_s_own_reason_is_told(figures, why):
+    verdict = verdict_on(activity(waits_peers=0.6), activity(**figures))
+    assert verdict.kind == "straggler"
+    assert why in verdict.verdict
+
+
+def test_nodes_that_do_not_wait_for_one_another_have_stragglers_too():
+    verdict = verdict_on(activity(0.1, python=0.3), activity(0.1, python=0.3), activity(0.3, python=0.3))
+    assert verdict.kind == "straggler"
+    assert verdict.verdict.startswith("worker:2 is 3.0 × slower than the others: it computes")
+
+
+def test_two_slow_nodes_are_no_straggler():
+    verdict = verdict_on(*[activity(waits_peers=0.6)] * 3, activity(), activity())
+    assert verdict.kind != "straggler"
+
+
+def test_rows_that_have_all_arrived_are_not_spark_s_fault():
+    verdict = verdict_on(activity(waits_rows=0.5, rows_s=50), feeds=[FeedView(complete=True)])
+    assert verdict.kind == "rows"
+    assert "though all have arrived: the nodes read 50 rows/s" in verdict.verdict
+    assert "Spark" not in verdict.verdict
+
+
+def test_a_stream_is_waited_for_by_nature():
+    verdict = verdict_on(activity(waits_rows=0.8), feeds=[FeedView(kind="stream")])
+    assert verdict.kind == "healthy"
+    assert verdict.verdict == "keeps up with the stream: the nodes wait for its rows 80 % of the time"
+
+
+def test_python_is_told_from_tensorflow():
+    slow = verdict_on(activity(0.5, python=0.9, where="step, Cell In[3], line 12"))
+    assert slow.kind == "python"
+    assert "a step takes 500 ms, now at step, Cell In[3], line 12" in slow.verdict
+
+
+def test_short_steps_are_healthy_whatever_they_do():
+    assert verdict_on(activity(0.003)).verdict == "healthy: steps of 3 ms that wait 0 % of the time"
+    quick = verdict_on(activity(0.003, python=0.9))
+    assert quick.kind == "healthy"
+    assert quick.verdict.endswith("90 % is spent in Python, so larger batches take more rows per second")
+
+
+def test_a_busy_gpu_is_named():
+    busy, idle = activity(gpu=0.97), activity(gpu=0.1)
+    assert "with the GPUs at 97 %" in verdict_on(busy).verdict
+    assert verdict_on(idle).kind != "compute"
+
+
+# ---- silence --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param([None], id="no figures"),
+        pytest.param([activity(), None], id="figures of one node only"),
+        pytest.param([NodeActivity(step=50, step_s=0.1)], id="no shares"),
+        pytest.param([activity(step=2)], id="too few steps"),
+        pytest.param([activity(step_s=None, waits_rows=0.9)], id="no steps"),
+        pytest.param([activity(idle_s=30.0)], id="may be hung"),
+        pytest.param([activity(waits_rows=0.2, waits_data=0.2, python=0.3)], id="a bit of everything"),
+        pytest.param([activity(has_gpu_peers=True, gpu=1.0)] * 2, id="GPUs that may wait for one another"),
+    ],
+)
+def test_it_is_silent_where_it_does_not_know(what):
+    verdict = verdict_on(*what)
+    assert (verdict.kind, verdict.verdict) == ("unknown", "")
+
+
+# ---- slower ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_node_is_compared_with_its_peers():
+    views = assessed(activity(waits_peers=0.5), activity(waits_peers=0.5), activity())[1].nodes
+    assert [view.activity.slower for view in views] == pytest.approx([2 / 3, 2 / 3, 2.0])
+
+
+def test_a_fraction_of_a_millisecond_makes_no_straggler():
+    even, moody = activity(0.0003), activity(0.00042)
+    assert [view.activity.slower for view in assessed(even, even, moody)[1].nodes] == [1.0, 1.0, 1.0]
+    assert verdict_on(even, even, moody).kind != "straggler"
+    assert verdict_on(activity(0.0003), activity(0.0003), activity(0.003)).kind == "straggler"
+
+
+# ---- progress, the time that is left, and the end -------------------------------------------------------------------
+
+
+def node(name="worker:0", **fields):
+    job, _, index = name.partition(":")
+    return NodeView(name, job, int(index), is_chief=False, **fields)
+
+
+def progress_of(nodes, feeds=()):
+    return Assessor().assess(view_of(nodes=tuple(nodes), feeds=feeds), 0.0).progress
+
+
+def test_steps_of_those_who_report_them_say_how_far_training_is():
+    nodes = [node("ps:0"), node("chief:0", step=30, total_steps=60), node("worker:0", step=20, total_steps=80)]
+    assert progress_of(nodes) == pytest.approx((0.5 + 0.25) / 2)
+    assert progress_of([node(step=5)]) is None
+    assert progress_of([node("worker:0"), node("worker:1", total_steps=8)]) == 0.0
+
+
+def test_rows_say_it_once_all_have_arrived():
+    nodes = [node("worker:0", rows=150), node("worker:1", rows=50)]
+    feed = FeedView(rows={"worker:0": 100, "worker:1": 100}, epochs=2, complete=True)
+    assert progress_of(nodes, [feed]) == 0.5
+    assert progress_of(nodes, [FeedView(rows=feed.rows, epochs=2)]) is None
+    assert progress_of(nodes, [FeedView(kind="stream", rows=feed.rows, complete=True)]) is None
+
+
+def test_the_time_left_follows_the_speed_of_the_last_half_minute_and_is_not_told_across_a_restart():
+    assessor = Assessor()
+
+    def left_s(progress, at_s):
+        nodes = (node("worker:0", step=round(1000 * progress), total_steps=1000),)
+        return assessor.assess(view_of(nodes=nodes), at_s).seconds_left
+
+    assert left_s(0.0, 0.0) is None, "too soon"
+    for second in range(60):  # a slow start
+        left_s(0.0, float(second))
+    for second in range(41):
+        seconds = left_s(0.01 * second, 60.0 + second)
+    assert seconds == pytest.approx(60.0, abs=2.0)
+    assert left_s(0.1, 101.0) is None
+
+
+def test_a_run_that_is_over_keeps_what_was_known():
+    slow, ending = activity(0.5, computes=0.95, python=0.05), activity(0.5, computes=0.0, python=1.0, where="save")
+    assessor = Assessor()
+    assessor.assess(view_of(slow), 1.0)
+    over = assessor.assess(view_of(ending, state=RunState.DONE), 2.0)
+    assert over.verdict.startswith("compute bound")
+    assert assessor.diagnose(over).kind == "compute"
+    assert Assessor().assess(view_of(slow, state=RunState.DONE), 2.0).verdict.startswith("compute bound")
+
+
+def test_what_is_not_known_is_said_in_words_only_when_asked_for():
+    unknown = verdict_on()
+    assert (unknown.verdict, str(unknown)) == ("", "why training is as slow as it is cannot be told (yet)")
+
+
+# ---- real runs ------------------------------------------------------------------------------------------------------
+
+
+def wait_for(cluster, says):
+    """Wait until the verdict matches a pattern, and return the diagnosis.
+
+    Figures are of the last seconds: where one stage follows another, they are of both at first.
+    """
+
+    def fits():
+        diagnosis = cluster.diagnose()
+        assert re.search(says, diagnosis.verdict), f"{diagnosis}; figures: {diagnosis.nodes}"
+        return diagnosis
+
+    return eventually(fits)
+
+
+def recorded(cluster):
+    record = tfos_lab.run_record(cluster.run_dir).record
+    return record.outcome and record
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """``tfos_lab.run`` for two nodes on this machine."""
+    with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes", "grace_s": 0.5}) as start:
+        patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("runs")))
+        yield start
+
+
+# ---- with TensorFlow ------------------------------------------------------------------------------------------------
+
+
+# On a busy machine one of them may be a straggler of the first stage, for the same reason.
+STAGES = {"tf.data": r"waits for its tf\.data pipeline ", "straggler": r"^worker:0 is .* in Python \(train_in_stages, "}
+
+
+def train_in_stages(folder, ctx):
+    """Train in lock-step, in one way after another: a stage ends when the test has written its file."""
+    import pathlib
+
+    import tensorflow as tf
+
+    strategy = ctx.strategy()
+
+    def slowly(number):
+        def sleep(number):
+            time.sleep(0.1)
+            return number
+
+        return tf.ensure_shape(tf.numpy_function(sleep, [number], tf.int64), ())
+
+    @tf.function
+    def step(iterator, over):
+        number = tf.cast(next(iterator), tf.float32)
+
+        def sum_up(over):
+            return tf.distribute.get_replica_context().all_reduce("sum", over + 0.0 * number)
+
+        return strategy.run(sum_up, args=(over,))
+
+    for stage in STAGES:
+        dataset, over = tf.data.Dataset.range(10**9), 0.0
+        batches = iter(dataset.map(slowly) if stage == "tf.data" else dataset)
+        # All nodes end a stage with the same step.
+        while not strategy.reduce("MEAN", step(batches, tf.constant(over)), axis=None):
+            over = float(pathlib.Path(folder, stage).exists())
+            if stage == "straggler" and ctx.rank == 1:
+                time.sleep(0.1)
+
+
+@pytest.mark.tensorflow
+def test_what_limits_training_is_told_stage_by_stage(run, tmp_path):
+    cluster = run(train_in_stages, str(tmp_path))
+    for stage, says in STAGES.items():
+        wait_for(cluster, says)
+        (tmp_path / stage).touch()
+    cluster.wait(timeout_s=60)
+
+
+# ---- without ---------------------------------------------------------------------------------------------------------
+
+
+def train_in_python(folder, ctx):
+    """Take no step at first, and then slow ones."""
+    import pathlib
+
+    while not pathlib.Path(folder, "steps").exists():
+        time.sleep(0.05)
+    step = 0
+    while not pathlib.Path(folder, "end").exists():
+        time.sleep(0.5)  # long, so that a busy machine delays no node by as much as a straggler has
+        step += 1
+        ctx.report(step, total_steps=1_000_000)
+
+
+def test_slow_steps_in_python_are_told_and_a_function_without_steps_gets_no_verdict(run, tmp_path):
+    cluster = run(train_in_python, str(tmp_path), env=QUICK_ENV)
+    eventually(lambda: len(cluster.diagnose().nodes) == 2)
+    silent = cluster.diagnose()
+    assert (silent.kind, silent.verdict, len(silent.nodes)) == ("unknown", "", 2)
+    (tmp_path / "steps").touch()
+    slow = wait_for(cluster, "a step takes .*train_in_python")
+    assert slow.kind == "python"
+    assert all(activity.last_sign.startswith("step ") for activity in slow.nodes.values())
+    assert 0 < slow.progress < 0.01
+    (tmp_path / "end").touch()
+    cluster.wait(timeout_s=60)
+    assert cluster.diagnose().kind == "python"
+    assert cluster.diagnose().seconds_left is None
+    cluster.stop()
+    record = eventually(lambda: recorded(cluster))
+    assert record.verdict == cluster.diagnose().verdict
+    assert all(node.activity.step > 0 for node in record.nodes)

@@ -1,0 +1,309 @@
+"""The driver of a cluster whose nodes the test plays: their messages in, and what they are sent; with its restarts.
+
+What real nodes do is in `tests/conformance` and `tests/faults`; here are those that no real node sends, or not so
+that a test could tell when.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import tfos_lab
+from tests.support.eventually import eventually
+from tests.support.fake_nodes import identity_of, in_background
+from tfos_lab import messages as m
+from tfos_lab.errors import ClusterEnded, LaunchFailed, NodeFailed, NotEnoughSlots, ReservationTimeout
+
+pytestmark = pytest.mark.leaves_nothing
+
+# README and the guide name these; add to them only what users need.
+NAMES = {
+    "diagnose", "ended", "events", "id", "inference", "logs", "metrics", "model", "model_path", "name", "nodes", "plot",
+    "profile", "results", "run_dir", "shutdown", "stacks", "state", "stop", "tensorboard_url", "timings", "train",
+    "view", "wait", "wait_until_running",
+}  # fmt: skip
+
+
+def running(start, **options):
+    cluster = start(**options)
+    cluster.wait_until_running()
+    return cluster
+
+
+def settle(nodes, rank=1):
+    """Wait until all that was sent has been handled: a heartbeat is answered after it."""
+    before = nodes.listener.sent_to(identity_of(rank)).count("HeartbeatAck")
+    nodes.send(m.Heartbeat(rank=rank))
+    eventually(lambda: nodes.listener.sent_to(identity_of(rank)).count("HeartbeatAck") > before)
+
+
+# ---- the handle that users hold -------------------------------------------------------------------------------------
+
+
+def test_tab_shows_what_users_need_and_nothing_else(start):
+    assert {name for name in dir(tfos_lab.Cluster(start(launch=False))) if not name.startswith("_")} == NAMES
+
+
+def test_it_is_shown_in_a_line_and_ends_with_its_block(start):
+    with tfos_lab.Cluster(running(start, name="mnist")) as cluster:
+        assert repr(cluster) == "<Cluster 'mnist': running, 2/2 nodes, local>"
+        with pytest.raises(KeyError, match="no node 'worker:9' in this cluster; there are chief:0, worker:0"):
+            cluster.logs("worker:9")
+    assert cluster.state == "stopped"
+    with pytest.raises(ClusterEnded):
+        cluster.wait(timeout_s=60)
+
+
+def test_nodes_that_do_not_reserve_in_time_are_named(start, nodes):
+    nodes.missing = {1}
+    cluster = start(reservation_timeout_s=0.1)
+    with pytest.raises(ReservationTimeout, match=r"1 of 2 nodes reserved within 0\.1 s; missing: worker:0"):
+        cluster.wait_until_running()
+
+
+def test_a_shutdown_waits_and_stops_and_may_come_twice(start, nodes):
+    cluster = tfos_lab.Cluster(running(start))
+    nodes.end(0, "a")
+    nodes.end(1)
+    cluster.shutdown(timeout_s=60)
+    cluster.shutdown(timeout_s=60)
+    cluster.stop()
+    assert (cluster.state, cluster.results["chief:0"]) == ("done", "a")
+
+
+def test_a_shutdown_raises_what_went_wrong_and_stops_all_the_same(start, nodes):
+    cluster = tfos_lab.Cluster(running(start))
+    nodes.fail(1)
+    with pytest.raises(NodeFailed):
+        cluster.shutdown(timeout_s=60)
+    cluster.shutdown(timeout_s=60)
+    assert cluster.state == "failed"
+    assert nodes.listener.closed
+
+
+def test_results_are_a_line_for_each_node_and_of_those_only_that_have_returned(start, nodes):
+    cluster = tfos_lab.Cluster(running(start))
+    nodes.end(0, "x" * 500)
+    eventually(lambda: cluster.nodes[0].state == "done")
+    assert dict(cluster.results) == {"chief:0": "x" * 500}
+    assert len(repr(cluster.results)) < 230
+    with pytest.raises(KeyError):
+        cluster.results["worker:0"]
+
+
+def test_a_failure_is_raised_though_another_node_does_not_go(start, nodes):
+    cluster = running(start, grace_s=0.0)
+    nodes.deaf.add(0)
+    nodes.fail(1)
+    with pytest.raises(NodeFailed):
+        cluster.wait(timeout_s=60)
+    assert cluster.state == "failed"
+
+
+def test_a_launch_that_fails_fails_the_cluster_with_its_own_error(start, nodes):
+    nodes.launch_errors = [LaunchFailed(reason="no room")]
+    cluster = start(launch=False)
+    with pytest.raises(LaunchFailed, match="no room"):
+        cluster.launch()
+    assert (cluster.state, cluster.view().reason) == ("failed", "no room")
+    with pytest.raises(LaunchFailed, match="no room"):
+        cluster.wait(timeout_s=60)
+
+
+def test_a_stop_wakes_who_waits(start):
+    cluster, raised = running(start), []
+
+    def wait():
+        try:
+            cluster.wait()
+        except ClusterEnded as error:
+            raised.append(error)
+
+    waiting = in_background(wait)
+    cluster.stop()
+    waiting.join(60)
+    assert len(raised) == 1
+
+
+# ---- reservations ---------------------------------------------------------------------------------------------------
+
+
+def test_a_retried_task_takes_the_rank_until_the_nodes_have_started(start, nodes):
+    nodes.missing = {0, 1}
+    start()
+    for rank, identity in ((1, b"first/1"), (1, b"second/1"), (0, None)):
+        nodes.reserve(rank, identity)
+    eventually(lambda: nodes.listener.sent_to(b"second/1") == ["Start"])
+    assert nodes.listener.sent_to(b"first/1") == []
+    nodes.listener.deliver(b"second/1", m.Progressed(rank=1, state="running"))
+    nodes.reserve(1, b"third/1")
+    eventually(lambda: nodes.listener.sent_to(b"third/1") == ["Stop", "Shutdown"])
+    assert nodes.listener.sent_to(b"second/1") == ["Start"]
+
+
+def test_a_reservation_that_is_repeated_is_answered_and_changes_nothing(start, nodes):
+    cluster = running(start)
+    nodes.reserve(1)
+    settle(nodes)
+    assert nodes.listener.sent_to(identity_of(1)) == ["Start", "HeartbeatAck", "HeartbeatAck"]
+    assert [node.state for node in cluster.nodes] == ["running", "running"]
+
+
+def test_a_task_whose_rank_another_has_taken_does_not_take_it_back(start, nodes):
+    nodes.missing = {0, 1}
+    cluster = start()
+    for identity, port in ((b"first/1", 1), (b"second/1", 2), (b"first/1", 1)):
+        nodes.listener.deliver(identity, m.Reserve(1, "host", f"host:{port}", 1, "e1", []))
+    eventually(lambda: nodes.listener.sent_to(b"first/1") == ["Stop", "Shutdown"])
+    assert cluster.nodes[1].address == "host:2"
+
+
+# ---- logs -----------------------------------------------------------------------------------------------------------
+
+
+def log_of(sequence, text):
+    return m.Logs(1, sequence, [m.LogRecord(1.0, "stdout", text)])
+
+
+def test_logs_are_stored_once_in_order_and_acknowledged_each_time(start, nodes):
+    cluster = running(start)
+    first, second, third = (log_of(number, text) for number, text in enumerate((b"a\n", b"b\n", b"c\n")))
+    nodes.send(first)
+    nodes.send(first)  # its acknowledgement was lost
+    nodes.send(m.Figures(1, [first, second, m.Reported(1, 1, None, {"loss": 1.0}, 1.0), third, m.Heartbeat(1)]))
+    nodes.send(m.Figures(1, [second, m.Heartbeat(1)]))
+    settle(nodes)
+    assert cluster.logs("worker:0") == (cluster.run_dir / "worker-0.log").read_text() == "a\nb\nc\n"
+    answers = [message for to, message in nodes.listener.sent if to == identity_of(1)]
+    credits_ = [message for message in answers if isinstance(message, m.LogCredit)]
+    assert credits_ == [m.LogCredit(0), m.LogCredit(0), m.LogCredit(2), m.LogCredit(1)]
+
+
+# ---- what no node sends ---------------------------------------------------------------------------------------------
+
+
+NOT_SENT = [
+    (m.encode(m.FeedReady(rank=1, feed=3, locations=[])), "FeedReady (feed 3 does not exist)"),
+    (m.encode(m.Heartbeat(rank=0)), "Heartbeat (in the name of rank 0)"),
+    (m.encode(m.Heartbeat(rank=2**40)), "Heartbeat (there is no rank 1099511627776)"),
+    (m.encode(m.Reserve(0, "host", "host:0", 1, "e0", [])), "Reserve (in the name of rank 0)"),
+    (m.encode(m.Figures(1, [m.Heartbeat(0)])), "Figures (figures of rank 0)"),
+    (m.encode(m.Activity(1, cpu=float("nan"))), "Activity (the number nan"),
+    (m.encode(m.Progressed(1, "dancing")), "Progressed (the state 'dancing'"),
+    (m.encode(m.Heartbeat(1, spooled_bytes=-7)), "Heartbeat (the number -7"),
+    (b"\xc1 nonsense", "a message that cannot be decoded"),
+]
+
+
+@pytest.mark.parametrize(("data", "what"), NOT_SENT, ids=[what for _, what in NOT_SENT])
+def test_a_node_that_sends_what_no_node_sends_fails_by_itself(start, nodes, data, what):
+    cluster = running(start)
+    nodes.listener.post((identity_of(1), data))
+    with pytest.raises(NodeFailed) as caught:
+        cluster.wait(timeout_s=60)
+    assert (caught.value.node, caught.value.kind) == ("worker:0", "Refused")
+    assert caught.value.message.startswith(f"worker:0 sent what no node sends: {what}")
+    assert {"Stop", "Shutdown"} <= set(nodes.listener.sent_to(identity_of(1)))
+    assert [node.state for node in cluster.nodes] == ["stopped", "failed"]
+
+
+def test_nothing_more_is_taken_from_a_node_that_was_refused(start, nodes):
+    cluster = running(start)
+    nodes.deaf.add(1)
+    nodes.listener.post((identity_of(1), b"nonsense"))
+    nodes.send(m.Reported(1, 5, None, {"loss": 1.0}, 1.0))
+    nodes.reserve(1)
+    nodes.send(log_of(0, b"hello\n"))
+    with pytest.raises(NodeFailed):
+        cluster.wait(timeout_s=60)
+    assert (cluster.nodes[1].state, cluster.nodes[1].step) == ("failed", None)
+    assert not (cluster.run_dir / "worker-0.log").exists()
+
+
+def test_a_stranger_with_keys_cannot_end_a_node(start, nodes):
+    cluster = running(start)
+    for data in (b"nonsense", m.encode(m.Reserve(7, "h", "h:7", 1, "e7", [])), m.encode(m.Ended(1, m.Outcome("no")))):
+        nodes.listener.post((b"stranger", data))
+    eventually(lambda: nodes.listener.sent_to(b"stranger") == ["Stop", "Shutdown"] * 3)
+    settle(nodes)
+    assert [node.state for node in cluster.nodes] == ["running", "running"]
+
+
+# ---- restarts -------------------------------------------------------------------------------------------------------
+
+
+def no_slots():
+    return NotEnoughSlots(wanted=2, free=1, total=1)
+
+
+def in_generation(cluster, nodes, number):
+    """Wait until the nodes of a generation run."""
+    eventually(lambda: len(nodes.listeners) == number + 1 and cluster.state == "running")
+
+
+def test_a_killed_node_brings_another_generation_with_a_note_and_the_same_backup(start, nodes):
+    cluster = running(start, restarts=1)
+    nodes.kill(1)
+    in_generation(cluster, nodes, 1)
+    eventually(lambda: [listener.closed for listener in nodes.listeners] == [True, False])
+    nodes.listener.deliver(b"old/1", m.Heartbeat(rank=1))  # an agent of the generation before
+    eventually(lambda: nodes.listener.sent_to(b"old/1") == ["Stop", "Shutdown"])
+    nodes.end(0, "second")
+    nodes.end(1)
+    assert cluster.wait(timeout_s=60)["chief:0"] == "second"
+    [note] = cluster.view().notes
+    assert note.startswith("restart 1 of 1, as worker:0: Exited: the process was killed")
+    [(lost_s, again_s)] = cluster.view().restarts
+    assert lost_s < again_s
+    first, second = (
+        next(message for _, message in listener.sent if isinstance(message, m.Start)) for listener in nodes.listeners
+    )
+    assert (first.restart, second.restart) == (0, 1)
+    assert first.backup_dir == second.backup_dir == f"{cluster.run_dir}/backup-{cluster.id}"
+
+
+def test_a_worker_alone_is_started_again_with_a_note_and_counts_as_a_restart(start, nodes):
+    cluster = running(start, restarts=2, cluster_size=3, num_ps=1)
+    nodes.send(m.Progressed(rank=2, state="serving"))
+    nodes.kill(2)
+    eventually(lambda: cluster.view().notes)
+    nodes.send(m.Progressed(rank=2, state="serving"))
+    nodes.kill(0)
+    in_generation(cluster, nodes, 1)
+    nodes.end(1)
+    nodes.end(2)
+    cluster.wait(timeout_s=60)
+    alone, whole = cluster.view().notes
+    assert alone.startswith("restart 1 of 2, of worker:0 alone, while the others go on: Exited: the process was killed")
+    assert whole.startswith("restart 2 of 2, as ps:0: Exited: the process was killed")
+
+
+def test_slots_are_waited_for(start, nodes):
+    nodes.launch_errors = [None, no_slots()]
+    cluster = running(start, restarts=1)
+    nodes.kill(1)
+    in_generation(cluster, nodes, 1)
+    assert nodes.launcher.calls.count("launch") == 2
+
+
+@pytest.mark.parametrize("error", [no_slots(), LaunchFailed(reason="no fork server")], ids=["slots", "launch"])
+def test_a_restart_that_finds_no_slots_in_time_or_cannot_be_launched_ends_the_cluster_with_its_error(
+    start, nodes, error
+):
+    nodes.launch_errors = [None, error]
+    cluster = start(restarts=1, reservation_timeout_s=0.0)
+    eventually(lambda: cluster.state == "running")
+    nodes.kill(1)
+    with pytest.raises(type(error)):
+        cluster.wait(timeout_s=60)
+
+
+def test_a_cluster_that_is_stopped_while_it_restarts_stays_stopped(start, nodes):
+    nodes.launch_errors = [None, *(no_slots() for _ in range(1000))]
+    cluster = running(start, restarts=2)
+    nodes.kill(1)
+    eventually(lambda: len(nodes.launchers) == 2)
+    cluster.stop(grace_s=0.0)
+    assert cluster.state == "stopped"
+    with pytest.raises(ClusterEnded):
+        cluster.wait(timeout_s=60)

@@ -1,0 +1,154 @@
+"""Where nodes are and what they spend their time on: stacks and profiles, of nodes that the test plays."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+import tfos_lab
+from tests.support.eventually import eventually
+from tfos_lab import messages as m
+from tfos_lab.errors import ProfileFailed
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+@pytest.fixture
+def ask(start, nodes):
+    """A cluster whose nodes answer each message with what ``reply(rank, message)`` returns."""
+
+    def ask(reply, **options):
+        cluster = start(**options)
+        cluster.wait_until_running()
+        played = nodes.listener.on_send
+
+        def on_send(identity, message):
+            played(identity, message)
+            if (answer := reply(int(identity.removeprefix(b"agent/")), message)) is not None:
+                nodes.send(answer)
+
+        nodes.listener.on_send = on_send
+        return tfos_lab.Cluster(cluster)
+
+    return ask
+
+
+# ---- stacks ---------------------------------------------------------------------------------------------------------
+
+
+def stacks_of(*answering):
+    def reply(rank, message):
+        if isinstance(message, m.StacksWanted) and rank in answering:
+            return m.Stacks(rank, message.request, m.Condition.BUSY, f"text {rank}\nmore")
+        return None
+
+    return reply
+
+
+def test_the_stacks_of_all_nodes_or_of_one_are_shown(ask, nodes):
+    cluster = ask(stacks_of(0, 1))
+    assert cluster.stacks() == {"chief:0": "text 0\nmore", "worker:0": "text 1\nmore"}
+    assert cluster.stacks("worker:0") == {"worker:0": "text 1\nmore"}
+    with pytest.raises(KeyError, match="no node 'ps:0' in this cluster; there are chief:0, worker:0"):
+        cluster.stacks("ps:0")
+    nodes.send(m.Stacks(0, 99, m.Condition.BUSY, "late"))  # is dropped
+    nodes.end(1)
+    eventually(lambda: cluster.nodes[1].state == "done")
+    assert cluster.stacks() == {"chief:0": "text 0\nmore", "worker:0": "it has no process: its state is done"}
+
+
+def test_an_agent_that_does_not_answer_is_waited_for_only_so_long(ask):
+    stacks = ask(stacks_of(0)).stacks(timeout_s=0.5)
+    assert stacks["chief:0"] == "text 0\nmore"
+    assert stacks["worker:0"].startswith("its agent has not answered within 0.")
+
+
+# ---- profiles -------------------------------------------------------------------------------------------------------
+
+
+TRACE = bytes(range(256)) * 100
+NAME = "plugins/profile/now/host.xplane.pb"
+SAMPLES = [
+    (["\tmain thread", "\ttrain (cell:3)", "keras\tfit (trainer.py:1)"], 6),
+    (["\tmain thread", "\ttrain (cell:3)", "\tload <rows> (cell:9)"], 3),
+    (["\treader", "numpy\tsvd (linalg.py:1)"], 1),
+]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def profiled(*, files=None, note="", problem="", sends=True, samples=SAMPLES):
+    """What a node says of its profile, and pieces of 10,000 bytes."""
+    files = {NAME: len(TRACE)} if files is None else files
+
+    def reply(rank, message):
+        match message:
+            case m.ProfileWanted(request=number):
+                return m.Profiled(rank, number, 0.01, samples, files=files, note=note, problem=problem)
+            case m.ProfilePieceWanted(request=number, name=name, offset=offset):
+                return m.ProfilePiece(rank, number, name, offset, TRACE[offset : offset + 10_000] if sends else b"")
+        return None
+
+    return reply
+
+
+def boxes(svg):
+    """Return title → (x, y, width, colour)."""
+    found = {}
+    for group in ET.fromstring(svg).iter(f"{SVG}g"):
+        rect = group.find(f"{SVG}rect")
+        place = tuple(float(rect.get(name)) for name in ("x", "y", "width"))
+        found[group.find(f"{SVG}title").text] = (*place, rect.get("fill"))
+    return found
+
+
+def test_a_profile_is_a_flame_graph_in_the_run_s_folder_and_a_trace_among_its_event_files(ask):
+    cluster = ask(profiled())
+    profile = cluster.profile("worker:0", 2.0)
+    assert (profile.node, profile.seconds, profile.note) == ("worker:0", 2.0, "")
+    assert profile.flame_graph.parent == cluster.run_dir
+    assert profile.trace_dir.parent == cluster.run_dir / "events"
+    assert (profile.trace_dir / NAME).read_bytes() == TRACE
+    assert profile.hottest[:2] == [("fit (trainer.py:1)", 0.6), ("load <rows> (cell:9)", 0.3)]
+    assert "<svg" in profile._repr_html_()
+    assert " 60.0%  fit (trainer.py:1)" in str(profile)
+
+
+def test_a_box_is_as_wide_as_its_share_of_the_time_and_below_its_caller(ask):
+    drawn = boxes(ask(profiled()).profile("worker:0", 2.0).flame_graph.read_text())
+    main, fit = drawn["main thread: 90.0 %, 0.09 s"], drawn["fit (trainer.py:1): 60.0 %, 0.06 s"]
+    load, svd = drawn["load <rows> (cell:9): 30.0 %, 0.03 s"], drawn["svd (linalg.py:1): 10.0 %, 0.01 s"]
+    assert (main[2], fit[2], load[2], svd[2]) == pytest.approx((900, 600, 300, 100))
+    assert (main[0], fit[0], load[0], svd[0]) == pytest.approx((0, 0, 600, 900))
+    assert main[1] < fit[1] == load[1]
+    assert fit[3] != load[3] == main[3]
+
+
+def test_the_picture_needs_nothing_else_and_names_are_text(ask):
+    cluster = ask(profiled(samples=[(["\t<script>alert(1)</script>"], 1)]))
+    svg = cluster.profile("worker:0", 2.0).flame_graph.read_text()
+    assert "<script" not in svg
+    assert svg.count("http") == 1  # its own namespace
+
+
+@pytest.mark.parametrize(
+    ("node", "note"),
+    [
+        ({"files": {}, "note": "no trace: TensorFlow is missing"}, "no trace: TensorFlow is missing"),
+        ({"files": {"../../evil": 5}}, "outside its folder"),
+        ({"files": {"/etc/evil": 5}}, "outside its folder"),
+        ({"files": {"huge": 2 << 30}}, "profile fewer seconds"),
+        ({"sends": False}, "the node stopped sending"),
+    ],
+)
+def test_without_a_whole_trace_there_is_the_flame_graph_and_the_reason(ask, tmp_path, node, note):
+    profile = ask(profiled(**node)).profile("worker:0", 2.0)
+    assert profile.trace_dir is None
+    assert note in profile.note
+    assert profile.flame_graph.exists()
+    assert not list(tmp_path.rglob("*evil"))
+
+
+def test_a_node_says_why_it_has_no_profile(ask):
+    with pytest.raises(ProfileFailed, match="worker:0 cannot be profiled: it is being profiled already"):
+        ask(profiled(problem="it is being profiled already")).profile("worker:0", 2.0)

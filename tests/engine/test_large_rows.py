@@ -1,0 +1,101 @@
+"""Rows of megabytes on a Spark whose own limit is lowered from 2 GiB to 8 MB, and rows of 200 columns."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.support.clusters import running_clusters
+from tests.support.quick import QUICK_ENV
+from tests.support.spark_home import QUICK_JVM
+from tfos_lab.errors import FeedError, NodeFailed
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+# As large in proportion as the 64 MiB that end a batch of Spark's.
+CONF = {
+    "spark.driver.extraJavaOptions": f"{QUICK_JVM} -Darrow.vector.max_allocation_bytes=8000000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "250000",
+}
+TOLD = r"Spark needs room for \d[\d,]+ bytes of column 'x' in one Arrow batch, and 8,000,000 is the most: make several"
+
+
+def measure(args, ctx):
+    """Return the lengths of the rows that this node is fed or asked for."""
+    feed, lengths = ctx.data_feed(train_mode=not args), []
+    while not feed.should_stop():
+        rows = [len(row[1]) for row in feed.next_batch(1)]
+        lengths += rows
+        if args and rows:
+            feed.batch_results(rows)
+    return lengths
+
+
+@pytest.fixture
+def start(new_spark):
+    """Start two quick nodes on a Spark with the lower limit."""
+    spark = new_spark("local[2]", conf=CONF)
+    with running_clusters({"spark": spark, "local": "processes", "env": QUICK_ENV}) as start:
+        yield (
+            start,
+            lambda size, rows: spark.range(0, rows, 1, 1).selectExpr(
+                "id", f"cast(repeat(char(97 + id % 7), {size}) as binary) as x"
+            ),
+        )
+
+
+def fail(cluster, rows):
+    cluster.train(rows)
+    cluster.wait(timeout_s=100)
+
+
+def test_large_rows_are_fed_and_too_large_ones_are_told_with_their_column(start):
+    start, rows = start
+    cluster = start(measure)
+    cluster.train(rows(3_000_000, 5))
+    assert sorted(itertools.chain(*cluster.wait(timeout_s=100).values())) == [3_000_000] * 5
+    cluster = start(measure)
+    with pytest.raises((FeedError, NodeFailed), match=TOLD):
+        fail(cluster, rows(9_000_000, 1))
+    cluster = start(measure, "answer")
+    answered = cluster.inference(rows(3_000_000, 5), schema="prediction long")
+    assert [row.prediction for row in answered.select("prediction").collect()] == [3_000_000] * 5
+    cluster.stop()
+    cluster = start(measure, "answer")
+    with pytest.raises(FeedError, match=TOLD):
+        cluster.inference(rows(9_000_000, 1))
+    assert rows(1, 3).count() == 3
+
+
+COLUMNS, ROWS = 200, 30
+KINDS = ("id + {n} as c{n}", "id / 2 + {n} as c{n}", "concat('t', id) as c{n}", "array(id, id + {n}) as c{n}")
+EXPRESSIONS = [KINDS[n % len(KINDS)].format(n=n) for n in range(COLUMNS)]
+
+
+def check(answers, ctx):
+    """Return how many rows this node has seen whose columns all belong to one id; answer with the ids."""
+    feed, right = ctx.data_feed(train_mode=not answers), 0
+    while not feed.should_stop():
+        rows = feed.next_batch(7)
+        wanted = [
+            [(row[0] + n, row[0] / 2 + n, f"t{row[0]}", [row[0], row[0] + n])[n % 4] for n in range(len(row))]
+            for row in rows
+        ]
+        found = [[list(value) if n % 4 == 3 else value for n, value in enumerate(row)] for row in rows]
+        right += sum(len(row) == 200 and row == expected for row, expected in zip(found, wanted, strict=True))
+        if answers and rows:
+            feed.batch_results([row[0] for row in rows])
+    return right
+
+
+def test_200_columns_of_several_types_are_fed_and_answered(spark):
+    rows = spark.range(0, ROWS, 1, 2).selectExpr(*EXPRESSIONS)
+    with running_clusters({"spark": spark, "local": "processes", "env": QUICK_ENV}) as start:
+        cluster = start(check)
+        cluster.train(rows)
+        assert sum(cluster.wait(timeout_s=100).values()) == ROWS
+        answered = start(check, "answer").inference(rows, schema="prediction long")
+        assert len(answered.columns) == COLUMNS + 1
+        assert [row.prediction for row in answered.select("prediction").collect()] == list(range(ROWS))

@@ -1,0 +1,350 @@
+"""A cluster as other processes see it: TensorBoard at an address with a token, the cluster's record, and Stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+
+import psutil
+import pytest
+
+import tfos_lab
+from tests.support import leftovers
+from tests.support.clusters import runtime_of
+from tests.support.eventually import eventually
+from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
+from tests.support.quick import QUICK_ENV
+from tests.support.unix_http import PATIENCE_S, fetch_until, write_events
+from tfos_lab.core import cluster_records
+from tfos_lab.engine.tensorboard.http_server import TensorBoardHttpServer
+
+pytestmark = pytest.mark.leaves_nothing
+
+
+@pytest.fixture
+def short_path():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield lambda name: f"{folder}/{name}"
+
+
+@pytest.fixture
+def loop():
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=loop.run_forever)
+    running.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    running.join(60)
+    loop.close()
+
+
+@pytest.fixture
+def url(loop, short_path):
+    with hostile_tensorboard(short_path("tensorboard")) as path:
+        server = TensorBoardHttpServer(loop, path)
+        Node.heard.clear()
+        yield server.url
+        server.close()
+
+
+class _Still(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+def ask(url, *, method="GET", headers=None, body=None):
+    """Return status, headers and body, following no redirection."""
+    request = urllib.request.Request(url, method=method, headers=headers or {}, data=body)
+    try:
+        with urllib.request.build_opener(_Still).open(request, timeout=60) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [
+        ("", "GET"),
+        ("data/runs", "HEAD"),
+        ("0" * 64 + "/", "POST"),
+        ("~/../", "OPTIONS"),
+        ("//", "DELETE"),
+        ("%C3%BC/", "GET"),
+    ],
+)
+def test_requests_without_the_token_get_nothing(url, path, method):
+    root = re.match(r"http://127\.0\.0\.1:\d+/", url)[0]
+    status, _, body = ask(root + path, method=method, body=b"" if method == "POST" else None)
+    assert status == 404
+    assert b"TensorBoard</title></head></html>" not in body
+    assert Node.heard == []
+
+
+def test_requests_are_passed_on_without_headers_about_the_user(url):
+    secret = {"Cookie": "login=secret", "Authorization": "token secret", "Referer": "http://secret/", "X-A": "secret"}
+    asked = {**secret, "If-None-Match": '"abc"', "Content-Type": "text/x-tags"}
+    status, _, body = ask(f"{url}data/a%2Fb?run=.%2F&tag=x%20y", headers=asked)
+    assert status == 200
+    assert body.endswith(PAGE.partition(b"<head>")[2])
+    assert ask(f"{url}data", method="POST", headers=asked, body=b"tags=1")[0] == 200
+    [(path, heard), (_, posted)] = Node.heard
+    assert path == "/data/a%2Fb?run=.%2F&tag=x%20y"
+    assert heard["If-None-Match"] == '"abc"'
+    assert (posted["Content-Type"], Node.bodies[-1]) == ("text/x-tags", b"tags=1")
+    assert "secret" not in str(heard) + str(posted)
+
+
+def test_pages_are_sandboxed_as_in_the_jupyter_server(url):
+    status, headers, body = ask(url)
+    assert status == 200
+    [policy] = headers.get_all("Content-Security-Policy")
+    assert policy.startswith("sandbox allow-scripts")
+    assert "allow-same-origin" not in policy
+    assert headers["Referrer-Policy"] == "no-referrer", "the address holds the token"
+    assert headers.get_all("Set-Cookie") is None
+    assert b"<head><script>" in body
+    assert ask(f"{url}away")[0] == 502
+    status, headers, _ = ask(f"{url}data", method="OPTIONS")
+    assert (status, headers["Access-Control-Allow-Headers"]) == (204, "*")
+
+
+def test_requests_leave_no_log_lines_with_the_token(url, caplog):
+    caplog.set_level("DEBUG")
+    ask(url)
+    ask(f"{url}away")
+    ask(url, method="DELETE")
+    assert url.split("/")[3] not in caplog.text
+
+
+def test_without_a_tensorboard_the_page_says_so(loop, short_path):
+    server = TensorBoardHttpServer(loop, short_path("nobody"))
+    status, _, body = ask(server.url)
+    assert (status, b"TensorBoard does not answer" in body) == (502, True)
+    server.close()
+    server.close()
+
+
+# ---- a program of its own --------------------------------------------------------------------------------------------
+
+
+PROGRAM = """
+import json, threading, time, urllib.error, urllib.request
+import tfos_lab
+from tests.support.unix_http import write_events
+from tests.support.quick import QUICK_ENV
+
+def train(args, ctx):
+    if ctx.is_chief:
+        write_events(ctx.log_dir, loss=[1.0, 0.5])
+    threading.Event().wait(600)
+
+def ask(url):
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+def ask_until(url, wanted):
+    while True:
+        status, body = ask(url)
+        if wanted in body and status != 503:  # the page that asks for patience has TensorBoard's title, too
+            return status
+        time.sleep(0.1)
+
+cluster = tfos_lab.run(train, cluster_size=2, tensorboard=True, env=QUICK_ENV, local="processes")
+url = cluster.tensorboard_url
+running = ask_until(url, "<title>TensorBoard</title>"), ask_until(url + "data/plugin/scalars/tags", "loss")
+without_token = ask("/".join(url.split("/")[:3]) + "/data/plugin/scalars/tags")[0]
+cluster.stop(grace_s=0.0)
+ended = ask_until(url + "data/plugin/scalars/tags", "loss")
+same = cluster.tensorboard_url == url
+print(json.dumps([url, running, without_token, ended, same]))
+"""
+
+
+def test_a_plain_program_has_an_address_that_works_as_long_as_it_lives(tmp_path):
+    environ = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
+    folders = {"JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"), "TFOS_LAB_RUNS": str(tmp_path / "runs")}
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**environ, **folders, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    url, running, without_token, ended, same = json.loads(done.stdout.splitlines()[-1])
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[0-9a-f]{64}/", url)
+    assert (running, without_token, ended, same) == ([200, 200], 404, 200, True)
+    with pytest.raises(urllib.error.URLError):
+        ask(url)
+
+
+# ---- clusters in a kernel --------------------------------------------------------------------------------------------
+
+
+def socket_of(cluster):
+    """Return where a cluster's TensorBoard is, as the Jupyter server finds it."""
+    return eventually(lambda: (record := cluster_records.find(cluster.id)) and record.tensorboard)
+
+
+def page_at(url):
+    """Return a page of TensorBoard's, once it is there."""
+
+    def there():
+        status, _, body = ask(url)
+        return status == 200 and body
+
+    return eventually(there)
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture
+def run():
+    clusters = []
+
+    def run(map_fun, args=None, **options):
+        options = {"local": "processes", "env": QUICK_ENV, **options}
+        clusters.append(tfos_lab.run(map_fun, args, **options))
+        return clusters[-1]
+
+    yield run
+    for cluster in clusters:
+        cluster.stop(grace_s=0.0)
+        runtime_of(cluster).publisher.close()
+
+
+def stay(args, ctx):
+    if ctx.is_chief:
+        write_events(ctx.log_dir, loss=[1.0, 0.5])
+    threading.Event().wait(args)
+
+
+def tensorboards():
+    """Return the TensorBoard processes of this test run; others may run beside it."""
+    return {process for process in psutil.process_iter(["name"]) if _is_ours(process)}
+
+
+def _is_ours(process):
+    try:
+        run = leftovers._RUN_VARIABLE
+        return process.info["name"] == "tfos tensorboar" and process.environ().get(run) == os.environ[run]
+    except psutil.Error:
+        return False  # it has just ended
+
+
+def test_a_tensorboard_that_died_is_reported_and_its_folder_is_shown_from_here(run):
+    before = tensorboards()
+    cluster = run(lambda args: threading.Event().wait(args), 600, tensorboard=True)
+    unix_server = socket_of(cluster)
+    fetch_until(unix_server, "/", b"</html>")
+    [tensorboard] = tensorboards() - before
+    os.kill(tensorboard.pid, signal.SIGKILL)
+    page = fetch_until(unix_server, "/", b"its process ended with code -9", status=503)
+    status = cluster.view().tensorboard
+    assert (status.state, status.reason) == ("gone", "its process ended with code -9")
+    assert b"holds no event files" in page
+    write_events(cluster.run_dir / "events", loss=[1.0])
+    fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
+
+
+def test_event_files_in_a_shared_folder_stay_there(run, tmp_path):
+    cluster = run(stay, 0, log_dir=str(tmp_path / "near"))
+    cluster.wait(PATIENCE_S)
+    cluster.stop()
+    assert cluster.view().notes == ()
+    assert not (cluster.run_dir / "events").exists()
+
+
+def test_the_control_socket_stops_the_cluster_while_the_main_thread_waits(run):
+    cluster = run(stay, 600, name="busy")
+    eventually(
+        lambda: cluster_records.find(cluster.id) is not None and cluster_records.find(cluster.id).state == "running"
+    )
+    record = cluster_records.find(cluster.id)
+    assert (record.name, record.launcher, [node.state for node in record.nodes]) == ("busy", "local", ["running"])
+    with socket.socket(socket.AF_UNIX) as visitor:
+        visitor.connect(record.control)
+        visitor.sendall(b"nonsense\n")
+        assert visitor.recv(10) == b""
+    assert not cluster.ended
+    with socket.socket(socket.AF_UNIX) as visitor:
+        visitor.connect(record.control)
+        visitor.sendall(b"stop\n")
+        assert visitor.recv(100) == b"stopping\n"
+    with pytest.raises(tfos_lab.errors.ClusterEnded):
+        cluster.wait(PATIENCE_S)
+    eventually(lambda: cluster_records.find(cluster.id) is None)
+
+
+def test_the_record_follows_steps_and_metrics(run, monkeypatch):
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/train.ipynb")
+
+    def report(args, ctx):
+        for step in (1, 2):
+            ctx.report(step=step, total_steps=9, loss=1 / step)
+        threading.Event().wait(args)
+
+    cluster = run(report, 600)
+    eventually(lambda: cluster_records.find(cluster.id).figures.value == 0.5)
+    record = cluster_records.find(cluster.id)
+    figures = record.figures
+    assert (figures.step, figures.total_steps, figures.metric, figures.value) == (2, 9, "loss", 0.5)
+    assert figures.progress == pytest.approx(2 / 9)
+    [node] = record.nodes
+    assert (node.step, node.metrics, node.pid) == (2, {"loss": 0.5}, cluster.nodes[0].pid)
+    assert record.notebook == "/home/train.ipynb"
+
+
+def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file"))
+    clusters = [run(stay, 600, name=name, tensorboard=True) for name in ("one", "two")]
+    for cluster in clusters:
+        assert cluster.view().tensorboard is None, "nothing would answer at its address"
+        assert cluster.tensorboard_url.startswith("http://127.0.0.1:"), "the Jupyter server would not find it"
+        assert b"</html>" in page_at(cluster.tensorboard_url)
+        cluster.stop()
+        assert cluster.state == "stopped"
+
+
+def test_a_cluster_without_tensorboard_has_no_url(run):
+    assert run(lambda: 1).tensorboard_url is None
+
+
+def test_a_kernel_of_a_server_with_our_extension_gives_its_address_there(run, monkeypatch):
+    monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
+    cluster_records.announce_server()
+    cluster = run(lambda: 1, tensorboard=True)
+    assert cluster.tensorboard_url == f"/user/alice/tfos-lab/tb/{cluster.id}/"
+
+
+def test_tensorboard_is_back_after_a_restart(run):
+    def once():
+        threading.Event().wait(600)
+
+    cluster = run(once, tensorboard=True, restarts=1)
+    unix_server = socket_of(cluster)
+    fetch_until(unix_server, "/", b"</html>")
+    before = cluster.nodes[0].pid
+    os.kill(cluster.nodes[0].pid, signal.SIGKILL)
+    eventually(lambda: cluster.view().restarts and cluster.state == "running" and cluster.nodes[0].pid != before)
+    assert b"<title>TensorBoard</title>" in fetch_until(unix_server, "/", b"</html>")

@@ -1,0 +1,141 @@
+"""Feeds that are slow, end early or come too late, and files that are read again: what is no fault, or no row's."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.scene import wait_forever
+from tests.faults.table import SMALL_BYTES, many_rows, read_all, read_one_and_wait, read_plainly
+from tests.support.data_files import rows, write_parquet, write_records
+from tests.support.eventually import eventually
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NodeFailed
+
+pytestmark = pytest.mark.leaves_nothing
+
+on_both = pytest.mark.parametrize("spark_mode", ["local", "standalone"])
+
+
+def slow(spark, tasks, work_s):
+    """Rows of tasks that each work for a while."""
+
+    def work(batches):
+        for table in batches:
+            time.sleep(work_s)
+            yield table
+
+    rows_per_batch = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    return spark.range(0, tasks * int(rows_per_batch), 1, tasks).selectExpr("id as x").mapInArrow(work, "x long")
+
+
+def count(step_s, ctx):
+    feed, taken = ctx.data_feed(), 0
+    while not feed.should_stop():
+        taken += len(feed.next_batch(500))
+        time.sleep(step_s)
+    return taken
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("make_rows", "options", "step_s"),
+    [
+        # Each of them takes longer than the feed's patience, with signs of life in it that a busy machine cannot delay.
+        (lambda spark, work_s: slow(spark, 45, work_s).coalesce(1), {}, 0.0),
+        (lambda spark, work_s: slow(spark, 90, work_s).repartition(2), {}, 0.0),
+        (lambda spark, _work_s: many_rows(spark).coalesce(2), {"spool_bytes": SMALL_BYTES}, 1.5),
+    ],
+    ids=["one partition takes long", "Spark works before the first row", "nodes take their time"],
+)
+def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(scene, spark, make_rows, options, step_s):
+    expected = make_rows(spark, 0.0).count()  # Spark has started its Python by then
+    frame = make_rows(spark, 0.5)
+    scene.run(count, step_s)
+    assert sum(scene.feed(frame, timeout_s=20.0, **options).values()) == expected
+
+
+@on_both
+@pytest.mark.parametrize("who", [("chief:0", "worker:0"), ("worker:0",)], ids=["all", "one"])
+def test_a_node_that_returns_in_the_middle_of_a_feed_ends_it_early(scene, spark, spark_mode, who):
+    def read(args, ctx):
+        feed, steps = ctx.data_feed(), 0
+        while not feed.should_stop():
+            steps += bool(feed.next_batch(50))
+            if ctx.node in args:
+                break
+        return steps
+
+    scene.run(read, who)
+    results = scene.feed(many_rows(spark), spool_bytes=SMALL_BYTES, timeout_s=100)
+    assert results["worker:0"] == 1
+    [note] = scene.cluster.view().notes
+    said = re.fullmatch(r"the feed ended early, after \d+ of its partitions, as (.+) returned", note)
+    assert said[1].split(", ") in ([*who], [who[0]], [who[-1]])  # those that had returned by then
+    assert spark.range(10).count() == 10
+
+
+def test_nodes_of_which_one_has_returned_are_fed_nothing_more(run, spark):
+    cluster = run(lambda args, ctx: ctx.is_chief and wait_forever(args, ctx))
+    eventually(lambda: [node for node in cluster.nodes if node.state == "done"])
+    with pytest.raises(ClusterEnded, match=r"half done \(worker:0 returned\)"):
+        cluster.train(many_rows(spark))
+    assert cluster.state == "running"
+
+
+def test_a_cluster_that_has_ended_is_fed_nothing(run, spark):
+    frame = spark.range(3).withColumnRenamed("id", "x")
+    done = run(lambda: "done")
+    done.wait(timeout_s=120)
+    stopped = run(read_plainly, 0)
+    stopped.stop()
+    for cluster, state in ((done, "done"), (stopped, "stopped")):
+        with pytest.raises(ClusterEnded, match=state):
+            cluster.train(frame)
+    failed = run(read_plainly, 0)
+    with pytest.raises(FeedError):
+        failed.train(frame.selectExpr("if(x = 1, raise_error('no row'), x) as x"))
+    with pytest.raises((ClusterEnded, NodeFailed)):
+        failed.train(frame)
+
+
+@pytest.mark.tensorflow
+@on_both
+def test_two_feeds_at_once_run_one_after_the_other(run, spark, spark_mode):
+    cluster = run(read_all, 2, env={})
+    frames = [spark.range(first, first + 50, 1, 3).withColumnRenamed("id", "x") for first in (0, 1000)]
+    threads = [threading.Thread(target=cluster.train, args=(frame,)) for frame in frames]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results = cluster.wait(timeout_s=120)
+    feeds = [sorted(row for node in results.values() for row in node[feed]) for feed in (0, 1)]
+    assert sorted(feeds) == [list(range(50)), list(range(1000, 1050))]
+
+
+def rows_of(results):
+    return sorted(row for some in results.values() for row in some)
+
+
+def test_nodes_that_start_again_read_all_rows_of_a_file_again(run, tmp_path):
+    cluster = run(read_one_and_wait, str(tmp_path), restarts=1)
+    cluster.train(write_records(tmp_path / "a.tfrecord", rows(0, 9)))
+    eventually(lambda: len(list(tmp_path.glob("began-*"))) == 2)
+    (tmp_path / "fail").touch()
+    (tmp_path / "go-on").touch()
+    assert rows_of(cluster.wait(timeout_s=120)) == list(range(9))
+    assert cluster.view().notes
+
+
+def test_fewer_files_and_rows_than_nodes_are_fine(run, tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", rows(0, 1))
+    Path(tmp_path / "go-on").touch()
+    cluster = run(read_one_and_wait, str(tmp_path))
+    with pytest.raises(ConfigError, match="objects=True: rows of files come as columns"):
+        cluster.train(path, objects=True)
+    cluster.train(path)
+    assert rows_of(cluster.wait(timeout_s=120)) == [0]

@@ -1,0 +1,131 @@
+"""Nodes and runs that hang, on this machine: their rows say where, and their stacks are shown; some fail their run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+import tfos_lab
+from tests.faults.scene import wait_forever
+from tests.faults.table import HANG, hang_at_step_3, read_plainly, wait_in_user_code
+from tests.support.data_files import rows, write_parquet
+from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
+from tfos_lab.errors import NodeFailed, ParallelFailed, ProfileFailed
+
+# Nodes are marked, and the run goes on.
+MARKED = {"hang_timeout_s": HANG["hang_timeout_s"], "grace_s": 0.2}
+ALONE = {**HANG, "local": "processes", "env": QUICK_ENV, "show": False}
+
+
+def step_for_ever(args, ctx):
+    for _ in iter(int, 1):
+        ctx.report()
+        time.sleep(0.1)
+
+
+def hung(cluster):
+    return [view.node for view in cluster.nodes if view.hung]
+
+
+def test_a_stopped_node_is_marked_says_so_and_goes_on(run):
+    cluster = run(step_for_ever, **MARKED)
+    eventually(lambda: all(view.step for view in cluster.nodes))
+    pid = cluster.nodes[1].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: hung(cluster) == ["worker:0"])
+        assert "its process is stopped (SIGSTOP)" in cluster.nodes[1].hung
+        assert f"its process {pid} is stopped" in cluster.stacks()["worker:0"]
+        # It may be taken just when it reports.
+        eventually(lambda: "time.sleep(0.1)" in cluster.stacks("chief:0")["chief:0"])
+        with pytest.raises(ProfileFailed, match=f"worker:0 cannot be profiled: its process {pid} is stopped"):
+            cluster.profile("worker:0", 0.1)
+        profile = cluster.profile(seconds=0.3)
+        assert (profile.node, profile.trace_dir) == ("chief:0", None)
+        assert "may crash a node that works with others" in profile.note
+        assert "step_for_ever (test_hung.py:" in profile.flame_graph.read_text()
+        assert profile.flame_graph.parent == cluster.run_dir
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: not hung(cluster))
+
+
+def test_a_node_that_sleeps_in_the_user_s_code_is_marked_with_its_line(run):
+    cluster = run(hang_at_step_3, "sleep", **MARKED)
+    eventually(lambda: hung(cluster) == ["worker:0"])
+    text = cluster.nodes[1].hung
+    assert "; last: step 3; it is at faults/table.py, line " in text
+    assert ", in wait_in_user_code" in text
+    assert cluster.state == "running"
+    assert "in wait_in_user_code\n    threading.Event().wait()" in cluster.stacks("worker:0")["worker:0"]
+    with pytest.raises(KeyError, match="there are chief:0, worker:0"):
+        cluster.stacks("worker:9")
+
+
+def read_some(count, ctx):
+    """Read the rows on the chief; the worker reads so many at first."""
+    if not ctx.is_chief:
+        if count:
+            ctx.data_feed().next_batch(count)
+        wait_forever(count, ctx)
+    read_plainly(0, ctx)
+
+
+@pytest.mark.parametrize(("count", "told"), [(10, "last: step 1"), (0, "it has taken none of its rows")])
+def test_a_node_that_stops_reading_its_rows_is_marked(run, tmp_path, count, told):
+    cluster = run(read_some, count, **MARKED)
+    cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 1000), group=1000))
+    # On a busy machine others need seconds, too, and this node may be marked before it has read.
+    eventually(lambda: hung(cluster) == ["worker:0"] and told in cluster.nodes[1].hung)
+
+
+def test_nodes_that_wait_for_rows_do_not_hang(run):
+    cluster = run(read_plainly, 0, **MARKED)
+    eventually(
+        lambda: all(view.activity and view.activity.idle_s > 2 * MARKED["hang_timeout_s"] for view in cluster.nodes)
+    )
+    assert hung(cluster) == []
+
+
+def hang_at_one(x, ctx):
+    """Report a loss that is least for x = 0; then return, or hang in the user's code."""
+    x = x["x"] if isinstance(x, dict) else x
+    ctx.report(step=1, loss=float(x))
+    if x == 1:
+        wait_in_user_code()
+    return "done"
+
+
+def test_a_run_that_hangs_fails_with_its_stacks_and_the_others_return():
+    with pytest.raises(ParallelFailed) as caught:
+        tfos_lab.parallel(hang_at_one, [0, 1], **ALONE)
+    assert caught.value.results[0] == "done"
+    [failure] = caught.value.failures.values()
+    assert (failure.run, failure.kind, failure.error) == (1, "hung", "")
+    assert failure.headline.startswith("run 1 (1): hung: no step, row or log line for ")
+    assert ", in wait_in_user_code" in failure.message
+    assert "--- stacks of run 1 ---" in str(failure)
+
+
+def test_a_trial_that_hangs_is_a_failed_row_with_its_stacks_and_the_others_count():
+    found = tfos_lab.search(hang_at_one, {"x": [0, 1, 2]}, **ALONE)
+    assert (found.best.params, found.best.value) == ({"x": 0}, "done")
+    assert list(found.table["x"]) == [0, 2, 1]
+    assert list(found.table["state"]) == ["done", "done", "failed"]
+    assert found.table["error"][2].startswith("hung: no step, row or log line for ")
+    [failure] = found.failures.values()
+    assert (failure.run, failure.kind) == (1, "hung")
+    assert ", in wait_in_user_code" in str(failure)
+
+
+def test_a_script_that_hangs_has_failed(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import threading\nctx.report(step=1)\nthreading.Event().wait()\n")
+    with pytest.raises(NodeFailed) as caught:
+        tfos_lab.run_script(script, **ALONE).wait(timeout_s=120)
+    assert (caught.value.node, caught.value.kind) == ("worker:0", "Hung")
+    assert caught.value.message.endswith('train.py", line 3')

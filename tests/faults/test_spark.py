@@ -1,0 +1,195 @@
+"""Sessions, masters and executors that go, on Spark clusters of a test's own; and folders that are not shared."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+import tfos_lab
+from tests.faults.conftest import failure_of
+from tests.faults.scene import Family, executors, gone, wait_forever
+from tests.support.clusters import running_clusters
+from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
+from tests.support.standalone import standalone_cluster as run_standalone_cluster
+from tfos_lab.errors import ClusterEnded, NodeFailed, NoSession, NotEnoughSlots
+
+pytestmark = pytest.mark.leaves_nothing
+
+QUICK = {"env": QUICK_ENV, "grace_s": 1.0}
+
+
+def test_a_session_that_was_stopped_is_refused(new_spark):
+    session = new_spark("local[1]")
+    session.stop()
+    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
+        tfos_lab.run(wait_forever, spark=session)
+
+
+def test_stopping_the_session_of_a_cluster_ends_the_cluster(new_spark, standalone):
+    session = new_spark(standalone)
+    cluster = tfos_lab.run(wait_forever, spark=session, cluster_size=2, **QUICK)
+    family = Family.of(cluster)
+    session.stop()
+    with pytest.raises((NodeFailed, ClusterEnded)):
+        cluster.wait(timeout_s=120)
+    assert gone(family.nodes)
+    cluster.stop()
+
+
+def test_nodes_outlive_the_parents_of_spark_s_python_workers(new_spark, standalone):
+    session = new_spark(standalone)  # idle Python workers are killed too, and shared sessions may use them
+    with tfos_lab.run(wait_forever, spark=session, cluster_size=2, **QUICK) as cluster:
+        family = Family.of(cluster)
+        # Spark does this itself when a task is interrupted while its worker is being forked.
+        daemons = [child for executor in executors() for child in executor.children()]
+        assert daemons
+        for daemon in daemons:
+            daemon.terminate()
+        assert gone(daemons)
+        assert session.range(10).count() == 10
+        assert cluster.state == "running"
+    assert gone(family.nodes)
+
+
+@pytest.fixture
+def doomed(tmp_path):
+    """A standalone cluster of this test's own."""
+    with run_standalone_cluster(tmp_path / "doomed", workers=1) as cluster:
+        yield cluster
+
+
+def test_a_lost_master_is_told_where_the_cluster_goes_on_and_where_it_fails(new_spark, doomed, tmp_path):
+    options = {"spark": new_spark(doomed.master_url), **QUICK}
+    master = f"Spark's master at {doomed.master_url}"
+    silent = "it takes connections and says nothing, as a process that is stopped or hangs"
+
+    def lost(why):
+        goes_on = "what runs goes on, but Spark starts no executor until the master is back"
+        return f"{master} does not answer ({why}): {goes_on}"
+
+    with tfos_lab.run(wait_forever, cluster_size=1, **options) as cluster:
+
+        def told_after(number):
+            os.kill(doomed.master.pid, number)
+            before = len(cluster.view().notes)
+            return eventually(lambda: cluster.view().notes[before:], patience_s=120)
+
+        assert told_after(signal.SIGSTOP) == (lost(silent),)
+        assert told_after(signal.SIGCONT) == (f"{master} answers again",)
+        assert "files/none" not in (tmp_path / "doomed" / "master.log").read_text(), "it does not log our questions"
+        assert told_after(signal.SIGKILL) == (lost("Connection refused"),)
+        assert cluster.state == "running"
+        with pytest.raises(NotEnoughSlots, match="Spark has 1 free task slots of 2: Spark's master at spark://"):
+            tfos_lab.run(wait_forever, cluster_size=2, **options)
+        victims = executors()
+        for executor in victims:
+            executor.kill()
+        error = failure_of(cluster)
+        assert (error.node, error.kind) == ("chief:0", "Lost")
+        assert error.message.endswith(lost("Connection refused"))
+        assert gone(victims)
+
+
+# ---- dynamic allocation ---------------------------------------------------------------------------------------------
+# Spark takes back executors on which no task runs, and nodes run no task once rows come.
+
+IDLE_S = 2
+CACHED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+CONF = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": f"{IDLE_S}s",
+    "spark.dynamicAllocation.initialExecutors": "3",
+    "spark.dynamicAllocation.maxExecutors": "3",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+}
+
+
+def work(seconds, ctx):
+    """Work, and say so each second; then count the rows that have come."""
+    for second in range(seconds):
+        ctx.report(step=second)
+        time.sleep(1.0)
+    feed, rows = ctx.data_feed(), 0
+    while not feed.should_stop():
+        rows += len(feed.next_batch(500))
+    return rows
+
+
+@pytest.fixture
+def feed_on():
+    """A function that fills a session's three slots with nodes that work for some seconds, and feeds them."""
+    with running_clusters({"local": "false", "cluster_size": 3, **QUICK}) as start:
+
+        def run(session, seconds):
+            cluster = start(work, seconds, spark=session)
+            cluster.train(session.range(1000))
+            return cluster
+
+        yield run
+
+
+def test_nodes_live_as_long_as_their_cluster_and_their_executors_no_longer(new_spark, standalone, feed_on):
+    cluster = feed_on(new_spark(standalone, conf=CONF), 4 * IDLE_S)
+    assert sum(cluster.wait(timeout_s=120).values()) == 1000
+    # They are idle now, to all who look.
+    eventually(lambda: not executors())
+
+
+def test_behind_spark_connect_nobody_tells_why_an_executor_is_lost(new_spark, feed_on):
+    cluster = feed_on(new_spark("local-cluster[3,1,1024]", connect=True, conf=CONF), 600)
+    eventually(lambda: all((node.step or 0) > 3 * IDLE_S for node in cluster.nodes))  # they live on
+    assert cluster.state == "running"
+    executors()[0].kill()
+    error = failure_of(cluster)
+    assert error.kind == "Lost"
+    assert "is gone: its executor has ended. Whether it failed, or Spark took it back, Spark Connect does not" in str(
+        error
+    )
+
+
+def test_a_node_whose_executor_spark_takes_all_the_same_says_so_and_why(new_spark, standalone, feed_on):
+    with pytest.raises(NodeFailed) as failed:  # the feed is told, where its rows have taken as long
+        feed_on(new_spark(standalone, conf={**CONF, CACHED: f"{IDLE_S}s"}), 600).wait(timeout_s=120)
+    error = failed.value
+    assert error.kind == "Lost"
+    assert "is gone: Spark took its executor back (Executor killed by driver), which it does after" in error.message
+    assert f"{CACHED}={IDLE_S}s" in error.message
+
+
+# ---- folders that are not shared ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spark_mode", ["standalone"])
+def test_a_model_that_the_notebook_will_not_find_is_reported_before_it_is_saved(
+    run, spark, spark_mode, tmp_path, monkeypatch
+):
+    def save(args, ctx):
+        spark_s = Path("stdout").resolve().parent  # the working folder shows what is in Spark's folder for the job
+        return [ctx.model_dir(path) for path in (*args, str(spark_s / "deep" / "model.keras"))]
+
+    monkeypatch.chdir(tmp_path)
+    # /proc/self/cwd is another folder for each process, as a local path is for each host.
+    paths = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras"), "relative/model.keras"]
+    cluster = run(save, paths)
+    *full, relative, spark_s = cluster.wait(timeout_s=120)["chief:0"]
+    assert full == paths[:2]
+    assert relative == str(tmp_path / "relative" / "model.keras")
+    advice = (
+        "use ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is "
+        "shared"
+    )
+    host = socket.gethostname()
+    assert cluster.view().notes == (
+        f"chief:0 saves to {paths[0]} on {host}, where this machine does not see it: {advice}",
+        f"chief:0 saves to {spark_s} on {host}, in Spark's folder for the job, which Spark removes: {advice}",
+    )
+    cluster.stop()
+    assert not list(tmp_path.rglob(".tfos-*"))

@@ -1,0 +1,545 @@
+"""What a cell shows of its cluster: text, the picture that stays in the notebook, and what a page gets to draw.
+
+Golden files in ``golden`` hold what a reader of staged views reads. ``TFOS_TEST_GOLDEN=write`` writes them anew: look
+at what has changed before you commit it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_cluster import TRACEBACK, FakeCluster
+from tests.support.staged_views import INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
+from tfos_lab.engine.state.events import (
+    ClusterView,
+    FeedView,
+    MetricsReported,
+    NodeActivity,
+    NodeView,
+    RunFacts,
+    SearchFacts,
+)
+from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
+from tfos_lab.jupyter.display.view_model import encode_view
+
+GOLDEN = Path(__file__).parent / "golden"
+DASHBOARD = Path(__file__).parents[2] / "extensions/dashboard"
+NASTY = "<script>alert('x')</script>"
+
+
+def view_of(state: str, *node_states: str, **fields: object) -> ClusterView:
+    """Return the view of a cluster whose nodes are in the given states."""
+    view = FakeCluster(nodes=len(node_states)).view()
+    nodes = tuple(
+        dataclasses.replace(node, state=node_state) for node, node_state in zip(view.nodes, node_states, strict=True)
+    )
+    return dataclasses.replace(view, state=state, nodes=nodes, **fields)
+
+
+def of_runs(state: str, *runs: tuple[str, RunFacts], **fields: object) -> ClusterView:
+    """Return the view of independent runs."""
+    view = view_of(state, *(node_state for node_state, _ in runs), of_runs=True, **fields)
+    nodes = tuple(dataclasses.replace(node, run=facts) for node, (_, facts) in zip(view.nodes, runs, strict=True))
+    return dataclasses.replace(view, nodes=nodes)
+
+
+def bundle_of(cluster: FakeCluster, **options: object) -> dict[str, str]:
+    return make_bundle(cluster.view(), lambda node, lines: cluster.logs(node, tail=lines), "/runs/1", **options)
+
+
+def drawn(view: ClusterView, reports: list[MetricsReported] = ()) -> str:
+    return make_bundle(view, lambda _node, _lines: "", None, reports)["text/html"]
+
+
+def sent(view: ClusterView) -> dict:
+    """What a page gets."""
+    return encode_view(view, "/runs/1", view.started_s + 12)
+
+
+class Outline(HTMLParser):
+    """What a reader finds in a document: its text, a line for each part, with the words that stand for pictures."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.tags: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        assert not self._open, f"left open: {self._open}"
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self._open.append(tag)
+        given = dict(attributes)
+        told = [f"{name}={given[name]}" for name in ("aria-label", "title", "data-state", "href") if given.get(name)]
+        if "open" in given:
+            told.append("open")
+        if tag in ("div", "tr", "table", "details", "figure", "summary", "pre", "svg") or told:
+            self.lines.append(" ".join([f"<{tag}>", *told]))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        if data.strip() and self._open[-1] not in ("style", "script"):
+            self.lines.append(data.strip("\n"))
+
+
+# ---- golden texts ---------------------------------------------------------------------------------------------------
+
+
+def staged(name: str) -> dict[str, str]:
+    """Return the bundle of a staged view."""
+    match name:
+        case "reserving":
+            cluster = FakeCluster(nodes=3)
+            cluster.change("chief:0", state="reserved", host="h1", executor="1")
+            cluster.set_state("reserving")
+            cluster.note("executors are started first")
+            return bundle_of(cluster)
+        case "slow and hung":
+            cluster = staged_cluster(INPUT)
+            make_straggle(cluster, "worker:0")
+            make_hang(cluster, "worker:1")
+            stacks = (NodeStacks("worker:1", "in map_fun", 0.0),)
+            return bundle_of(cluster, stacks=stacks, reports=list(reports_of(cluster, STRAGGLER))[-4:])
+        case "failed":
+            cluster = FakeCluster(nodes=3)
+            for node in cluster.nodes:
+                cluster.change(node, state="stopped", host="h", step=3, total_steps=10, metrics={"loss": 0.5})
+                cluster.write(node, f"{node} was here\n\x1b[32mgreen\x1b[0m\n10%\r20%\n")
+            cluster.change("worker:1", state="failed", detail="ValueError: label 11 is outside the 10 classes")
+            cluster.write("worker:1", TRACEBACK)
+            cluster.set_state("failed", "worker:1 failed")
+            started_s = cluster.view().started_s
+            cluster.alter(timings={"launched": 0.1, "done": 12.3}, ended_s=started_s + 12.34)
+            return bundle_of(cluster, error="\x1b[31mValueError\x1b[0m: label 11")
+        case "feeds":
+            cluster = FakeCluster(nodes=2)
+            table = FeedView(
+                rows={"chief:0": 10}, partitions=2, total_partitions=2, size_bytes=1000, complete=True, epochs=2,
+                started_s=1.0, ended_s=1.5,
+            )  # fmt: skip
+            stream = FeedView(kind="stream", rows={"chief:0": 1}, partitions=9, micro_batches=1, size_bytes=50)
+            answered = FeedView(kind="inference", rows={"chief:0": 1200, "worker:0": 7}, partitions=1, ended_s=3.0)
+            for node in cluster.nodes:
+                cluster.change(node, state="done", rows=10)
+            timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "running": 5.0, "done": 10.0}
+            cluster.set_state("done")
+            feeds = (table, stream, answered)
+            cluster.alter(feeds=feeds, timings=timings, ended_s=cluster.view().started_s + 10)
+            return bundle_of(cluster)
+        case "search":
+            view = of_runs(
+                "running",
+                ("done", RunFacts("lr=0.1", tries=2, seconds=0.123, best=0.25)),
+                ("failed", RunFacts("lr=0.2", tries=1, seconds=7.0)),
+                ("running", RunFacts("lr=0.3", going=True, tries=1, seconds=7.0)),
+                ("waiting", RunFacts()),
+                search=SearchFacts("loss", 0.25, "trial 0: lr=0.1"),
+            )
+            return make_bundle(view, lambda *_: "", "/runs/1")
+        case _:
+            return make_bundle(thousand(), lambda *_: "", "/runs/1")
+
+
+@pytest.mark.parametrize("name", ["reserving", "slow and hung", "failed", "feeds", "search", "a thousand nodes"])
+def test_a_staged_view_reads_as_it_did(name):
+    bundle = staged(name)
+    assert set(bundle) == {"text/html", "text/plain"}, "a widget would be missing in a notebook that is opened again"
+    text = f"{bundle['text/plain']}\n\n{Outline(bundle['text/html']).text}\n"
+    text = re.sub(r"\d\d:\d\d:\d\d( on \d+ \w+ \d{4})?", "NOW", text)
+    text = re.sub(r" · \d+\.\d+ s$", " · SECONDS", text, flags=re.MULTILINE) if "Seen at" in text else text
+    text = (
+        re.sub(r"(reserve|launch|run) \d+\.\d+ s$", r"\1 SECONDS", text, flags=re.MULTILINE) if "Seen" in text else text
+    )
+    file = GOLDEN / f"{name.replace(' ', '-')}.txt"
+    if os.environ.get("TFOS_TEST_GOLDEN") == "write":
+        file.write_text(text)
+    assert text.splitlines() == file.read_text().splitlines()
+
+
+# ---- whatever it shows ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nasty() -> FakeCluster:
+    """A cluster all of whose text tries to become markup."""
+    cluster = FakeCluster(name=f"mnist {NASTY}")
+    for node in cluster.nodes:
+        cluster.change(node, state="stopped", host=f"host {NASTY}", step=3, total_steps=10, metrics={f"m{NASTY}": 0.5})
+        cluster.write(node, f"{node} says {NASTY}\n")
+    cluster.change("worker:1", state="failed", detail=f"ValueError: {NASTY}")
+    cluster.note(f"a note {NASTY}")
+    cluster.set_state("failed", f"worker:1 failed {NASTY}")
+    return cluster
+
+
+def test_text_of_users_and_nodes_does_not_become_markup(nasty):
+    report = MetricsReported(time_s=0, node="chief:0", step=1, total_steps=2, metrics={f"loss {NASTY}": 0.5})
+    stacks = (NodeStacks("worker:1", NASTY, 0.0),)
+    html = bundle_of(nasty, reports=[report], stacks=stacks, error=NASTY, link_of=lambda _: f'"{NASTY}')["text/html"]
+    outline = Outline(html)
+    assert "script" not in outline.tags
+    assert "<script>alert" not in html
+    assert len(html) < 30_000, "it is saved with every cell"
+    # Hosts, output, metric's column, name, reason, detail, note, chart, stacks, error.
+    assert outline.text.count("alert('x')") >= 4 + 4 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1
+
+
+def test_it_asks_nobody_for_anything(nasty):
+    html = bundle_of(nasty)["text/html"]
+    assert [word for word in ("http:", "https:", "url(", "@import", "src=", "<link") if word in html] == []
+
+
+def test_scripts_and_style_sheets_ask_nobody_and_make_no_html_of_text():
+    folder = resources.files("tfos_lab.jupyter.display") / "static"
+    for script in ("dashboard.js", "seen_note.js", "tensorboard_frame.js"):
+        text = (folder / script).read_text()
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "https://", "import("):
+            assert word not in text, (script, word)
+        assert set(re.findall(r"http://[^\"]+", text)) <= {"http://www.w3.org/2000/svg"}
+    for sheet in ("dashboard.css", "summary.css"):
+        assert not re.search(r"@import|url\(", (folder / sheet).read_text())
+
+
+def test_every_state_has_its_sign_word_drawing_and_colour():
+    view = view_of("running", "running")
+    shapes = re.findall(r"^  (\w+): \[", (DASHBOARD / "src/dom.ts").read_text(), flags=re.MULTILINE)
+    theme = (DASHBOARD / "style/theme.css").read_text()
+    for state in type(view.nodes[0].state):
+        shown = drawn(dataclasses.replace(view, nodes=(dataclasses.replace(view.nodes[0], state=state),)))
+        [cell] = re.findall(rf'<td[^>]*><span[^>]*data-state="{state.value}">(.*?)</span></td>|$^', shown) or [""]
+        assert not cell or re.sub(r"<[^>]*>", "", cell) == f"{state.look.sign} {state.value}"
+        assert f"{state.look.sign}</span> {state.value}" in shown
+        assert state.look.shape in shapes
+        assert f"--tfos-{state.look.tone}:" in theme
+    for state in type(view.state):
+        assert f"{state.look.sign}</span> {state.value}" in drawn(dataclasses.replace(view, state=state))
+
+
+def test_sixty_four_nodes_have_lines_of_their_own_as_in_the_live_view():
+    cluster = FakeCluster(nodes=64)
+    reports = [
+        MetricsReported(time_s=step, node=node, step=step, total_steps=None, metrics={"loss": 1.0 * step})
+        for node in cluster.nodes
+        for step in range(2)
+    ]
+    html = drawn(cluster.view(), reports)
+    looks = re.findall(r'class="(tfos-hue\d+)" data-dash="(\d+)"', html)
+    assert len(set(looks)) == len(looks) == 64
+    assert all(one[1] != other[1] for one, other in itertools.pairwise(looks)), "neighbours differ not by colour alone"
+    [dashes] = re.findall(r"const DASHES = \[(.*)\];", (DASHBOARD / "src/marks.ts").read_text())
+    assert set(re.findall(r'stroke-dasharray="([^"]*)"', html)) == set(re.findall('"([^"]*)"', dashes)) - {""}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.123456, "0.1235"),
+        (1234.5, "1,234"),
+        (1e-7, "1.000e-07"),
+        (2.5e9, "2.500e+09"),
+        (float("nan"), "nan"),
+    ],
+)
+def test_metrics_have_four_digits(value, text):
+    view = view_of("running", "running")
+    node = dataclasses.replace(view.nodes[0], metrics={"loss": value})
+    assert sent(dataclasses.replace(view, nodes=(node,)))["rows"][0]["cells"]["metric loss"] == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.123, "0.12 s"), (9.996, "10.0 s"), (59.96, "1:00"), (245, "4:05"), (3723, "1:02:03")]
+)
+def test_durations_are_easy_to_read(seconds, text):
+    view = view_of("done", "done")
+    ended = dataclasses.replace(view, ended_s=view.started_s + seconds)
+    assert make_bundle(ended, lambda *_: "")["text/plain"].splitlines()[0].endswith(f" · {text}")
+
+
+# ---- what a page gets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "nodes", "text"),
+    [
+        ("launching", ["waiting"] * 4, "0/4 nodes reserved"),
+        ("reserving", ["reserved", "reserved", "waiting", "waiting"], "2/4 nodes reserved"),
+        ("starting", ["running", "importing", "starting", "importing"], "1/4 nodes running"),
+        ("running", ["serving", "running", "done", "running"], "4/4 nodes running"),
+        ("done", ["done", "done", "stopped", "done"], "3/4 nodes done"),
+        ("failed", ["failed", "stopped", "stopped", "lost"], "0/4 nodes done"),
+    ],
+)
+def test_the_headline_counts_what_matters_now(state, nodes, text):
+    view = sent(view_of(state, *nodes))
+    assert view["headline"] == text
+    assert json.loads(json.dumps(view, allow_nan=False)) == view
+
+
+@pytest.mark.parametrize(
+    ("state", "nodes", "shown"),
+    [
+        ("failed", ["running", "failed", "waiting", "importing"], ["stopping", "failed", "waiting", "stopping"]),
+        ("stopping", ["running", "stopped", "done", "lost"], ["stopping", "stopped", "done", "lost"]),
+        ("running", ["running", "serving", "done", "starting"], ["running", "serving", "done", "starting"]),
+    ],
+)
+def test_nodes_that_outlive_their_cluster_are_stopping(state, nodes, shown):
+    assert [row["state"] for row in sent(view_of(state, *nodes))["rows"]] == shown
+
+
+def test_independent_runs_and_trials_are_counted_by_what_has_become_of_them():
+    states = ["done", "done", "failed", "lost", "running", "waiting", "stopped"]
+    view = of_runs("running", *((state, RunFacts(going=state == "running")) for state in states))
+    assert sent(view)["headline"] == "2 of 7 done, 2 failed, 1 running, 1 stopped"
+    assert sent(view)["feed"]["line"] == "5 of 7 ended · 1 waits for a slot"
+    assert sent(view)["feed"]["progress"] == 5 / 7
+    trials = [("done", RunFacts(best=0.125)), ("stopped early", RunFacts()), ("running", RunFacts(going=True))]
+    search = of_runs("running", *trials, search=SearchFacts("loss", 0.125, "trial 0: lr=0.1"))
+    assert sent(search)["headline"] == "1 of 3 done, 1 stopped early, 1 running · best loss 0.125 (trial 0: lr=0.1)"
+    assert [column["title"] for column in sent(search)["columns"]][:3] == ["Trial", "Best loss", "State"]
+
+
+def test_columns_are_those_of_what_is_known_and_of_many_metrics_three_are_shown_at_first():
+    view = view_of("running", "running", "running")
+    assert [column["key"] for column in sent(view)["columns"]] == ["node", "state"]
+    activity = NodeActivity(step_s=0.25, computes=1.0, cpu=1.44, memory_bytes=1_240_000_000, last_sign="step 3")
+    metrics = {"lr": 0.1, "loss": 1.0, "auc": 0.5, "val_loss": 2.0, "val_auc": 0.4}
+    known = {"metrics": metrics, "activity": activity, "pid": 4711, "address": "h:39001", "step": 1, "gpus": ("0", "1")}
+    first = dataclasses.replace(view.nodes[0], **known)
+    view = sent(dataclasses.replace(view, nodes=(first, view.nodes[1])))
+    shown = {column["title"]: column["shown"] for column in view["columns"]}
+    assert list(shown)[:3] == ["Node", "State", "Step"]
+    assert [name for name in shown if name in metrics] == ["loss", "lr", "auc", "val_loss", "val_auc"]
+    assert [name for name in metrics if not shown[name]] == ["val_loss", "val_auc"]
+    assert not shown["PID"]
+    cells = view["rows"][0]["cells"]
+    assert {"running", "1", "250 ms", "1.4", "1.24 GB", "0, 1", "4711", "computes 100 %"} <= set(cells.values())
+    assert {text for key, text in view["rows"][1]["cells"].items() if key not in ("node", "state")} == {""}
+
+
+def test_progress_is_in_steps_or_else_in_rows_and_known_only_with_a_total():
+    view = view_of("running", "running")
+    feed = FeedView(rows={"chief:0": 30}, partitions=1, size_bytes=1, epochs=2)
+    whole = dataclasses.replace(feed, complete=True)
+
+    def progress(*feeds: FeedView, **fields: object) -> float | None:
+        node = dataclasses.replace(view.nodes[0], **fields)
+        return sent(dataclasses.replace(view, nodes=(node,), feeds=feeds))["rows"][0]["progress"]
+
+    assert progress() is progress(step=5) is None
+    assert (progress(step=5, total_steps=20), progress(step=25, total_steps=20)) == (0.25, 1.0)
+    assert progress(feed, rows=30) is None, "more rows may come"
+    assert progress(whole, rows=30) == 0.5
+    assert progress(whole, rows=30, step=1, total_steps=10) == 0.1
+    assert progress(whole, dataclasses.replace(whole, number=1), rows=30) == 0.25, "both are to be read"
+    assert progress(dataclasses.replace(whole, kind="stream"), rows=30) is None, "a stream has no end"
+
+
+def test_of_very_many_feeds_the_first_are_summed_up():
+    feeds = tuple(FeedView(number=number, rows={"chief:0": 100}) for number in range(20))
+    feed = sent(view_of("running", "running", feeds=feeds))["feed"]
+    assert feed["older"][:2] == ["15 earlier ones: 1,500 rows", "feed 16: 100 rows"]
+    assert feed["line"].startswith("feed 20: 100 rows fed")
+    many = FeedView(rows={f"worker:{number}": number for number in range(5, 25)})
+    assert sent(view_of("running", "running", feeds=(many,)))["feed"]["shares"] == "20 nodes with 5 to 24 rows"
+
+
+def test_what_nodes_do_comes_as_figures_and_as_text_until_they_end():
+    cluster = staged_cluster(INPUT)
+    make_straggle(cluster, "worker:0")
+    make_hang(cluster, "worker:1")
+    view = sent(cluster.view())
+    assert (view["verdict"], view["progress"], view["left"]) == (INPUT.verdict, 0.625, "31 s left")
+    chief, straggler, hung, _ = view["rows"]
+    assert chief["shares"] == [0.62, 0.0, 0.03, 0.3, 0.05]
+    assert chief["cells"]["shares"].startswith("waits for rows 62 %, computes 30 %")
+    assert (straggler["step_time"], straggler["straggles"]) == ("250 ms", "2.1× slower")
+    assert hung["hung"].startswith("no step for 64 s")
+    assert chief["hung"] == chief["straggles"] == ""
+    cluster.change("worker:1", state="lost")
+    cluster.set_state("failed")
+    view = sent(cluster.view())
+    assert [row["hung"] for row in view["rows"]] == [""] * 4
+    assert (view["progress"], view["left"]) == (None, "")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(31.2, "31 s left"), (245, "4:05 left"), (40_000, "about 11 h left")])
+def test_the_time_left_is_as_exact_as_it_can_be(seconds, text):
+    assert sent(view_of("running", "running", progress=0.5, seconds_left=seconds))["left"] == text
+
+
+# ---- thousands of nodes ---------------------------------------------------------------------------------------------
+
+
+def thousand(**changed: dict) -> ClusterView:
+    """A thousand nodes, of which five need attention."""
+    troubled = changed or {
+        "n500": {"state": "lost"},
+        "n40": {"hung": "no step for 40 s"},
+        "n77": {"activity": NodeActivity(slower=1.5)},
+        "n78": {"activity": NodeActivity(slower=3.0)},
+        "n900": {"state": "failed"},
+    }
+    view = view_of("running", "running")
+    state = type(view.nodes[0].state)
+    nodes = []
+    for number in range(1000):
+        fields = {"state": "running", "host": f"host-{number // 8}", "step": number % 5}
+        fields |= troubled.get(f"n{number}", {})
+        fields["state"] = state(fields["state"])
+        nodes.append(NodeView(f"worker:{number}", "worker", number, is_chief=number == 0, **fields))
+    return dataclasses.replace(view, name="scale", nodes=tuple(nodes))
+
+
+def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
+    view = sent(thousand())
+    assert [row["node"].partition(":")[2] for row in view["rows"]] == ["900", "500", "40", "78", "77", "0"]
+    groups = {group["key"]: (group["count"], group["troubled"]) for group in view["groups"]}
+    assert groups == {"running": (997, 2), "hangs": (1, 1), "lost": (1, 1), "failed": (1, 1)}
+    assert view["groupings"] == ["state", "role", "host"]
+    assert not sent(view_of("running", *["running"] * 64))["groups"], "of a few, all have a row"
+
+
+def test_however_many_fail_the_rows_are_bounded():
+    view = sent(thousand(**{f"n{number}": {"state": "lost"} for number in range(900)}))
+    assert len(view["rows"]) < 20
+    assert view["more"] == f"{900 - len(view['rows']):,} more need attention"
+    assert len(json.dumps(view)) < 100_000
+
+
+# ---- what nodes have printed ----------------------------------------------------------------------------------------
+
+
+def in_sight(html: str) -> str:
+    """The printed text that is visible without a click."""
+    html = re.sub(r"<details.*?</details>", "", html, flags=re.DOTALL)
+    return "|".join(
+        re.sub(r"<[^>]*>", "", said) for said in re.findall(r'<div class="tfos-said.*?</div>', html, re.DOTALL)
+    )
+
+
+def printed(nodes: int, lines: int, **options: object) -> str:
+    cluster = FakeCluster(nodes=nodes)
+    for node in cluster.nodes:
+        cluster.write(node, "".join(f"line {number} of {node}\n" for number in range(lines)))
+    return bundle_of(cluster, **options)["text/html"]
+
+
+def test_short_output_is_in_sight_and_long_output_is_folded_with_its_last_lines():
+    seen = in_sight(printed(2, 2))
+    assert re.findall(r"line (\d) of (\w+:0)", seen) == [
+        *(("0", "chief:0"), ("1", "chief:0"), ("0", "worker:0"), ("1", "worker:0"))
+    ]
+    assert in_sight(printed(1, 1)) == "line 0 of chief:0\n", "a single node is not named"
+    html = printed(2, 1000)
+    assert in_sight(html) == ""
+    assert "last 20 lines" in html
+    assert "line 999 of chief:0" in html
+    assert "line 979 of chief:0" not in html
+    assert in_sight(printed(2, 0)) == ""
+
+
+def test_very_many_nodes_are_all_listed_and_the_notebook_stays_small():
+    html = printed(60, 1000)
+    assert html.count("line 999 of ") == 60
+    assert html.count(" of ") < 1000
+
+
+@pytest.mark.parametrize("before", [1, 100])
+def test_the_failed_node_comes_first_with_its_last_lines_and_a_progress_bar_where_it_ended(before):
+    cluster = FakeCluster()
+    for node in cluster.nodes:
+        cluster.write(node, "line\n" * before + "10%\r20%\n")
+    cluster.change("worker:1", state="failed")
+    cluster.write("worker:1", TRACEBACK)
+    first = re.split(r'(?=<details class="tfos-tail|<div class="tfos-said)', bundle_of(cluster)["text/html"])[1]
+    assert "worker:1" in first
+    assert '<span class="tfos-fg-red">ValueError</span>' in first
+    assert "10%" not in first
+    assert "20%" in first
+
+
+def test_logs_that_can_be_opened_are_linked():
+    link = lambda node: 'runs/a "b".log' if node == "chief:0" else None  # noqa: E731
+    html = printed(2, 100, link_of=link)
+    assert html.count('<a href="runs/a &quot;b&quot;.log">') == 2, "the whole log, and among all logs"
+    assert "<a " not in printed(2, 100)
+    assert "/runs/1" in html
+
+
+# ---- charts ---------------------------------------------------------------------------------------------------------
+
+
+def charts(*values: float, metric: str = "loss", nodes: tuple[str, ...] = ("chief:0", "worker:0")) -> str:
+    reports = [
+        MetricsReported(time_s=float(step), node=node, step=step, total_steps=None, metrics={metric: value})
+        for step, value in enumerate(values)
+        for node in nodes
+    ]
+    found = re.findall(r"<figure.*?</figure>", drawn(view_of("running", "running", "running"), reports), re.DOTALL)
+    return "".join(found)
+
+
+def test_a_chart_has_a_line_for_each_node_gaps_single_points_and_flat_lines():
+    nan = float("nan")
+    chart = charts(3.0, 2.0, 1.0)
+    assert re.findall(r'class="tfos-line (tfos-hue\d)"', chart) == ["tfos-hue0", "tfos-hue1"]
+    assert 'aria-label="loss: chief:0 1, worker:0 1"' in chart
+    assert '<path d="M46 6L179 58L312 110"' in chart
+    assert re.search(r'd="M[^ML]+L[^ML]+M[^ML]+L[^ML]+"', charts(1.0, 2.0, nan, 2.0, 1.0, nodes=("chief:0",)))
+    assert "<circle" in charts(1.0)
+    assert "not finite" in charts(nan, nan)
+    assert "L312 58" in charts(5.0, 5.0)
+
+
+def test_a_long_run_costs_little_and_loses_no_peak():
+    values = [1.0] * 590
+    values[77] = 100.0
+    chart = charts(*values)
+    assert len(chart) < 8000
+    assert re.search(r"L[\d.]+ 6L", chart), "the highest value touches the top"
+
+
+def test_a_line_does_not_run_back_when_steps_restart_and_many_metrics_are_counted():
+    view = view_of("running", "running")
+    reports = [
+        MetricsReported(time_s=time_s, node="chief:0", step=time_s % 3, total_steps=None, metrics={"loss": 1.0})
+        for time_s in range(5)
+    ]
+    [path] = re.findall(r'<path d="M46 ([^"]+)"', drawn(view, reports))
+    positions = [float(point.split()[0]) for point in path.split("L")[1:]]
+    assert positions == sorted(positions)
+    many = {f"m{number}": 1.0 for number in range(20)}
+    html = drawn(view, [MetricsReported(time_s=0, node="chief:0", step=1, total_steps=None, metrics=many)])
+    assert f"and {20 - html.count('<figure')} more metrics" in html
+
+
+def test_the_metrics_of_many_nodes_are_three_lines():
+    reports = [
+        MetricsReported(time_s=at, node=f"worker:{at % 64}", step=at, total_steps=None, metrics={"loss": 1.0 * at})
+        for at in range(10_000)
+    ]
+    html = drawn(thousand(), reports)
+    [label] = re.findall(r'aria-label="(loss: [^"]*)"', html)
+    assert re.fullmatch(r"loss: max [\d,]+, median [\d,]+, min [\d,]+", label)
+    assert len(html) < 100_000

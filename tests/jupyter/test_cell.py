@@ -1,0 +1,465 @@
+"""A ``%%tfos`` cell: its body as a function, the names that it takes along, and its way to the nodes and back."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import signal
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.eventually import eventually
+from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NotEnoughRoom, PayloadError
+from tfos_lab.jupyter.cell.free_names import early_reads
+
+WAITS = "import threading\nthreading.Event().wait()"
+# It ignores SIGTERM.
+STUBBORN = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', flush=True)\n{WAITS}"
+
+
+@pytest.fixture
+def here(run):
+    """Run the body of a cell in this process; return its value."""
+    return lambda body, line="": (run(f"%%tfos local=inline name=here {line}\n{body}") or {}).get("chief:0")
+
+
+@pytest.fixture
+def on_node(run):
+    """Run the body of a cell on a node; return its value."""
+    return lambda body, line="": (run(f"%%tfos local=processes name=there {line}\n{body}") or {}).get("chief:0")
+
+
+# ---- what it returns ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ("x = 2\nx * 3\n", 6),
+        ("x = 2\nx * 3;\n", None),
+        ("x = 2\n", None),
+        ("return 7\n", 7),
+        ("if not args:\n    return 'early'\n'late'\n", "early"),
+        ("'only a docstring'\n", "only a docstring"),
+        ("x = 1; x\n", 1),
+        ("x = 1  # no ; here\nx  # ;\n", 1),
+        ("(args,\n ctx.node)\n", (None, "chief:0")),
+        ("def f(n):\n    return n and n + f(n - 1)\nf(3)\n", 6),
+        ("k = 2\n[k * i for i in range(3)]\n", [0, 2, 4]),
+        ("k = 2\nclass A:\n    v = k\nA.v\n", 2),
+        ("from __future__ import annotations\ndef f(a: Nowhere): ...\nf.__annotations__['a']\n", "Nowhere"),
+        ("n = 0\ndef bump():\n    nonlocal n\n    n += 1\nbump()\nn\n", 1),
+        ("global g\ng = 5\ndef f():\n    return g\nf()\n", 5),
+        ("import asyncio\nasync def f():\n    return 3\ndef g():\n    yield 4\nasyncio.run(f()), list(g())", (3, [4])),
+    ],
+)
+def test_a_cell_returns_its_last_value_or_that_of_its_return(here, body, value):
+    assert here(body) == value
+
+
+def test_a_last_value_that_cannot_be_sent_is_shown_as_text_and_a_returned_one_is_refused(on_node):
+    assert "lock" in repr(on_node("import threading\nthreading.Lock()"))
+    with pytest.raises(NodeFailed, match="lock"):
+        on_node("import threading\nreturn threading.Lock()")
+
+
+# ---- the names that it takes along ----------------------------------------------------------------------------------
+
+
+def test_names_are_captured_as_far_as_they_are_needed(run, on_node):
+    run("import math, threading\nlock = threading.Lock()\nrate, unused = 3, threading.Lock()")
+    run("def scale(v):\n    return v * rate\nclass Net:\n    def f(self):\n        return scale(2)")
+    assert on_node("Net().f() + math.floor(rate)") == 9
+    run("width = 3\nclass Base: ...")
+    body = "class A(Base):\n    units = width\n    width = width\n    class B:\n        deep = width\n"
+    assert on_node(body + "A.units, A.width, A.B.deep") == (3, 3, 3)
+    assert on_node("lock = 3\nlock") == 3, "it is assigned first"
+    assert on_node("for lock in range(2):\n    pass\nlock") == 1
+    with pytest.raises(PayloadError) as error:
+        on_node("lock = lock.copy()\nlock")
+    assert error.value.name == "lock"
+    for name in ("nowhere", "get_ipython"):
+        with pytest.raises(NodeFailed, match=f"NameError.*{name}"):
+            on_node(f"{name}()")
+
+
+def test_a_name_that_is_changed_starts_with_the_notebook_s_value_and_never_changes_it(run, on_node, here, shell):
+    run("x = 1\nitems = [0]")
+    assert on_node("x += 5\ndef f():\n    return x\nf()") == 6
+    assert on_node("for i in range(3):\n    x = x + i\nx") == 4
+    assert on_node("y = x\ndel x\ny") == 1
+    assert on_node("if args:\n    x = 0\nx") == 1
+    assert on_node("items.append(x)\nx = items\nx") == [0, 1]
+    assert here("global x\nx = 2\nx") == 2
+    assert (shell.user_ns["x"], shell.user_ns["items"]) == (1, [0])
+    assert here("items.append(7)\nitems") == [0, 7], "in the notebook's process it is the notebook's own object"
+    assert shell.user_ns["items"] == [0, 7]
+
+
+def test_an_undefined_and_an_unpicklable_name_are_errors_before_anything_starts(run, shell):
+    run("import threading\nmodel = threading.Lock()")
+    with pytest.raises(PayloadError, match="model"):
+        run("%%tfos local=processes name=never\nmodel")
+    assert "never" not in shell.user_ns
+
+
+def reads(source: str) -> tuple[set[str], set[str]]:
+    """Which of x and y a body certainly and possibly reads before it assigns them."""
+    certain, possible = early_reads(ast.parse(textwrap.dedent(source)).body)
+    return set(certain) & {"x", "y"}, set(possible) & {"x", "y"}
+
+
+_BLOCKS = st.recursive(
+    st.sampled_from(["x = 1", "use(x)", "del x", "x += 1", "may_raise()", "for x in items(): pass", "pass"]).map(
+        lambda line: [line]
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3).map(lambda blocks: list(itertools.chain(*blocks))),
+        st.tuples(
+            st.sampled_from(["if c():", "while c():", "for i in items():", "with context() as y:"]),
+            inner,
+            st.one_of(st.none(), inner),
+        ).map(lambda part: [part[0], *_indented(part[1]), *_else(part)]),
+        st.tuples(inner, inner, st.one_of(st.none(), inner)).map(
+            lambda part: (
+                ["try:", *_indented(part[0]), "except Raised:", *_indented(part[1])]
+                + (["finally:", *_indented(part[2])] if part[2] else [])
+            )
+        ),
+        st.tuples(inner, st.sampled_from(["break", "continue"])).map(
+            lambda part: ["while c():", *_indented(["if c():", f"    {part[1]}", *part[0]])]
+        ),
+    ),
+    max_leaves=8,
+)
+
+
+def _indented(lines):
+    return [f"    {line}" for line in lines]
+
+
+def _else(part):
+    return ["else:", *_indented(part[2])] if part[2] and not part[0].startswith("with") else []
+
+
+class Raised(Exception):
+    """What a body may raise and catch."""
+
+
+class Context:
+    def __enter__(self):
+        return 1
+
+    def __exit__(self, *_):
+        return False
+
+
+def goes_wrong(lines, choices):
+    """Whether a run of the body, which decides as told, reads x where it has none."""
+    left = iter(choices)
+    decide = lambda: next(left, False)  # noqa: E731 - after all choices, loops end
+
+    def may_raise():
+        if decide():
+            raise Raised
+
+    names = {
+        "c": decide,
+        "items": lambda: [1] * decide(),
+        "may_raise": may_raise,
+        "use": id,
+        "context": Context,
+        "Raised": Raised,
+    }
+    exec("def body():\n" + "\n".join(_indented(["if False: x = 0", *lines])), names)
+    try:
+        names["body"]()
+    except UnboundLocalError:
+        return True
+    except Raised:
+        pass
+    return False
+
+
+@given(_BLOCKS, st.lists(st.booleans(), max_size=12))
+def test_whatever_way_control_takes_a_name_that_is_missing_was_among_those_to_be_captured(lines, choices):
+    certain, possible = reads("\n".join(lines))
+    if goes_wrong(lines, choices):
+        assert "x" in certain | possible, "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("source", "read"),
+    [
+        # Read for certain where there is no value yet.
+        ("x = x + 1", "certain"),
+        ("x: int = x", "certain"),
+        ("print(f'{x}')\nx = 1", "certain"),
+        ("class A(x):\n    pass\nx = 1", "certain"),
+        ("def f(a=x):\n    pass\nx = 1", "certain"),
+        ("@x\ndef f():\n    pass\nx = 1", "certain"),
+        ("match x:\n    case 1:\n        x = 2", "certain"),
+        ("y = [x for _ in z]\nx = 1", "certain"),
+        ("a[x] = 1\nx = 2", "certain"),
+        # Read where there is a value on some ways only.
+        ("if a:\n    x = 1\nprint(x)", "possible"),
+        ("a and (x := 1)\nprint(x)", "possible"),
+        ("match z:\n    case 1:\n        x = 1\nprint(x)", "possible"),
+        ("def f():\n    nonlocal x\n    x += 1\nif a:\n    x = 1", "possible"),
+        ("def f():\n    class A:\n        b = x\n    return A\nif a:\n    x = 1", "possible"),
+        # Assigned on all ways: an object of the notebook with that name stays where it is.
+        ("import x.z as x\nprint(x)", ""),
+        ("def x():\n    return x\nx()", ""),
+        ("with z as x:\n    print(x)", ""),
+        ("try:\n    pass\nexcept E as x:\n    print(x)", ""),
+        ("if a:\n    x = 1\nelse:\n    raise E\nprint(x)", ""),
+        ("if a:\n    return\nelse:\n    x = 1\nprint(x)", ""),
+        ("try:\n    x = f()\nexcept E:\n    raise\nprint(x)", ""),
+        ("while True:\n    x = f()\n    if x:\n        break\nprint(x)", ""),
+        ("print({x: y2 for x in z for y2 in x})", ""),
+        ("f = lambda x: x\nx = 1", ""),
+        ("match z:\n    case [x, *_]:\n        print(x)\n    case _:\n        x = 1\nprint(x)", ""),
+        ("(x, y), z = f()\nprint(x, y)", ""),
+        ("class A:\n    x = 1\n    y = x", ""),
+    ],
+)
+def test_a_name_is_read_early_for_certain_possibly_or_not_at_all(source, read):
+    certain, possible = reads(source)
+    assert ("x" in certain, "x" in possible) == (read == "certain", read == "possible")
+
+
+# ---- where its lines are --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("%%tfos local=inline\na = 1\n1 / 0", 3),
+        ("\n\n%%tfos local=inline\na = 1\n1 / 0\n", 5),
+        ("%%time\n%%tfos local=inline\na = 1\n1 / 0", 4),
+    ],
+)
+def test_lines_above_the_body_are_counted(run, typed, line):
+    with pytest.raises(ZeroDivisionError) as error:
+        run(typed)
+    assert error.traceback[-1].lineno + 1 == line
+
+
+def test_an_inline_error_comes_with_its_own_frames_only(run, shell):
+    with pytest.raises(ZeroDivisionError) as error:
+        run("%%tfos local=inline\ndef f():\n    return 1 / 0\nf()")
+    assert [entry.name for entry in error.traceback][-2:] == ["<module>", "f"]
+    assert not any("launchers" in str(entry.path) or "calling" in str(entry.path) for entry in error.traceback)
+    assert shell.user_ns["cluster"].state == "failed"
+
+
+def test_an_error_on_a_node_names_cell_and_line_and_functions_have_their_source_there(run, on_node, shell):
+    number = shell.execution_count
+    with pytest.raises(NodeFailed) as error:
+        run("%%tfos local=processes\ndef f():\n    return 1 / 0\n\nf()")
+    assert f"Cell In[{number}], line 5\n    f()" in error.value.traceback
+    assert f"Cell In[{number}], line 3, in f\n    return 1 / 0" in error.value.traceback
+    body = "import inspect\ndef step(x):\n    return x + 1\ninspect.getsource(step)"
+    assert on_node(body) == "def step(x):\n    return x + 1\n"
+
+
+# ---- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", ["\n", "   \n\n", "# only a comment\n", "from __future__ import annotations\n"])
+def test_an_empty_cell_is_refused_with_a_sentence(problem, body):
+    assert problem(f"%%tfos\n{body}") == "the cell is empty: write below %%tfos what each node is to do"
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "text"),
+    [
+        ("a = 1\n%matplotlib inline\n", 3, "%matplotlib inline"),
+        ("!pip install x\n", 2, "!pip install x"),
+        ("a = !ls\n", 2, "a = !ls"),
+        ("%%time\na = 1\n", 2, "%%time"),
+        ("import os\nos.path?\n", 3, "os.path?"),
+        ("if args:\n    %time f()\n", 3, "%time f()"),
+    ],
+)
+def test_magics_and_commands_are_refused_with_their_line(problem, body, line, text):
+    said = problem(f"%%tfos\n{body}")
+    assert said.startswith(f"line {line}: `{text}` is for the notebook, and nodes run plain Python. ")
+    assert "subprocess.run" in said
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "message"),
+    [
+        ("a = 1\nb ==\n", 3, "invalid syntax"),
+        ("a = 1\n  b = 2\n", 3, "unexpected indent"),
+        ("a = 1\nbreak\n", 3, "'break' outside loop"),
+        ("a = 1\nawait f()\n", 3, "'await' at the top of a %%tfos cell: nodes run a plain function; use asyncio.run"),
+        ("yield 1\n", 2, "'yield' at the top of a %%tfos cell: a node returns one value; collect them in a list"),
+        ("from math import *\n", 2, "'import *' in a %%tfos cell, whose body is a function"),
+        ("nonlocal a\n", 2, "'nonlocal' at the top of a %%tfos cell: there is no function around it"),
+        ("global args\n", 2, "'args' and 'ctx' are given to the cell, and cannot be global"),
+        ("def f():\n    nonlocal nowhere\n", 3, "no binding for nonlocal 'nowhere' found"),
+    ],
+)
+def test_invalid_python_is_refused_at_its_own_line(run, body, line, message):
+    with pytest.raises(SyntaxError) as error:
+        run(f"%%tfos\n{body}")
+    assert message in str(error.value)
+    assert error.value.lineno == line
+
+
+# ---- its way to the nodes and back ----------------------------------------------------------------------------------
+
+
+def test_nodes_get_the_roles_the_arguments_and_the_environment_of_the_line(run, shell):
+    run("rate = 0.5")
+    results = run(
+        "%%tfos cluster_size=3 num_ps=1 name=mnist args={'lr': rate} env={'A': 'b'} local=processes\n"
+        "import os\nargs['lr'], os.environ['A'], ctx.job_name"
+    )
+    assert dict(results) == {"chief:0": (0.5, "b", "chief"), "worker:0": (0.5, "b", "worker")} | (
+        {"ps:0": results["ps:0"]} if "ps:0" in results else {}
+    )
+    assert results is shell.user_ns["mnist"].results or dict(results) == dict(shell.user_ns["mnist"].results)
+    assert [node.node for node in shell.user_ns["mnist"].nodes] == ["ps:0", "chief:0", "worker:0"]
+
+
+def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_running(run, shell, spark):
+    shell.user_ns["rows"] = {"a": np.arange(10), "b": np.arange(10)}
+    read = "feed, seen = ctx.data_feed(), []\nwhile not feed.should_stop():\n    seen += feed.next_batch(4)\nlen(seen)"
+    results = run(f"%%tfos cluster_size=2 local=processes data=rows epochs=3 columns=a\n{read}")
+    assert sum(results.values()) == 30
+    for options in ("name=a", "name=b background"):
+        refused = f"%%tfos {options} local=processes data=rows columns=zz\n{WAITS}"
+        if "background" in options:
+            run(refused)
+            eventually(lambda: shell.user_ns["b"].ended)
+            [note] = [note for note in shell.user_ns["b"].view().notes if "zz" in note]
+            assert note.startswith("stopped: "), "nobody else would tell"
+        else:
+            with pytest.raises(ConfigError, match="column 'zz'"):
+                run(refused)
+            assert shell.user_ns["a"].ended
+
+
+def test_a_function_that_fails_before_rows_are_fed_is_what_the_cell_reports(run, shell, spark):
+    shell.user_ns["rows"] = {"a": np.arange(10)}
+    with pytest.raises(NodeFailed, match="ValueError: no"):
+        run("%%tfos local=processes data=rows\nraise ValueError('no')")
+
+
+def press_stop():
+    """Interrupt as ■ does."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
+def press_when(*facts):
+    """Press ■ as soon as a fact is true, and again for the next one."""
+
+    def press():
+        for fact in facts:
+            eventually(fact)
+            press_stop()
+
+    threading.Thread(target=press, daemon=True).start()
+
+
+PHASES = ("launching", "reserving", "starting", "running")
+
+
+@pytest.mark.leaves_nothing
+@pytest.mark.parametrize("phase", PHASES)
+def test_an_interrupt_in_any_phase_ends_the_cell_and_leaves_nothing(run, shell, phase):
+    def reached():
+        cluster = shell.user_ns.get("cluster")
+        return cluster is not None and cluster.state not in PHASES[: PHASES.index(phase)]
+
+    press_when(reached)
+    with pytest.raises(ClusterInterrupted, match="interrupted: the nodes of 'cluster' are stopped"):
+        run(f"%%tfos cluster_size=6 local=processes\n{WAITS}")
+    assert shell.user_ns["cluster"].state == "stopped"
+
+
+def test_an_interrupt_before_the_cluster_is_made_has_no_raw_traceback(run):
+    run("import os, signal, threading")
+    run(
+        "class Slow:\n    def __reduce__(self):\n        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        threading.Event().wait(60)\nslow = Slow()"
+    )
+    with pytest.raises(ClusterInterrupted):
+        run("%%tfos local=processes args=slow\n1")
+
+
+def test_a_second_interrupt_does_not_wait_for_nodes_that_ignore_the_first(run, shell):
+    press_when(
+        lambda: "cluster" in shell.user_ns and "deaf" in shell.user_ns["cluster"].logs(),
+        lambda: shell.user_ns["cluster"].state == "stopping",
+    )
+    with pytest.raises(ClusterInterrupted):
+        run(f"%%tfos local=processes\n{STUBBORN}")
+    assert shell.user_ns["cluster"].state == "stopped"
+
+
+def test_an_interrupt_while_the_old_cluster_is_stopped_has_no_raw_traceback(run, shell):
+    run(f"%%tfos background local=processes\n{STUBBORN}")
+    old = shell.user_ns["cluster"]
+    eventually(lambda: "deaf" in old.logs())
+    press_when(lambda: old.state == "stopping")
+    with pytest.raises(ClusterInterrupted):
+        run("%%tfos replace local=processes\n1")
+
+
+def test_a_cluster_that_is_stopped_from_elsewhere_stops_run_all(run, shell):
+    def stop():
+        eventually(lambda: "cluster" in shell.user_ns and shell.user_ns["cluster"].state == "running")
+        shell.user_ns["cluster"].stop()
+
+    threading.Thread(target=stop, daemon=True).start()
+    with pytest.raises(ClusterInterrupted):
+        run(f"%%tfos local=processes\n{WAITS}")
+
+
+def test_a_running_cluster_of_the_same_name_is_not_replaced_silently(run, problem, shell):
+    assert run(f"%%tfos background local=processes\n{WAITS}") is None
+    old = shell.user_ns["cluster"]
+    old.wait_until_running()
+    assert problem("%%tfos local=processes\n1") == (
+        "the cluster 'cluster' is still running: wait for it with cluster.wait(), stop it with %tfos stop cluster, "
+        "write `replace` to stop it first, or give this one another name=..."
+    )
+    assert dict(run("%%tfos name=other local=processes\n1")) == {"chief:0": 1}
+    assert not old.ended
+    assert dict(run("%%tfos replace local=processes\n2")) == {"chief:0": 2}
+    assert (old.state, shell.user_ns["cluster"].state) == ("stopped", "done")
+
+
+def test_another_cell_may_feed_a_cluster_in_the_background(run, shell, spark):
+    run("%%tfos background local=processes\nfeed = ctx.data_feed()\nlen(feed.next_batch(100))")
+    cluster = shell.user_ns["cluster"]
+    cluster.train({"a": np.arange(5)})
+    assert dict(cluster.wait(timeout_s=60)) == {"chief:0": 5}
+
+
+def test_a_cell_that_cannot_start_is_refused_without_a_display(run, capsys):
+    capsys.readouterr()
+    with pytest.raises(NotEnoughRoom, match="Ask for cluster_size="):
+        run("%%tfos cluster_size=4000 local=processes\n1")
+    assert len(capsys.readouterr().out.splitlines()) == 1, "the sentence alone"
+
+
+def test_an_inline_cell_prints_here(said):
+    assert "hello" in said("%%tfos local=inline args=2\nprint('hello')")
+
+
+def test_output_can_be_silenced_and_braces_of_the_line_are_not_expanded(here, run):
+    run("x = 1")
+    assert here("args", "args={'a':'$HOME{x}'}") == {"a": "$HOME{x}"}
+    assert run("%%tfos local=inline\n1;") is None
+    assert os.environ["HOME"]

@@ -1,0 +1,307 @@
+"""Runs of all kernels: ``%tfos history``, ``open``, ``compare``, ``pin``, ``prune``; logs and events of old ones."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from html.parser import HTMLParser
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+
+from tests.support.recorded_runs import curve, failure, write_run, write_some
+from tfos_lab.cli import main
+
+NASTY = "<script>alert('x')</script>"
+
+
+class Outline(HTMLParser):
+    """The tags of a page, whether they are balanced, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        assert not self._open, f"left open: {self._open}"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def html_of(shown) -> str:
+    bundle = shown._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "text/plain"}
+    return bundle["text/html"]
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A folder without runs, where they are looked for; nowhere else are any."""
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def place(empty):
+    """The folder, with runs of every kind."""
+    write_some(empty)
+    return empty
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+
+def test_history_is_a_table_with_a_line_for_each_run_the_newest_first(place, run):
+    shown = run("%tfos history")
+    lines = repr(shown).splitlines()
+    assert lines[0] == f"8 runs in {place}"
+    assert " ".join(lines[1].split()) == "run when outcome time loss accuracy inputs nodes on rows files"
+    assert re.match(
+        r"mnist 6c7d +\S.* ● running +\S+( s)? +0\.\d+ +0\.937 +lr 0.05 · BATCH 128 +2 +local +2,000 +1$", lines[2]
+    )
+    assert "✗ lost" in lines[3]
+    assert lines[8].startswith("mnist 2a3b (pinned)")
+    assert lines[10] == "4e5f: worker:0: ValueError: no such label: 11"
+    assert [line.partition(": ")[2] for line in lines[11:]] == [
+        "run.json is damaged (Input data was truncated)",
+        "run.json is not that of a run of tfos_lab (Object missing required field `id`)",
+    ]
+    html = html_of(shown)
+    assert html.count('<th scope="row">') == 8
+    assert html.count('<th scope="col"') == 11
+    assert 'aria-label="launch 0.10 s, reserve 0.10 s' in html
+
+
+def test_names_a_number_and_a_folder_choose_what_is_shown(place, run, problem, tmp_path):
+    assert [one.name for one in run("%tfos history titanic").runs] == ["titanic"]
+    newest = run("%tfos history mnist last=2")
+    assert [one.id[-4:] for one in newest.runs] == ["6c7d", "5a6b"]
+    assert repr(newest).startswith(f"The newest 2 of 5 runs in {place}; last=all shows them\n")
+    assert len(run("%tfos history last=all").runs) == 8
+    (tmp_path / "empty").mkdir()
+    sentence = f"no run has been recorded in {tmp_path / 'empty'}: write %%tfos above a cell"
+    nothing = run(f"%tfos history folder={tmp_path / 'empty'}")
+    assert repr(nothing) == sentence
+    assert sentence in Outline(html_of(nothing)).text
+    assert problem("%tfos history titanik") == "there is no run 'titanik'; did you mean titanic?"
+    assert problem("%tfos history last=many") == "last=many: a whole number, 0 or more, is needed"
+    usage = "the command is %tfos history [name ...] [last=N|all] [folder=PATH]"
+    assert problem("%tfos history first=2") == f"first=2: {usage}"
+
+
+def test_many_unreadable_ones_are_counted_and_identifiers_are_as_short_as_they_can_be(empty, run):
+    for number in range(15):
+        (empty / f"bad-{number}").mkdir()
+        (empty / f"bad-{number}" / "run.json").touch()
+    for name in ("a-1f2e", "b-1f2e", "c-3c4d"):
+        write_run(empty, name)
+    lines = repr(run("%tfos history")).splitlines()
+    assert lines[-1] == "and 5 more that cannot be read"
+    assert sorted(line.split()[1] for line in lines[2:5]) == ["3c4d", "a-1f2e", "b-1f2e"]
+
+
+# ---- open and compare -----------------------------------------------------------------------------------------------
+
+
+def test_an_opened_run_looks_as_its_cell_did_and_tells_more(place, run, problem, monkeypatch, tmp_path):
+    shown = run("%tfos open titanic")
+    outline = Outline(html_of(shown))
+    for text in ("titanic", "worker:0 failed", "Epoch 3/3", "args.lr", "cluster_size", "with ctx.strategy()", "1 file"):
+        assert text in outline.text
+    assert "%tfos tensorboard titanic-20260104-120000-4e5f" in outline.text
+    assert "restarts" not in outline.text, "only options that differ from their defaults"
+    lines = repr(shown).splitlines()
+    assert lines[0] == "✗ titanic: failed · 2/2 nodes done · 3.40 s"
+    assert "inputs: args.lr=0.01, BATCH=64" in lines
+    assert run("%tfos open").run.id == "mnist-20260106-120000-6c7d"
+    assert "Seen at" in repr(run("%tfos open 6c7d"))
+    assert "the kernel that ran it has gone" in repr(run("%tfos open 5a6b"))
+    assert problem("%tfos open a b") == "too many arguments: the command is %tfos open [name]"
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "none"))
+    assert problem("%tfos open") == "there is nothing to open: no run has been recorded here"
+
+
+def test_a_comparison_tells_what_differs_and_draws_a_curve_for_each_run(place, run):
+    shown = run("%tfos compare 1f2e 2a3b 3c4d")
+    lines = repr(shown).splitlines()
+    assert lines[0].startswith("A  mnist 1f2e · ")
+    table = [line.split() for line in lines]
+    for row in (
+        ["args.lr", "0.01", "0.1", "1"],
+        ["BATCH", "64", "128", "128"],
+        ["loss", "0.07098", "0.06184", "2.107"],
+    ):
+        assert any(line[: len(row)] == row for line in table), row
+    html = html_of(shown)
+    outline = Outline(html)
+    assert html.count("<figure>") == 2
+    assert 'aria-label="loss, last values: A 0.07098, B 0.06184, C 2.107"' in html
+    assert "How the code of B differs from that of A" in outline.text
+    assert "How the code of C" not in outline.text
+    assert "<ins>+    # Wider.</ins>" in html
+    assert [one.id[-4:] for one in run("%tfos compare mnist").runs] == ["6c7d", "5a6b", "3c4d", "2a3b", "1f2e"]
+
+
+def test_runs_that_are_the_same_are_told_so_and_what_cannot_be_compared_is_refused(place, empty, run, problem):
+    for number in range(2):
+        write_run(empty, f"same-{number}", reports=[])
+    shown = run("%tfos compare same-0 same-1")
+    assert repr(shown).endswith("Options, inputs and versions are the same.")
+    assert "None of them has reported metrics." in Outline(html_of(shown)).text
+    few = "name at least two runs: %tfos compare A B; %tfos history lists them"
+    assert problem("%tfos compare titanic") == few
+    assert problem("%tfos compare 1f2e 1f2e").startswith("mnist-20260101-120000-1f2e is named twice: a run can be")
+    assert problem(f"%tfos compare {'1f2e ' * 13}") == "13 runs are too many to compare at once: name 12 at most"
+
+
+def test_curves_with_gaps_single_points_and_thousands_of_points_are_drawn(empty, run):
+    nan = float("nan")
+    write_run(empty, "gap-1", reports=[{"loss": 1.0}, {"loss": nan}, {"loss": 0.5}])
+    write_run(empty, "one-1", reports=[{"loss": 1.0, "alone": 2.0}])
+    write_run(empty, "nan-1", reports=[{"loss": nan}])
+    write_run(empty, "long-1", reports=curve(0.5, 3000))
+    [*figures] = re.findall(r"<figure>.*?</figure>", html_of(run("%tfos compare gap-1 one-1 nan-1 long-1")), re.DOTALL)
+    html = "".join(figures)
+    assert "nan" not in re.sub(r'aria-label="[^"]*"', "", html)
+    assert "C nan" in html
+    assert html.count("<circle") >= 2
+    assert len(html) < 40_000
+
+
+def test_text_of_users_does_not_become_markup_and_no_page_asks_anybody(empty, run):
+    evil = {
+        "name": NASTY,
+        "inputs": {NASTY: NASTY},
+        "reports": [{NASTY: 1.0}, {NASTY: 2.0}],
+        "launcher": NASTY,
+        "log": NASTY,
+        **failure(NASTY, NASTY, NASTY),
+    }
+    write_run(empty, "evil-1", **evil)
+    write_run(empty, "evil-2", **{**evil, "inputs": {}})
+    (empty / NASTY.replace("/", "|")).mkdir()
+    (empty / NASTY.replace("/", "|") / "run.json").touch()
+    for command in ("history", "compare evil-1 evil-2", "open evil-1"):
+        html = html_of(run(f"%tfos {command}"))
+        assert "script" not in Outline(html).tags
+        for outside in ("<script", "http:", "https:", "url(", "@import", "src=", "<link"):
+            assert outside not in html
+
+
+# ---- pin and prune --------------------------------------------------------------------------------------------------
+
+
+def test_pinned_runs_stay_when_old_ones_are_removed(place, run, said):
+    pinned = [*said("%tfos pin 1f2e titanic"), *said("%tfos unpin 2a3b")]
+    assert pinned == [
+        "mnist-20260101-120000-1f2e is pinned: %tfos prune keeps it",
+        "titanic-20260104-120000-4e5f is pinned: %tfos prune keeps it",
+        "mnist-20260102-120000-2a3b is not pinned any more",
+    ]
+    [nothing] = said("%tfos prune")
+    assert nothing == (
+        "0 runs removed (0 B), 9 stay (2 pinned, 1 not ended, 2 unreadable); "
+        "name a limit to remove old ones: %tfos prune keep=20, or days=30, or both"
+    )
+    planned = said("%tfos prune keep=1 --dry-run")
+    assert planned[-1].startswith("3 runs would be removed (")
+    assert f"would be removed: {place}/mnist-20260102-120000-2a3b (" in "\n".join(planned)
+    done = said("%tfos prune keep=1 days=1.5")
+    assert done[0].startswith(f"removed: {place}/mnist-20260102-120000-2a3b (")
+    assert done[1].endswith("8 stay (2 pinned, 1 not ended, 2 unreadable)")
+    assert not (place / "mnist-20260102-120000-2a3b").exists()
+    assert len(list(place.iterdir())) == 8
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("prune keep=ten", "keep=ten: a whole number, 0 or more, is needed"),
+        ("prune days=soon", "days=soon: a number is needed"),
+        ("prune days=-1", "days=-1.0: a number of days, 0 or more, is needed"),
+        ("prune keep=0 all", "'all': the command is %tfos prune [keep=N] [days=N] [dry_run] [folder=PATH]"),
+        ("prune kep=0", "kep=0: the command is %tfos prune [keep=N] [days=N] [dry_run] [folder=PATH]"),
+        ("pin", "name the run: %tfos pin NAME"),
+        ("unpin nope", "there is no run 'nope'; there are mnist, search, titanic"),
+    ],
+)
+def test_what_prune_and_pin_do_not_understand_removes_nothing(place, problem, line, message):
+    assert problem(f"%tfos {line}") == message
+    assert len(list(place.iterdir())) == 9
+
+
+def test_names_of_runs_are_completed(place, run, shell):
+    def tab(text):
+        with provisionalcompleter():
+            return [found.text for found in shell.Completer.completions(text, len(text))]
+
+    offered = {text: set(tab(f"%tfos {text} ")) for text in ("open", "unpin", "prune", "tensorboard")}
+    assert {"mnist", "titanic", "1f2e"} <= offered["open"]
+    assert {"mnist", "titanic"} <= offered["tensorboard"]
+    assert "2a3b" in offered["unpin"]
+    assert "1f2e" not in offered["unpin"]
+    assert {"keep=", "days=", "dry_run"} <= offered["prune"]
+
+
+# ---- logs, event files, the command line ----------------------------------------------------------------------------
+
+
+def test_logs_of_an_old_run_are_printed_by_its_name(place, said, problem):
+    assert said("%tfos logs titanic chief:0") == [
+        *("Epoch 3/3", "loss 0.0601"),
+        f"(the last 200 lines at most; all of them are in {place}/titanic-20260104-120000-4e5f)",
+    ]
+    assert said("%tfos logs 4e5f")[0] == "[chief:0] Epoch 3/3"
+    assert problem("%tfos logs titanic ps:0") == (
+        "no node 'ps:0' in the run titanic-20260104-120000-4e5f; there are chief:0, worker:0"
+    )
+
+
+def test_tensorboard_shows_an_old_run_or_any_folder_by_a_link_without_a_jupyter_server(
+    place, run, problem, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    events = place / "titanic-20260104-120000-4e5f" / "events"
+    assert problem("%tfos tensorboard titanic") == (
+        f"the run titanic-20260104-120000-4e5f has left no event files on this machine: {events} is not there"
+    )
+    events.mkdir()
+    evil = tmp_path / "<b>" / "</script><script>alert(1)<"
+    evil.mkdir(parents=True)
+    for name, folder in (("4e5f", events), (str(evil), evil)):
+        bundle = run(f"%tfos tensorboard {name!r}")._repr_mimebundle_()
+        assert re.search(
+            r": http://127\.0\.0\.1:\d+/\S+ on this machine, while this program lives; ", bundle["text/plain"]
+        )
+        assert bundle["text/plain"].endswith(f"then tensorboard --logdir {shlex.quote(str(folder))}")
+        page = bundle["text/html"]
+        assert page.count("<script>") == page.count("</script>") == 1
+        assert 'target="_blank" rel="noopener noreferrer">TensorBoard of <b>' in page
+        assert "opens in browsers on this machine while this kernel lives" in page
+    again = run("%tfos tensorboard 4e5f")
+    other = run("%tfos tensorboard 4e5f")
+    assert again.run_id == other.run_id
+    ids = {re.search(r'id="([^"]+)"', one._repr_mimebundle_()["text/html"])[1] for one in (again, other)}
+    assert len(ids) == 2, "two outputs do not share an element"
+
+
+def test_the_command_line_lists_runs_too(place, capsys):
+    assert main(["history", "titanic"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"1 run in {place}"
+    assert main(["history", "--folder", str(place), "--last", "1"]) == 0
+    assert "The newest 1 of 8 runs" in capsys.readouterr().out
+    assert main(["history", "--all"]) == 0
+    assert main(["history", "nope"]) == 1
+    assert capsys.readouterr().err == "there is no run 'nope'; there are mnist, search, titanic\n"

@@ -1,0 +1,472 @@
+"""What a node's function returns: data arrives as it was, objects are unpickled only by `load`, bytes are refused.
+
+The kernel does not trust nodes: whatever bytes come, they are a value or `ResultUnreadable`, and cost little memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import gc
+import os
+import pathlib
+import pickle
+import resource
+import struct
+import threading
+import zoneinfo
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+import ml_dtypes
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from tests.laws.random_data import damaged, fuzzed, little_memory
+from tfos_lab.errors import ResultNotSendable, ResultNotStored, ResultTooLarge, ResultUnreadable
+from tfos_lab.values import RemoteObject, decode_value, describe, encode_value
+from tfos_lab.values.stored import encode_result, load_stored
+
+MIB = 1 << 20
+Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - users write the untyped kind
+
+ZONES = st.sampled_from([None, dt.UTC, dt.timezone(dt.timedelta(hours=-3)), zoneinfo.ZoneInfo("Europe/Berlin")])
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(),
+    st.binary(),
+    st.dates(),
+    st.datetimes(timezones=ZONES),
+    st.times(),
+    st.timedeltas(),
+    st.decimals(allow_nan=False),
+    st.fractions(),
+    st.uuids(),
+    st.builds(range, st.integers(), st.integers(), st.integers(1, 9)),
+    st.sampled_from([bytearray(b"abc"), "\ud800 a lone surrogate", pathlib.Path("/tmp/somewhere")]),
+    st.sampled_from(
+        [
+            dt.datetime(2025, 10, 26, 2, 30, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin"), fold=1),
+            dt.time(1, 2, tzinfo=zoneinfo.ZoneInfo("Asia/Tokyo")),
+            pd.Timestamp("2025-01-01T00:00:00.000000001"),
+            pd.Timestamp("2025-01-01", tz="America/New_York"),
+            pd.Timestamp("2025-01-01T00:00+02:00"),
+            pd.Timedelta("1 day 3 ns"),
+        ]
+    ),
+)
+KEYS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(), st.binary(), st.dates(), st.tuples(st.integers(), st.text())
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner),
+        st.lists(inner).map(tuple),
+        st.dictionaries(KEYS, inner),
+        st.sets(KEYS),
+        st.frozensets(KEYS),
+        st.tuples(inner, inner).map(lambda pair: Point(*pair)),
+    ),
+    max_leaves=30,
+)
+DTYPES = st.one_of(
+    hnp.boolean_dtypes(),
+    hnp.integer_dtypes(),
+    hnp.unsigned_integer_dtypes(),
+    hnp.floating_dtypes(),
+    hnp.complex_number_dtypes(),
+    hnp.unicode_string_dtypes(),
+    hnp.byte_string_dtypes(),
+    hnp.datetime64_dtypes(),
+    hnp.timedelta64_dtypes(),
+)
+
+
+def there_and_back(value):
+    return decode_value(encode_value(value))
+
+
+def same(left, right):
+    """Whether two values are equal in type and content, bit for bit where equality would be too kind or too strict."""
+    if type(left).__name__ != type(right).__name__:
+        return False
+    if isinstance(left, float):
+        return struct.pack("d", left) == struct.pack("d", right)
+    if isinstance(left, complex):
+        return same(left.real, right.real) and same(left.imag, right.imag)
+    if isinstance(left, dict):
+        return same(list(left.items()), list(right.items()))
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dt.datetime):
+        return (left, left.fold, str(left.tzinfo)) == (right, right.fold, str(right.tzinfo))
+    return bool(left == right)
+
+
+# ---- plain data -----------------------------------------------------------------------------------------------------
+
+
+@fuzzed(100)
+@given(VALUES)
+def test_plain_data_arrives_as_it_was(value):
+    assert same(there_and_back(value), value)
+
+
+@fuzzed(100)
+@given(hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, min_side=0)))
+@example(np.array([(1, [2.5, 3])], dtype=[("a", "i4"), ("b", "f8", (2,))]))
+@example(np.array([1.5, 2], dtype=ml_dtypes.bfloat16))
+@example(np.arange(12).reshape(3, 4).T[::2])
+def test_arrays_and_their_scalars_arrive_with_dtype_shape_and_bits_and_can_be_written_to(array):
+    arrived = there_and_back(array)
+    assert (arrived.dtype, arrived.shape, arrived.tobytes()) == (array.dtype, array.shape, array.tobytes())
+    arrived[...] = arrived
+    if array.size and array.dtype.names is None and array.dtype != ml_dtypes.bfloat16:
+        scalar = array.flat[0]
+        assert type(there_and_back(scalar)) is type(scalar)
+        assert there_and_back(scalar).tobytes() == scalar.tobytes()
+
+
+def test_arrays_of_objects_arrive_element_by_element():
+    array = np.array([["a", None], [b"b", {"c": 1}]], dtype=object)
+    arrived = there_and_back(array)
+    assert (arrived.shape, arrived.tolist()) == ((2, 2), array.tolist())
+
+
+def test_instances_of_a_container_s_subclass_arrive_as_plain_ones_and_named_tuples_with_their_names():
+    assert type(there_and_back(OrderedDict(a=1))) is dict
+    assert repr(there_and_back(Point(1, 2))) == "Point(x=1, y=2)"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"a": [1, 2], "b": ["x", None], "c": pd.to_datetime(["2025-01-01", "2025-01-02"])}),
+        pd.DataFrame({"a": [1.0, 2.0]}, index=pd.Index(["x", "y"], name="key")),
+        pd.DataFrame({0: [1], 1: [2]}),
+        pd.DataFrame({"c": pd.Categorical(["a", "b", "a"])}),
+        pd.DataFrame(),
+    ],
+    ids=["kinds", "index", "number-columns", "categories", "empty"],
+)
+def test_data_frames_arrive_as_they_were(frame):
+    pd.testing.assert_frame_equal(there_and_back(frame), frame)
+
+
+def test_series_tables_and_missing_values_arrive():
+    series = pd.Series([1.0, 2.0], index=["x", "y"], name=("loss", 1))
+    pd.testing.assert_series_equal(there_and_back(series), series)
+    table = pa.table({"a": [1, 2], "b": [[1], None]})
+    assert there_and_back(table).equals(table)
+    assert there_and_back(pd.NaT) is pd.NaT
+    assert there_and_back(pd.NA) is pd.NA
+
+
+def test_tensors_arrive_as_arrays_and_histories_as_their_dict():
+    class Tensor:
+        def numpy(self):
+            return np.ones((2, 2), "f4")
+
+    class History:
+        def __init__(self):
+            self.history = {"loss": [0.5, np.float32(0.25)]}
+            self.model = threading.Lock()
+
+    class Symbolic:
+        def numpy(self):
+            raise NotImplementedError("numpy() is only available when eager execution is enabled.")
+
+    Tensor.__module__ = Symbolic.__module__ = "tensorflow.python.framework.ops"
+    History.__module__ = "keras.src.callbacks.history"
+    np.testing.assert_array_equal(there_and_back(Tensor()), np.ones((2, 2), "f4"), strict=True)
+    assert there_and_back(History()) == {"loss": [0.5, 0.25]}
+    with pytest.raises(ResultNotSendable, match="it has no value outside its graph"):
+        encode_value(Symbolic())
+
+
+# ---- objects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Settings:
+    rate: float
+
+
+class Trap:
+    """Records that it was unpickled."""
+
+    sprung = False
+
+    def __reduce__(self):
+        return spring, ()
+
+
+def spring():
+    Trap.sprung = True
+    return "sprung"
+
+
+def test_an_object_is_unpickled_only_by_load(tmp_path):
+    Trap.sprung = False
+    arrived = there_and_back({"trap": Trap()})["trap"]
+    _, size_bytes = encode_result([Trap(), b"z" * MIB], tmp_path / "result", limit_bytes=64 * MIB, implicit=False)
+    from_file = load_stored(tmp_path / "result", size_bytes)[0]
+    assert isinstance(arrived, RemoteObject)
+    assert isinstance(from_file, RemoteObject)
+    assert "Trap object at" in repr(arrived)
+    assert not Trap.sprung
+    assert arrived.load() == from_file.load() == "sprung"
+
+
+def test_an_object_shows_its_text_and_loads():
+    arrived = there_and_back(Settings(0.1))
+    assert repr(arrived) == "Settings(rate=0.1)"
+    assert arrived.type_name.endswith("Settings")
+    assert arrived.load() == Settings(0.1)
+    frame = pd.DataFrame({"mixed": [1, "a", {2}]})  # Arrow cannot hold it
+    pd.testing.assert_frame_equal(there_and_back(frame).load(), frame)
+
+
+def test_the_value_of_a_last_line_arrives_as_data_or_as_text_and_is_never_refused():
+    assert decode_value(encode_value({"loss": [1.0]}, implicit=True)) == {"loss": [1.0]}
+    arrived = decode_value(encode_value(Settings(0.1), implicit=True))
+    assert repr(arrived) == "Settings(rate=0.1)"
+    with pytest.raises(ValueError, match="Write `return` before it to bring the object itself"):
+        arrived.load()
+    for value in (threading.Lock(), [threading.Lock()], np.zeros(10_000)):
+        arrived = decode_value(encode_value(value, limit_bytes=5000, implicit=True))
+        assert isinstance(arrived, RemoteObject) or "lock" in repr(arrived)
+
+
+def test_describe_survives_any_repr():
+    class Broken:
+        def __repr__(self):
+            raise KeyError("x")
+
+    assert describe(Broken()).endswith("Broken, whose repr failed: KeyError>")
+    assert describe("x" * 10_000).endswith("… (10,002 characters)")
+
+
+# ---- what cannot be returned ----------------------------------------------------------------------------------------
+
+
+def test_an_unpicklable_part_is_named_by_its_path_with_what_to_do():
+    with pytest.raises(ResultNotSendable) as error:
+        encode_value({"model": [1, threading.Lock()]})
+    assert str(error.value) == (
+        "result['model'][1] (_thread.lock) cannot be returned to the notebook: locks and threads belong to the process "
+        "that made them. Return plain data (numbers, text, arrays, data frames, lists and dicts of them), or save it "
+        "under ctx.log_dir and return the path."
+    )
+    assert isinstance(error.value, TypeError)
+
+
+def test_an_object_whose_pickling_fails_is_quoted():
+    class Stubborn:
+        def __reduce__(self):
+            raise ValueError("I stay here.\nmore")
+
+    with pytest.raises(ResultNotSendable, match=r"result \(.*Stubborn\) cannot be returned .*: I stay here\. Return"):
+        encode_value(Stubborn())
+
+
+def test_a_value_that_contains_itself_is_refused():
+    value = []
+    value.append(value)
+    with pytest.raises(ResultNotSendable, match="nested more than 100 deep, or holds itself"):
+        encode_value(value)
+
+
+def test_a_result_that_is_too_large_names_its_largest_part():
+    with pytest.raises(ResultTooLarge) as error:
+        encode_value({"small": 1, "weights": [np.zeros(1_000_000)]}, limit_bytes=4_000_000)
+    assert str(error.value) == (
+        "the result is too large to return: result['weights'][0] (numpy.ndarray) takes 8.0 MB, and all of it may take "
+        "4.0 MB. Save it under ctx.log_dir and return the path."
+    )
+    assert isinstance(error.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 2000, b"x" * 2000, [1 << 8] * 500, ["x" * 100] * 20, pd.DataFrame({"a": range(2000)}), Settings("x" * 2000)],
+    ids=["text", "bytes", "numbers", "texts", "frame", "object"],
+)
+def test_every_kind_of_value_counts_towards_the_limit(value):
+    with pytest.raises(ResultTooLarge):
+        encode_value(value, limit_bytes=1000)
+
+
+# ---- bytes that no node sends ---------------------------------------------------------------------------------------
+
+
+def tag_of(value):
+    """Return the number by which a value of this kind is known on the wire."""
+    return msgspec.msgpack.decode(encode_value(value))[0]
+
+
+LIST, TUPLE, NAMED, ARRAY = (tag_of(value) for value in ([1], (1,), Point(1, 2), np.zeros(1)))
+ANY_TAG = st.integers(0, 60)
+# Any list of a tag and parts, which a node of ours need not have encoded.
+FORGED = st.recursive(
+    st.one_of(
+        st.integers(-(1 << 63), (1 << 64) - 1), st.text(max_size=6), st.binary(max_size=12), st.none(), st.floats()
+    ),
+    lambda inner: st.tuples(ANY_TAG, st.lists(inner, max_size=4)).map(lambda pair: [pair[0], *pair[1]]),
+    max_leaves=12,
+)
+
+
+def packed(*parts):
+    return msgspec.msgpack.encode(list(parts))
+
+
+HUGE_ARRAY = packed(ARRAY, [LIST, ["<f8"]], [TUPLE, 1 << 40], b"12345678")
+
+
+@fuzzed(500)
+@given(st.one_of(damaged(VALUES.map(encode_value)), FORGED.map(msgspec.msgpack.encode), st.binary()))
+@example(HUGE_ARRAY)
+@example(packed(ARRAY, "<V0", [TUPLE, 1 << 40], b""))
+@example(packed(tag_of(bytearray()), 1 << 40))
+@example(packed(tag_of(Fraction(1, 3)), [tag_of(Decimal(1)), "1E+999999999"], 1))
+@example(packed(tag_of({1}), [tag_of(range(2)), 0, 1 << 60, 1]))
+@example(b"\x92\x00" * 150 + b"\xc0")
+@example(b"\x92\x00" * 500_000 + b"\xc0")
+def test_bytes_are_a_value_or_refused(data):
+    with little_memory(), contextlib.suppress(ResultUnreadable):
+        decode_value(data)
+
+
+def test_bytes_are_refused_with_the_reason():
+    with pytest.raises(ResultUnreadable, match="a node sent a result that cannot be read: DecodeError: "):
+        decode_value(b"")
+    with pytest.raises(ResultUnreadable, match="nested too deep"):
+        decode_value(bytes([0x92, LIST]) * 300 + b"\x01")
+
+
+def test_nothing_is_unpickled_for_an_array_of_objects():
+    Trap.sprung = False
+    with pytest.raises(ResultUnreadable, match="an array of Python objects"):
+        decode_value(packed(ARRAY, "|O", [TUPLE, 1], pickle.dumps(Trap())))
+    assert not Trap.sprung
+
+
+def test_the_name_of_a_named_tuple_cannot_contain_code():
+    with pytest.raises(ResultUnreadable, match="valid identifiers"):
+        decode_value(packed(NAMED, "P", [TUPLE, "a=print('x')"], 1))
+
+
+# ---- large values, in files -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "result"
+
+
+def sent(value, path):
+    """Return what arrives of a value that is sent as a file."""
+    encoded, size_bytes = encode_result(value, path, limit_bytes=64 * MIB, implicit=False)
+    assert encoded == b""
+    assert size_bytes == path.stat().st_size
+    assert path.stat().st_mode & 0o777 == 0o600
+    arrived = load_stored(path, size_bytes)
+    assert not path.exists()
+    return arrived
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(MIB),
+        np.arange(MIB).reshape(1024, 1024).T,
+        np.arange(MIB)[::2],
+        np.arange(MIB).astype("datetime64[s]"),
+        np.zeros(MIB, [("a", "i2"), ("b", "S3")]),
+        np.full((1, MIB), "ä"),
+    ],
+    ids=["numbers", "transposed", "strided", "times", "structure", "text"],
+)
+def test_a_large_array_arrives_as_it_was_and_can_be_written_to(array, path):
+    arrived = sent(array, path)
+    assert (arrived.dtype, arrived.shape) == (array.dtype, array.shape)
+    np.testing.assert_array_equal(arrived, array)
+    arrived[0] = arrived[-1]
+    np.testing.assert_array_equal(arrived[0], array[-1])
+
+
+def test_a_large_array_is_mapped_and_lives_as_long_as_it_is_used(path):
+    arrived = sent({"weights": [np.ones(MIB), np.arange(MIB)]}, path)["weights"][1]
+    gc.collect()
+    assert not arrived.flags.owndata
+    assert arrived[-1] == MIB - 1
+
+
+def test_large_parts_of_other_kinds_arrive(path):
+    frame = pd.DataFrame({"a": np.arange(100_000), "b": "text"})
+    value = {"b": b"x" * MIB, "c": bytearray(b"y" * MIB), "t": "ü" * MIB, "frame": frame, "small": [1, np.arange(3)]}
+    arrived = sent(value, path)
+    assert [arrived[name] for name in "bct"] == [value[name] for name in "bct"]
+    assert [type(arrived[name]) for name in "bct"] == [bytes, bytearray, str]
+    pd.testing.assert_frame_equal(arrived["frame"], frame)
+    table, series = pa.table({"x": np.arange(100_000)}), pd.Series(np.arange(100_000), name="s")
+    assert sent(table, path).equals(table)
+    pd.testing.assert_series_equal(sent(series, path), series)
+
+
+def test_a_small_value_makes_no_file_and_one_that_is_too_large_leaves_none(path):
+    encoded, size_bytes = encode_result(np.zeros(20_000), path, limit_bytes=MIB, implicit=False)
+    assert (len(decode_value(encoded)), size_bytes) == (20_000, 0)
+    assert not path.exists()
+    value = [np.zeros(MIB, np.uint8) for _ in range(4)]
+    with pytest.raises(ResultTooLarge, match=r"1.0 MB, and all of it may take 3.1 MB"):
+        encode_result(value, path, limit_bytes=3 * MIB, implicit=False)
+    assert not path.exists()
+    encoded, size_bytes = encode_result(value, path, limit_bytes=3 * MIB, implicit=True)
+    assert (len(encoded) < 10_000, size_bytes) == (True, 0)
+    assert not path.exists()
+
+
+def test_a_file_that_cannot_be_written_is_named_and_nothing_is_left(path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * MIB, before[1]))
+    try:
+        with pytest.raises(ResultNotStored, match=rf"stored in {path.parent} on .*: File too large, after .* MB"):
+            encode_result(np.zeros(MIB), path, limit_bytes=64 * MIB, implicit=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "long", "length", "head", "part"])
+def test_a_file_that_is_not_what_a_node_writes_is_refused(damage, path):
+    _, size_bytes = encode_result(np.arange(MIB), path, limit_bytes=64 * MIB, implicit=False)
+    data = path.read_bytes()
+    changed = {
+        "short": data[:-1],
+        "long": data + b"x",
+        "length": data[:-8] + b"\xff" * 8,
+        "head": data[:-20] + os.urandom(12) + data[-8:],
+        "part": data[: 4 * MIB] + data[8 * MIB :],
+    }
+    path.unlink()
+    if damage in changed:
+        path.write_bytes(changed[damage])
+    if damage == "part":
+        size_bytes -= 4 * MIB
+    with pytest.raises(ResultUnreadable):
+        load_stored(path, size_bytes)

@@ -1,0 +1,342 @@
+"""``ctx``: which node it is, which rows and files are its own, what it reports, where its files go."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfos_lab
+from tests.support.eventually import eventually
+from tfos_lab import messages as m
+from tfos_lab.compat.TFSparkNode import TFNodeContext
+from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.context.context import NodeContext
+from tfos_lab.node.feed.reader import FeedReader
+
+SPEC = {"ps": ["p:1"], "chief": ["c:2"], "evaluator": ["e:3"], "worker": ["w:4", "w:5"]}
+
+
+class Rig:
+    """A context whose messages are recorded."""
+
+    def __init__(self, **start):
+        self.sent = []
+        self.finish = threading.Event()
+        start = {
+            "cluster_id": "c",
+            "rank": 4,
+            "cluster_spec": SPEC,
+            "job_name": "worker",
+            "task_index": 1,
+            "is_chief": False,
+            "payload": b"",
+            "env": {},
+            "log_dir": "/logs",
+            **start,
+        }
+        self.feed = FeedReader(start["rank"], self.sent.append)
+        self.ctx = NodeContext(m.Start(**start), self.feed, self.sent.append, self.finish)
+
+
+def test_each_node_has_its_own_folder_for_event_files_and_another_after_a_restart():
+    assert Rig(log_dir="/logs/").ctx.event_dir == "/logs/worker-1"
+    assert Rig(log_dir="gs://bucket/logs", restart=2).ctx.event_dir == "gs://bucket/logs/worker-1-restart-2"
+
+
+@pytest.mark.parametrize("job", ["ps", "evaluator"])
+def test_nodes_that_do_not_train_are_refused_rows(job):
+    ctx = Rig(job_name=job, task_index=0).ctx
+    with pytest.raises(ConfigError, match=rf"^ctx\.dataset on {job}:0: rows are fed to the nodes that train; give it"):
+        ctx.dataset(8)
+    with pytest.raises(ConfigError, match=rf"^ctx\.epochs on {job}:0: "):
+        _ = ctx.epochs
+
+
+def test_an_event_folder_that_cannot_be_written_is_refused_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    ctx = Rig(is_chief=True, log_dir=str(tmp_path / "file" / "logs")).ctx
+    with pytest.raises(ConfigError) as caught:
+        ctx.callbacks()
+    host = socket.gethostname()
+    assert str(caught.value) == (
+        f"log_dir='{tmp_path}/file/logs': event files cannot be written there on {host} (Not a directory); "
+        f"give a folder that {host} can write to"
+    )
+
+
+def test_a_node_knows_its_job_and_rank():
+    ctx = Rig().ctx
+    assert (ctx.job_name, ctx.task_index, ctx.node, ctx.is_chief) == ("worker", 1, "worker:1", False)
+    assert (ctx.worker_num, ctx.executor_id, ctx.log_dir) == (4, 4, "/logs")
+    assert ctx.cluster_spec == SPEC
+    assert repr(ctx) == "<worker:1 of 5 nodes>"
+
+
+def test_tab_shows_the_public_names_only():
+    shown = {name for name in dir(Rig().ctx) if not name.startswith("_")}
+    assert shown == {
+        *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "data_files", "dataset"),
+        *("defaultFS", "epochs", "even", "files", "num_trainers", "rank", "shard"),
+        *("event_dir", "executor_id", "gpus", "is_chief", "job_name", "log_dir", "model_dir", "node", "num_workers"),
+        *("output_dir", "put_results", "report", "restart", "save_model", "start_server"),
+        *("stop_feed", "strategy", "task_index"),
+        *("training_done", "wait_for_training", "worker_num", "working_dir"),
+    }
+
+
+def test_gpus_are_those_that_are_visible(monkeypatch):
+    ctx = Rig().ctx
+    for value, expected in (("0,2", ["0", "2"]), ("-1", []), ("", [])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        assert ctx.gpus == expected
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert ctx.gpus == []
+
+
+def test_a_report_sends_step_and_numbers_of_any_type():
+    rig = Rig()
+    before = time.time()
+    rig.ctx.report(3, total_steps=10, loss=np.float32(0.5), accuracy=np.array(0.25))
+    (report,) = rig.sent
+    assert (report.rank, report.step, report.total_steps) == (4, 3, 10)
+    assert report.metrics == {"loss": 0.5, "accuracy": 0.25}
+    assert before <= report.time_s <= time.time()
+
+
+def test_reports_without_a_step_count_up():
+    rig = Rig()
+    for step in (None, None, 10, None):
+        rig.ctx.report(step, loss=1)
+    assert [report.step for report in rig.sent] == [1, 2, 10, 11]
+
+
+def test_paths_are_resolved_as_hadoop_does(monkeypatch):
+    ctx = Rig(default_fs="hdfs://nn:8020", working_dir="/w").ctx
+    assert ctx.absolute_path("mnist") == f"hdfs://nn:8020/user/{getpass.getuser()}/mnist"
+    assert (ctx.defaultFS, ctx.working_dir) == ("hdfs://nn:8020", "/w")
+    local = Rig().ctx
+    assert local.defaultFS == "file://"
+    assert local.absolute_path("/data") == "file:///data"
+
+
+def test_only_the_chief_saves_to_the_given_path(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_SCRATCH", str(tmp_path))
+    assert Rig(is_chief=True).ctx.model_dir("hdfs://nn/model") == "hdfs://nn/model"
+    assert Rig().ctx.model_dir("hdfs://nn/model") == str(tmp_path / "model" / "model")
+
+
+@pytest.mark.parametrize("given", ["{}", "file://{}", "file:{}"])
+def test_local_models_go_to_plain_paths_whose_parents_exist(monkeypatch, tmp_path, given):
+    monkeypatch.setenv("TFOS_LAB_SCRATCH", str(tmp_path / "scratch"))
+    wanted = tmp_path / "a" / "b" / "m.keras"
+    chief, worker = Rig(is_chief=True, default_fs="file:///"), Rig(default_fs="file:///")
+    assert chief.ctx.model_dir(given.format(wanted)) == str(wanted)
+    assert chief.sent == [m.SavesTo(rank=4, path=str(wanted))]
+    assert worker.ctx.model_dir(given.format(wanted)) == str(tmp_path / "scratch" / "model" / "m.keras")
+    assert wanted.parent.is_dir()
+    assert (tmp_path / "scratch" / "model").is_dir()
+    assert Rig(is_chief=True, working_dir=str(tmp_path)).ctx.model_dir("c/d") == str(tmp_path / "c" / "d")
+    assert [path.name for path in (tmp_path / "c").iterdir()] == []
+
+
+def test_a_folder_for_models_that_cannot_be_created_is_refused_with_advice(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError) as caught:
+        Rig(is_chief=True).ctx.model_dir(f"{tmp_path}/file/m.keras")
+    assert str(caught.value) == (
+        f"ctx.model_dir('{tmp_path}/file/m.keras'): {tmp_path}/file cannot be made on {socket.gethostname()} (File "
+        "exists); save below ctx.output_dir, which comes to the notebook, or give a folder that the chief can write to"
+    )
+
+
+def test_the_output_folder_is_created_on_first_use_which_is_reported_once(tmp_path):
+    rig = Rig(output_dir=str(tmp_path / "run" / "output"))
+    assert not (tmp_path / "run").exists()
+    assert rig.ctx.output_dir == rig.ctx.output_dir == str(tmp_path / "run" / "output")
+    assert (tmp_path / "run" / "output").is_dir()
+    assert rig.sent == [m.OutputOpened(rank=4)]
+
+
+def test_anything_but_a_model_is_refused_by_save_model(tmp_path):
+    ctx = Rig(output_dir=str(tmp_path)).ctx
+    with pytest.raises(ConfigError, match=r"ctx\.save_model\(list\): a Keras model or a tf\.Module is needed"):
+        ctx.save_model([1.0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_flood_of_reports_the_first_are_sent_then_the_newest_and_always_the_last(capsys):
+    rig = Rig()
+    begun = time.monotonic()
+    for step in range(100_000):
+        rig.ctx.report(step)
+    took_s = time.monotonic() - begun
+    eventually(lambda: rig.sent[-1].step == 99_999)
+    steps = [report.step for report in rig.sent]
+    assert steps[:1000] == list(range(1000))
+    assert steps == sorted(set(steps))
+    assert len(steps) < 2000 + 1000 * took_s + 100
+    assert capsys.readouterr().err.count("ctx.report is called more than 1,000 times a second on this node") == 1
+
+
+def test_a_node_that_trains_does_not_wait_for_itself():
+    with pytest.raises(ConfigError, match="on worker:1: it trains and would wait for itself"):
+        Rig().ctx.wait_for_training()
+    assert not Rig().ctx.wait_for_training(timeout_s=0.0)
+
+
+def test_stop_feed_is_sent_to_the_driver():
+    rig = Rig()
+    rig.ctx.stop_feed()
+    assert rig.sent == [m.FeedStopped(rank=4)]
+
+
+def test_a_large_cluster_s_nodes_report_less_often_each():
+    few, many = Rig(), Rig(cluster_spec={"worker": ["w:1"] * 4096})
+    for rig in (few, many):
+        for step in range(3000):
+            rig.ctx.report(step)
+    assert len(many.sent) < len(few.sent)
+
+
+# ---- its share ------------------------------------------------------------------------------------------------------
+
+
+NODES = [("ps", 0), ("chief", 0), ("evaluator", 0), ("worker", 0), ("worker", 1)]
+
+
+def contexts():
+    return [Rig(job_name=job, task_index=index, rank=rank).ctx for rank, (job, index) in enumerate(NODES)]
+
+
+def training():
+    return [ctx for ctx in contexts() if ctx.rank is not None]
+
+
+def test_nodes_that_train_are_counted_beside_ps_and_evaluator_with_the_chief_first():
+    assert [ctx.rank for ctx in contexts()] == [None, 0, None, 1, 2]
+    assert {ctx.num_trainers for ctx in contexts()} == {3}
+    spec = {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
+    assert [Rig(cluster_spec=spec, job_name="worker", task_index=index).ctx.rank for index in (0, 1)] == [0, 1]
+    spec = {"worker": ["b:1"], "master": ["c:1"]}
+    assert Rig(cluster_spec=spec, job_name="worker", task_index=0).ctx.rank == 1
+
+
+def test_tfos_context_has_the_same_numbers():
+    for rank, (job, index) in enumerate(NODES):
+        ctx = TFNodeContext(rank, job, index, SPEC)
+        assert (ctx.rank, ctx.num_trainers) == (contexts()[rank].rank, 3)
+    assert TFNodeContext(3, "worker", 0, SPEC).shard(list("abcd")) == ["b"]
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array])
+def test_each_path_of_a_list_is_on_one_node_and_the_others_get_all(make):
+    files = [f"part-{number}" for number in range(7)]
+    shares = [ctx.shard(make(files)) for ctx in training()]
+    assert shares == [files[0::3], files[1::3], files[2::3]]
+    assert all(isinstance(share, list) for share in shares)
+    assert [ctx.shard(make(files)) for ctx in contexts() if ctx.rank is None] == [files, files]
+    assert training()[1].shard([Path("a"), Path("b"), Path("c")]) == [Path("b")]
+
+
+def test_fewer_files_than_nodes_are_refused_on_all_that_train(tmp_path):
+    (tmp_path / "one.csv").write_text("1")
+    for ctx in training():
+        with pytest.raises(ConfigError, match=r"^ctx.shard of a list: 1 file for 3 nodes that train, so that some "):
+            ctx.shard(["one"])
+        with pytest.raises(ConfigError, match=r"^ctx.files\('.*'\): 1 file for 3 nodes that train, .*: ctx.shard"):
+            ctx.files(f"{tmp_path}/*.csv")
+    assert contexts()[0].files(f"{tmp_path}/*.csv") == [f"{tmp_path}/one.csv"]
+
+
+@pytest.mark.parametrize("given", ["/data/*", b"/data", Path("/data"), 3, {"a": 1}, None])
+def test_what_is_no_list_and_no_dataset_is_refused(given):
+    with pytest.raises(ConfigError, match=r"^ctx.shard\(.*\): a \w+ cannot be divided; give it a tf.data.Dataset or a"):
+        Rig().ctx.shard(given)
+
+
+def test_files_of_a_folder_are_divided_without_what_spark_hides(tmp_path):
+    names = [f"part-{number}" for number in range(5)]
+    for name in (*names, "_SUCCESS", ".part-0.crc"):
+        (tmp_path / name).write_text(name)
+    shares = [ctx.files(str(tmp_path)) for ctx in training()]
+    assert [[Path(path).name for path in share] for share in shares] == [names[0::3], names[1::3], names[2::3]]
+    assert training()[0].files(f"file://{tmp_path}/part-[0-2]") == [f"{tmp_path}/part-0"]
+    relative = Rig(working_dir=str(tmp_path.parent)).ctx.files(f"{tmp_path.name}/part-*")
+    assert relative == shares[2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("{}/*.csv", "no file has such a name"),
+        ("{}/nothing", "there is no such file or folder"),
+        ("{}/empty", "this folder has no files"),
+        ("nosuch://host/x", "neither pyarrow nor fsspec can open nosuch://"),
+    ],
+)
+def test_a_pattern_without_files_is_refused(tmp_path, pattern, reason):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=reason):
+        Rig().ctx.files(pattern.format(tmp_path))
+    with pytest.raises(ConfigError, match="give it one path or pattern, as text"):
+        Rig().ctx.files(None)
+
+
+@pytest.mark.tensorflow
+def test_each_element_of_a_dataset_is_on_one_node():
+    import tensorflow as tf
+
+    rows = tf.data.Dataset.range(8)
+    shares = [ctx.shard(rows) for ctx in training()]
+    assert [list(share.as_numpy_iterator()) for share in shares] == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    whole = Rig(job_name="evaluator", task_index=0).ctx.shard(rows)
+    assert list(whole.as_numpy_iterator()) == list(range(8))
+
+
+@pytest.mark.tensorflow
+def test_a_dataset_that_each_node_shuffles_differently_is_refused():
+    import tensorflow as tf
+
+    tf.random.set_seed(None)  # with one for all, which another test may have set, nodes shuffle alike
+    ctx = Rig().ctx
+    for chance in (tf.data.Dataset.range(9).shuffle(9), tf.data.Dataset.range(9).shuffle(9).batch(2)):
+        with pytest.raises(ConfigError, match=r"^ctx.shard\(dataset\): .* rows would be on several nodes or on none"):
+            ctx.shard(chance)
+    ctx.shard(tf.data.Dataset.range(9).shuffle(9, seed=1))
+    assert len(list(tfos_lab.local_context().shard(tf.data.Dataset.range(9).shuffle(9)))) == 9
+
+
+# ---- without a cluster --------------------------------------------------------------------------------------------
+
+
+def test_a_function_can_be_called_plainly_with_a_local_context(tmp_path):
+    ctx = tfos_lab.local_context(log_dir=str(tmp_path))
+    assert (ctx.node, ctx.num_workers, ctx.is_chief, ctx.log_dir) == ("chief:0", 1, True, str(tmp_path))
+    ctx.report(loss=1.0)
+    assert Path(ctx.output_dir).is_dir()
+    assert ctx.cluster_spec == {"chief": ["localhost:0"]}
+
+
+def test_a_local_context_says_how_to_get_rows():
+    with pytest.raises(FeedError, match=r"fed no rows: give the cell data=\.\.\., or call cluster\.train\(df\)"):
+        _ = tfos_lab.local_context().epochs
+
+
+def test_an_impossible_dataset_is_refused_with_all_reasons():
+    with pytest.raises(ConfigError) as error:
+        tfos_lab.local_context().dataset(0, remainder="wrap")
+    assert error.value.problems == [
+        "batch_size=0: a whole number of rows, at least 1, is needed",
+        "remainder='wrap': use 'exact', 'pad' or 'drop'",
+    ]
+
+
+def test_one_process_is_the_only_one():
+    for ctx in (tfos_lab.local_context(), TFNodeContext()):
+        assert (ctx.rank, ctx.num_trainers, ctx.shard(["a"])) == (0, 1, ["a"])

@@ -1,0 +1,332 @@
+"""Keras on several nodes through what ``ctx`` offers: the same as one process, with callbacks, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tfos_lab
+from tests.support.clusters import running_clusters
+from tests.support.tensorflow_process import in_tensorflow
+from tfos_lab.errors import NodeFailed
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
+
+BATCH, STEPS, EPOCHS = 32, 6, 2
+TOLERANCE = 1e-5
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+    with running_clusters({"local": "processes", "grace_s": 2.0}) as start:
+        yield start
+
+
+# ---- the same as one process ----------------------------------------------------------------------------------------
+
+
+def some_rows(count, seed):
+    random = np.random.default_rng(seed)
+    x = random.random((count, 8, 8, 1), np.float32)
+    return x, (x.sum(axis=(1, 2, 3)) * 7 % 10).astype(np.int32)
+
+
+def train(args, ctx):
+    """Train in several ways on this node; the chief then does the same alone."""
+    import keras
+    import tensorflow as tf
+
+    strategy = ctx.strategy()
+    found = learn(strategy.scope, slice(ctx.rank * BATCH, (ctx.rank + 1) * BATCH))
+    found["known"] = fit_own_rows(ctx, strategy, knows=ctx.is_chief)
+    found["unknown"] = fit_own_rows(ctx, strategy, knows=False)
+    found["callbacks"] = use_callbacks(ctx, strategy, keras)
+    alone = learn(tf.distribute.get_strategy().scope, slice(None)) if ctx.is_chief else None
+    return found, alone
+
+
+def make_model(*, build=True, **options):
+    import keras
+
+    keras.utils.set_random_seed(5)
+    layers = [keras.Input((8, 8, 1))] if build else []
+    layers += [keras.layers.Flatten(), keras.layers.Dense(24, activation="relu"), keras.layers.Dense(10)]
+    model = keras.Sequential(layers)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"], **options)
+    return model
+
+
+def learned(model, history):
+    return [weight.tolist() for weight in model.get_weights()], history
+
+
+def learn(scope, mine):
+    """Learn from rows that TensorFlow divides, and batch by batch, where each node has its part."""
+    import tensorflow as tf
+
+    with scope():
+        model = make_model()
+    dataset = tf.data.Dataset.from_tensor_slices(some_rows(8 * 2 * BATCH, seed=1)).batch(2 * BATCH)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    x, y = some_rows(100, seed=2)  # no whole number of batches
+    history = model.fit(
+        dataset.with_options(options), epochs=EPOCHS, verbose=0, shuffle=False, validation_data=(x, y)
+    ).history
+    found = {"fit": learned(model, history)}
+    found["evaluate"] = model.evaluate(x, y, batch_size=2 * BATCH, verbose=0)
+    found["predict"] = model.predict(x, batch_size=2 * BATCH, verbose=0).tolist()
+    with scope():
+        by_hand = make_model(build=False)
+    x, y = some_rows(2 * BATCH, seed=3)
+    logs = [by_hand.train_on_batch(x[mine], y[mine], return_dict=True) for _ in range(3)]
+    found["by hand"] = learned(by_hand, {"logs": logs, "test": by_hand.test_on_batch(x[mine], y[mine])})
+    return found
+
+
+def fit_own_rows(ctx, strategy, *, knows):
+    """Fit a share of batches as a feed gives them, whose number this node knows or not; several steps go at once."""
+    import tensorflow as tf
+
+    fetched = []
+    x, y = some_rows(2 * STEPS * BATCH, seed=25)
+
+    def generate():
+        for start in range(0, len(x), BATCH):
+            fetched.append(start // BATCH)
+            yield x[start : start + BATCH], y[start : start + BATCH]
+
+    specs = (tf.TensorSpec((BATCH, 8, 8, 1), tf.float32), tf.TensorSpec((BATCH,), tf.int32))
+    dataset = tf.data.Dataset.from_generator(generate, output_signature=specs)
+    if knows:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(2 * STEPS))
+    own = ctx.shard(dataset)
+    shown = [float(y[0]) for _, y in own]
+    assert shown == [float(y[start * BATCH]) for start in range(ctx.rank, 2 * STEPS, 2)], "its own, and no others"
+    with strategy.scope():
+        model = make_model(build=False, steps_per_execution=4)
+    history = model.fit(own, epochs=2, verbose=0, shuffle=False).history
+    return int(model.optimizer.iterations.numpy()), *learned(model, history)
+
+
+def use_callbacks(ctx, strategy, keras):
+    """Checkpoints, backups, TensorBoard and an exported model of two fits, the second of which goes on."""
+    import tensorflow as tf
+
+    folder = f"{ctx.output_dir}/{ctx.rank}"
+    own = ctx.shard(tf.data.Dataset.from_tensor_slices(some_rows(4 * BATCH, seed=30)).batch(BATCH))
+
+    def fit(epochs):
+        with strategy.scope():
+            model = make_model()
+        callbacks = [
+            keras.callbacks.ModelCheckpoint(f"{folder}/best.keras", monitor="val_loss", save_best_only=True),
+            keras.callbacks.BackupAndRestore(f"{folder}/backup", delete_checkpoint=False),
+            keras.callbacks.TensorBoard(f"{folder}/logs"),
+        ]
+        options = {"verbose": 0, "shuffle": False, "validation_data": own, "callbacks": callbacks}
+        return model, len(model.fit(own, epochs=epochs, **options).history["loss"])
+
+    (_, first), (model, second) = fit(1), fit(3)
+    model.export(f"{folder}/exported", verbose=False)
+    x, _ = some_rows(4, seed=31)
+    loaded = tf.saved_model.load(f"{folder}/exported")
+    return {
+        "epochs": [first, second],
+        "reloaded": keras.models.load_model(f"{folder}/best.keras").count_params() == model.count_params(),
+        "event files": len(tf.io.gfile.glob(f"{folder}/logs/train/events*")),
+        "error of the export": float(np.abs(loaded.serve(tf.constant(x)) - model(x, training=False)).max()),
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What each of two nodes has learned, and one process alone."""
+    with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes"}) as start:
+        patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("keras")))
+        results = start(train, cluster_size=2).wait(timeout_s=500)
+    (chief, alone), (worker, _) = results["chief:0"], results["worker:0"]
+    return chief, worker, alone
+
+
+def assert_equal(one, other, tolerance):
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        one, other = ([both[name] for name in sorted(one)] for both in (one, other))
+    if isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for left, right in zip(one, other, strict=True):
+            assert_equal(left, right, tolerance)
+    else:
+        assert one == pytest.approx(other, abs=tolerance)
+
+
+@pytest.mark.parametrize("what", ["fit", "evaluate", "predict", "by hand"])
+def test_two_workers_of_32_learn_and_report_what_one_process_does_with_64(trained, what):
+    chief, worker, alone = trained
+    for node in (chief, worker):
+        assert_equal(node[what], alone[what], TOLERANCE)
+    assert_equal(chief["fit"], worker["fit"], 0)
+
+
+def test_an_epoch_of_each_node_s_own_batches_has_no_step_too_many_whoever_knows_its_length(trained):
+    chief, worker, _ = trained
+    for node in (chief, worker):
+        assert node["known"][0] == node["unknown"][0] == 2 * STEPS
+        assert_equal(node["known"], node["unknown"], 0)
+    assert_equal(chief["known"], worker["known"], 0)
+
+
+def test_checkpoints_backups_tensorboard_and_export_work(trained):
+    for node in trained[:2]:
+        found = node["callbacks"]
+        assert found["epochs"] == [1, 2], "the second fit goes on where the backup ended"
+        assert found["reloaded"]
+        assert found["event files"] >= 1
+        assert found["error of the export"] < TOLERANCE
+
+
+GPUS = """
+import numpy as np, tfos_lab
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+ctx = tfos_lab.local_context()
+
+def parts(dataset):
+    own = ctx.shard(dataset)
+    divided = tf.distribute.MultiWorkerMirroredStrategy.experimental_distribute_dataset(two, own)
+    return [part for batch in divided for part in two.experimental_local_results(batch)]
+
+rows = tf.data.Dataset.range(24)
+x = np.arange(4, dtype=np.float32)
+weighted = tf.data.Dataset.from_tensor_slices((x, x, np.full(4, 3.0, np.float32))).batch(3)
+answer = {
+    "even": [part.numpy().tolist() for part in parts(rows.batch(6, drop_remainder=True))],
+    "odd": [part.numpy().tolist() for part in parts(rows.batch(5, drop_remainder=True))],
+    "last batch short": [part.numpy().tolist() for part in parts(rows.batch(7))],
+    "weighted": [
+        [x.numpy().tolist(), w.numpy().tolist(), np.signbit(w.numpy()).tolist()] for x, _, w in parts(weighted)
+    ],
+}
+"""
+
+
+def test_the_gpus_of_a_node_share_each_batch_and_their_mean_is_that_over_its_rows():
+    divided = in_tensorflow(GPUS)
+    assert divided["even"][:3] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert divided["odd"][:3] == [[0, 1], [2, 3, 4], [5, 6]]
+    assert divided["last batch short"][-2:] == [[21], [22, 23]]
+    for way, count in {"even": 24, "odd": 20, "last batch short": 24}.items():
+        assert [row for part in divided[way] for row in part] == list(range(count))
+    of_one, of_two = 3.0 * 2 * 1 / 3, 3.0 * 2 * 2 / 3
+    assert divided["weighted"] == [
+        [[0.0], [pytest.approx(of_one)], [False]],
+        [[1.0, 2.0], [pytest.approx(of_two)] * 2, [False] * 2],
+        # A GPU without a row of its own has a copy that does not count.
+        [[3.0], [0.0], [True]],
+        [[3.0], [6.0], [False]],
+    ]
+
+
+# ---- on fed rows ----------------------------------------------------------------------------------------------------
+
+
+def fit_fed_rows(args, ctx):
+    import keras
+
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    arrays = np.ones((4, 1)), np.ones((4, 1))
+    return model.fit(ctx.dataset(4, label="y"), epochs=ctx.epochs, validation_data=arrays, verbose=0).history
+
+
+def test_two_nodes_validate_on_arrays_of_their_own_after_each_epoch_of_fed_rows(spark):
+    rows = {"x": np.zeros((12, 1), np.float32), "y": np.zeros(12, np.float32)}
+    with tfos_lab.run(fit_fed_rows, cluster_size=2, spark=spark, name="validating") as cluster:
+        cluster.train(rows, epochs=2)
+        results = cluster.wait(timeout_s=120)
+    assert len(results["chief:0"]["val_loss"]) == len(results["chief:0"]["loss"]) == 2
+    assert results["chief:0"] == results["worker:0"]
+
+
+# ---- ctx.callbacks() ------------------------------------------------------------------------------------------------
+
+
+def fit_constant_model(args, ctx):
+    """Fit a constant model, so that the metrics are the same after every step: three of four answers are right."""
+    import time
+
+    import tensorflow as tf
+    import tf_keras as keras
+
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros", input_shape=(3,))])
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=["accuracy"])
+    rows, answers = np.ones((64, 3), "float32"), np.tile([0.0, 0.0, 1.0, 0.0], 16).astype("float32")
+    dataset = tf.data.Dataset.from_tensor_slices((rows, answers)).batch(8).repeat()
+    slow = [keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_: time.sleep(0.25))] if args else []
+    callbacks = [*ctx.callbacks(), *slow]
+    history = model.fit(dataset, epochs=EPOCHS, steps_per_epoch=STEPS, callbacks=callbacks, verbose=0)
+    return {name: values[-1] for name, values in history.history.items()}
+
+
+def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run):
+    cluster = run(fit_constant_model, "slowly", env={"TF_USE_LEGACY_KERAS": "1"})
+    results, metrics = cluster.wait(timeout_s=120), cluster.metrics
+    assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
+    assert len(metrics) > 2 * EPOCHS
+    assert metrics["accuracy"].tolist() == pytest.approx([0.75] * len(metrics))
+    assert metrics["loss"].tolist() == pytest.approx([0.25] * len(metrics))
+
+
+def test_with_parameter_servers_tf_keras_reports_each_epoch(run):
+    cluster = run(fit_constant_model, env={"TF_USE_LEGACY_KERAS": "1"}, cluster_size=3, num_ps=1)
+    results, metrics = cluster.wait(timeout_s=120), cluster.metrics
+    assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
+    assert metrics["step"].tolist() == [STEPS, 2 * STEPS]
+    assert metrics["epoch"].tolist() == [1, 2]
+    assert metrics["accuracy"].tolist() == pytest.approx([0.75, 0.75])
+
+
+def fit_with_parameter_servers(args, ctx):
+    with ctx.strategy().scope():
+        model = make_model()
+    model.fit(*some_rows(BATCH, seed=50), verbose=0)
+
+
+def test_keras_3_has_no_fit_with_parameter_servers_and_says_what_to_use_instead(run):
+    with pytest.raises(NodeFailed, match="ConfigError: Keras 3 has no `fit` with parameter servers") as caught:
+        run(fit_with_parameter_servers, cluster_size=3, num_ps=1).wait(timeout_s=120)
+    assert "TF_USE_LEGACY_KERAS" in str(caught.value)
+
+
+def resume_from_half_a_backup(args, ctx):
+    """Return the epochs of each `fit`: the first one, one from a backup that was cut off, one with no other left."""
+    from pathlib import Path
+
+    import keras
+
+    def fit(epochs):
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        callbacks = ctx.callbacks()
+        callbacks[0].delete_checkpoint = False
+        return model.fit(np.ones((8, 2)), np.ones((8, 1)), epochs=epochs, callbacks=callbacks, verbose=0).epoch
+
+    written, folder = [fit(2)], Path(ctx.backup_dir)
+    (folder / "training_metadata.json").write_text("")
+    written.append(fit(3))
+    (folder / "training_metadata.json").write_text("")
+    (folder / "latest.weights.h5.bkp").unlink()
+    written.append(fit(2))
+    return written
+
+
+def test_training_resumes_where_the_chief_was_lost_while_it_wrote_its_backup(run):
+    results = run(resume_from_half_a_backup, cluster_size=1, restarts=1).wait(timeout_s=120)
+    assert results["chief:0"] == [[0, 1], [1, 2], [0, 1]]

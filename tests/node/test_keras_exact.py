@@ -1,0 +1,103 @@
+"""Training on N nodes equals training in one process on the same global batches, to 1e-5, in every reported number.
+
+For any number of rows and nodes, any batch size and any partitions, with and without weights: with Keras 3, with
+tf_keras, and in a custom loop with ``tf.nn.compute_average_loss(…, sample_weight=w)``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import tfos_lab
+from tests.node.exact_training import EPOCHS, read_when_there, train_examples, write
+from tests.support.clusters import runtime_of
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
+
+TOLERANCE = 1e-5
+# One pass to record the batches, the epochs of training, and `evaluate`.
+READINGS = EPOCHS + 2
+
+
+class Trainer:
+    """A cluster that works through examples."""
+
+    def __init__(self, loop, nodes, folder, spark):
+        self._loop = loop
+        self._nodes = nodes
+        self._folder = folder
+        self._spark = spark
+        self._count = 0
+        env = {"TF_USE_LEGACY_KERAS": "1"} if loop == "tf_keras" else {}
+        self.cluster = tfos_lab.run(train_examples, str(folder), cluster_size=nodes, env=env, spark=spark, name="exact")
+
+    def train(self, partitions, **fields):
+        """Return the results of each node, and those of one process."""
+        random = np.random.default_rng(sum(partitions))
+        rows = [
+            (random.normal(size=3).tolist(), float(random.random() < 0.4), float(random.choice([0.0, 0.5, 1.0, 2.5])))
+            for _ in range(sum(partitions))
+        ]
+        self._count += 1
+        write(self._folder / f"{self._count}.json", {"loop": self._loop, "rows": rows, **fields})
+        self.cluster.train(self._frame(rows, partitions), epochs=READINGS)
+        names = [*map(str, range(self._nodes)), "alone"]
+        *nodes, alone = (self._result(name) for name in names)
+        assert alone.pop("rows") == list(range(len(rows)))
+        return nodes, alone
+
+    def _frame(self, rows, partitions):
+        numbered = [(number, *row) for number, row in enumerate(rows)]
+        ends = np.cumsum(partitions)
+        parts = [numbered[end - size : end] for end, size in zip(ends, partitions, strict=True)]
+        rdd = self._spark.sparkContext.parallelize(parts, len(parts)).flatMap(list)
+        return self._spark.createDataFrame(rdd, "id long, x array<float>, y float, weight float")
+
+    def _result(self, name):
+        path = self._folder / f"{self._count}-{name}.result"
+        while not path.exists():
+            assert not runtime_of(self.cluster).wait_a_step(), self.cluster.logs(tail=20)
+        return read_when_there(path)
+
+    def close(self):
+        write(self._folder / f"{self._count + 1}.json", None)
+        self.cluster.shutdown(timeout_s=60)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("keras", 3), ("tf_keras", 2), ("by hand", 3)],
+    ids=lambda param: f"{param[0]} on {param[1]} nodes",
+)
+def trainer(request, tmp_path_factory, spark_sessions):
+    loop, nodes = request.param
+    trainer = Trainer(loop, nodes, tmp_path_factory.mktemp("exact"), spark_sessions.get("local"))
+    yield trainer
+    trainer.close()
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    partitions=st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any),
+    batch_size=st.integers(1, 32),
+    weighted=st.booleans(),
+    remainder=st.sampled_from(["exact", "pad"]),
+)
+@example(partitions=[17, 17, 16], batch_size=32, weighted=False, remainder="exact")  # a short batch
+@example(partitions=[96, 1], batch_size=16, weighted=False, remainder="exact")  # a row more than full batches
+@example(partitions=[0, 1, 0, 1], batch_size=4, weighted=True, remainder="exact")  # fewer rows than nodes
+@example(partitions=[5, 0, 2], batch_size=1, weighted=True, remainder="exact")
+@example(partitions=[40, 3], batch_size=16, weighted=True, remainder="pad")
+def test_nodes_train_as_one_process_does(trainer, partitions, batch_size, weighted, remainder):
+    nodes, alone = trainer.train(partitions, batch_size=batch_size, weighted=weighted, remainder=remainder)
+    for node in nodes:
+        assert node.keys() == alone.keys()
+        for weight, expected in zip(node["weights"], alone["weights"], strict=True):
+            np.testing.assert_allclose(weight, expected, rtol=0, atol=TOLERANCE)
+        for what in node.keys() - {"weights"}:
+            assert len(node[what]) == len(alone[what])
+            for shown, expected in zip(node[what], alone[what], strict=True):
+                assert shown == pytest.approx(expected, abs=TOLERANCE), what

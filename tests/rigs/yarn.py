@@ -1,0 +1,240 @@
+"""A real YARN and a real HDFS on this machine: a ResourceManager, NodeManagers, a NameNode and a DataNode in one JVM.
+
+Hadoop's client comes with pip's pyspark, what its servers need beside it from Maven, once: 68 MB, kept in `JARS`.
+``python -m tests.rigs.yarn`` brings it before any test asks for it. All addresses are on loopback, and all ports free
+ones.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import psutil
+
+from tests.support.daemon import Daemon
+from tests.support.kube_documents import confs_of
+from tests.support.spark import Place
+from tests.support.spark_home import QUICK_JVM, spark_home
+
+JARS = Path.home() / ".cache" / "tfos_lab" / "rigs"
+_HERE = Path(__file__).parent
+_FETCH_TIMEOUT_S = 240
+_START_TIMEOUT_S = 120
+# Of pip's pyspark: Hadoop's client and what it logs with.
+_CLIENT = ("hadoop-client-*", "jcl-over-slf4j-*", "log4j-*", "slf4j-api-*")
+# Of the settings in docs/deployment.md: an archive of packages, where executors have those of this Python.
+_NOT_HERE = {"spark.master", "spark.archives"}
+
+
+class RigMissing(RuntimeError):
+    """This machine cannot have the rig; the text says why, in one line."""
+
+
+@dataclass(frozen=True)
+class YarnCluster:
+    """A running YARN with its HDFS.
+
+    Parameters
+    ----------
+    conf_dir : path
+        What clients need as ``HADOOP_CONF_DIR``.
+    hdfs : str
+        Spark's default file system, such as ``hdfs://127.0.0.1:39851``.
+    resource_manager : str
+        Address of the ResourceManager's pages and REST interface.
+    daemon : Daemon
+        The JVM, below which all containers are.
+    """
+
+    conf_dir: Path
+    hdfs: str
+    resource_manager: str
+    daemon: Daemon
+
+    @property
+    def pid(self) -> int:
+        """The JVM's process id."""
+        return self.daemon.pid
+
+    def container_processes(self) -> list[psutil.Process]:
+        """Return all processes of all containers."""
+        return psutil.Process(self.pid).children(recursive=True)
+
+
+@contextmanager
+def yarn_cluster(
+    folder: Path, *, hosts: int = 2, cores: int = 8, memory_mb: int = 4096, conf: Mapping[str, str] | None = None
+) -> Iterator[YarnCluster]:
+    """Run YARN and HDFS until the block ends, or this process; containers end with them.
+
+    Parameters
+    ----------
+    folder : path
+        For the servers' log, the containers' folders and HDFS' blocks.
+    hosts, cores, memory_mb : int
+        Number of NodeManagers, and what containers may take of each. YARN kills those that take more memory than they
+        asked for.
+    conf : mapping of str to str, optional
+        Settings of the servers that override ours.
+
+    Raises
+    ------
+    RigMissing
+        If there is no JDK or no Maven here, or Maven cannot bring the jars.
+    """
+    java = _java_home()
+    class_path = [folder / "server", *jars(), *_jars_of_spark()]
+    _write_conf(folder / "server", _server_conf(folder, cores, memory_mb) | dict(conf or {}))
+    command = [
+        *(java / "bin" / "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g"),
+        *(f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}", f"-Drig.log={folder / 'hadoop.log'}"),
+        *("-cp", os.pathsep.join(map(str, class_path)), _HERE / "Hadoop.java", folder, str(hosts)),
+    ]
+    # The containers' Java is that of the NodeManagers' environment.
+    env = os.environ | {"JAVA_HOME": str(java)}
+    with Daemon("Hadoop", [str(word) for word in command], log=folder / "hadoop.out", env=env) as daemon:
+        told = daemon.wait_for(r"(?ms)^fs\.defaultFS=.*^READY$", timeout_s=_START_TIMEOUT_S)[0]
+        client = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+        conf_dir = _write_conf(folder / "conf", client)
+        web = f"http://{client['yarn.resourcemanager.webapp.address']}"
+        yield YarnCluster(conf_dir, client["fs.defaultFS"], web, daemon)
+
+
+def place_on(cluster: YarnCluster) -> Place:
+    """Return where client-mode sessions run, configured as docs/deployment.md says, with two executors of one slot."""
+    page = {name: value for name, value in confs_of("## YARN").items() if name not in _NOT_HERE}
+    # Containers have an environment of their own; this is what our tests find their processes by.
+    found_by = {f"spark.executorEnv.{name}": os.environ[name] for name in ("PATH", "TFOS_LAB_TEST_RUN")}
+    here = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.executor.instances": "2",
+        # A host has room for one executor: 2.5 of the 4 GB that YARN thinks it has; the application master takes 0.9.
+        "spark.executor.memory": "512m",
+        "spark.executor.memoryOverhead": "2g",
+        "spark.yarn.am.memory": "512m",
+        "spark.yarn.am.extraJavaOptions": QUICK_JVM,
+        "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
+        # Instead of copying 500 MB to HDFS.
+        "spark.yarn.jars": f"local:{spark_home()}/jars/*",
+    }
+    env = {"HADOOP_CONF_DIR": str(cluster.conf_dir), "YARN_CONF_DIR": str(cluster.conf_dir)}
+    return Place("yarn", page | here | found_by, env)
+
+
+def jars() -> list[Path]:
+    """Return the jars of the servers; Maven brings them if they are not in `JARS` yet.
+
+    Raises
+    ------
+    RigMissing
+        If there is no Maven, or it cannot bring them.
+    """
+    version = _hadoop_version()
+    kept = JARS / f"hadoop-{version}"
+    if not kept.exists():
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise RigMissing("no Maven (mvn), which brings Hadoop's servers")
+        JARS.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=JARS) as part:
+            command = [maven, "-B", "-ntp", "-q", "-f", _HERE / "hadoop.xml", "dependency:copy-dependencies"]
+            options = [f"-Dhadoop.version={version}", "-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"]
+            _run_maven([*command, *options])
+            if not kept.exists():  # another process has been quicker
+                Path(part, "jars").rename(kept)
+    return sorted(kept.glob("*.jar"))
+
+
+def _run_maven(command: list[str | Path]) -> None:
+    try:
+        # Maven's own files, too, are made elsewhere than among the project's.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False, cwd=JARS)
+    except subprocess.TimeoutExpired as error:
+        raise RigMissing(f"Maven has not brought Hadoop's servers within {_FETCH_TIMEOUT_S} s") from error
+    if done.returncode:
+        errors = [line.partition("[ERROR] ")[2] for line in done.stdout.splitlines() if "[ERROR] " in line]
+        raise RigMissing(f"Maven cannot bring Hadoop's servers: {(errors or ['no error was printed'])[0][:400]}")
+
+
+def _java_home() -> Path:
+    """Return the home of a JDK: a source file is compiled when it is run."""
+    home = os.environ.get("JAVA_HOME")
+    compiler = shutil.which("javac", path=f"{home}/bin" if home else None)
+    if compiler is None:
+        raise RigMissing("no JDK (javac), which compiles the start of Hadoop's servers")
+    return Path(compiler).resolve().parent.parent
+
+
+def _hadoop_version() -> str:
+    (client,) = (spark_home() / "jars").glob("hadoop-client-api-*.jar")
+    return client.stem.removeprefix("hadoop-client-api-")
+
+
+def _jars_of_spark() -> list[Path]:
+    return sorted(jar for pattern in _CLIENT for jar in (spark_home() / "jars").glob(f"{pattern}.jar"))
+
+
+def _server_conf(folder: Path, cores: int, memory_mb: int) -> dict[str, str]:
+    free_port = "127.0.0.1:0"
+    managers = ["", "scheduler.", "resource-tracker.", "admin.", "webapp."]
+    nodes = ["", "localizer.", "webapp.", "collector-service."]
+    return {
+        **{f"yarn.resourcemanager.{part}address": free_port for part in managers},
+        **{f"yarn.nodemanager.{part}address": free_port for part in nodes},
+        "yarn.resourcemanager.hostname": "127.0.0.1",
+        # The mini cluster leaves addresses as they are, instead of using the machine's name.
+        "yarn.minicluster.fixed.ports": "true",
+        "hadoop.tmp.dir": str(folder / "tmp"),
+        "dfs.replication": "1",
+        "dfs.datanode.hostname": "127.0.0.1",
+        "yarn.scheduler.capacity.root.queues": "default",
+        "yarn.scheduler.capacity.root.default.capacity": "100",
+        "yarn.scheduler.capacity.maximum-am-resource-percent": "0.8",
+        # Without it, the scheduler counts memory only.
+        "yarn.scheduler.capacity.resource-calculator": (
+            "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
+        ),
+        "yarn.scheduler.minimum-allocation-mb": "128",
+        "yarn.scheduler.maximum-allocation-mb": str(memory_mb),
+        "yarn.nodemanager.resource.memory-mb": str(memory_mb),
+        "yarn.minicluster.yarn.nodemanager.resource.memory-mb": str(memory_mb),
+        "yarn.nodemanager.resource.cpu-vcores": str(cores),
+        # Containers that take too much memory are killed, as by default; the mini cluster would not look.
+        "yarn.minicluster.control-resource-monitoring": "true",
+        "yarn.nodemanager.pmem-check-enabled": "true",
+        "yarn.nodemanager.vmem-check-enabled": "false",
+        "yarn.nodemanager.resource.memory.enforced": "false",  # by control groups: they are not ours to make
+        "yarn.nodemanager.container-monitor.interval-ms": "1000",
+        # HOME of the containers.
+        "yarn.nodemanager.user-home-dir": str(folder / "home"),
+        # A full disk is no reason to have no nodes.
+        "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
+        "yarn.nodemanager.sleep-delay-before-sigkill.ms": "250",
+        "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "200",
+    }
+
+
+def _write_conf(folder: Path, conf: Mapping[str, str]) -> Path:
+    """Write what a folder of Hadoop's settings holds; whose prefix a setting has says which file it belongs to."""
+    folder.mkdir(parents=True)
+    for name, prefixes in {"core": ("fs.", "hadoop."), "hdfs": ("dfs.",), "yarn": ("yarn.",)}.items():
+        root = ET.Element("configuration")
+        for key, value in conf.items():
+            if key.startswith(prefixes):
+                setting = ET.SubElement(root, "property")
+                ET.SubElement(setting, "name").text = key
+                ET.SubElement(setting, "value").text = value
+        ET.ElementTree(root).write(folder / f"{name}-site.xml", encoding="utf-8", xml_declaration=True)
+    return folder
+
+
+if __name__ == "__main__":
+    jars()

@@ -1,0 +1,91 @@
+"""What differs between the versions of TensorFlow and Keras, and whether the Keras here is as our patches expect it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import sys
+from types import ModuleType
+from typing import Any
+
+from tfos_lab.core.package_versions import FITTING, numbers_of
+
+logger = logging.getLogger(__name__)
+
+_TRAINER = "keras.src.backend.tensorflow.trainer"
+# What is replaced, with the parameters that it is called with: private functions change without notice.
+_REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
+    "keras": {
+        _TRAINER: {
+            "TensorFlowTrainer._maybe_symbolic_build": ("iterator", "data_batch"),
+            "TensorFlowTrainer._make_function": ("step_function",),
+            "TFEpochIterator._get_iterator": (),
+            "reduce_per_replica": ("values", "strategy", "reduction"),
+        },
+        "keras.src.trainers.compile_utils": {"CompileMetrics.update_state": ("y_true", "y_pred", "sample_weight")},
+    },
+    "tf_keras": {
+        "tf_keras.src.engine.compile_utils": {
+            "MetricsContainer.update_state": ("y_true", "y_pred", "sample_weight"),
+            "LossesContainer.__call__": ("y_true", "y_pred", "sample_weight", "regularization_losses"),
+        },
+        "tf_keras.src.engine.data_adapter": {"DataHandler.enumerate_epochs": ()},
+        "tf_keras.src.engine.training": {
+            "Model.fit": ("x",),
+            "Model.evaluate": ("x",),
+            "Model.train_step": ("data",),
+            "Model.test_step": ("data",),
+        },
+    },
+}
+
+
+def keras_3_trainer() -> ModuleType | None:
+    """Return the loaded Keras 3's module of the TensorFlow trainer, if that is what models use."""
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
+        return None
+    return sys.modules.get(_TRAINER)
+
+
+def misfit(package: str) -> str:
+    """Return what keeps a loaded Keras from being patched, ``"keras"`` or ``"tf_keras"``, as a sentence; "" if nothing.
+
+    Keras 3 before 3.10 has all that is replaced, and cannot train on several workers all the same.
+    """
+    version = str(getattr(sys.modules.get(package), "__version__", ""))
+    lacking = [
+        f"{module.rpartition('.')[2]}.{name}"
+        for module, names in _REPLACED[package].items()
+        for name, parameters in names.items()
+        if not _takes(sys.modules.get(module), name, parameters)
+    ]
+    is_old = package == "keras" and numbers_of(version) < FITTING["keras"].first
+    if not lacking and not is_old:
+        return ""
+    why = f"its {lacking[0]} is another than expected" if lacking else "it is too old"
+    return (
+        f"{package} {version} does not train on several nodes as one process would ({why}): what `fit` reports may "
+        f"differ, or it may fail. Use {FITTING[package].wanted} on the executors"
+    )
+
+
+def _takes(module: ModuleType | None, name: str, parameters: tuple[str, ...]) -> bool:
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return callable(found) and set(parameters) <= set(inspect.signature(found).parameters)
+
+
+@functools.cache
+def warn_of_misfit() -> None:
+    """Log, once in a process, that the Keras that models use here cannot be patched."""
+    package = "keras" if keras_3_trainer() is not None else "tf_keras"
+    if package in sys.modules and (sentence := misfit(package)):
+        logger.warning("%s.", sentence)
+
+
+def is_none_spec(spec: Any) -> bool:
+    """Whether a spec is that of a missing value; TensorFlow names its class in public since 2.21 only."""
+    return type(spec).__name__ == "NoneTensorSpec"
