@@ -13,6 +13,8 @@ from packaging.utils import canonicalize_name
 from tfos_lab.core.package_versions import FITTING
 
 ROOT = Path(__file__).parent.parent
+# Of environment.yml: whichever Python these tests run in.
+PYTHON = {"python_version": "3.11", "python_full_version": "3.11.0"}
 
 
 def direct_requirements() -> list[Requirement]:
@@ -25,14 +27,14 @@ def direct_requirements() -> list[Requirement]:
     ]
     # The extra `all` names the others.
     found = [Requirement(text) for text in texts if not text.startswith("tfos_lab[")]
-    return [each for each in found if each.marker is None or each.marker.evaluate()]
+    return [each for each in found if each.marker is None or each.marker.evaluate(PYTHON)]
 
 
 def pins(texts: list[str]) -> dict[str, str]:
-    """Return name → version of exact requirements that hold on this Python."""
+    """Return name → version of exact requirements that hold on the environment's Python."""
     found = {}
     for requirement in map(Requirement, texts):
-        if requirement.marker is None or requirement.marker.evaluate():
+        if requirement.marker is None or requirement.marker.evaluate(PYTHON):
             (specifier,) = requirement.specifier
             assert specifier.operator == "==", f"{requirement} is not exact"
             found[canonicalize_name(requirement.name)] = specifier.version
@@ -78,7 +80,7 @@ def test_the_conda_environment_asks_for_the_same_extras():
 def test_the_conda_environment_has_the_python_and_the_java_that_setup_looks_for():
     setup = (ROOT / ".ci" / "setup").read_text()
     (java,) = re.findall(r"^readonly JAVA_NEEDED=(\d+)$", setup, re.MULTILINE)
-    assert {"python=3.11", f"openjdk={java}"} <= {entry for entry in conda() if isinstance(entry, str)}
+    assert {f"python={PYTHON['python_version']}", f"openjdk={java}"} <= {entry for entry in conda() if isinstance(entry, str)}
 
 
 def test_the_ranges_of_the_packages_are_those_that_are_asked_for_where_nothing_is_installed_by_pip():

@@ -73,7 +73,7 @@ def test_records_that_are_no_examples_are_refused_by_their_position(tensorflow, 
 
 
 def assert_read_or_refused(stream):
-    with little_memory():
+    with little_memory(32 << 20):  # files are read by 8 MiB, of which readers of compressed ones have several
         refusal = refusal_of(stream)
     assert refusal == "" or re.search(rf"{PATH}: the record at byte \d+ ", refusal)
 
