@@ -64,8 +64,8 @@ def test_the_options_of_run_are_the_documented_ones():
 
 def test_the_help_of_run_and_of_the_configuration_describes_each_option():
     for documented in (tfos_lab.run, tfos_lab.ClusterConfig):
-        assert [name for name in OPTIONS if f"\n    {name} : " not in documented.__doc__] == []
-    assert "    grace_s : float, default 10.0\n        Seconds between asking a node to end" in tfos_lab.run.__doc__
+        assert [name for name in OPTIONS if f"\n{name} : " not in inspect.getdoc(documented)] == []
+    assert "grace_s : float, default 10.0\n    Seconds between asking a node to end" in inspect.getdoc(tfos_lab.run)
 
 
 def test_type_checkers_know_the_options_with_their_types():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -261,7 +262,9 @@ def _parameter(one: Option) -> inspect.Parameter:
 def _describe_in(target: Callable[..., object], owner: type) -> None:
     if target.__doc__:  # python -OO drops it
         entries = "\n".join(_describe(one) for one in options_of(owner))
-        target.__doc__ = target.__doc__.replace("    {options}", textwrap.indent(entries, "    "))
+        # Python 3.13 drops the indentation of docstrings.
+        line = re.compile(r"^( *)\{options\}$", re.MULTILINE)
+        target.__doc__ = line.sub(lambda found: textwrap.indent(entries, found[1]), target.__doc__)
 
 
 def _describe(one: Option) -> str:
