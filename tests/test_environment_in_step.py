@@ -80,7 +80,8 @@ def test_the_conda_environment_asks_for_the_same_extras():
 def test_the_conda_environment_has_the_python_and_the_java_that_setup_looks_for():
     setup = (ROOT / ".ci" / "setup").read_text()
     (java,) = re.findall(r"^readonly JAVA_NEEDED=(\d+)$", setup, re.MULTILINE)
-    assert {f"python={PYTHON['python_version']}", f"openjdk={java}"} <= {entry for entry in conda() if isinstance(entry, str)}
+    python = PYTHON["python_version"]
+    assert {f"python={python}", f"openjdk={java}"} <= {entry for entry in conda() if isinstance(entry, str)}
 
 
 def test_the_ranges_of_the_packages_are_those_that_are_asked_for_where_nothing_is_installed_by_pip():

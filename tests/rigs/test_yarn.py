@@ -17,7 +17,7 @@ import pytest
 import tfos_lab
 from tests.support.clusters import running_clusters
 from tfos_lab.data import read_tfrecords, write_tfrecords
-from tfos_lab.errors import ConfigError, NodeFailed
+from tfos_lab.errors import NodeFailed
 
 pytestmark = [
     pytest.mark.leaves_nothing,
@@ -261,19 +261,9 @@ def test_a_killed_container_is_named_with_yarn_s_reason_and_yarn_brings_another(
     assert {*again.wait(PATIENCE_S).values()} == {"again"}
 
 
-# ---- gaps: HDFS -----------------------------------------------------------------------------------------------------
+# ---- HDFS ----------------------------------------------------------------------------------------------------------
 
 
-def gap(why, raises):
-    """Mark a test of what does not work yet."""
-    return pytest.mark.xfail(strict=True, reason=f"gap: issue 30, {why}", raises=raises)
-
-
-TENSORFLOW = "TensorFlow does not know hdfs://"
-PYARROW = "pip's pyarrow has no libhdfs, and no package of the lock opens hdfs:// without it"
-
-
-@gap(TENSORFLOW, NodeFailed)
 def test_tensorflow_lists_and_reads_files_on_hdfs(run, on_hdfs):
     def read(args, ctx):
         import tensorflow as tf
@@ -284,7 +274,6 @@ def test_tensorflow_lists_and_reads_files_on_hdfs(run, on_hdfs):
     assert {*map(tuple, run(read, on_hdfs.parquet).wait(PATIENCE_S).values())} == {(True, True)}
 
 
-@gap(TENSORFLOW, NodeFailed)
 def test_event_files_are_written_to_hdfs(run, yarn_spark, on_hdfs):
     def write(args, ctx):
         import tensorflow as tf
@@ -297,7 +286,6 @@ def test_event_files_are_written_to_hdfs(run, yarn_spark, on_hdfs):
     assert yarn_spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(log_dir).count() >= 1
 
 
-@gap(TENSORFLOW, NodeFailed)
 def test_a_model_is_saved_to_hdfs(run, yarn_spark, on_hdfs):
     def save(args, ctx):
         import keras
@@ -310,7 +298,6 @@ def test_a_model_is_saved_to_hdfs(run, yarn_spark, on_hdfs):
     assert yarn_spark.read.format("binaryFile").load(saved).count() == 1
 
 
-@gap(PYARROW, NodeFailed)
 def test_nodes_share_the_files_of_a_folder_on_hdfs(run, on_hdfs):
     def find(args, ctx):
         return ctx.files(args)
@@ -319,7 +306,6 @@ def test_nodes_share_the_files_of_a_folder_on_hdfs(run, on_hdfs):
     assert all(len(share) == 1 and share[0].startswith(on_hdfs.parquet) for share in shares)
 
 
-@gap(PYARROW, ConfigError)
 @pytest.mark.parametrize("kind", ["parquet", "tfrecords"])
 def test_nodes_read_their_shares_of_files_on_hdfs_around_spark(run, on_hdfs, kind):
     cluster = run(read_rows)
@@ -327,7 +313,6 @@ def test_nodes_read_their_shares_of_files_on_hdfs_around_spark(run, on_hdfs, kin
     assert sorted(row for (share,) in cluster.wait(PATIENCE_S).values() for row in share) == list(range(20))
 
 
-@gap(PYARROW, ConfigError)
 @pytest.mark.parametrize("where", ["address", "no scheme"])
 def test_tfrecords_are_written_to_hdfs(yarn_spark, on_hdfs, where):
     path = f"{on_hdfs.folder}/written" if where == "address" else "/data/written-without-a-scheme"
@@ -335,13 +320,11 @@ def test_tfrecords_are_written_to_hdfs(yarn_spark, on_hdfs, where):
     assert yarn_spark.read.format("binaryFile").load(f"{path}/part-*").count() >= 1
 
 
-@gap(PYARROW, ConfigError)
 def test_tfrecords_are_read_from_hdfs(yarn_spark, on_hdfs):
     rows = read_tfrecords(yarn_spark, on_hdfs.tfrecords).collect()
     assert sorted(row.x for row in rows) == list(range(20))
 
 
-@gap(PYARROW, ConfigError)
 def test_predict_takes_a_model_on_hdfs(yarn_spark, on_hdfs):
     rows = yarn_spark.createDataFrame([([1.0],), ([2.0],)], "x array<float>")
     scored = tfos_lab.predict(rows, on_hdfs.model, "x").collect()

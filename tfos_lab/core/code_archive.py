@@ -41,7 +41,8 @@ def _files() -> Iterator[tuple[Path, Path]]:
     # Functions have to be unpickled by the version of cloudpickle that pickled them.
     pickling = Path(cloudpickle.__file__).parent
     folders = [*(root / name for name in _PACKAGES), pickling]
-    for path in [root / "__init__.py", *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
+    modules = [root / "__init__.py", root / "gfile.py"]
+    for path in [*modules, *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
         if not _AT_HOME & {*path.parts, f"{path.parent.name}/{path.name}"}:
             yield (root if path.is_relative_to(root) else pickling).parent, path
 

@@ -1,11 +1,15 @@
-"""Puts off the import of those parts of Keras that few programs use and that import other large libraries."""
+"""Puts off the import of those parts of Keras that few programs use and that import other large libraries.
+
+And what is to be done as soon as a large library is there, without importing it for that.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -31,6 +35,42 @@ def lazy_parts_of_keras() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
+
+
+def after_import(name: str, function: Callable[[], object]) -> None:
+    """Call a function when a module has been imported: at once, if it has been."""
+    if name in sys.modules:
+        function()
+    else:
+        sys.meta_path.insert(0, _FollowedFinder(name, function))
+
+
+class _FollowedFinder:
+    def __init__(self, name: str, function: Callable[[], object]) -> None:
+        self._name, self._function = name, function
+
+    def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _FollowedLoader(spec.loader, self._function)
+        return spec
+
+
+class _FollowedLoader(Loader):
+    def __init__(self, loader: Loader, function: Callable[[], object]) -> None:
+        self._loader, self._function = loader, function
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        members = vars(module)
+        members["__spec__"].loader = members["__loader__"] = self._loader
+        self._loader.exec_module(module)
+        self._function()
 
 
 class _LazyFinder:

@@ -17,6 +17,7 @@ OWN_MARK = ".tfos-"
 _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)(?://([^/]*))?(.*)", re.DOTALL)
 # Google's connector resolves relative paths from the root of the bucket, all others from the user's home.
 _WITHOUT_HOME = ("gs",)
+_DEFAULT_FS = "TFOS_LAB_DEFAULT_FS"
 
 
 def split_scheme(path: str) -> tuple[str, str, str]:
@@ -38,6 +39,21 @@ def split_scheme(path: str) -> tuple[str, str, str]:
 def is_local(path: str) -> bool:
     """Whether a path is on this machine's file systems: without a scheme, or with ``file:``."""
     return split_scheme(path)[0] in ("", "file")
+
+
+def remember_default_fs(address: str) -> None:
+    """Have addresses without a host, such as ``hdfs:///data``, be on a session's default file system.
+
+    Until a session has said which that is, Hadoop's settings on this host say it.
+    """
+    if not is_local(f"{address}/"):
+        os.environ[_DEFAULT_FS] = address
+
+
+def default_host(scheme: str) -> str:
+    """Return the host of that file system, if it is of this scheme; else ``""``."""
+    default_scheme, host, _ = split_scheme(f"{os.environ.get(_DEFAULT_FS, '').rstrip('/')}/")
+    return host if default_scheme == scheme else ""
 
 
 def absolute(path: str) -> str:

@@ -1,21 +1,27 @@
-"""Opens the file system of a path, with pyarrow or fsspec.
+"""Opens the file system of a path, with pyarrow or fsspec: for rows, files and models, and for `tfos_lab.gfile`.
 
 Paths are written as Hadoop writes them: no escapes, and its names of schemes (``s3a``, ``wasb``). pyarrow is tried
 first, since every executor has it; fsspec, where it is installed, knows many more. gcsfs and adlfs are preferred for
 Google's and Azure's stores where they are installed, as they find keys and emulators in more places than pyarrow.
+
+HDFS is opened by hdfs-native, a wheel without Java, where it is installed; pyarrow wants Hadoop's own C library.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from pyarrow import fs
 
-from tfos_lab.core.paths import absolute, is_local, split_scheme
+from tfos_lab.core.paths import absolute, default_host, is_local, split_scheme
 from tfos_lab.errors import ConfigError
 
 Opened = tuple[fs.FileSystem, str]
@@ -24,7 +30,7 @@ Opened = tuple[fs.FileSystem, str]
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasb": "abfs", "wasbs": "abfss"}
 # In errors of pyarrow and fsspec about unknown schemes, and of pyarrow about Hadoop's libraries.
 _UNKNOWN = ("Unrecognized filesystem", "Protocol not known", "load libjvm", "load libhdfs")
-_HADOOP = "Hadoop's client, with JAVA_HOME, HADOOP_HOME, and CLASSPATH as `hadoop classpath --glob` prints it"
+_HADOOP = "hdfs-native (pip install 'tfos_lab[hdfs]')"
 _NEEDS = {
     "hdfs": _HADOOP,
     "viewfs": _HADOOP,
@@ -46,6 +52,22 @@ _PREFERRED = {"gs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
 _QUERIES = {"gs": "?retry_limit_seconds=60"}
 
 
+def known_schemes() -> set[str]:
+    """Return the schemes that `open_path` knows, in Hadoop's words and in those of pyarrow and fsspec."""
+    known = {*_ALIASES, *_NEEDS, "s3"}
+    if _is_installed("fsspec"):
+        from fsspec.registry import known_implementations, registry
+
+        known |= {*known_implementations, *registry}
+    return {name for name in known if "::" not in name} - {"file"}
+
+
+def fsspec_of(system: fs.FileSystem) -> Any:
+    """Return the file system of fsspec that one of pyarrow only wraps, or None."""
+    handler = system.handler if isinstance(system, fs.PyFileSystem) else None
+    return handler.fs if isinstance(handler, fs.FSSpecHandler) else None
+
+
 def open_path(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path, and the path within it.
 
@@ -58,6 +80,9 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
         return fs.LocalFileSystem(), absolute(split_scheme(path)[2])
     scheme, host, rest = split_scheme(path)
     known = _ALIASES.get(scheme, scheme)
+    if known in ("hdfs", "viewfs") and _is_installed("hdfs_native"):
+        with readable_errors(path):
+            return _open_hdfs(known, host or default_host(known), os.getpid()), rest or "/"
     if scheme.startswith("wasb"):
         host = host.replace(".blob.", ".dfs.")  # Azure has two host names for one account; abfss needs this one
     ours, theirs = f"{known}://{host}{quote(rest)}{_QUERIES.get(known, '')}", f"fsspec+{known}://{host}{rest}"
@@ -111,3 +136,50 @@ def _try_open(address: str) -> Opened | None:
             return None
         raise
     return opened
+
+
+# ---- HDFS -----------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=16)
+def _open_hdfs(scheme: str, host: str, _pid: int) -> fs.FileSystem:
+    """Open an HDFS; its connections are this process' own."""
+    from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
+
+    # A Spark application on YARN acts for its user, not for the one whose process a container is.
+    if user := os.environ.get("SPARK_USER"):
+        os.environ.setdefault("HADOOP_USER_NAME", user)
+    # Spark brings the settings of its client into the folders of its containers.
+    brought = Path(os.environ.get("PWD", ""), "__spark_conf__", "__hadoop_conf__")
+    if not {"HADOOP_CONF_DIR", "HADOOP_HOME"} & set(os.environ) and brought.is_dir():
+        os.environ["HADOOP_CONF_DIR"] = str(brought)
+    base = HdfsFileSystem if scheme == "hdfs" else ViewfsFileSystem
+    name, _, port = host.partition(":")
+    system = _with_plain_paths(base)(host=name or None, port=int(port) if port else None)
+    return fs.PyFileSystem(fs.FSSpecHandler(system))
+
+
+def _with_plain_paths(base: type[Any]) -> type[Any]:
+    """Return a class whose paths are no addresses, renames replace files, and flushes reach other readers."""
+
+    class Hdfs(base):  # type: ignore[misc]
+        cachable = False  # it is kept by address and process, by `_open_hdfs`
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return split_scheme(path)[2] or "/"
+
+        def _convert_file_status(self, file_status: Any) -> dict[str, Any]:
+            found = super()._convert_file_status(file_status)
+            return {**found, "mtime": found["modification_time"] / 1000}
+
+        def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+            file = super()._open(path, mode, **options)
+            if mode != "rb":
+                file.flush = file.hsync
+            return file
+
+        def mv(self, path1: str, path2: str, **_options: Any) -> None:
+            self.client.rename(path1, path2, overwrite=True)
+
+    return Hdfs

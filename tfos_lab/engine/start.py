@@ -12,6 +12,7 @@ from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
 from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
 from tfos_lab.core.options import takes_options
 from tfos_lab.core.package_versions import require_fitting
+from tfos_lab.core.paths import remember_default_fs
 from tfos_lab.core.roles import NodeSpec, assign_roles
 from tfos_lab.data.frames import default_fs, is_connect
 from tfos_lab.data.spark_python import use_right_python
@@ -111,6 +112,9 @@ def make_cluster(
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
     hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
 
+    file_system = default_fs(session) if session is not None else ""
+    remember_default_fs(file_system)
+
     maker = GenerationMaker(
         config=config,
         node_specs=node_specs,
@@ -120,7 +124,7 @@ def make_cluster(
         payload=payload,
         called_s=called_s,
         hosts=hosts,
-        default_fs=default_fs(session) if session is not None else "",
+        default_fs=file_system,
         working_dir=str(Path.cwd()),
         chief_stays_here=chief_stays_here,
     )

@@ -40,11 +40,21 @@ def _preload_tensorflow() -> None:
     from tfos_lab.node.keras.workers import patch_keras
 
     patch_keras()
+    _register_file_systems()
     import tfos_lab.node.child
     import tfos_lab.node.feed.dataset
     import tfos_lab.node.invoke
     import tfos_lab.node.session
     import tfos_lab.payload.packing  # noqa: F401
+
+
+def _register_file_systems() -> None:
+    """Have nodes read and write remote addresses; each opens them itself, when it uses one."""
+    from tfos_lab import gfile
+    from tfos_lab.errors import ConfigError
+
+    with contextlib.suppress(ConfigError):  # TensorFlow then raises that it does not know an address
+        gfile.register()
 
 
 def _import_tensorflow() -> None:

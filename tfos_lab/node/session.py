@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.paths import remember_default_fs
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
 from tfos_lab.node import outcome_note
@@ -60,6 +61,7 @@ class NodeSession:
         port: socket.socket | None = None,
         scratch: Path | None = None,
     ) -> None:
+        remember_default_fs(start.default_fs)
         self._control = control
         self._scratch = scratch or Path(os.environ.get("TFOS_LAB_SCRATCH", ""))
         self._rank = start.rank

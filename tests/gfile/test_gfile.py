@@ -1,0 +1,510 @@
+"""`tfos_lab.gfile`: other file systems in TensorFlow answer as its own does, and whatever writes files writes there.
+
+Each test runs on fsspec's ``memory://``, on ``local://``, which TensorFlow does not know, and on a store that has keys,
+no directories and no renames, as object stores do.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ClassVar
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+import tfos_lab.gfile
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.tensorflow
+
+tf = pytest.importorskip("tensorflow")
+gfile = tf.io.gfile
+
+
+class KeyStore(MemoryFileSystem):
+    """Files by their names alone: a directory is there as long as something is below it."""
+
+    protocol = "keys"
+    store: ClassVar = {}
+    pseudo_dirs: ClassVar = [""]
+
+    def mkdir(self, path, create_parents=True, **kwargs):
+        """Make nothing, as on S3."""
+
+    makedirs = mkdir
+
+    def rmdir(self, path):
+        if not self.exists(path):
+            raise FileNotFoundError(path)
+
+
+class Troubled(MemoryFileSystem):
+    """Fails, or does not answer, where the name says so."""
+
+    protocol = "troubled"
+    store: ClassVar = {}
+    pseudo_dirs: ClassVar = [""]
+    waiting = threading.Event()
+
+    def info(self, path, **kwargs):
+        if "forbidden" in path:
+            raise PermissionError(f"no right to {path}")
+        if "forbidden by AWS" in path:
+            raise OSError("AWS Error ACCESS_DENIED during HeadObject operation")
+        if "gone" in path:
+            raise ConnectionRefusedError("the server is not there")
+        if "broken" in path:
+            raise RuntimeError("what nobody expects")
+        if "interrupted" in path:
+            raise KeyboardInterrupt
+        if "silent" in path:
+            self.waiting.wait(60)
+        return super().info(path, **kwargs)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    for system in (KeyStore, Troubled):
+        fsspec.register_implementation(system.protocol, system, clobber=True)
+    tfos_lab.gfile.register()
+    tfos_lab.gfile.register("keys", "troubled")
+
+
+@pytest.fixture(params=["memory", "local", "keys"])
+def base(request, tmp_path):
+    """An empty directory."""
+    address = f"{request.param}://{tmp_path}/store"
+    gfile.makedirs(address)
+    return address
+
+
+def write(path, text, mode="w"):
+    with gfile.GFile(path, mode) as file:
+        file.write(text)
+
+
+def read(path, mode="r"):
+    return gfile.GFile(path, mode).read()
+
+
+# ---- as TensorFlow's own --------------------------------------------------------------------------------------------
+
+
+def read_in_pieces(path):
+    with gfile.GFile(path, "rb") as file:
+        pieces = [file.read(3), file.tell(), file.read(0), file.seek(1) or file.read(2), file.size()]
+        return [*pieces, file.read(), file.read()]
+
+
+def appended(path):
+    with gfile.GFile(path, "a") as file:
+        file.write("more")
+        length = file.tell()
+    return length, read(path)
+
+
+def write_again(path):
+    write(path, "a longer text than before")
+    write(path, "short")
+    return read(path)
+
+
+# What is done in a directory ``d`` with a file ``f`` of "hello" and a directory ``e`` with a file ``g`` of "".
+OPERATIONS = {
+    "read": lambda d: read(f"{d}/f"),
+    "read an empty file": lambda d: read(f"{d}/e/g"),
+    "read in pieces": lambda d: read_in_pieces(f"{d}/f"),
+    "read what is not there": lambda d: read(f"{d}/none"),
+    "read a directory": lambda d: read(f"{d}/e"),
+    "write": lambda d: (write(f"{d}/new", "text"), read(f"{d}/new")),
+    "write nothing": lambda d: (write(f"{d}/new", ""), gfile.stat(f"{d}/new").length),
+    "write again": lambda d: write_again(f"{d}/f"),
+    "write to a directory": lambda d: write(f"{d}/e", "text"),
+    "append": lambda d: appended(f"{d}/f"),
+    "append to what is not there": lambda d: appended(f"{d}/new"),
+    "exists": lambda d: [gfile.exists(f"{d}/{name}") for name in ("f", "e", "e/g", "none", "none/g", "e/", "")],
+    "isdir": lambda d: [gfile.isdir(f"{d}/{name}") for name in ("f", "e", "none", "e/", "")],
+    "size": lambda d: [gfile.stat(f"{d}/{name}").length for name in ("f", "e/g")],
+    "kind": lambda d: [gfile.stat(f"{d}/{name}").is_directory for name in ("f", "e")],
+    "stat what is not there": lambda d: gfile.stat(f"{d}/none"),
+    "list": lambda d: (sorted(gfile.listdir(d)), gfile.listdir(f"{d}/e"), gfile.listdir(f"{d}/e/")),
+    "list a file": lambda d: gfile.listdir(f"{d}/f"),
+    "list what is not there": lambda d: gfile.listdir(f"{d}/none"),
+    "walk": lambda d: [(top[len(d) :], sorted(below), sorted(files)) for top, below, files in gfile.walk(d)],
+    "make a directory": lambda d: (gfile.mkdir(f"{d}/new"), gfile.isdir(f"{d}/new"), gfile.listdir(f"{d}/new")),
+    "make a directory that is there": lambda d: gfile.mkdir(f"{d}/e"),
+    "make a directory where a file is": lambda d: gfile.mkdir(f"{d}/f"),
+    "make a directory without its parent": lambda d: gfile.mkdir(f"{d}/none/new"),
+    "make directories": lambda d: (gfile.makedirs(f"{d}/a/b/c"), gfile.isdir(f"{d}/a/b/c")),
+    "make directories that are there": lambda d: gfile.makedirs(f"{d}/e"),
+    "make directories where a file is": lambda d: gfile.makedirs(f"{d}/f"),
+    "list a directory that was made": lambda d: (gfile.mkdir(f"{d}/new"), sorted(gfile.listdir(d))),
+    "remove": lambda d: (gfile.remove(f"{d}/f"), gfile.exists(f"{d}/f")),
+    "remove what is not there": lambda d: gfile.remove(f"{d}/none"),
+    "remove a directory as a file": lambda d: gfile.remove(f"{d}/e"),
+    "remove a tree": lambda d: (gfile.rmtree(f"{d}/e"), gfile.exists(f"{d}/e"), gfile.exists(f"{d}/e/g")),
+    "remove a tree that was only made": lambda d: (gfile.makedirs(f"{d}/a/b"), gfile.rmtree(f"{d}/a")),
+    "remove a tree that is not there": lambda d: gfile.rmtree(f"{d}/none"),
+    "rename": lambda d: (gfile.rename(f"{d}/f", f"{d}/new"), gfile.exists(f"{d}/f"), read(f"{d}/new")),
+    "rename what is not there": lambda d: gfile.rename(f"{d}/none", f"{d}/new"),
+    "rename to what is there": lambda d: gfile.rename(f"{d}/f", f"{d}/e/g"),
+    "rename over a file": lambda d: (gfile.rename(f"{d}/f", f"{d}/e/g", overwrite=True), read(f"{d}/e/g")),
+    "rename a file over a directory": lambda d: gfile.rename(f"{d}/f", f"{d}/e", overwrite=True),
+    "rename a directory": lambda d: (gfile.rename(f"{d}/e", f"{d}/new"), read(f"{d}/new/g"), gfile.exists(f"{d}/e")),
+    "rename a directory over a file": lambda d: gfile.rename(f"{d}/e", f"{d}/f", overwrite=True),
+    "copy": lambda d: (gfile.copy(f"{d}/f", f"{d}/new"), read(f"{d}/new"), read(f"{d}/f")),
+    "copy to what is there": lambda d: gfile.copy(f"{d}/f", f"{d}/e/g"),
+    "copy over": lambda d: (gfile.copy(f"{d}/f", f"{d}/e/g", overwrite=True), read(f"{d}/e/g")),
+    "glob": lambda d: [sorted(one[len(d) :] for one in gfile.glob(f"{d}/{p}")) for p in PATTERNS],
+    "list files": lambda d: [one.numpy().decode()[len(d) :] for one in tf.data.Dataset.list_files(f"{d}/e/*")],
+    "list files that are not there": lambda d: list(tf.data.Dataset.list_files(f"{d}/none/*")),
+    "lines": lambda d: (write(f"{d}/f", "a\nb\n\nc"), gfile.GFile(f"{d}/f").readlines()),
+    "odd names": lambda d: odd_names(d),  # noqa: PLW0108 - it comes later
+}
+PATTERNS = ["*", "f", "none", "*/g", "e/*", "?", "[a-e]", "[!f]", "*/*", "none/*", "*.txt", "f*/g"]
+
+
+def odd_names(folder):
+    names = ["a b", "ä-ß-漢", "100%", "x=1,y=2", "a#b", "a+b&c", ".hidden", "a'b", "~", "a:b", "-"]
+    for name in names:
+        write(f"{folder}/odd/{name}", name) if gfile.exists(f"{folder}/odd") else gfile.makedirs(f"{folder}/odd")
+    for name in names:
+        write(f"{folder}/odd/{name}", name)
+    return sorted(gfile.listdir(f"{folder}/odd")), [read(f"{folder}/odd/{name}") for name in names]
+
+
+def outcome(operation, folder):
+    """Return what an operation returns, or the class of TensorFlow's error and its code."""
+    gfile.makedirs(f"{folder}/e")
+    write(f"{folder}/f", "hello")
+    write(f"{folder}/e/g", "")
+    try:
+        return operation(folder)
+    except tf.errors.OpError as error:
+        return type(error).__name__, error.error_code
+    except Exception as error:  # noqa: BLE001 - what a user would see
+        return type(error).__name__
+
+
+# Where TensorFlow's local answer is that of a disk, whose directories are files, too.
+_OF_DISKS = {"read a directory", "write to a directory"}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_tensorflow_s_own_file_system_answers_this_one_answers(name, base, tmp_path):
+    expected = outcome(OPERATIONS[name], str(tmp_path / "native"))
+    found = outcome(OPERATIONS[name], f"{base}/x")
+    if name in _OF_DISKS:
+        assert found == ("FailedPreconditionError", 9)
+    else:
+        assert found == expected
+
+
+def test_an_error_names_the_address(base):
+    with pytest.raises(tf.errors.NotFoundError, match=f"^{base}/none: no such file or directory"):
+        read(f"{base}/none")
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "text"),
+    [
+        ("forbidden", tf.errors.PermissionDeniedError, "no right to"),
+        ("forbidden by AWS", tf.errors.PermissionDeniedError, "no right to"),
+        ("gone", tf.errors.UnavailableError, "the server is not there"),
+        ("broken", tf.errors.UnknownError, "RuntimeError: what nobody expects"),
+    ],
+)
+def test_what_a_store_raises_is_tensorflow_s_error_with_the_address(name, error, text):
+    with pytest.raises(error, match=f"^troubled:///{name}: .*{text}"):
+        gfile.stat(f"troubled:///{name}")
+
+
+def test_a_store_that_does_not_answer_is_an_error_after_a_time(monkeypatch):
+    monkeypatch.setattr(tfos_lab.gfile, "_ANSWER_S", 0.2)
+    with pytest.raises(tf.errors.DeadlineExceededError, match=r"^troubled:///silent: no answer for 0\.2 s"):
+        gfile.stat("troubled:///silent")
+    Troubled.waiting.set()
+
+
+def test_an_address_that_needs_a_package_names_it():
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match=r"adl:///x: path='adl:///': .*it needs fsspec and adlfs"
+    ):
+        gfile.stat("adl:///x")
+
+
+def test_keys_in_an_address_are_in_no_error():
+    with pytest.raises(tf.errors.NotFoundError) as caught:
+        read("memory://key:secret@bucket/none")
+    assert "secret" not in str(caught.value)
+
+
+def test_files_are_not_renamed_from_one_store_to_another(base):
+    write(f"{base}/f", "hello")
+    with pytest.raises(tf.errors.UnimplementedError, match="cannot be renamed to another store, memory://elsewhere"):
+        gfile.rename(f"{base}/f" if base.startswith("memory") else "memory:///f", "memory://elsewhere/f")
+
+
+def test_what_tensorflow_knows_stays_its_own():
+    assert tfos_lab.gfile.register() == []
+    assert tfos_lab.gfile.register("file", "ram") == []
+    write("ram://a", "text")
+    assert read("ram://a") == "text"
+
+
+# ---- large, many, and at the same time ------------------------------------------------------------------------------
+
+
+def test_a_large_file_is_read_whole_in_order_and_out_of_order(base):
+    data = np.random.default_rng(0).bytes(20_000_003)
+    write(f"{base}/large", data, "wb")
+    assert read(f"{base}/large", "rb") == data
+    with gfile.GFile(f"{base}/large", "rb") as file:
+        for offset in np.random.default_rng(1).integers(0, len(data), 50):
+            file.seek(int(offset))
+            assert file.read(1000) == data[offset : offset + 1000]
+
+
+def test_many_files_are_listed_matched_and_removed(base):
+    gfile.makedirs(f"{base}/many")
+    for number in range(300):
+        write(f"{base}/many/part-{number:05}", str(number))
+    assert len(gfile.listdir(f"{base}/many")) == 300
+    assert len(gfile.glob(f"{base}/many/part-000*")) == 100
+    gfile.rmtree(f"{base}/many")
+    assert not gfile.exists(f"{base}/many/part-00000")
+
+
+def test_tfrecords_are_read_by_many_threads(base):
+    for shard in range(8):
+        with tf.io.TFRecordWriter(f"{base}/part-{shard}") as writer:
+            for number in range(500):
+                writer.write(b"%d" % (500 * shard + number))
+    rows = tf.data.Dataset.list_files(f"{base}/part-*").interleave(
+        tf.data.TFRecordDataset, cycle_length=8, num_parallel_calls=8
+    )
+    assert sorted(int(row.numpy()) for row in rows) == list(range(4000))
+
+
+def test_compressed_tfrecords_are_read_back(base):
+    with tf.io.TFRecordWriter(f"{base}/r.gz", "GZIP") as writer:
+        for number in range(1000):
+            writer.write(b"%d" % number)
+    assert [int(row.numpy()) for row in tf.data.TFRecordDataset(f"{base}/r.gz", "GZIP")] == list(range(1000))
+
+
+def test_threads_write_and_read_their_own_files(base):
+    def work(number):
+        for turn in range(20):
+            write(f"{base}/{number}", f"{number} {turn}")
+            assert read(f"{base}/{number}") == f"{number} {turn}"
+        return number
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == list(range(8))
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_never_a_mixture(base):
+    if base.startswith("local"):
+        pytest.skip("a disk shows what is written to a file that is open")
+    write(f"{base}/f", "old " * 100_000)
+    with gfile.GFile(f"{base}/f") as file:
+        begin = file.read(400)
+        write(f"{base}/new", "new " * 100_000)
+        gfile.rename(f"{base}/new", f"{base}/f", overwrite=True)
+        assert set((begin + file.read()).split()) == {"old"}
+    assert set(read(f"{base}/f").split()) == {"new"}
+
+
+def test_no_handle_and_no_thread_is_left(base):
+    def open_files():
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    write(f"{base}/f", "hello")
+    before = open_files()
+    for _ in range(50):
+        read(f"{base}/f")
+    assert open_files() <= before
+    assert eventually(lambda: not [one for one in threading.enumerate() if one.name == "tfos-storage"])
+
+
+def test_a_reader_keeps_a_block_and_not_the_file(base):
+    import tracemalloc
+
+    write(f"{base}/large", bytes(64 << 20), "wb")
+    with gfile.GFile(f"{base}/large", "rb") as file:
+        file.read(1)
+        tracemalloc.start()
+        total = 1 + sum(len(file.read(100_000)) for _ in range(640))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert total > 60_000_000
+    assert peak < 20 << 20
+
+
+# ---- what writes files ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model():
+    import keras
+
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+
+
+ROWS = np.arange(32, dtype="float32").reshape(8, 4), np.arange(8, dtype="float32")
+
+
+def test_models_are_saved_and_loaded(base, model):
+    import keras
+
+    model.save(f"{base}/model.keras")
+    model.save_weights(f"{base}/model.weights.h5")
+    model.export(f"{base}/exported", verbose=False)
+    expected = model.predict(ROWS[0], verbose=0)
+    loaded = keras.models.load_model(f"{base}/model.keras")
+    np.testing.assert_allclose(loaded.predict(ROWS[0], verbose=0), expected)
+    np.testing.assert_allclose(tf.saved_model.load(f"{base}/exported").serve(ROWS[0]), expected, rtol=1e-6)
+
+
+def test_callbacks_write_and_clean_up(base, model):
+    import keras
+
+    callbacks = [
+        keras.callbacks.TensorBoard(f"{base}/events", histogram_freq=1),
+        keras.callbacks.ModelCheckpoint(base + "/epoch-{epoch}.keras"),
+        keras.callbacks.BackupAndRestore(f"{base}/backup"),
+    ]
+    model.fit(*ROWS, epochs=2, verbose=0, callbacks=callbacks)
+    assert sorted(name for name in gfile.listdir(base) if name.endswith(".keras")) == ["epoch-1.keras", "epoch-2.keras"]
+    (events,) = gfile.glob(f"{base}/events/train/events.out.*")
+    steps = [event.step for event in tf.compat.v1.train.summary_iterator(events)]
+    assert max(steps) == 1
+    assert not gfile.glob(f"{base}/backup/*")
+
+
+def test_checkpoints_are_written_kept_and_restored(base, model):
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), f"{base}/checkpoints", max_to_keep=2)
+    for _ in range(3):
+        manager.save()
+    assert sorted(gfile.glob(f"{base}/checkpoints/*.index")) == [
+        f"{base}/checkpoints/ckpt-{number}.index" for number in (2, 3)
+    ]
+    assert tf.train.latest_checkpoint(f"{base}/checkpoints") == f"{base}/checkpoints/ckpt-3"
+    kept = model.get_weights()
+    model.set_weights([0.0 * one for one in kept])
+    tf.train.Checkpoint(model=model).restore(f"{base}/checkpoints/ckpt-3").assert_existing_objects_matched()
+    np.testing.assert_allclose(model.get_weights()[0], kept[0])
+
+
+def test_what_is_flushed_is_there_while_the_file_is_open(base):
+    with gfile.GFile(f"{base}/f", "w") as file:
+        file.write("first")
+        file.flush()
+        if not base.startswith("keys"):
+            assert read(f"{base}/f") == "first"
+    assert read(f"{base}/f") == "first"
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_program_that_leaves_files_open_ends(tmp_path):
+    done = run(
+        f"""
+        import tensorflow as tf, tfos_lab.gfile
+        tfos_lab.gfile.register()
+        tf.io.gfile.GFile("local://{tmp_path}/f", "w").write("hello")
+        reader = tf.io.gfile.GFile("local://{tmp_path}/f")
+        writer = tf.summary.create_file_writer("local://{tmp_path}/events")
+        with writer.as_default():
+            tf.summary.scalar("loss", 1.0, 1)
+        print("at the end")
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "at the end\n"), done.stderr
+
+
+def test_a_process_that_is_forked_later_opens_its_own(tmp_path):
+    done = run(
+        f"""
+        import os, tensorflow as tf, tfos_lab.gfile
+        tfos_lab.gfile.register()
+        path = "local://{tmp_path}/f"
+        tf.io.gfile.GFile(path, "w").write("hello")
+        pid = os.fork()
+        if not pid:
+            text = tf.io.gfile.GFile(path).read()
+            os._exit(0 if text == "hello" else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        """
+    )
+    assert done.stdout == "0\n", done.stderr
+
+
+def test_ctrl_c_ends_what_waits_for_a_store():
+    done = run(
+        """
+        import os, signal, threading, time, fsspec, tensorflow as tf, tfos_lab.gfile
+        from fsspec.implementations.memory import MemoryFileSystem
+        class Silent(MemoryFileSystem):
+            protocol = "silent"
+            def info(self, path, **kwargs):
+                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+                time.sleep(600)
+        fsspec.register_implementation("silent", Silent)
+        tfos_lab.gfile.register("silent")
+        try:
+            tf.io.gfile.exists("silent:///f")
+        except tf.errors.CancelledError as error:
+            print(error.message)
+        """
+    )
+    assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_a_tensorflow_that_takes_no_file_systems_is_one_sentence():
+    done = run(
+        """
+        import tfos_lab.gfile
+        tfos_lab.gfile._REGISTER = "no_such_function"
+        tfos_lab.gfile.register("hdfs")
+        """
+    )
+    assert "takes no file systems from Python, so that it cannot open hdfs://" in done.stderr
+
+
+def test_a_call_costs_no_thread_of_its_own(base):
+    write(f"{base}/f", "hello")
+    started = set()
+    for _ in range(30):
+        read(f"{base}/f")
+        started |= {one.ident for one in threading.enumerate() if one.name == "tfos-storage"}
+    assert len(started) <= 2
