@@ -44,7 +44,7 @@ __all__ = ["register"]
 # A store that has not answered a call after so long is gone; what copies files on the store's side has longer.
 _ANSWER_S = 60.0
 _WORK_S = 900.0
-_IDLE_S = 5.0
+_IDLE_S = 1.0
 # Read at once where a file is read from its beginning to its end: the first and the largest block.
 _FIRST_BLOCK = 256 << 10
 _LARGEST_BLOCK = 4 << 20
@@ -143,16 +143,25 @@ class _Store:
     def writer(self, path: str) -> _Writer:
         if self.kind(path) == "directory":
             raise IsADirectoryError("a directory, not a file")
-        folder, _, name = self.inner(path).rpartition("/")
+        inner = self.inner(path)
         if not self._renames:
-            return _Writer(self.system, f"{folder}/{name}")
-        return _Writer(self.system, f"{folder}/{OWN_MARK}{name}-{secrets.token_hex(4)}", f"{folder}/{name}")
+            return _Writer(self._open(inner, "wb"))
+        folder, _, name = inner.rpartition("/")
+        partial = f"{folder}/{OWN_MARK}{name}-{secrets.token_hex(4)}"
+        return _Writer(self._open(partial, "wb"), on_shown=lambda: self.system.move(partial, inner))
 
     def appender(self, path: str) -> _Writer:
         if self.kind(path) != "file":
             return self.writer(path)
-        inner, length = self.inner(path), self.info(path).size
-        return _Writer(self.system, inner, stream=self.system.open_append_stream(inner), length=length or 0)
+        return _Writer(self._open(self.inner(path), "ab"), length=self.info(path).size or 0)
+
+    def _open(self, inner: str, mode: str) -> Any:
+        """Open a file to write; pyarrow does not pass a flush on to the files of fsspec."""
+        if self._fsspec is not None:
+            return self._fsspec.open(inner, mode)
+        if mode == "ab":
+            return self.system.open_append_stream(inner)
+        return self.system.open_output_stream(inner, compression=None)
 
     def children(self, path: str) -> list[str]:
         """Return the names in a directory."""
@@ -290,15 +299,12 @@ class _Reader:
 class _Writer:
     """A file that is written.
 
-    With a final name it gets that when it is closed or first flushed: a process that is killed while it writes leaves
+    ``on_shown`` gives it its name when it is closed or first flushed: a process that is killed while it writes leaves
     no part of a file under the name of the whole.
     """
 
-    def __init__(
-        self, system: arrow.FileSystem, path: str, final: str = "", *, stream: Any = None, length: int = 0
-    ) -> None:
-        self._system, self._path, self._final = system, path, final
-        self._stream = system.open_output_stream(path, compression=None) if stream is None else stream
+    def __init__(self, stream: Any, *, length: int = 0, on_shown: Callable[[], None] | None = None) -> None:
+        self._stream, self._on_shown = stream, on_shown
         self.length = length
 
     def append(self, data: bytes) -> None:
@@ -306,19 +312,19 @@ class _Writer:
         self.length += len(data)
 
     def flush(self) -> None:
-        if not self._stream.closed:  # stores say nothing to a flush after a close
+        if not self._stream.closed:  # TensorFlow flushes after a close, too
             self._stream.flush()
-            self._take_final_name()
+            self._show()
 
     def close(self) -> None:
         if not self._stream.closed:
             self._stream.close()
-            self._take_final_name()
+        self._show()
 
-    def _take_final_name(self) -> None:
-        if self._final:
-            self._system.move(self._path, self._final)
-            self._final = ""
+    def _show(self) -> None:
+        if self._on_shown is not None:
+            self._on_shown()
+            self._on_shown = None
 
 
 @functools.lru_cache(maxsize=64)
@@ -418,6 +424,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (OSError, _UNAVAILABLE),
 )
 _DENIED = re.compile(r"ACCESS_DENIED|HTTP status 403|AccessControlException|Permission denied", re.IGNORECASE)
+_INVALID = re.compile(r"InvalidPath|Invalid path name")
 # What a user may have put before a host.
 _SECRET = re.compile(r"(?<=//)[^/@\s]*:[^/@\s]*@")
 
@@ -760,5 +767,7 @@ def _status_of(error: BaseException) -> tuple[int, str]:
         return _FAILED_PRECONDITION, text
     if isinstance(error, Exception) and _DENIED.search(text):
         return _PERMISSION_DENIED, text
+    if isinstance(error, Exception) and _INVALID.search(text):
+        return _INVALID_ARGUMENT, text
     code = next((code for kind, code in _CODES if isinstance(error, kind)), _UNKNOWN)
     return code, text if code != _UNKNOWN else f"{type(error).__name__}: {text}"

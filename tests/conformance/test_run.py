@@ -210,6 +210,38 @@ def test_a_second_wait_returns_the_same_results(run):
     assert set(cluster.results.values()) == {7}
 
 
+# ---- remote addresses ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.back_ends("inline", "local", "standalone")
+def test_tensorflow_writes_and_reads_an_address_that_it_does_not_know(run, back_end, tmp_path):
+    def write(args, ctx):
+        import tensorflow as tf
+
+        with tf.io.gfile.GFile(f"{args}/{ctx.worker_num}", "w") as file:
+            file.write(ctx.node)
+        return tf.io.gfile.GFile(f"{args}/{ctx.worker_num}").read()
+
+    results = run(write, f"local://{tmp_path}").wait()
+    assert {node: node for node in results} == dict(results)
+    assert [(tmp_path / str(rank)).read_text() for rank in range(len(results))] == list(results)
+
+
+@pytest.mark.back_ends("local")
+def test_a_store_that_is_gone_is_the_failure_of_the_node_that_met_it(run):
+    def read(args, ctx):
+        import tensorflow as tf
+
+        if ctx.is_chief:
+            ctx.wait_for_training(60)
+        return tf.io.gfile.GFile("hdfs://127.0.0.1:1/data").read()
+
+    with pytest.raises(NodeFailed) as caught:
+        run(read).wait()
+    assert caught.value.node == "worker:0"
+    assert caught.value.message.startswith("hdfs://127.0.0.1:1/data: ")
+
+
 # ---- failure ------------------------------------------------------------------------------------------------------
 
 

@@ -38,16 +38,20 @@ def lazy_parts_of_keras() -> Iterator[None]:
 
 
 def after_import(name: str, function: Callable[[], object]) -> None:
-    """Call a function when a module has been imported: at once, if it has been."""
+    """Call a function when a module has been imported: at once, if it has been; once, however often it is asked for."""
+    waiting = [one for one in sys.meta_path if isinstance(one, _FollowedFinder) and one.calls(name, function)]
     if name in sys.modules:
         function()
-    else:
+    elif not waiting:
         sys.meta_path.insert(0, _FollowedFinder(name, function))
 
 
 class _FollowedFinder:
     def __init__(self, name: str, function: Callable[[], object]) -> None:
         self._name, self._function = name, function
+
+    def calls(self, name: str, function: Callable[[], object]) -> bool:
+        return (self._name, self._function) == (name, function)
 
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
         if name != self._name:

@@ -13,7 +13,6 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.package_versions import misfits
 from tfos_lab.engine.warm import warm_in_background
-from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell import help as cell_help
 from tfos_lab.jupyter.cell.export import FinishedCell
 from tfos_lab.jupyter.cell.function import make_map_fun
@@ -27,6 +26,7 @@ from tfos_lab.jupyter.options.defaults import DEFAULTS
 from tfos_lab.jupyter.options.documents import describe_options
 from tfos_lab.jupyter.options.table import is_for_waiting_nodes, parse_options
 from tfos_lab.jupyter.run import run_cell
+from tfos_lab.node.preload import register_file_systems
 from tfos_lab.payload import notebook_sources
 
 logger = logging.getLogger(__name__)
@@ -120,18 +120,9 @@ def load_ipython_extension(shell: Any) -> None:
     warning_messages.install()
     for problem in misfits():
         logger.warning("%s.", problem)
-    after_import("tensorflow", _register_file_systems)
+    after_import("tensorflow", register_file_systems)
     warm_in_background()
     load_in_background()
-
-
-def _register_file_systems() -> None:
-    from tfos_lab import gfile
-
-    try:
-        gfile.register()
-    except ConfigError as error:
-        logger.warning("%s", error)
 
 
 def unload_ipython_extension(shell: Any) -> None:

@@ -40,7 +40,7 @@ def _preload_tensorflow() -> None:
     from tfos_lab.node.keras.workers import patch_keras
 
     patch_keras()
-    _register_file_systems()
+    register_file_systems()
     import tfos_lab.node.child
     import tfos_lab.node.feed.dataset
     import tfos_lab.node.invoke
@@ -48,12 +48,12 @@ def _preload_tensorflow() -> None:
     import tfos_lab.payload.packing  # noqa: F401
 
 
-def _register_file_systems() -> None:
-    """Have nodes read and write remote addresses; each opens them itself, when it uses one."""
-    from tfos_lab import gfile
-    from tfos_lab.errors import ConfigError
+def register_file_systems() -> None:
+    """Have TensorFlow read and write remote addresses; each process opens them itself, when it uses one."""
+    # A node that cannot is better than none: TensorFlow then raises that it does not know an address.
+    with contextlib.suppress(Exception):
+        from tfos_lab import gfile
 
-    with contextlib.suppress(ConfigError):  # TensorFlow then raises that it does not know an address
         gfile.register()
 
 

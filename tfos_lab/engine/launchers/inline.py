@@ -16,6 +16,7 @@ from pathlib import Path
 import zmq
 
 from tfos_lab import messages as m
+from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.errors import TfosError
@@ -23,6 +24,7 @@ from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.driver_link import HEARTBEAT_S
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
+from tfos_lab.node.preload import register_file_systems
 from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
@@ -51,6 +53,7 @@ class InlineLauncher(Launcher):
 
     def launch(self) -> None:
         """Start the agent thread."""
+        after_import("tensorflow", register_file_systems)
         self._agent.start()
 
     def run_here(self) -> None:

@@ -1,0 +1,150 @@
+"""`tfos_lab.gfile` on a real HDFS: it answers as TensorFlow's own file system does, and shows no half-written file."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import tfos_lab.gfile
+from tests.gfile.operations import OPERATIONS, expected_outcome, outcome, read, write
+
+pytestmark = pytest.mark.tensorflow
+
+tf = pytest.importorskip("tensorflow")
+gfile = tf.io.gfile
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered():
+    tfos_lab.gfile.register()
+
+
+@pytest.fixture
+def base(yarn, tmp_path):
+    """An empty directory on HDFS."""
+    address = f"{yarn.hdfs}{tmp_path}"
+    gfile.makedirs(address)
+    return address
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_tensorflow_s_own_file_system_answers_hdfs_answers(name, base, tmp_path):
+    if name == "a name with a colon":  # HDFS has none
+        expected = ("InvalidArgumentError", 3)
+    else:
+        expected = expected_outcome(name, tmp_path / "native")
+    assert outcome(OPERATIONS[name], f"{base}/x") == expected
+
+
+def test_a_file_of_several_blocks_is_read_in_order_and_out_of_order(base):
+    data = os.urandom(20_000_003)
+    write(f"{base}/large", data, "wb")
+    assert read(f"{base}/large", "rb") == data
+    with gfile.GFile(f"{base}/large", "rb") as file:
+        for offset in (19_999_000, 5, 10_000_000, 10_000_100):
+            file.seek(offset)
+            assert file.read(1000) == data[offset : offset + 1000]
+
+
+def test_a_file_that_is_flushed_is_there_with_its_length_and_can_be_written_on(base):
+    with gfile.GFile(f"{base}/f", "w") as file:
+        file.write("first ")
+        assert gfile.listdir(base) == []
+        file.flush()
+        assert gfile.listdir(base) == ["f"]
+        assert gfile.stat(f"{base}/f").length == 6
+        file.write("second")
+        file.flush()
+        assert gfile.stat(f"{base}/f").length == 12
+        file.write(" third")
+    # hdfs-native reads what has been closed; Hadoop's own client reads what has been flushed.
+    assert read(f"{base}/f") == "first second third"
+
+
+def in_a_process(code, **environ):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_writer_that_is_killed_leaves_no_part_under_the_name_of_the_whole(base):
+    write(f"{base}/model", "the whole one before")
+    done = in_a_process(
+        f"""
+        import os, signal, tensorflow as tf, tfos_lab.gfile
+        tfos_lab.gfile.register()
+        for name in ("model", "new"):
+            file = tf.io.gfile.GFile("{base}/" + name, "wb")
+            file.write(bytes(20 << 20))
+            globals()[name] = file
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert read(f"{base}/model") == "the whole one before"
+    assert gfile.listdir(base) == ["model"]
+
+
+def test_a_folder_of_another_user_is_refused(yarn, base):
+    write(f"{base}/f", "text")
+    done = in_a_process(
+        f"""
+        import tensorflow as tf, tfos_lab.gfile
+        tfos_lab.gfile.register()
+        try:
+            tf.io.gfile.GFile("{base}/new", "w").write("x" * 100)
+        except tf.errors.PermissionDeniedError as error:
+            print(error.message)
+        print(tf.io.gfile.GFile("{base}/f").read())
+        """,
+        HADOOP_USER_NAME="somebody",
+    )
+    sentence, text = done.stdout.splitlines()
+    assert sentence.startswith(f"{base}/new: ")
+    assert "Permission denied: user=somebody, access=WRITE" in sentence
+    assert text == "text"
+
+
+def test_an_address_without_a_host_is_on_the_file_system_of_hadoop_s_settings(yarn, base):
+    write(f"{base}/f", "text")
+    path = base.removeprefix(yarn.hdfs)
+    done = in_a_process(
+        f"""
+        import tensorflow as tf, tfos_lab.gfile
+        tfos_lab.gfile.register()
+        print(tf.io.gfile.GFile("hdfs://{path}/f").read())
+        """,
+        HADOOP_CONF_DIR=str(yarn.conf_dir),
+    )
+    assert done.stdout == "text\n", done.stderr
+
+
+def test_a_namenode_that_is_not_there_is_one_sentence():
+    with pytest.raises(tf.errors.OpError) as caught:
+        gfile.exists(f"hdfs://127.0.0.1:1/user/{getpass.getuser()}")
+    assert caught.value.message.startswith("hdfs://127.0.0.1:1/user/")
+    assert "\n" not in caught.value.message
+
+
+def test_a_namenode_that_stands_still_is_an_error_after_a_time(yarn, base, monkeypatch):
+    write(f"{base}/f", "text")
+    monkeypatch.setattr(tfos_lab.gfile, "_ANSWER_S", 1.0)
+    os.kill(yarn.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(tf.errors.DeadlineExceededError, match="no answer for 1 s"):
+            gfile.exists(f"{base}/f")
+    finally:
+        os.kill(yarn.pid, signal.SIGCONT)
+    monkeypatch.undo()
+    assert read(f"{base}/f") == "text"
