@@ -106,7 +106,7 @@ class _Store:
         self._inner = inner.rstrip("/")
         self._fsspec = fsspec_of(self.system)
         # To other readers a file is not there before it is whole; a store without renames shows it when it is closed.
-        self._renames = getattr(self._fsspec, "protocol", None) == "hdfs"
+        self._renames = getattr(self._fsspec, "protocol", None) in ("hdfs", "viewfs")
         self._made: set[str] = set()
 
     def inner(self, path: str) -> str:
@@ -423,8 +423,15 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (ValueError, _INVALID_ARGUMENT),
     (OSError, _UNAVAILABLE),
 )
-_DENIED = re.compile(r"ACCESS_DENIED|HTTP status 403|AccessControlException|Permission denied", re.IGNORECASE)
-_INVALID = re.compile(r"InvalidPath|Invalid path name")
+# What clients say in words only.
+_WORDS = (
+    (
+        re.compile(r"ACCESS_DENIED|HTTP status 403|AccessControlException|Permission denied", re.IGNORECASE),
+        _PERMISSION_DENIED,
+    ),
+    (re.compile(r"NO_SUCH_BUCKET|NO_SUCH_KEY"), _NOT_FOUND),
+    (re.compile(r"InvalidPath|Invalid path name"), _INVALID_ARGUMENT),
+)
 # What a user may have put before a host.
 _SECRET = re.compile(r"(?<=//)[^/@\s]*:[^/@\s]*@")
 
@@ -765,9 +772,9 @@ def _status_of(error: BaseException) -> tuple[int, str]:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR):
         return _FAILED_PRECONDITION, text
-    if isinstance(error, Exception) and _DENIED.search(text):
-        return _PERMISSION_DENIED, text
-    if isinstance(error, Exception) and _INVALID.search(text):
-        return _INVALID_ARGUMENT, text
+    if isinstance(error, Exception):
+        for words, code in _WORDS:
+            if words.search(text):
+                return code, text
     code = next((code for kind, code in _CODES if isinstance(error, kind)), _UNKNOWN)
     return code, text if code != _UNKNOWN else f"{type(error).__name__}: {text}"

@@ -1,6 +1,6 @@
 """Clusters on a real YARN, with a real HDFS as Spark's default file system: what works there, and what does not yet.
 
-Tests below ``gaps`` are of what does not: each fails as soon as it works, and is then to be made a plain test.
+The last one is of what does not: it fails as soon as it works, and is then to be made a plain test.
 """
 
 from __future__ import annotations
@@ -130,6 +130,11 @@ def test_the_view_shows_on_which_host_and_executor_each_node_ran(survey):
     ]
     assert sorted(node.executor for node in survey.cluster.nodes) == ["1", "2"]
     assert {result["host"] for result in survey.results.values()} == {socket.gethostname()}
+
+
+def test_a_node_s_temporary_folder_is_its_container_s(survey):
+    for result in survey.results.values():
+        assert any(Path(result["temporary"]).is_relative_to(folder) for folder in result["local_folders"])
 
 
 def test_what_nodes_print_is_in_their_logs(survey):
@@ -336,7 +341,7 @@ def test_predict_takes_a_model_on_hdfs(yarn_spark, on_hdfs):
 
 @pytest.mark.xfail(
     strict=True,
-    reason="gap: issue 30, fork servers leave the container's tree of processes, whose memory YARN counts",
+    reason="gap: issue 32, fork servers leave the container's tree of processes, whose memory YARN counts",
     raises=AssertionError,
 )
 def test_yarn_counts_the_memory_of_nodes_as_that_of_their_containers(run, yarn):
@@ -344,13 +349,3 @@ def test_yarn_counts_the_memory_of_nodes_as_that_of_their_containers(run, yarn):
     inside = {process.pid for process in yarn.container_processes()}
     cluster.stop()
     assert {node.pid for node in cluster.nodes} <= inside
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="gap: issue 30, neither YARN nor Spark sets TMPDIR, and LOCAL_DIRS is not looked at",
-    raises=AssertionError,
-)
-def test_a_node_s_temporary_folder_is_its_container_s(survey):
-    for result in survey.results.values():
-        assert any(Path(result["temporary"]).is_relative_to(folder) for folder in result["local_folders"])

@@ -67,7 +67,12 @@ def executor_identity() -> ExecutorIdentity:
 
 def executor_environ() -> dict[str, str]:
     """Return what a node inherits from its executor."""
-    return {key: value for key, value in os.environ.items() if not key.startswith(_WORKER_ONLY)}
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(_WORKER_ONLY)}
+    # YARN gives a container a folder for temporary files on disks of its own, which it removes, and tells only Java.
+    temporary = Path(environ.get("PWD", ""), "tmp")
+    if "CONTAINER_ID" in environ and "TMPDIR" not in environ and temporary.is_dir():
+        environ["TMPDIR"] = str(temporary)
+    return environ
 
 
 def node_task(
