@@ -2,7 +2,7 @@
 
     make matrix                    all legs, one after the other: some three minutes each
     make matrix LEG=spark35        one of them
-    make matrix LEG="--short oldest newest"   what CI runs: training, TFRecord and the estimator, on local Spark
+    make matrix LEG="--short oldest newest"   what CI runs: training, TFRecord, estimator and storage, on local Spark
 
 Environments are kept in ``.venv-matrix``, and made anew when a leg or `pyproject.toml` changes.
 """
@@ -28,7 +28,7 @@ UV = Path(sys.executable).with_name("uv")
 TESTS = ("pytest>=9", "pytest-timeout", "hypothesis", "psutil", "nbclient", "nbformat")
 # Old versions of packages warn of newer ones.
 PYTEST = ("-p", "no:cacheprovider", "-q", "--disable-warnings", "-W", "default")
-SHORT = "local and (training or tfrecord or estimator)"
+SHORT = "local and (training or tfrecord or estimator or tensorflow_saves)"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run some legs; return 0 if all passed."""
     parser = argparse.ArgumentParser(prog="python -m tests.matrix", description=__doc__.partition("\n")[0])
     parser.add_argument("legs", nargs="*", metavar="LEG", help=f"one of {', '.join(LEGS)}; all by default")
-    parser.add_argument("--short", action="store_true", help="only training, TFRecord and the estimator")
+    parser.add_argument("--short", action="store_true", help="only training, TFRecord, the estimator and storage")
     options = parser.parse_args(arguments)
     if unknown := set(options.legs) - set(LEGS):
         parser.error(f"no leg {', '.join(sorted(unknown))}; there are {', '.join(LEGS)}")

@@ -280,6 +280,36 @@ def test_a_cell_in_a_kernel_trains_shows_what_it_did_and_fails_with_its_line(spa
     assert "✗ versions" not in json.dumps(doctor, ensure_ascii=False)
 
 
+# ---- storage --------------------------------------------------------------------------------------------------------
+
+
+def test_tensorflow_saves_and_loads_at_an_address_that_it_does_not_know(run, tmp_path):
+    def save(args, ctx):
+        import importlib
+
+        import tensorflow as tf
+
+        keras = importlib.import_module(args["keras"])
+        model = keras.Sequential([keras.layers.Dense(1, input_shape=(2,))])
+        model.compile("adam", "mse")
+        folder = f"{args['folder']}/{ctx.worker_num}"
+        tf.io.gfile.makedirs(folder)
+        with tf.io.TFRecordWriter(f"{folder}/rows.tfrecord") as writer:
+            for number in range(100):
+                writer.write(b"%d" % number)
+        files = tf.data.Dataset.list_files(f"{folder}/*.tfrecord")
+        total = sum(int(row.numpy()) for row in files.interleave(tf.data.TFRecordDataset))
+        model.save(f"{folder}/model.keras")
+        manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), f"{folder}/checkpoints", max_to_keep=2)
+        manager.save()
+        loaded = keras.models.load_model(f"{folder}/model.keras")
+        return total, loaded.count_params(), manager.latest_checkpoint == f"{folder}/checkpoints/ckpt-1"
+
+    keras = "tf_keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "keras"
+    results = run(save, {"keras": keras, "folder": f"local://{tmp_path}/store"}).wait(timeout_s=WAIT_S)
+    assert set(results.values()) == {(4950, 3, True)}
+
+
 # ---- TensorBoard ----------------------------------------------------------------------------------------------------
 
 
