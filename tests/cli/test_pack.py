@@ -36,6 +36,7 @@ def test_it_prints_the_archive_and_the_lines_that_use_it(asked, capsys, tmp_path
     printed = capsys.readouterr().out
     assert printed.startswith(f"{tmp_path / 'env.tar.gz'} (2 MB, packages: 1, packed in 3 s)")
     assert f'.config("spark.archives", "{tmp_path / "env.tar.gz"}#environment")' in printed
+    assert f'.config("spark.yarn.dist.archives", "{tmp_path / "env.tar.gz"}#environment")' in printed
     assert '.config("spark.pyspark.python", "./environment/bin/python")' in printed
     assert f"spark-submit --archives {tmp_path / 'env.tar.gz'}#environment" in printed
 

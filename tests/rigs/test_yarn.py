@@ -159,6 +159,16 @@ def test_the_next_cluster_comes_from_the_fork_servers_of_the_same_executors(surv
     assert again == {result["fork_server"] for result in survey.results.values()}
 
 
+def test_the_archive_of_an_environment_is_unpacked_by_yarn_for_all_containers_of_a_host(yarn_spark):
+    def unpacked(_):
+        import os
+
+        return os.path.realpath("environment"), os.listdir("environment")  # noqa: PTH208 - as users write it
+
+    places = yarn_spark.sparkContext.parallelize(range(2), 2).map(unpacked).collect()
+    assert all("/filecache/" in place and names == ["yarn.py"] for place, names in places)
+
+
 # ---- rows and models ------------------------------------------------------------------------------------------------
 
 

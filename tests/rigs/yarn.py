@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,8 +31,6 @@ _FETCH_TIMEOUT_S = 240
 _START_TIMEOUT_S = 120
 # Of pip's pyspark: Hadoop's client and what it logs with.
 _CLIENT = ("hadoop-client-*", "jcl-over-slf4j-*", "log4j-*", "slf4j-api-*")
-# Of the settings in docs/deployment.md: an archive of packages, where executors have those of this Python.
-_NOT_HERE = {"spark.master", "spark.archives"}
 
 
 class RigMissing(RuntimeError):
@@ -110,7 +109,11 @@ def yarn_cluster(
 
 def place_on(cluster: YarnCluster) -> Place:
     """Return where client-mode sessions run, configured as docs/deployment.md says, with two executors of one slot."""
-    page = {name: value for name, value in confs_of("## YARN").items() if name not in _NOT_HERE}
+    page = confs_of("## YARN")
+    del page["spark.master"]
+    # Executors have the packages of this Python: the archive is one of a file.
+    archive, _, alias = page["spark.yarn.dist.archives"].partition("#")
+    page["spark.yarn.dist.archives"] = f"{_archive(cluster.conf_dir / archive)}#{alias}"
     # Containers have an environment of their own; this is what our tests find their processes by.
     found_by = {f"spark.executorEnv.{name}": os.environ[name] for name in ("PATH", "TFOS_LAB_TEST_RUN")}
     here = {
@@ -127,6 +130,12 @@ def place_on(cluster: YarnCluster) -> Place:
     }
     env = {"HADOOP_CONF_DIR": str(cluster.conf_dir), "YARN_CONF_DIR": str(cluster.conf_dir)}
     return Place("yarn", page | here | found_by, env)
+
+
+def _archive(path: Path) -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(__file__, "yarn.py")
+    return path
 
 
 def jars() -> list[Path]:
