@@ -1,6 +1,6 @@
 """Clusters on a real YARN, with a real HDFS as Spark's default file system: what works there, and what does not yet.
 
-The last one is of what does not: it fails as soon as it works, and is then to be made a plain test.
+A test that is expected to fail is of what does not: as soon as it works, it is to be made a plain one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 import tfos_lab
 from tests.support.clusters import running_clusters
 from tfos_lab.data import read_tfrecords, write_tfrecords
-from tfos_lab.errors import NodeFailed
+from tfos_lab.errors import NodeFailed, NoSession
 
 pytestmark = [
     pytest.mark.leaves_nothing,
@@ -359,3 +359,16 @@ def test_yarn_counts_the_memory_of_nodes_as_that_of_their_containers(run, yarn):
     inside = {process.pid for process in yarn.container_processes()}
     cluster.stop()
     assert {node.pid for node in cluster.nodes} <= inside
+
+
+# Of this file, the session ends with it.
+def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_to_this_machine(run, yarn, yarn_spark):
+    cluster = run(wait_for_the_end)
+    cluster.wait_until_running()
+    application = yarn_spark.sparkContext.applicationId
+    yarn.kill(application)
+    killed = f"YARN has ended it: Application {application} was killed by user"
+    with pytest.raises(NodeFailed, match=killed):
+        cluster.wait(PATIENCE_S)
+    with pytest.raises(NoSession, match=rf"{killed}.*\. End it with spark\.stop\(\) and make another"):
+        tfos_lab.run(lambda: None, cluster_size=2)

@@ -7,6 +7,8 @@ ones.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -15,7 +17,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 import psutil
@@ -66,6 +71,15 @@ class YarnCluster:
     def container_processes(self) -> list[psutil.Process]:
         """Return all processes of all containers."""
         return psutil.Process(self.pid).children(recursive=True)
+
+    def kill(self, application: str) -> None:
+        """End an application as ``yarn application -kill`` does."""
+        place = urlsplit(self.resource_manager)
+        with contextlib.closing(HTTPConnection(place.hostname or "", place.port)) as connection:
+            state = json.dumps({"state": "KILLED"})
+            address = f"/ws/v1/cluster/apps/{application}/state"
+            connection.request("PUT", address, state, {"Content-Type": "application/json"})
+            assert connection.getresponse().status == HTTPStatus.ACCEPTED
 
 
 @contextmanager

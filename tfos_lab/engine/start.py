@@ -160,6 +160,11 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     # The active one is alive, but its Spark Connect server may be silent.
     if session is not None and (session is spark or is_connect(session)):
         spark_session.require_alive(session)
+    lost = spark_session.lost_session() if session is None and launcher_for(config.local) is None else None
+    if lost is not None:
+        # Nodes that were a cluster's would take this machine's memory instead, and nobody would have asked for it.
+        advice = "end it with spark.stop() and make another with SparkSession.builder.getOrCreate()"
+        raise NoSession(reason=spark_session.death_of(lost) or "the SparkSession was stopped", advice=advice)
     on_cluster = session is not None and not spark_session.is_local(session)
     launcher = launcher_for(config.local) or automatic_launcher(on_cluster=on_cluster)
     if launcher.needs_session and session is None:

@@ -158,8 +158,10 @@ class SparkLauncher(Launcher):
             plan.lose(plan.node_specs[int(task[1])].rank, str(killed))
         else:
             own = own or mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
-            why = f"Spark ended the nodes' job: {spark_session.cause_of(error)}"
-            plan.fail(own, str(own or "; ".join(filter(None, [why, lost_server(self._spark)]))))
+            # Spark does not say by whom.
+            ended = spark_session.death_of(self._spark) if "SparkContext was shut down" in str(error) else None
+            causes = [ended] if ended else [spark_session.cause_of(error), lost_server(self._spark)]
+            plan.fail(own, str(own or f"Spark ended the nodes' job: {'; '.join(filter(None, causes))}"))
         for spec in plan.node_specs:
             plan.lose(spec.rank, "Spark has ended its task")
 

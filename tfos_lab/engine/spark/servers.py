@@ -1,5 +1,7 @@
 """Whether Spark's own servers answer: the master of a standalone cluster, and the server of Spark Connect.
 
+And whether YARN has ended the application, which is as if all of them were lost.
+
 Without the master, nodes that run go on, and nothing else starts. The Connect server is its application's driver: with
 it, all executors end, and nodes on them; while it is stopped or cannot be reached, they go on.
 """
@@ -13,8 +15,9 @@ import re
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark.probe import SILENT, TIMED_OUT, KeptConnection, Place, has_answered, why_lost
@@ -24,9 +27,13 @@ if TYPE_CHECKING:
 
 _STANDALONE = "spark://"
 _CONNECT = "sc://"
+_YARN = "yarn"
 _TLS = "/;use_ssl=true"
 _HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^,:/]+):(\d+)")
 _POLL_S = 1.0
+# How long YARN is asked for the end of an application that Spark has given up, and of one that it has not.
+_YARN_S = 3.0
+_SOON_S = 0.5
 # Asks for a file that nobody has, which is answered without a word in the master's log: the length of the frame, the
 # type StreamRequest (6), and the length and text of a name, as Spark's TransportRequestHandler reads them.
 _NAME = b"/files/none"
@@ -41,11 +48,36 @@ ADVICE = "start it again, and make another session with SparkSession.builder.rem
 
 
 def lost_server(spark: SparkSession) -> str:
-    """Return a clause if a session's standalone master or Connect server does not answer; "" if it does, or is none.
+    """Return a clause if a session's standalone master or Connect server does not answer, or YARN has ended it.
 
-    It says what follows. Takes a moment, or some seconds where the server is silent.
+    It says what follows, and is "" if all is well. Takes a moment, or some seconds where the server is silent.
     """
-    return lost_server_at(url_of(spark))
+    url = url_of(spark)
+    return _why_yarn_ended(spark) if url == _YARN else lost_server_at(url)
+
+
+def _why_yarn_ended(spark: SparkSession) -> str:
+    """Return what YARN says of an application that it has ended; "" of one that runs."""
+    context: Any = spark.sparkContext
+    with contextlib.suppress(Exception):  # the JVM or the ResourceManager may be gone, too
+        yarn, java_context = context._jvm.org.apache.hadoop.yarn, context._jsc  # noqa: SLF001 - nothing public has them
+        settings = yarn.conf.YarnConfiguration(java_context.hadoopConfiguration())
+        settings.setLong("yarn.resourcemanager.connect.max-wait.ms", int(1000 * _YARN_S))
+        client = yarn.client.api.YarnClient.createYarnClient()
+        client.init(settings)
+        client.start()
+        try:
+            number = yarn.api.records.ApplicationId.fromString(java_context.sc().applicationId())
+            began_s = time.monotonic()
+            # Its executors go first.
+            while (waited_s := time.monotonic() - began_s) < (_YARN_S if java_context.sc().isStopped() else _SOON_S):
+                report = client.getApplicationReport(number)
+                if report.getFinalApplicationStatus().toString() != "UNDEFINED":
+                    return "YARN has ended it: " + " ".join(str(report.getDiagnostics()).split())
+                time.sleep(min(_SOON_S, waited_s + 0.05))
+        finally:
+            client.stop()
+    return ""
 
 
 def lost_connect_server(spark: SparkSession) -> str:

@@ -48,6 +48,15 @@ def active_session() -> SparkSession | None:
     return None
 
 
+def lost_session() -> SparkSession | None:
+    """Return the session of a cluster that this process had last, if it has ended without having been stopped here."""
+    kind = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
+    session: SparkSession | None = getattr(kind, "_instantiatedSession", None)
+    if session is None or is_local_master(session.sparkContext.master or "") or death_of(session) is None:
+        return None
+    return session
+
+
 def death_of(spark: SparkSession, *, or_silent: bool = False) -> str | None:
     """Return why the session is dead, or None if it lives.
 
