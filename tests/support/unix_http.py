@@ -45,10 +45,11 @@ def fetch_until(path: str | Path, url: str, wanted: bytes, *, status: int = 200)
 
 
 def write_events(folder: str | Path, **scalars: list[float]) -> None:
-    """Write an event file with these scalars."""
+    """Write an event file with these scalars; without TensorFlow, whose import is not what is tested."""
     import sys
     import types
 
+    before = set(sys.modules)
     sys.modules.setdefault("tensorboard.compat.notf", types.ModuleType("tensorboard.compat.notf"))
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
@@ -60,3 +61,7 @@ def write_events(folder: str | Path, **scalars: list[float]) -> None:
             summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
             writer.add_event(Event(step=step, wall_time=time.time(), summary=summary))
     writer.close()
+    # A TensorBoard that is imported without TensorFlow is no use to Keras, if this is its process, too.
+    for name in set(sys.modules) - before:
+        if name.startswith("tensorboard"):
+            del sys.modules[name]
