@@ -283,7 +283,7 @@ def on_hdfs(spark):
 def test_paths_are_on_the_session_s_file_system_in_the_user_s_home(on_hdfs):
     register_tfrecords(on_hdfs)
     writer = on_hdfs.range(1).write.format("tfrecord").mode("append")
-    with pytest.raises(Exception, match=r"path='hdfs://nn:8020/data/x': .*Hadoop's client, with JAVA_HOME"):
+    with pytest.raises(Exception, match=r"path='hdfs://nn:8020/data/x': .* cannot open it: "):
         writer.save("/data/x")
     with pytest.raises(Exception, match=rf"path='hdfs://nn:8020/user/{getpass.getuser()}/[xy]': "):
         on_hdfs.read.format("tfrecord").load(["x", "y"])

@@ -370,5 +370,5 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
     killed = f"YARN has ended it: Application {application} was killed by user"
     with pytest.raises(NodeFailed, match=killed):
         cluster.wait(PATIENCE_S)
-    with pytest.raises(NoSession, match=rf"{killed}.*\. End it with spark\.stop\(\) and make another"):
+    with pytest.raises(NoSession, match=rf"{killed}.*\. End it with spark\.stop\(\), and make another"):
         tfos_lab.run(lambda: None, cluster_size=2)

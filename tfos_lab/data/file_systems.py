@@ -48,6 +48,8 @@ _NEEDS = {
 
 # The packages that are tried before pyarrow, and recommended where it fails.
 _PREFERRED = {"gs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
+# How often a namenode is asked: a single one for 3 s, and those of a service, which take over from one another, for 30.
+_TRIES, _TRIES_OF_SERVICES = "2", "5"
 # By default pyarrow tries to reach Google for 15 minutes.
 _QUERIES = {"gs": "?retry_limit_seconds=60"}
 
@@ -155,7 +157,9 @@ def _open_hdfs(scheme: str, host: str, _pid: int) -> fs.FileSystem:
         os.environ["HADOOP_CONF_DIR"] = str(brought)
     base = HdfsFileSystem if scheme == "hdfs" else ViewfsFileSystem
     name, _, port = host.partition(":")
-    system = _with_plain_paths(base)(host=name or None, port=int(port) if port else None)
+    # By default a wrong address would be tried for minutes.
+    tries = {"dfs.client.failover.max.attempts": _TRIES if port else _TRIES_OF_SERVICES}
+    system = _with_plain_paths(base)(host=name or None, port=int(port) if port else None, **tries)
     return fs.PyFileSystem(fs.FSSpecHandler(system))
 
 

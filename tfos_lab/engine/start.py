@@ -163,8 +163,7 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     lost = spark_session.lost_session() if session is None and launcher_for(config.local) is None else None
     if lost is not None:
         # Nodes that were a cluster's would take this machine's memory instead, and nobody would have asked for it.
-        advice = "end it with spark.stop() and make another with SparkSession.builder.getOrCreate()"
-        raise NoSession(reason=spark_session.death_of(lost) or "the SparkSession was stopped", advice=advice)
+        spark_session.require_alive(lost)
     on_cluster = session is not None and not spark_session.is_local(session)
     launcher = launcher_for(config.local) or automatic_launcher(on_cluster=on_cluster)
     if launcher.needs_session and session is None:

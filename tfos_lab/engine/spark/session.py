@@ -108,7 +108,10 @@ def advice_for(spark: SparkSession) -> str:
     if _unfit(spark):
         return "make a classic session, as in SparkSession.builder.master('spark://host:7077').getOrCreate()"
     # Of one that was not stopped, `getOrCreate` makes no other.
-    return ADVICE if is_connect(spark) and not getattr(spark, "is_stopped", False) else ""
+    if is_connect(spark):
+        return "" if getattr(spark, "is_stopped", False) else ADVICE
+    ended = spark.sparkContext._jsc is None  # noqa: SLF001 - as above
+    return "" if ended else "end it with spark.stop(), and make another with SparkSession.builder.getOrCreate()"
 
 
 def conf(spark: SparkSession, key: str, default: str = "") -> str:
@@ -182,10 +185,23 @@ class Slots:
 
 
 def slots_of(spark: SparkSession) -> Slots | None:
-    """Return how many tasks can run at once and how many more could start now; None if Spark does not tell."""
+    """Return how many tasks can run at once and how many more could start now; None if Spark does not tell.
+
+    Raises
+    ------
+    NoSession
+        If the session is being stopped just now.
+    """
     if is_connect(spark):
         return None
-    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
+    try:
+        return _slots_in(spark.sparkContext._jsc.sc())  # noqa: SLF001 - the scheduler's numbers have no Python name
+    except Exception:
+        require_alive(spark)  # one that is being stopped has no scheduler any more
+        raise
+
+
+def _slots_in(scala: Any) -> Slots:
     profile = scala.resourceProfileManager().defaultResourceProfile()
     total = int(scala.maxNumConcurrentTasks(profile))
     # From the scheduler itself: `statusTracker` may be a heartbeat behind.
