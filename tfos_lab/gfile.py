@@ -531,8 +531,6 @@ _REGISTER = "_ZN10tensorflow23filesystem_registration28RegisterFilesystemPluginI
 _LIBC = c.CDLL(None)
 _LIBC.malloc.restype, _LIBC.malloc.argtypes = _P, [c.c_size_t]
 _LIBC.free.restype, _LIBC.free.argtypes = None, [_P]
-# Callbacks live as long as TensorFlow, which never forgets a file system.
-_KEPT: list[Any] = []
 
 
 def _register(schemes: list[str], tensorflow: Path, version: str) -> None:
@@ -557,7 +555,8 @@ def _register(schemes: list[str], tensorflow: Path, version: str) -> None:
         tables.memory_size = c.sizeof(_MemoryTable)
     allocate, free = _Plugin._fields_[2][1](_LIBC.malloc), _Plugin._fields_[3][1](_LIBC.free)
     plugin = _Plugin(len(schemes), _in_c(each), allocate, free)
-    _KEPT.extend((system, reader, writer, plugin, allocate, free))
+    kept = (system, reader, writer, plugin, allocate, free)
+    c.pythonapi.Py_IncRef(c.py_object(kept))  # TensorFlow calls them still when Python takes its modules down
     status = enter(c.byref(plugin)).words[0]
     if status not in (0, 1):  # those of absl::OkStatus, before and after its representation changed
         raise ConfigError([f"TensorFlow {version} has refused file systems added from Python (status {status:#x})"])
