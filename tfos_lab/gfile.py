@@ -29,13 +29,13 @@ import queue
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pyarrow import fs as arrow
 
-from tfos_lab.core.paths import OWN_MARK, split_scheme
+from tfos_lab.core.paths import OWN_MARK, split_scheme, without_keys
 from tfos_lab.data.file_systems import fsspec_of, known_schemes, open_path
 from tfos_lab.errors import ConfigError
 
@@ -432,8 +432,6 @@ _WORDS = (
     (re.compile(r"NO_SUCH_BUCKET|NO_SUCH_KEY"), _NOT_FOUND),
     (re.compile(r"InvalidPath|Invalid path name"), _INVALID_ARGUMENT),
 )
-# What a user may have put before a host.
-_SECRET = re.compile(r"(?<=//)[^/@\s]*:[^/@\s]*@")
 
 
 class _Stat(c.Structure):
@@ -638,8 +636,7 @@ class _Callbacks:
             self._set_status(status, _CANCELLED, b"interrupted")
         except BaseException as error:  # noqa: BLE001 - every one becomes a status
             code, text = _status_of(error)
-            address = _SECRET.sub("***@", address)
-            self._set_status(status, code, f"{address}: {text}".encode(errors="replace")[:4000])
+            self._set_status(status, code, without_keys(f"{address}: {text}").encode(errors="replace")[:4000])
         return None
 
     def _on_store(
@@ -678,7 +675,8 @@ class _Callbacks:
             if found is None:
                 return -1
             scheme, host, _ = split_scheme(name.decode("utf-8", "surrogateescape"))
-            place[0] = _in_c((_P * max(1, len(found)))(*_texts(found, f"{scheme}://{host}" if in_full else "")))
+            before = f"{scheme}://{host}" if in_full else ""
+            place[0] = _in_c((_P * max(1, len(found)))(*(_text(before + one) for one in found)))
             return len(found)
 
         return callback
@@ -760,10 +758,6 @@ class _Callbacks:
             self._call(status, address, writer.append, data)
             if writer.length == before:
                 return
-
-
-def _texts(texts: Iterable[str], before: str) -> list[int]:
-    return [_text(f"{before}{text}") for text in texts]
 
 
 def _status_of(error: BaseException) -> tuple[int, str]:

@@ -133,9 +133,11 @@ def test_an_address_that_needs_a_package_names_it():
 
 
 def test_keys_in_an_address_are_in_no_error():
-    with pytest.raises(tf.errors.NotFoundError) as caught:
-        read("memory://key:secret@bucket/none")
-    assert "secret" not in str(caught.value)
+    for address in ("memory://key:secret@bucket/none", "adl://key:secret@bucket/none"):
+        with pytest.raises(tf.errors.OpError) as caught:
+            gfile.stat(address)
+        assert "***@bucket" in caught.value.message
+        assert "secret" not in str(caught.value)
 
 
 def test_files_are_not_renamed_from_one_store_to_another(base):

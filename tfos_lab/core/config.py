@@ -188,8 +188,9 @@ class ClusterConfig:
     local: str = option(
         AUTO,
         OptionType.CHOICE,
-        "where nodes run: `auto` (Spark's executors, or this machine if the session is local or missing), `processes` "
-        "(this machine), `inline` (this very process, for debugging), `false` (insist on Spark)",
+        "where nodes run: `auto` (Spark's executors, or this machine if the session is local or there is none; a "
+        "cluster's session that has ended without `spark.stop()` is an error), `processes` (this machine), "
+        "`inline` (this very process, for debugging), `false` (insist on Spark)",
         choices=local_choices(),
         check=_check_local,
         group=OptionGroup.CLUSTER,

@@ -1,7 +1,4 @@
-"""Puts off the import of those parts of Keras that few programs use and that import other large libraries.
-
-And what is to be done as soon as a large library is there, without importing it for that.
-"""
+"""Puts off the import of parts of Keras that few programs use, and calls functions when a library is imported."""
 
 from __future__ import annotations
 

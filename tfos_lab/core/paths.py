@@ -15,6 +15,7 @@ OWN_MARK = ".tfos-"
 
 # To Hadoop, anything before ":/" is a scheme: hdfs, viewfs, s3a, gs, abfs, wasb, adl, oss, maprfs, ...
 _WITH_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)(?://([^/]*))?(.*)", re.DOTALL)
+_KEYS = re.compile(r"(?<=//)[^/@\s]*:[^/@\s]*@")
 # Google's connector resolves relative paths from the root of the bucket, all others from the user's home.
 _WITHOUT_HOME = ("gs",)
 _DEFAULT_FS = "TFOS_LAB_DEFAULT_FS"
@@ -34,6 +35,17 @@ def split_scheme(path: str) -> tuple[str, str, str]:
     """
     match = _WITH_SCHEME.fullmatch(path)
     return (match[1].lower(), match[2] or "", match[3]) if match else ("", "", path)
+
+
+def without_keys(text: str) -> str:
+    """Return a text with the user and password left out that an address in it may have before its host.
+
+    Examples
+    --------
+    >>> without_keys("s3://key:secret@bucket/data cannot be opened")
+    's3://***@bucket/data cannot be opened'
+    """
+    return _KEYS.sub("***@", text)
 
 
 def is_local(path: str) -> bool:

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from pyarrow import fs
 
-from tfos_lab.core.paths import absolute, default_host, is_local, split_scheme
+from tfos_lab.core.paths import absolute, default_host, is_local, split_scheme, without_keys
 from tfos_lab.errors import ConfigError
 
 Opened = tuple[fs.FileSystem, str]
@@ -97,7 +97,7 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
             f"path='{path}': neither pyarrow nor fsspec can open {scheme}:// on {socket.gethostname()}; it needs "
             f"{needs}, on the driver and on all executors"
         )
-        raise ConfigError([problem])
+        raise ConfigError([without_keys(problem)])
     return opened
 
 
@@ -111,7 +111,7 @@ def readable_errors(path: str, what: str = "open") -> Iterator[None]:
     except Exception as error:
         answer = " ".join(str(error).split()) or type(error).__name__
         problem = f"path='{path}': {socket.gethostname()} cannot {what} it: {answer}{_hint(path)}"
-        raise ConfigError([problem]) from error
+        raise ConfigError([without_keys(problem)]) from error
 
 
 def _hint(path: str) -> str:
