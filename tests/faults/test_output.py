@@ -237,8 +237,8 @@ def test_stdin_read_whole_is_empty_and_a_configured_breakpoint_hook_is_called(ru
     assert run(ask, cluster_size=1).wait(timeout_s=120)["chief:0"] == ("", [], False)
 
 
-def test_a_gigabyte_of_lines_and_a_long_one_arrive_whole_without_being_held_in_memory(run):
-    lines, count, long = b"x" * 99 + b"\n", 10_000_000, 100_000_000
+def test_many_lines_and_a_long_one_arrive_whole_without_being_held_in_memory(run):
+    lines, count, long = b"x" * 99 + b"\n", 2_500_000, 50_000_000
 
     def map_fun(args, ctx):
         sys.stdout.buffer.write(b"y" * long + b"\n")
@@ -253,7 +253,7 @@ def test_a_gigabyte_of_lines_and_a_long_one_arrive_whole_without_being_held_in_m
     try:
         assert path.stat().st_size == count * len(lines) + long + 1
         assert cluster.logs("chief:0", tail=2) == "\n".join(["x" * 99] * 2)
-        assert grown < 300_000_000
+        assert grown < 40_000_000
     finally:
         path.unlink()
 
