@@ -6,7 +6,12 @@ A test that is expected to fail is of what does not: as soon as it works, it is 
 from __future__ import annotations
 
 import getpass
+import os
+import re
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +20,9 @@ import psutil
 import pytest
 
 import tfos_lab
+from tests.rigs.yarn import place_on
 from tests.support.clusters import running_clusters
+from tests.support.eventually import eventually
 from tfos_lab.data import read_tfrecords, write_tfrecords
 from tfos_lab.errors import NodeFailed, NoSession
 
@@ -361,8 +368,26 @@ def test_yarn_counts_the_memory_of_nodes_as_that_of_their_containers(run, yarn):
     assert {node.pid for node in cluster.nodes} <= inside
 
 
+@pytest.fixture
+def doctor(yarn, tmp_path):
+    """``tfos-lab doctor --master yarn``, which waits: this session's executors have what YARN could grant to it."""
+    settings = "".join(f"{name} {value}\n" for name, value in place_on(yarn).conf.items())
+    (tmp_path / "spark-defaults.conf").write_text(settings)
+    command = [Path(sys.executable).with_name("tfos-lab"), "doctor", "--master", "yarn"]
+    environment = os.environ | {"SPARK_CONF_DIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            eventually(lambda: [*yarn.applications().values()].count("RUNNING") == 2)
+            time.sleep(12)  # Executors of an idle cluster are there by now.
+            yield process
+        finally:
+            process.kill()
+
+
 # Of this file, the session ends with it.
-def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_to_this_machine(run, yarn, yarn_spark):
+def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_to_this_machine(
+    run, yarn, yarn_spark, doctor
+):
     cluster = run(wait_for_the_end)
     cluster.wait_until_running()
     application = yarn_spark.sparkContext.applicationId
@@ -372,3 +397,6 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
         cluster.wait(PATIENCE_S)
     with pytest.raises(NoSession, match=rf"{killed}.*\. End it with spark\.stop\(\), and make another"):
         tfos_lab.run(lambda: None, cluster_size=2)
+    # Its executors are granted now.
+    found = doctor.communicate(timeout=PATIENCE_S)[0]
+    assert re.search(r"✓ Spark session +yarn, [12] of [12] task slots free", found), found

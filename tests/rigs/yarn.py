@@ -72,14 +72,22 @@ class YarnCluster:
         """Return all processes of all containers."""
         return psutil.Process(self.pid).children(recursive=True)
 
+    def applications(self) -> dict[str, str]:
+        """Return the state of each application, such as ``RUNNING``, by its id."""
+        apps = json.loads(self._ask("GET", "apps", status=HTTPStatus.OK))["apps"] or {"app": []}
+        return {app["id"]: app["state"] for app in apps["app"]}
+
     def kill(self, application: str) -> None:
         """End an application as ``yarn application -kill`` does."""
+        self._ask("PUT", f"apps/{application}/state", json.dumps({"state": "KILLED"}), status=HTTPStatus.ACCEPTED)
+
+    def _ask(self, method: str, what: str, body: str | None = None, *, status: HTTPStatus) -> bytes:
         place = urlsplit(self.resource_manager)
         with contextlib.closing(HTTPConnection(place.hostname or "", place.port)) as connection:
-            state = json.dumps({"state": "KILLED"})
-            address = f"/ws/v1/cluster/apps/{application}/state"
-            connection.request("PUT", address, state, {"Content-Type": "application/json"})
-            assert connection.getresponse().status == HTTPStatus.ACCEPTED
+            connection.request(method, f"/ws/v1/cluster/{what}", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            assert answer.status == status
+            return answer.read()
 
 
 @contextmanager

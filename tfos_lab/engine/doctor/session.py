@@ -16,8 +16,10 @@ from tfos_lab.engine.spark.session import Slots
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Executors of a new session take some seconds to come, tasks of a cluster that has ended a moment to leave.
+# Executors of a new session take some seconds to come, and longer where a queue grants them; tasks of a cluster that
+# has ended take a moment to leave.
 _COMING_S = 8.0
+_GRANTED_S = 60.0
 _LEAVING_S = 1.0
 _POLL_S = 0.1
 
@@ -42,11 +44,13 @@ def check_session(session: SparkSession | None) -> list[Finding]:
 def slots_soon(session: SparkSession) -> Slots | None:
     """Return the session's slots as soon as one is free, or when none is to be expected; None if Spark is silent."""
     called_s = time.monotonic()
+    granted = spark_session.master_of(session).startswith(("yarn", "k8s"))
+    coming_s = _GRANTED_S if granted else _COMING_S
     while True:
         slots = spark_session.slots_of(session)
         if slots is None or slots.free:
             return slots
-        if time.monotonic() - called_s > (_LEAVING_S if slots.total else _COMING_S):
+        if time.monotonic() - called_s > (_LEAVING_S if slots.total else coming_s):
             return slots
         time.sleep(_POLL_S)
 
