@@ -49,7 +49,7 @@ _HOMES = {
     "search": "tfos_lab.jupyter.search",
     "start": "tfos_lab.engine.interactive.cluster",
 }
-_PACKAGES = ("data", "errors", "ml")
+_PACKAGES = ("data", "errors", "gfile", "ml")
 
 __all__ = [
     "Cluster",

@@ -23,6 +23,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.roles import assign_roles
+from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.base import LaunchPlan
 from tfos_lab.engine.run_dir import RunDir
@@ -213,7 +214,7 @@ def make_runtime(folder: Path, nodes: FakeNodes, **options: Any) -> ClusterRunti
         payload=b"",
         called_s=time.time(),
         hosts=("127.0.0.1", "127.0.0.1"),
-        default_fs="",
+        stores=SessionStores(),
         make_listener=nodes.open_listener,  # type: ignore[arg-type]
         make_launcher=nodes.make_launcher,  # type: ignore[arg-type]
     )

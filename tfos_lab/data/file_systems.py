@@ -101,6 +101,19 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
     return opened
 
 
+def make_folder(path: str) -> None:
+    """Make a folder, with those above it; it may be there.
+
+    Raises
+    ------
+    ConfigError
+        If this host cannot: there is no such host or bucket, the key is wrong, or does not allow it.
+    """
+    system, place = open_path(path)
+    with readable_errors(path, "make a folder at"):
+        system.create_dir(place, recursive=True)
+
+
 @contextlib.contextmanager
 def readable_errors(path: str, what: str = "open") -> Iterator[None]:
     """Raise a ConfigError for whatever a file system raises for wrong keys, hosts and names."""

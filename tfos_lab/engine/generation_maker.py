@@ -11,6 +11,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, chief_of
+from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.cells import Cells
 from tfos_lab.engine.files.output import OutputReceiver, saving_note
@@ -105,8 +106,8 @@ class GenerationMaker:
         When the cluster was asked for, in seconds since the epoch.
     hosts : tuple of str
         The interface on which the driver listens, and the host name by which the nodes reach it.
-    default_fs : str
-        The file system of paths without a scheme; empty without a session.
+    stores : SessionStores
+        Where the session's files are.
     working_dir : str
         The folder where the cluster was asked for.
     chief_stays_here : bool
@@ -123,7 +124,7 @@ class GenerationMaker:
     payload: bytes
     called_s: float
     hosts: tuple[str, str]
-    default_fs: str
+    stores: SessionStores
     working_dir: str = ""
     chief_stays_here: bool = True
     make_listener: Callable[[str, str, int], Listener] = Listener
@@ -189,7 +190,7 @@ class GenerationMaker:
             payload,
             called_s=self.called_s,
             restart=number,
-            default_fs=self.default_fs,
+            stores=self.stores,
             working_dir=self.working_dir,
             on_start=services.record_start,
         )

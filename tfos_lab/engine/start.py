@@ -12,9 +12,10 @@ from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
 from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
 from tfos_lab.core.options import takes_options
 from tfos_lab.core.package_versions import require_fitting
-from tfos_lab.core.paths import remember_default_fs
+from tfos_lab.core.paths import is_local
 from tfos_lab.core.roles import NodeSpec, assign_roles
-from tfos_lab.data.frames import default_fs, is_connect
+from tfos_lab.data.frames import is_connect
+from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine import registry
 from tfos_lab.engine.cluster import Cluster, runtime_of
@@ -111,9 +112,12 @@ def make_cluster(
         require_room(len(node_specs))
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
     hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
+    stores = stores_of(session)
+    # Nodes would find out one by one. A client of Spark Connect may be where a store is not.
+    if config.log_dir and not is_local(config.log_dir) and not (session and is_connect(session)):
+        from tfos_lab.data.file_systems import make_folder
 
-    file_system = default_fs(session) if session is not None else ""
-    remember_default_fs(file_system)
+        make_folder(config.log_dir)
 
     maker = GenerationMaker(
         config=config,
@@ -124,7 +128,7 @@ def make_cluster(
         payload=payload,
         called_s=called_s,
         hosts=hosts,
-        default_fs=file_system,
+        stores=stores,
         working_dir=str(Path.cwd()),
         chief_stays_here=chief_stays_here,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.roles import NodeSpec, chief_of
+from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.payloads import PayloadSender
 from tfos_lab.engine.run_dir import RunDir
@@ -26,7 +27,7 @@ class StartMaker:
         *,
         called_s: float,
         restart: int,
-        default_fs: str,
+        stores: SessionStores,
         working_dir: str,
         on_start: Callable[[], None],
     ) -> None:
@@ -35,7 +36,7 @@ class StartMaker:
         self._config = config
         self._node_specs = node_specs
         self._payload = payload
-        self._default_fs = default_fs
+        self._stores = stores
         self._working_dir = working_dir
         self._on_start = on_start
         self._called_s = called_s
@@ -55,10 +56,10 @@ class StartMaker:
             task_index=spec.task_index,
             is_chief=spec == self._chief,
             payload=b"",
-            env={},
+            env=self._stores.env,
             log_dir=self._run_dir.log_dir,
             backup_dir=self._run_dir.backup if self._config.restarts else "",
-            default_fs=self._default_fs,
+            default_fs=self._stores.default_fs,
             working_dir=self._working_dir,
             grace_s=self._config.grace_s,
             restart=self._restart,

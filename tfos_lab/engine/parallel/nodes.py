@@ -13,6 +13,7 @@ from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, assign_roles, chief_of
+from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
@@ -42,7 +43,7 @@ class NodeMaker:
         Who starts the nodes.
     spark : SparkSession or None
         Whose executors to use.
-    hosts, default_fs
+    hosts, stores
         See `GenerationMaker`.
     """
 
@@ -51,7 +52,7 @@ class NodeMaker:
     launcher: LauncherTraits
     spark: SparkSession | None
     hosts: tuple[str, str]
-    default_fs: str
+    stores: SessionStores
 
     def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> ClusterRuntime:
         """Return the runtime of a run's next try, which is not launched yet."""
@@ -70,7 +71,7 @@ class NodeMaker:
             payload=b"" if self.launcher.runs_inline else pack(map_fun, args, with_modules=True),
             called_s=time.time(),
             hosts=self.hosts,
-            default_fs=self.default_fs,
+            stores=self.stores,
             working_dir=str(Path.cwd()),
             chief_stays_here=False,  # runs would collide there
         )

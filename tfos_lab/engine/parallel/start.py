@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tfos_lab.core.config import make_config
 from tfos_lab.core.options import is_int
-from tfos_lab.data.frames import default_fs
+from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.parallel.nodes import NodeMaker
@@ -115,7 +115,7 @@ def make_runs(
         launcher=launcher,
         spark=session,
         hosts=spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK,
-        default_fs=default_fs(session) if session is not None else "",
+        stores=stores_of(session),
     )
     state = ParallelState([short(one) for one in args], plan.retries)
     runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name), call=(map_fun, None))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from tfos_lab.core.config import ClusterConfig, make_config
 from tfos_lab.core.options import is_int
-from tfos_lab.data.frames import default_fs
+from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine.parallel.nodes import NodeMaker
 from tfos_lab.engine.parallel.runner import Runner
@@ -189,5 +189,5 @@ def _make_nodes(
         launcher=runs.launcher,
         spark=session,
         hosts=spark_session.driver_hosts(session) if runs.launcher.spans_hosts and session else _LOOPBACK,
-        default_fs=default_fs(session) if session is not None else "",
+        stores=stores_of(session),
     )

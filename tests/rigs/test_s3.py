@@ -1,0 +1,129 @@
+"""Files on a real S3 server: TensorFlow's own calls, keys from the session, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import tfos_lab
+from tests.gfile.operations import OPERATIONS, expected_outcome, outcome
+from tests.rigs.s3 import s3_server
+from tests.rigs.yarn import RigMissing
+from tests.support.clusters import running_clusters
+from tfos_lab.errors import ConfigError
+
+pytestmark = pytest.mark.tensorflow
+
+tf = pytest.importorskip("tensorflow")
+
+PATIENCE_S = 60.0
+# A store has no files that grow, and an empty directory is what a trailing slash says.
+UNLIKE_A_DISK = {"append": ("UnimplementedError", 12)}
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    try:
+        with s3_server(tmp_path_factory.mktemp("s3")) as server:
+            yield server
+    except RigMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def keys(s3, monkeypatch):
+    """The server and its keys are in this process' variables."""
+    for name, value in s3.environ.items():
+        monkeypatch.setenv(name, value)
+    tfos_lab.gfile.register()
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_tensorflow_s_own_file_system_answers_s3_answers(name, tmp_path):
+    expected = UNLIKE_A_DISK.get(name) or expected_outcome(name, tmp_path / "native")
+    assert outcome(OPERATIONS[name], f"s3://bucket{tmp_path}/x") == expected
+
+
+@pytest.mark.usefixtures("keys")
+def test_models_checkpoints_and_event_files_are_written_and_read(tmp_path):
+    import keras
+
+    folder = f"s3a://bucket{tmp_path}"
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    rows = tf.data.Dataset.from_tensor_slices(([[1.0, 2.0]] * 8, [[3.0]] * 8)).batch(4)
+    callbacks = [
+        keras.callbacks.TensorBoard(f"{folder}/events"),
+        keras.callbacks.ModelCheckpoint(f"{folder}/best.weights.h5", save_best_only=True, save_weights_only=True),
+        keras.callbacks.BackupAndRestore(f"{folder}/backup"),
+    ]
+    model.fit(rows, validation_data=rows, epochs=2, verbose=0, callbacks=callbacks)
+    model.save(f"{folder}/model.keras")
+    model.export(f"{folder}/exported", verbose=False)
+    weights = [part.tolist() for part in model.get_weights()]
+    assert [part.tolist() for part in keras.models.load_model(f"{folder}/model.keras").get_weights()] == weights
+    assert len(tf.saved_model.load(f"{folder}/exported").variables) == len(weights)
+    assert tf.io.gfile.glob(f"{folder}/events/train/*.tfevents.*")
+    assert tf.io.gfile.exists(f"{folder}/best.weights.h5")
+
+
+# ---- keys of the session --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(new_spark, s3, tmp_path):
+    """``tfos_lab.run`` with a session whose settings have the keys; this process' variables do not."""
+    session = new_spark("local[2]", conf=s3.hadoop_conf)
+    with running_clusters({"spark": session}) as start:
+        yield start
+
+
+def write_a_file(args, ctx):
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile(f"{args}/{ctx.node}", "w") as file:
+        file.write("here")
+    return tf.io.gfile.GFile(f"{args}/{ctx.node}").read()
+
+
+def test_the_session_s_keys_reach_nodes_and_notebook_and_no_log_or_record(run, s3, tmp_path):
+    folder = f"s3://bucket{tmp_path}/keys"
+    cluster = run(write_a_file, folder, log_dir=f"{folder}/logs")
+    assert {*cluster.wait(PATIENCE_S).values()} == {"here"}
+    tfos_lab.gfile.register()
+    assert sorted(tf.io.gfile.listdir(folder)) == ["chief:0", "logs", "worker:0"]
+    kept = [path.read_bytes() for path in Path(cluster.run_dir).rglob("*") if path.is_file()]
+    assert kept
+    assert not any(s3.secret.encode() in text or s3.key.encode() in text for text in kept)
+    assert s3.secret not in repr(cluster)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "bucket", "words"),
+    [
+        ({}, "none", "Bucket 'none' not found"),
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, "bucket", "ACCESS_DENIED"),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "bucket", "connect"),
+    ],
+    ids=["bucket", "key", "server"],
+)
+@pytest.mark.usefixtures("keys")
+def test_a_wrong_address_or_key_is_one_sentence_before_anything_starts(wrong, bucket, words, monkeypatch, tmp_path):
+    for name, value in wrong.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+    with pytest.raises(
+        ConfigError, match=rf"path='s3://{bucket}/logs'.* cannot make a folder at it: .*{words}"
+    ) as caught:
+        tfos_lab.run(write_a_file, cluster_size=2, log_dir=f"s3://{bucket}/logs")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()

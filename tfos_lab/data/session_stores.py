@@ -1,0 +1,81 @@
+"""What a SparkSession's settings say about where files are: its default file system, and the keys of its stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tfos_lab.core.paths import remember_default_fs
+from tfos_lab.data.frames import default_fs, is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What Hadoop's client of S3 is told, and the variables that pyarrow, s3fs and Amazon's own clients read instead.
+_KEYS = {
+    "fs.s3a.access.key": "AWS_ACCESS_KEY_ID",
+    "fs.s3a.secret.key": "AWS_SECRET_ACCESS_KEY",
+    "fs.s3a.session.token": "AWS_SESSION_TOKEN",
+}
+_REGION = {"fs.s3a.endpoint.region": "AWS_DEFAULT_REGION"}
+_ENDPOINT, _ENCRYPTED = "fs.s3a.endpoint", "fs.s3a.connection.ssl.enabled"
+# Any of them says that this process has keys, or a store, of its own; but for what a session has brought.
+_OWN = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL")
+_brought: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class SessionStores:
+    """Where a session's files are, and with which keys.
+
+    Parameters
+    ----------
+    default_fs : str
+        The file system of paths without a scheme, such as ``"hdfs://namenode:8020"``; empty without a session.
+    env : dict of str to str
+        The keys, region and address of S3 as the variables that all its clients read. They are secrets: nodes get them
+        by their encrypted connection, and no log or record has them.
+    """
+
+    default_fs: str = ""
+    env: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def stores_of(session: SparkSession | None) -> SessionStores:
+    """Return a session's stores, and have clients in this process find them where it has no keys of its own."""
+    if session is None:
+        return SessionStores()
+    stores = SessionStores(default_fs(session), _variables(_settings_of(session)))
+    remember_default_fs(stores.default_fs)
+    if all(os.environ.get(name) == _brought.get(name) for name in _OWN):
+        for name in _brought:
+            os.environ.pop(name, None)
+        os.environ.update(stores.env)
+        _brought.clear()
+        _brought.update(stores.env)
+    return stores
+
+
+def _settings_of(session: SparkSession) -> Callable[[str], str]:
+    """Return a function that returns a setting of Hadoop's as the session has it, or an empty text."""
+    if is_connect(session):
+        return lambda name: str(session.conf.get(f"spark.hadoop.{name}", "") or "")
+    configuration = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public API for it
+    # Keys may also be in the files of a credential provider, where Hadoop looks first.
+    return lambda name: "".join(configuration.getPassword(name) or ())
+
+
+def _variables(setting: Callable[[str], str]) -> dict[str, str]:
+    """Return the variables of the settings that are there."""
+    keys = {variable: setting(name) for name, variable in _KEYS.items()}
+    if not (keys["AWS_ACCESS_KEY_ID"] and keys["AWS_SECRET_ACCESS_KEY"]):
+        keys = {}
+    found = keys | {variable: setting(name) for name, variable in _REGION.items()}
+    endpoint = setting(_ENDPOINT)
+    # Amazon's own is the default of all clients.
+    if endpoint and not endpoint.endswith("amazonaws.com"):
+        scheme = "http" if setting(_ENCRYPTED).lower() == "false" else "https"
+        found["AWS_ENDPOINT_URL"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+    return {variable: value for variable, value in found.items() if value}
