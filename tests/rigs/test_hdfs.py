@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -114,6 +115,25 @@ def test_a_folder_of_another_user_is_refused(yarn, base):
     assert sentence.startswith(f"{base}/new: ")
     assert "Permission denied: user=somebody, access=WRITE" in sentence
     assert text == "text"
+
+
+def test_a_log_dir_of_another_user_is_refused_before_anything_starts(base, tmp_path):
+    done = in_a_process(
+        f"""
+        import tfos_lab
+        try:
+            tfos_lab.run(lambda: None, cluster_size=2, log_dir="{base}")
+        except tfos_lab.errors.ConfigError as error:
+            print(error)
+        """,
+        HADOOP_USER_NAME="somebody",
+        TFOS_LAB_RUNS=str(tmp_path / "runs"),
+    )
+    (sentence,) = done.stdout.splitlines()
+    assert f"path='{base}': {socket.gethostname()} cannot write to it: " in sentence
+    assert "Permission denied: user=somebody, access=WRITE" in sentence
+    assert not (tmp_path / "runs").exists()
+    assert gfile.listdir(base) == []
 
 
 def test_an_address_without_a_host_is_on_the_file_system_of_hadoop_s_settings(yarn, base):

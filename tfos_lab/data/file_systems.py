@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib.util
 import os
+import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from urllib.parse import quote
 
 from pyarrow import fs
 
-from tfos_lab.core.paths import absolute, default_host, is_local, split_scheme, without_keys
+from tfos_lab.core.paths import OWN_MARK, absolute, default_host, is_local, split_scheme, without_keys
 from tfos_lab.errors import ConfigError
 
 Opened = tuple[fs.FileSystem, str]
@@ -101,17 +102,20 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
     return opened
 
 
-def make_folder(path: str) -> None:
-    """Make a folder, with those above it; it may be there.
+def require_folder(path: str) -> None:
+    """Make a folder, with those above it, if it is not there, and see that files can be written to it.
 
     Raises
     ------
     ConfigError
-        If this host cannot: there is no such host or bucket, the key is wrong, or does not allow it.
+        If they cannot: there is no such host or bucket, the key is wrong, or does not allow it.
     """
     system, place = open_path(path)
-    with readable_errors(path, "make a folder at"):
+    probe = f"{place.rstrip('/')}/{OWN_MARK}{secrets.token_hex(4)}"
+    with readable_errors(path, "write to"):
         system.create_dir(place, recursive=True)
+        system.open_output_stream(probe).close()
+        system.delete_file(probe)
 
 
 @contextlib.contextmanager

@@ -115,9 +115,9 @@ def make_cluster(
     stores = stores_of(session)
     # Nodes would find out one by one. A client of Spark Connect may be where a store is not.
     if config.log_dir and not is_local(config.log_dir) and not (session and is_connect(session)):
-        from tfos_lab.data.file_systems import make_folder
+        from tfos_lab.data.file_systems import require_folder
 
-        make_folder(config.log_dir)
+        require_folder(config.log_dir)
 
     maker = GenerationMaker(
         config=config,
