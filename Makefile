@@ -75,8 +75,8 @@ format: setup  ## format the code, fix what ruff can fix, and write the TypeScri
 	.venv/bin/ruff format
 	$(PYTHON) .ci/message_types.py
 
-bench: setup  ## benchmarks side by side; writes benchmarks/results.json
-	@.venv/bin/tfos-lab bench
+bench: setup  ## benchmarks side by side; writes benchmarks/results.json; or some: make bench ARGS=storage
+	@.venv/bin/tfos-lab bench $(ARGS)
 
 scale: setup  ## 512 and 4,096 acted nodes on one driver: what they cost it; writes benchmarks/results.json
 	@.venv/bin/tfos-lab bench scale

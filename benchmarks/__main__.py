@@ -30,6 +30,7 @@ SUITES = (
     "objects",
     "tfrecords",
     "files",
+    "storage",
     "scale",
     "peers",
     "strangers",

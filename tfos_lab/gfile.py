@@ -48,7 +48,7 @@ _IDLE_S = 1.0
 # Read at once where a file is read from its beginning to its end: the first and the largest block.
 _FIRST_BLOCK = 256 << 10
 _LARGEST_BLOCK = 4 << 20
-_WRITE_BLOCK = 16 << 20
+_WRITE_BLOCK = 4 << 20
 
 
 def register(*schemes: str) -> list[str]:
@@ -273,6 +273,7 @@ class _Reader:
     """An open file. It keeps one block, larger and larger while the file is read in order."""
 
     def __init__(self, file: Any) -> None:
+        self.pid = os.getpid()
         self._file = file
         self._lock = threading.Lock()
         self._start = 0
@@ -283,7 +284,7 @@ class _Reader:
         """Return a block, where in it the file's bytes from an offset on begin, and how many there are of so many."""
         with self._lock:
             begin = offset - self._start
-            if begin < 0 or begin + count > len(self._block):
+            if not self._has(offset, count):
                 is_next = self._start <= offset <= self._start + len(self._block)
                 self._size = min(max(2 * self._size, _FIRST_BLOCK), _LARGEST_BLOCK) if is_next else 0
                 self._start, self._block = offset, b""
@@ -291,34 +292,65 @@ class _Reader:
                 begin = 0
             return self._block, begin, min(count, len(self._block) - begin)
 
+    def held(self, offset: int, count: int) -> tuple[bytes, int, int] | None:
+        """Return what `read` does if that needs neither the store nor any waiting, else None."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return (self._block, offset - self._start, count) if self._has(offset, count) else None
+        finally:
+            self._lock.release()
+
+    def _has(self, offset: int, count: int) -> bool:
+        return self._start <= offset and offset + count <= self._start + len(self._block)
+
     def close(self) -> None:
         with self._lock:
             self._file.close()
 
 
 class _Writer:
-    """A file that is written.
+    """A file that is written, in larger blocks than TensorFlow's.
 
-    ``on_shown`` gives it its name when it is closed or first flushed: a process that is killed while it writes leaves
-    no part of a file under the name of the whole.
+    ``on_shown`` gives it its name when it is closed or first flushed: a process that is killed while it writes, or that
+    cannot write a part, leaves no part of a file under the name of the whole.
     """
 
     def __init__(self, stream: Any, *, length: int = 0, on_shown: Callable[[], None] | None = None) -> None:
+        self.pid = os.getpid()
         self._stream, self._on_shown = stream, on_shown
+        self._block = bytearray()
         self.length = length
 
-    def append(self, data: bytes) -> None:
-        self._stream.write(data)
+    def append(self, data: bytes) -> bool:
+        """Keep bytes for the next block; returns whether that is to be written now."""
+        self._block += data
         self.length += len(data)
+        return len(self._block) >= _WRITE_BLOCK
+
+    def write(self) -> bool:
+        """Write what is kept; returns True."""
+        block, self._block = bytes(self._block), bytearray()
+        try:
+            if block:
+                self._stream.write(block)
+        except BaseException:
+            self._on_shown = None
+            raise
+        return True
 
     def flush(self) -> None:
         if not self._stream.closed:  # TensorFlow flushes after a close, too
+            self.write()
             self._stream.flush()
             self._show()
 
     def close(self) -> None:
         if not self._stream.closed:
-            self._stream.close()
+            try:
+                self.write()
+            finally:
+                self._stream.close()
         self._show()
 
     def _show(self) -> None:
@@ -727,9 +759,10 @@ class _Callbacks:
     def _forget(self, place: int) -> None:
         with self._lock:
             _, file = self._files.pop(c.cast(place, _COUNTS)[0], ("", None))
-        if isinstance(file, _Reader):
+        # As on a disk, a file that nobody has closed is closed with its handle; but not by a fork of the process.
+        if file is not None and file.pid == os.getpid():
             with contextlib.suppress(Exception):
-                file.close()
+                _callers(file.pid).call(_ANSWER_S, file.close)
 
     def _on_file(self, function: Callable[[Any], None]) -> Callable[..., None]:
         def callback(place: int, status: Any) -> None:
@@ -740,7 +773,7 @@ class _Callbacks:
 
     def _read(self, place: int, offset: int, count: int, buffer: int, status: Any) -> int:
         address, reader = self._file(place)
-        found = self._call(status, address, reader.read, offset, count)
+        found = reader.held(offset, count) or self._call(status, address, reader.read, offset, count)
         if found is None:
             return -1
         block, begin, length = found
@@ -753,10 +786,8 @@ class _Callbacks:
     def _append(self, place: int, buffer: int, count: int, status: Any) -> None:
         address, writer = self._file(place)
         for begin in range(0, count, _WRITE_BLOCK):
-            data = c.string_at(buffer + begin, min(_WRITE_BLOCK, count - begin))
-            before = writer.length
-            self._call(status, address, writer.append, data)
-            if writer.length == before:
+            is_full = writer.append(c.string_at(buffer + begin, min(_WRITE_BLOCK, count - begin)))
+            if is_full and self._call(status, address, writer.write) is None:
                 return
 
 

@@ -44,6 +44,7 @@ OPERATIONS = {
     "read a directory": lambda d: read(f"{d}/e"),
     "write": lambda d: (write(f"{d}/new", "text"), read(f"{d}/new")),
     "write nothing": lambda d: (write(f"{d}/new", ""), gfile.stat(f"{d}/new").length),
+    "write without closing": lambda d: (gfile.GFile(f"{d}/new", "w").write("text"), read(f"{d}/new")),
     "write again": lambda d: write_again(f"{d}/f"),
     "write to a directory": lambda d: write(f"{d}/e", "text"),
     "append": lambda d: appended(f"{d}/f"),

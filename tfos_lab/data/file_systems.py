@@ -197,7 +197,9 @@ def _with_plain_paths(base: type[Any]) -> type[Any]:
         def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
             file = super()._open(path, mode, **options)
             if mode != "rb":
-                file.flush = file.hsync
+                write = file.write
+                # Other buffers than bytes, such as pyarrow's, it copies byte by byte.
+                file.write, file.flush = lambda data: write(bytes(data)), file.hsync
             return file
 
         def mv(self, path1: str, path2: str, **_options: Any) -> None:
