@@ -138,15 +138,6 @@ def test_what_was_packed_is_used_again_until_a_package_changes(inventory, prefix
     assert len({first.path, edited.path, pack(inventory=inventory).path}) == 3
 
 
-def test_only_the_newest_archives_are_kept(inventory, prefix):
-    for number in range(5):
-        install(prefix / LIB, f"package{number}", "1.0", {f"package{number}.py": ""})
-        newest = pack(inventory=inventory).path
-    kept = list(newest.parent.iterdir())
-    assert len(kept) == 3
-    assert newest in kept
-
-
 def test_packages_can_be_left_out(inventory):
     smaller = Inventory(inventory.prefix, inventory.site_packages, ["spare-*"])
     packed = pack(inventory=smaller)
@@ -161,36 +152,6 @@ def test_an_environment_that_sees_others_is_refused(inventory, prefix):
     settings.write_text(settings.read_text().replace("site-packages = false", "site-packages = true"))
     with pytest.raises(ConfigError, match="also sees packages of the Python below it, which an archive would lack"):
         pack(inventory=inventory)
-
-
-def test_a_file_can_be_named(inventory, tmp_path):
-    target = tmp_path / "mine.tar.gz"
-    packed = pack(target, inventory=inventory)
-    assert packed.path == target
-    assert packed.conf == {
-        "spark.archives": f"{target}#environment",
-        "spark.pyspark.python": "./environment/bin/python",
-    }
-    with pytest.raises(ConfigError, match="is a folder; name a file"):
-        pack(tmp_path, inventory=inventory)
-    with pytest.raises(ConfigError, match="there is no folder"):
-        pack(tmp_path / "no/mine.tar.gz", inventory=inventory)
-
-
-def test_executors_may_have_python_elsewhere(inventory):
-    packed = pack(inventory=inventory, python="/opt/python/bin/python3")
-    with tarfile.open(packed.path) as opened:
-        assert opened.getmember("bin/python").linkname == "/opt/python/bin/python3"
-        assert b"home = /opt/python/bin\n" in opened.extractfile("pyvenv.cfg").read()
-
-
-def test_links_within_the_packages_become_files(inventory, tmp_path):
-    (tmp_path / "shared.py").write_text("x = 1\n")
-    (inventory.site_packages / "linked.py").symlink_to(tmp_path / "shared.py")
-    with tarfile.open(pack(inventory=inventory).path) as opened:
-        member = opened.getmember(f"{LIB}/linked.py")
-        assert member.isreg()
-        assert opened.extractfile(member).read() == b"x = 1\n"
 
 
 @pytest.fixture

@@ -29,9 +29,6 @@ from tfos_lab.engine.history import History
 from tfos_lab.engine.state.events import (
     FeedProgressed,
     FeedView,
-    InferenceProgressed,
-    LogText,
-    MetricsReported,
     NodeChanged,
     StateChanged,
 )
@@ -45,10 +42,6 @@ CALLED_S = 100.0
 
 def state(name, time_s):
     return StateChanged(time_s=time_s, state=name)
-
-
-def report_of(step):
-    return MetricsReported(time_s=1.0, node="chief:0", step=step, total_steps=None, metrics={"loss": 1.0})
 
 
 def test_each_phase_has_its_seconds_since_the_call():
@@ -89,18 +82,6 @@ def test_imports_end_with_the_last_node_s_and_a_feed_with_its_last_row():
     assert history.timings["fed"] == 12.0
 
 
-def test_a_reader_of_metrics_can_continue_where_it_stopped():
-    history = History(CALLED_S)
-    assert history.metrics_after(0) == ([], 0)
-    reports = [report_of(step) for step in range(3)]
-    for report in reports[:2]:
-        history.record(report)
-    assert history.metrics_after(0) == (reports[:2], 2)
-    history.record(reports[2])
-    assert history.metrics_after(2) == ([reports[2]], 3)
-    assert history.metrics_after(3) == ([], 3)
-
-
 def test_a_phase_is_timed_once_and_a_clock_that_goes_back_gives_no_negative_seconds():
     history = History(CALLED_S)
     history.record(state("reserving", 99.0))
@@ -108,32 +89,6 @@ def test_a_phase_is_timed_once_and_a_clock_that_goes_back_gives_no_negative_seco
     history.mark_released(101.0)
     history.mark_released(102.0)
     assert history.timings == {"launched": 0.0, "released": 1.0}
-
-
-def test_the_first_end_counts():
-    history = History(CALLED_S)
-    history.record(state("failed", 103.0))
-    history.record(state("stopped", 104.0))
-    assert history.ended_s == 103.0
-    assert history.timings["done"] == 3.0
-
-
-def test_everything_but_log_text_is_recorded():
-    history = History(CALLED_S)
-    change = NodeChanged(time_s=1.0, node="chief:0", state="running")
-    metrics = MetricsReported(time_s=2.0, node="chief:0", step=1, total_steps=2, metrics={"loss": 1.0})
-    for event in (LogText(time_s=0.5, node="chief:0", stream="stdout", text="hello"), change, metrics):
-        history.record(event)
-    assert history.events == [change, metrics]
-    assert history.metrics == [metrics]
-
-
-def test_the_oldest_events_are_dropped():
-    history = History(CALLED_S)
-    for number in range(10_050):
-        history.record(NodeChanged(time_s=float(number), node="chief:0", state="running"))
-    assert len(history.events) == 10_000
-    assert history.events[-1].time_s == 10_049.0
 
 
 def progressed(feed, time_s, *, complete):
@@ -189,18 +144,6 @@ def test_a_stream_is_the_sum_of_its_micro_batches():
     assert (view.rows, view.micro_batches) == ({"chief:0": 7}, 2), "what was dropped in the middle does not count"
 
 
-def test_feeds_streams_and_inferences_are_numbered_separately():
-    shown = views(
-        fed(1, 1.0, source=0, stream=True),
-        fed(2, 2.0, source=1, complete=True),
-        InferenceProgressed(time_s=103.0, inference=0, rows={"chief:0": 8}, partitions=1),
-        fed(3, 4.0, source=2),
-        InferenceProgressed(time_s=105.0, inference=1, rows={"chief:0": 7}, partitions=0),
-    )
-    kinds = [("stream", 0), ("table", 0), ("inference", 0), ("table", 1), ("inference", 1)]
-    assert [(view.kind, view.number) for view in shown] == kinds
-
-
 # ---- what nodes report, as a table and as a figure ------------------------------------------------------------------
 
 
@@ -229,11 +172,6 @@ def test_the_table_has_a_row_for_each_report_and_a_column_for_each_metric(report
     assert frame["step"].isna().tolist() == [False, True, False]
     assert math.isnan(frame["accuracy"][0])
     assert frame["time_"][1] == 7.0
-
-
-def test_before_the_first_report_the_table_is_empty_and_has_its_columns(start):
-    frame = tfos_lab.Cluster(start(launch=False)).metrics
-    assert (list(frame), frame.empty, str(frame["step"].dtype)) == (["time", "node", "step"], True, "Int64")
 
 
 def test_the_figure_has_a_plot_for_each_metric_and_a_timeline(reported):

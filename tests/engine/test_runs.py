@@ -16,7 +16,7 @@ import tfos_lab
 from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import GONE, curve, failure, this_process, write_run, write_some
 from tests.support.trials import fit
-from tfos_lab.errors import ConfigError, SearchFailed
+from tfos_lab.errors import ConfigError
 
 
 def test_every_run_is_a_row(tmp_path):
@@ -42,13 +42,6 @@ def test_columns_have_types_and_can_be_sorted(tmp_path):
     assert table.loc["c-1", "error"] == "worker:0: ValueError: no such label: 11"
     assert table.loc["a-1", "files"] == ["model.keras"]
     assert table.loc["a-1", "options"]["cluster_size"] == 2
-
-
-def test_without_runs_the_columns_are_there(tmp_path):
-    table = tfos_lab.runs(tmp_path)
-    assert table.empty
-    expected = {"name", "when", "outcome", "seconds", "rows", "options", "metrics", "phases", "code", "files", "error"}
-    assert expected <= set(table.columns)
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +97,6 @@ def test_what_means_no_run_or_several_is_told(some, name, sentence):
     assert str(error.value) == sentence
 
 
-def test_where_nothing_was_recorded_that_is_told(tmp_path):
-    with pytest.raises(ConfigError, match="there is no run 'x': no run has been recorded in "):
-        tfos_lab.run_record("x", tmp_path)
-
-
 # ---- folders of runs -------------------------------------------------------------------------------------------------
 
 
@@ -138,33 +126,12 @@ def test_each_that_cannot_be_read_is_one_line(tmp_path):
     assert not any("\n" in line for line in lines)
 
 
-def test_a_folder_of_another_user_is_one_line(tmp_path, monkeypatch):
-    write_run(tmp_path, "own-1")
-    closed = write_run(tmp_path, "closed-1")
-    stat = Path.stat
-
-    def refuse(path, **options):
-        if path.parent == closed:
-            raise PermissionError(13, "Permission denied")
-        return stat(path, **options)
-
-    monkeypatch.setattr(Path, "stat", refuse)
-    found = tfos_lab.runs(tmp_path)
-    assert list(found.index) == ["own-1"]
-    assert found.attrs["unreadable"] == [f"{closed}: run.json: Permission denied"]
-
-
 def test_a_file_that_no_run_writes_is_not_read(tmp_path):
     (tmp_path / "big").mkdir()
     with (tmp_path / "big" / "run.json").open("wb") as file:
         file.truncate(100 << 20)
     [bad] = tfos_lab.runs(tmp_path).attrs["unreadable"]
     assert bad.partition(": ")[2] == "run.json has 100 MB, which no run of tfos_lab writes"
-
-
-def test_a_folder_that_is_not_there_is_a_config_error(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere: there is no such folder"):
-        tfos_lab.runs(tmp_path / "nowhere")
 
 
 def test_without_a_folder_those_are_searched_where_runs_are_made(tmp_path, monkeypatch):
@@ -194,13 +161,6 @@ def test_a_run_that_has_not_ended_is_live_while_its_process_is_there(tmp_path):
     assert "has gone" in lost.view().reason
 
 
-def test_words_of_other_versions_are_no_error(tmp_path):
-    write_run(tmp_path, state="dreaming", outcome="dreamt", nodes=())
-    run = only(tmp_path)
-    assert run.state == "lost"
-    assert run.view().nodes == ()
-
-
 def test_a_run_tells_its_metrics_rows_phases_and_logs(tmp_path):
     write_run(tmp_path, reports=curve(1.0, 3), log="one\ntwo\n")
     run = only(tmp_path)
@@ -224,30 +184,6 @@ def test_event_files_are_where_this_machine_sees_them(tmp_path):
     ):
         path = write_run(tmp_path / str(number), options={"log_dir": log_dir})
         assert only(tmp_path / str(number)).event_dir == (str(path / "events") if expected == "events" else expected)
-
-
-def train(args, ctx):
-    for step in range(3):
-        ctx.report(step, loss=args["lr"] / (step + 1))
-    print("trained")  # noqa: T201 - into the node's log
-
-
-def test_a_real_run_is_in_the_table_with_what_it_was(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
-    options = {"local": "processes", "env": QUICK_ENV, "name": "mnist", "cluster_size": 2}
-    with tfos_lab.run(train, {"lr": 0.5}, **options) as cluster:
-        cluster.wait(timeout_s=60)
-    row = tfos_lab.runs(tmp_path).loc[cluster.id]
-    assert (row["name"], row["outcome"], row["launcher"], row["nodes"]) == ("mnist", "done", "local", 2)
-    assert row["inputs"] == {"args.lr": 0.5}
-    assert row["metrics.loss"] == pytest.approx(0.5 / 3)
-    assert row["options"]["cluster_size"] == 2
-    assert "def train(args, ctx)" in row["code"]
-    assert row["phases.run"] > 0
-    run = tfos_lab.run_record("mnist", tmp_path)
-    assert run.logs("chief:0") == "trained\n"
-    assert run.view().timings == cluster.timings
 
 
 # ---- searches and independent runs -----------------------------------------------------------------------------------
@@ -329,14 +265,6 @@ def test_independent_runs_are_one_run_with_what_became_of_each(place):
     assert table["best"].isna().all()
 
 
-def test_a_search_of_which_nothing_came_says_why(place):
-    with pytest.raises(SearchFailed):
-        tfos_lab.search(fit, {"x": [3]}, local="inline", show=False)
-    run = tfos_lab.run_record("search")
-    assert (run.state, run.best_params, run.last_metrics) == ("failed", {}, {})
-    assert run.record.error.type == "SearchFailed"
-
-
 def test_parameters_of_any_type_are_recorded_and_secrets_are_not(place):
     class Anything:
         def __repr__(self):
@@ -352,13 +280,6 @@ def test_parameters_of_any_type_are_recorded_and_secrets_are_not(place):
     params = run.record.nodes[0].part.params
     assert (params["layers"], params["drop"], params["what"]) == ("[64, 10]", None, "<anything>")
     assert params["api_key"] == "(not recorded)"
-
-
-def test_a_search_whose_kernel_has_gone_is_lost(place):
-    write_search(place, **GOING)
-    run = tfos_lab.run_record("search")
-    assert run.state == "lost"
-    assert run.best_params == {"lr": 1}
 
 
 def test_the_trials_are_not_read_for_the_list(place):

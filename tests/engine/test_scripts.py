@@ -49,11 +49,6 @@ def test_nodes_that_make_no_cluster_are_refused_in_a_sentence(refused, nodes, pr
     assert problem in refused(nodes)
 
 
-def test_all_problems_of_nodes_are_told_at_once(refused):
-    said = refused([{"job_name": "x"}, {"params": 1}, 3])
-    assert all(f"nodes[{number}]" in said for number in range(3))
-
-
 @pytest.mark.parametrize(
     ("text", "function", "problem"),
     [
@@ -65,10 +60,6 @@ def test_all_problems_of_nodes_are_told_at_once(refused):
 )
 def test_a_script_that_cannot_work_is_refused(refused, text, function, problem):
     assert problem in refused(text=text, function=function)
-
-
-def test_a_script_that_is_not_there_is_told_with_the_nearest(refused):
-    assert "trian.py; did you mean train.py?" in refused(script="trian.py")
 
 
 @pytest.mark.parametrize(

@@ -82,16 +82,6 @@ def test_a_second_kernel_finds_the_first_ones_fork_servers_and_nothing_else_of_i
     assert other["is_user"]
 
 
-def test_when_a_kernel_is_killed_its_nodes_end_and_the_fork_servers_stay(kernels):
-    with kernels.start(_WAITS) as kernel:
-        servers, children = told(kernel)
-        agents = [child.pid for child in psutil.Process(servers["plain"]).children()]
-        assert agents
-        kernel.kill()
-    wait_until_gone([*agents, *children])
-    assert kernels.outcome("tell(servers())") == servers
-
-
 def test_two_kernels_that_start_one_at_the_same_moment_share_it(kernels):
     kernels.outcome("from tfos_lab.engine.warm_servers import end_warm_servers; tell(end_warm_servers())")
     with kernels.start(_RUNS) as one, kernels.start(_RUNS) as other:
