@@ -24,8 +24,7 @@ from tests.support.staged_views import (
     reports_of,
     staged_cluster,
 )
-from tfos_lab.jupyter.display.stacks import NodeStacks
-from tfos_lab.jupyter.display.static_bundle import make_bundle
+from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
 
 pytestmark = pytest.mark.browser
 

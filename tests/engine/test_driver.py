@@ -30,13 +30,6 @@ def running(start, **options):
     return cluster
 
 
-def settle(nodes, rank=1):
-    """Wait until all that was sent has been handled: a heartbeat is answered after it."""
-    before = nodes.listener.sent_to(identity_of(rank)).count("HeartbeatAck")
-    nodes.send(m.Heartbeat(rank=rank))
-    eventually(lambda: nodes.listener.sent_to(identity_of(rank)).count("HeartbeatAck") > before)
-
-
 # ---- the handle that users hold -------------------------------------------------------------------------------------
 
 
@@ -111,7 +104,7 @@ def test_logs_are_stored_once_in_order_and_acknowledged_each_time(start, nodes):
     nodes.send(first)  # its acknowledgement was lost
     nodes.send(m.Figures(1, [first, second, m.Reported(1, 1, None, {"loss": 1.0}, 1.0), third, m.Heartbeat(1)]))
     nodes.send(m.Figures(1, [second, m.Heartbeat(1)]))
-    settle(nodes)
+    nodes.settle()
     assert cluster.logs("worker:0") == (cluster.run_dir / "worker-0.log").read_text() == "a\nb\nc\n"
     answers = [message for to, message in nodes.listener.sent if to == identity_of(1)]
     credits_ = [message for message in answers if isinstance(message, m.LogCredit)]
@@ -164,7 +157,7 @@ def test_a_stranger_with_keys_cannot_end_a_node(start, nodes):
     for data in (b"nonsense", m.encode(m.Reserve(7, "h", "h:7", 1, "e7", [])), m.encode(m.Ended(1, m.Outcome("no")))):
         nodes.listener.post((b"stranger", data))
     eventually(lambda: nodes.listener.sent_to(b"stranger") == ["Stop", "Shutdown"] * 3)
-    settle(nodes)
+    nodes.settle()
     assert [node.state for node in cluster.nodes] == ["running", "running"]
 
 

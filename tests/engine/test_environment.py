@@ -16,8 +16,7 @@ import pytest
 from tests.support.clusters import running_clusters
 from tests.support.spark_home import spark_home
 from tfos_lab.engine import doctor
-from tfos_lab.engine.environment.inventory import Inventory
-from tfos_lab.engine.environment.pack import pack
+from tfos_lab.engine.environment.pack import Inventory, pack
 from tfos_lab.errors import ConfigError
 
 LIB = Path(f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
