@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-import nbconvert
 import nbformat
 import pytest
 from playwright.sync_api import Locator, expect
@@ -201,25 +199,6 @@ def test_ten_thousand_lines_a_second_of_real_nodes_arrive_whole(notebook: Notebo
     expect(picture).to_contain_text(f"worker:1 line {STREAM_S * 2500 - 1:07d} <b>a</b><script>")
 
 
-def test_stop_ends_real_nodes_of_a_cell_that_blocks(notebook: Notebook) -> None:
-    notebook.run_cell(cell("mark"))
-    notebook.start_cell(cell("stubborn"))
-    panel = live(notebook).get_by_role("tabpanel")
-    for node in ("chief:0", "worker:0"):
-        notebook.page.get_by_role("tab", name=node).click()
-        expect(panel).to_contain_text("here")
-    pressed_s = time.monotonic()
-    notebook.page.get_by_role("button", name="Stop stubborn").click()
-    notebook.wait_for_end(cell("stubborn"))
-    seconds = round(time.monotonic() - pressed_s, 2)
-    ARTEFACTS.mkdir(parents=True, exist_ok=True)
-    (ARTEFACTS / "stop.json").write_text(json.dumps({"seconds_until_the_cell_has_ended": seconds}) + "\n")
-    picture = has_static_picture(notebook, "stubborn")
-    expect(picture.locator(".tfos-header")).to_contain_text("stopped")
-    expect(picture.get_by_role("row").filter(has_text="stopped")).to_have_count(2)
-    expect(notebook.output(cell("stubborn"))).to_contain_text("KeyboardInterrupt")
-
-
 def test_stacks_of_a_real_node_come_while_the_cell_blocks_and_stay_in_the_picture(notebook: Notebook) -> None:
     notebook.start_cell(cell("waiting"))
     expect(row(notebook, "worker:0")).to_contain_text("running")
@@ -277,32 +256,6 @@ def test_a_saved_notebook_shows_the_picture_when_it_is_opened_again(
     again.close()
 
 
-def test_a_page_loaded_again_while_the_cell_blocks_ends_with_the_picture(
-    notebook: Notebook, rig: JupyterRig, go: Path
-) -> None:
-    go.touch()
-    notebook.start_cell(cell("reload"))
-    in_state(notebook, "running")
-    notebook.save()
-    notebook.page.reload()
-    go.unlink()
-    expect(has_static_picture(notebook, "reload")).to_contain_text("4/4 nodes done")
-    notebook.save()
-    assert "widget-view" not in (rig.notebooks / notebook.name).read_text()
-
-
-def test_a_background_cluster_lives_in_its_own_output(notebook: Notebook) -> None:
-    notebook.run_cell(cell("background"))
-    in_state(notebook, "running")
-    notebook.run_cell(cell("print"))
-    notebook.start_cell(cell("sleep"))
-    notebook.page.get_by_role("button", name="Stop mnist").click()
-    expect(has_static_picture(notebook, "background")).to_contain_text("stopped")
-    notebook.wait_for_end(cell("sleep"))
-    assert notebook.output(cell("print")).inner_text().strip() == "another cell"
-    assert notebook.output(cell("sleep")).inner_text().strip() == "", "an interrupt would have hit the wrong cell"
-
-
 def test_clusters_in_the_background_keep_to_their_own_cells(notebook: Notebook) -> None:
     notebook.run_cell(cell("mark"))
     notebook.run_cell(cell("first"))
@@ -325,45 +278,3 @@ def test_clusters_in_the_background_keep_to_their_own_cells(notebook: Notebook) 
     expect(has_static_picture_of(notebook, "replaced")).to_contain_text("2/2 nodes done")
     for name in ("mark", "status", "refused", "second"):
         expect(notebook.output(cell(name))).not_to_contain_text("of the first")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nbconvert_s_page_is_whole_without_a_network(rig: JupyterRig, tmp_path: Path, scheme: str) -> None:
-    from tests.support.fake_cluster import TRACEBACK, FakeCluster
-    from tfos_lab.engine.state.events import MetricsReported
-    from tfos_lab.jupyter.display.static_bundle import make_bundle
-
-    cluster = FakeCluster(name="mnist")
-    for node in cluster.nodes:
-        cluster.change(node, state="done", host="exec-1", step=500, total_steps=500, metrics={"loss": 0.042})
-    cluster.change("worker:1", state="failed")
-    cluster.write("worker:1", TRACEBACK)
-    cluster.set_state("failed", "worker:1 failed: ValueError: label 11 is outside the 10 classes")
-    reports = [
-        MetricsReported(time_s=0, node=node, step=step, total_steps=None, metrics={"loss": 2 / (step + index + 1)})
-        for index, node in enumerate(cluster.nodes)
-        for step in range(20)
-    ]
-    bundle = make_bundle(cluster.view(), lambda node, lines: cluster.logs(node, tail=lines), cluster.run_dir, reports)
-    output = nbformat.v4.new_output("display_data", data=bundle)
-    source = nbformat.v4.new_code_cell("%%tfos cluster_size=4\n...", outputs=[output])
-    template = {"light": "lab", "dark": "basic"}[scheme]
-    body, _ = nbconvert.HTMLExporter(template_name=template).from_notebook_node(
-        nbformat.v4.new_notebook(cells=[source])
-    )
-    page = rig.new_page(color_scheme=scheme, viewport={"width": 900, "height": 500}, offline=True)
-    (tmp_path / "page.html").write_text(body)
-    page.goto(f"file://{tmp_path}/page.html")
-    expect(page.locator(".tfos-said").get_by_text("model.fit(dataset)")).to_be_visible()
-    expect(page.locator(".tfos-line path")).to_have_count(4)
-    page.locator(".tfos-static").screenshot(path=ARTEFACTS / f"nbconvert-{scheme}.png")
-    text, ground = page.locator(".tfos-static").evaluate(
-        "(box) => [getComputedStyle(box).color, getComputedStyle(box).backgroundColor]"
-    )
-    assert abs(lightness(text) - lightness(ground)) > 0.5
-    page.close()
-
-
-def lightness(colour: str) -> float:
-    red, green, blue = json.loads("[" + re.sub(r"rgba?\((.*?)\)", r"\1", colour) + "]")[:3]
-    return (0.3 * red + 0.59 * green + 0.11 * blue) / 255

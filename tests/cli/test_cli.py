@@ -54,11 +54,6 @@ def test_an_unknown_command_is_refused_with_a_list_of_commands(capsys):
     assert capsys.readouterr().err == f"tfos-lab has no command 'train'; there are {there}\n"
 
 
-def test_the_version_is_printed(capsys):
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("tfos-lab ")
-
-
 def test_an_interrupt_ends_a_command_without_a_traceback(capsys, monkeypatch):
     def interrupt(_arguments):
         raise KeyboardInterrupt
@@ -195,12 +190,6 @@ def test_demo_shows_the_failed_cell_and_its_error(capsys, tmp_path):
     assert "\x1b" not in output.err
 
 
-def test_demo_reports_that_the_kernel_died(capsys, tmp_path):
-    path = write_notebook(tmp_path / "dies.ipynb", "import os; os._exit(3)")
-    assert main(["demo", str(path)]) == 1
-    assert "the notebook's kernel has gone" in capsys.readouterr().err
-
-
 def test_demo_reports_a_cell_that_takes_too_long(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(notebook_run, "CELL_TIMEOUT_S", 1)
     path = write_notebook(tmp_path / "slow.ipynb", "md:## Wait", "import time; time.sleep(60)")
@@ -260,6 +249,16 @@ def test_doctor_returns_an_exit_code_that_scripts_can_read(capsys, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     assert main(["doctor"]) == 1
     assert "✗ Java" in capsys.readouterr().out
+
+
+# ---- pack -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_packed_is_one_sentence(capsys, tmp_path):
+    assert main(["pack", str(tmp_path)]) == 1
+    assert f"{tmp_path} is a folder; name a file" in capsys.readouterr().err
+    assert main(["pack", f"{tmp_path}/a.tar.gz", "--exclude", "nothing"]) == 1
+    assert "exclude: nothing is not installed" in capsys.readouterr().err
 
 
 # ---- warm -----------------------------------------------------------------------------------------------------------

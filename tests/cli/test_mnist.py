@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pyarrow.parquet
 import pytest
 
@@ -76,10 +74,3 @@ def test_options_that_are_wrong_are_named(arguments, problem, capsys):
         main(["mnist", *arguments])
     assert caught.value.code == 2
     assert problem in capsys.readouterr().err
-
-
-def test_help_explains_the_formats(capsys):
-    with contextlib.suppress(SystemExit):
-        main(["mnist", "setup", "--help"])
-    printed = capsys.readouterr().out
-    assert all(f"  {name} " in printed for name in ("csv", "tfrecord", "parquet"))

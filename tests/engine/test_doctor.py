@@ -160,19 +160,6 @@ def test_a_fork_server_is_warm_unless_it_is_stopped(monkeypatch):
         kernels.close()
 
 
-@pytest.mark.parametrize("spark_mode", ["standalone"])
-def test_the_executors_of_a_cluster_are_checked(spark, monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()  # executors are there, with Python
-    found = {finding.what: finding for finding in doctor.examine(spark)}
-    assert "task slots free" in found["Spark session"].found
-    executors = [what for what in found if what.startswith("executor ")]
-    assert executors, found["executors"].sentence
-    about = [*executors, "clocks", "way back", "shared folder"]
-    assert [found[what].sentence for what in about if not found[what].ok] == []
-    assert list(tmp_path.iterdir()) == []
-
-
 # ---- real executors -------------------------------------------------------------------------------------------------
 
 

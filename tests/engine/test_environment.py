@@ -153,25 +153,25 @@ def test_an_environment_that_sees_others_is_refused(inventory, prefix):
         pack(inventory=inventory)
 
 
-@pytest.fixture
-def conda(tmp_path):
-    """A conda environment, as far as conda-pack asks for one."""
-    prefix = tmp_path / "conda"
-    install(prefix / LIB, "installed", "1.0", {"installed.py": ""})
-    for file in ("conda-meta/history", "bin/python"):
-        (prefix / file).parent.mkdir()
-        (prefix / file).write_text("")
-    (tmp_path / "src/mine").mkdir(parents=True)
-    (tmp_path / "src/mine/__init__.py").write_text("")
-    (prefix / LIB / "mine.pth").write_text(f"{tmp_path}/src\n")
-    return Inventory(prefix, prefix / LIB)
+def test_a_file_can_be_named(inventory, tmp_path):
+    target = tmp_path / "mine.tar.gz"
+    packed = pack(target, inventory=inventory)
+    assert packed.path == target
+    assert packed.conf == {
+        "spark.archives": f"{target}#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+    }
+    with pytest.raises(ConfigError, match="is a folder; name a file"):
+        pack(tmp_path, inventory=inventory)
+    with pytest.raises(ConfigError, match="there is no folder"):
+        pack(tmp_path / "no/mine.tar.gz", inventory=inventory)
 
 
-def test_a_conda_environment_has_python_packages_and_editable_sources(conda):
-    pytest.importorskip("conda_pack")
-    names = names_in(pack(inventory=conda).path)
-    assert {"bin/python", f"{LIB}/installed.py", f"{LIB}/mine/__init__.py"} < set(names)
-    assert f"{LIB}/mine.pth" not in names
+def test_executors_may_have_python_elsewhere(inventory):
+    packed = pack(inventory=inventory, python="/opt/python/bin/python3")
+    with tarfile.open(packed.path) as opened:
+        assert opened.getmember("bin/python").linkname == "/opt/python/bin/python3"
+        assert b"home = /opt/python/bin\n" in opened.extractfile("pyvenv.cfg").read()
 
 
 # ---- on executors ----------------------------------------------------------------------------------------------------

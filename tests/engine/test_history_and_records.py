@@ -29,10 +29,8 @@ from tfos_lab.engine.history import History
 from tfos_lab.engine.state.events import (
     FeedProgressed,
     FeedView,
-    NodeChanged,
     StateChanged,
 )
-from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -68,33 +66,6 @@ def test_a_restart_lasts_until_all_nodes_run_again_or_none_ever_will():
     assert history.restarts == ((3.0, 6.0), (8.0, 9.0))
 
 
-def test_imports_end_with_the_last_node_s_and_a_feed_with_its_last_row():
-    history = History(CALLED_S)
-    for seconds in (101.0, 102.0):
-        history.record(NodeChanged(time_s=seconds, node="worker:0", state="starting"))
-    history.record(state("running", 102.5))
-    for feed, seconds, complete in [(0, 103.0, False), (0, 104.0, True), (0, 104.5, True)]:
-        history.record(progressed(feed, seconds, complete=complete))
-    assert history.timings == {"imported": 2.0, "running": 2.5, "feeding": 3.0, "fed": 4.0}
-    history.record(progressed(1, 110.0, complete=False))
-    assert "fed" not in history.timings
-    history.record(progressed(1, 112.0, complete=True))
-    assert history.timings["fed"] == 12.0
-
-
-def test_a_phase_is_timed_once_and_a_clock_that_goes_back_gives_no_negative_seconds():
-    history = History(CALLED_S)
-    history.record(state("reserving", 99.0))
-    history.record(state("reserving", 130.0))
-    history.mark_released(101.0)
-    history.mark_released(102.0)
-    assert history.timings == {"launched": 0.0, "released": 1.0}
-
-
-def progressed(feed, time_s, *, complete):
-    return FeedProgressed(time_s=time_s, feed=feed, rows={}, partitions=1, size_bytes=1, complete=complete)
-
-
 # ---- the progress of rows: one view for each call of train or inference ----------------------------------------------
 
 
@@ -127,11 +98,6 @@ def test_each_table_has_a_view_with_its_own_time():
         rows={"chief:0": 9}, partitions=1, size_bytes=90, complete=True, started_s=1.0, ended_s=2.0
     )
     assert (second.number, second.rows, second.complete, second.ended_s) == (1, {"chief:0": 4}, False, None)
-
-
-def test_nodes_that_start_again_are_fed_the_same_table_again():
-    [view] = views(fed(9, 2.0, complete=True), fed(3, 5.0))
-    assert (view.rows, view.complete, view.started_s, view.ended_s) == ({"chief:0": 3}, False, 2.0, None)
 
 
 def test_a_stream_is_the_sum_of_its_micro_batches():
@@ -269,16 +235,6 @@ def test_a_real_run_is_recorded_when_wait_returns(run):
     assert len(tfos_lab.run_record(path.parent).metrics) == 6
     assert record.timings == cluster.timings
     assert record.code.source.startswith("def train(args, ctx):")
-
-
-def test_a_real_run_that_fails_is_recorded_with_its_error(run):
-    with pytest.raises(NodeFailed):
-        run(train, "raise", cluster_size=2).wait(timeout_s=60)
-    cluster = tfos_lab.clusters()[-1]
-    cluster.stop()
-    assert tfos_lab.run_record(cluster.run_dir).state == "failed"
-    error = json.loads((cluster.run_dir / "run.json").read_bytes())["error"]
-    assert error == {"type": "NodeFailed", "kind": "LookupError", "node": "worker:0", "message": "no such label"}
 
 
 _KERNEL = """

@@ -15,7 +15,7 @@ from tfos_lab.engine.state.cluster_state import (
     ORPHAN_PATIENCE_S,
     ClusterState,
 )
-from tfos_lab.engine.state.events import EvaluatorFailed, MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
+from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Publish, PublishAll, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
 
@@ -273,20 +273,6 @@ def test_training_begins_though_the_evaluator_has_failed_before_its_function_ran
     assert play.returns(0).drain(0, 1).cluster_state.state == "done"
 
 
-def test_training_goes_on_without_an_evaluator_that_is_lost():
-    play = Play(cluster_size=2, eval_node=True).all_run()
-    play.asked = play.cluster_state.lose(1, "its agent ended with code -9", play.now_s)
-    [event] = play.published(EvaluatorFailed)
-    assert (event.kind, "its agent ended with code -9" in event.message) == ("Lost", True)
-    assert play.returns(0).drain(0).cluster_state.state == "done"
-
-
-def test_a_node_that_ends_twice_ends_once():
-    play = Play(cluster_size=2).all_run().returns(0)
-    assert play.end(0, BOOM).asked == []
-    assert play.cluster_state.causes.first is None
-
-
 # ---- failures -----------------------------------------------------------------------------------------------------
 
 
@@ -471,21 +457,6 @@ def test_stop_ends_all_nodes_and_the_cluster_is_stopped_when_they_have_drained()
     assert play.cluster_state.causes.first is None
 
 
-def test_stop_before_any_reservation_takes_effect_at_once():
-    play = Play(cluster_size=2)
-    play.asked = play.cluster_state.stop(play.now_s)
-    assert play.is_over
-    assert play.cluster_state.state == "stopped"
-    assert set(play.states().values()) == {"stopped"}, "nobody is waited for any more"
-
-
-def test_stop_of_a_failing_cluster_keeps_the_failure():
-    play = Play(cluster_size=2).all_run().end(0, BOOM)
-    play.asked = play.cluster_state.stop(play.now_s, grace_s=0.0)
-    assert play.sent(m.Stop) == [0, 1]
-    assert play.cluster_state.state == "failed"
-
-
 # ---- silence ------------------------------------------------------------------------------------------------------
 
 
@@ -545,16 +516,6 @@ def test_a_node_may_send_files_for_as_long_as_they_arrive():
     assert play.cluster_state.state == "done"
 
 
-def test_a_node_may_send_its_log_for_as_long_as_it_comes():
-    play = Play(cluster_size=1).all_run().returns(0)
-    for _ in range(5):
-        play.wait(DRAIN_TIMEOUT_S - 1.0)
-        play.cluster_state.record_logs(0, play.now_s)
-        assert not play.wait(GRACE_S).is_over
-    assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
-    assert play.cluster_state.state == "done"
-
-
 def lost_while_it_brings(rank=0):
     play = Play(cluster_size=2).all_run().receive(m.OutputOpened(rank=rank, place="/tmp/there"))
     play.asked = play.cluster_state.lose(rank, "Spark has ended its task", play.now_s)
@@ -572,13 +533,6 @@ def test_a_lost_node_may_still_send_its_output():
     assert play.states()["chief:0"] == "lost"
     assert play.receive(m.OutputSent(rank=0)).is_over
     assert play.sent(m.Shutdown) == [0]
-
-
-def test_a_lost_node_without_output_is_not_waited_for_long():
-    play = lost_while_it_brings().drain(1)
-    assert play.wait(FAREWELL_S + 0.5).is_over
-    assert play.sent(m.Shutdown) == [0]
-    assert play.cluster_state.state == "failed"
 
 
 def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():

@@ -172,14 +172,6 @@ def test_a_tensorboard_that_died_is_reported_and_its_folder_is_shown_from_here(r
     fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
 
 
-def test_event_files_in_a_shared_folder_stay_there(run, tmp_path):
-    cluster = run(stay, 0, log_dir=str(tmp_path / "near"))
-    cluster.wait(PATIENCE_S)
-    cluster.stop()
-    assert cluster.view().notes == ()
-    assert not (cluster.run_dir / "events").exists()
-
-
 def test_the_control_socket_stops_the_cluster_while_the_main_thread_waits(run):
     cluster = run(stay, 600, name="busy")
     eventually(
@@ -254,10 +246,6 @@ def test_its_pages_are_sandboxed_and_nothing_tells_the_token(run, tmp_path, monk
     status, headers, _ = ask(f"{url}data", method="OPTIONS")
     assert (status, headers["Access-Control-Allow-Headers"]) == (204, "*")
     assert url.split("/")[3] not in caplog.text
-
-
-def test_a_cluster_without_tensorboard_has_no_url(run):
-    assert run(lambda: 1).tensorboard_url is None
 
 
 def test_a_kernel_of_a_server_with_our_extension_gives_its_address_there(run, monkeypatch):

@@ -83,23 +83,6 @@ def test_history_is_a_table_with_a_line_for_each_run_the_newest_first(place, run
     assert 'aria-label="launch 0.10 s, reserve 0.10 s' in html
 
 
-def test_names_a_number_and_a_folder_choose_what_is_shown(place, run, problem, tmp_path):
-    assert [one.name for one in run("%tfos history titanic").runs] == ["titanic"]
-    newest = run("%tfos history mnist last=2")
-    assert [one.id[-4:] for one in newest.runs] == ["6c7d", "5a6b"]
-    assert repr(newest).startswith(f"The newest 2 of 5 runs in {place}; last=all shows them\n")
-    assert len(run("%tfos history last=all").runs) == 8
-    (tmp_path / "empty").mkdir()
-    sentence = f"no run has been recorded in {tmp_path / 'empty'}: write %%tfos above a cell"
-    nothing = run(f"%tfos history folder={tmp_path / 'empty'}")
-    assert repr(nothing) == sentence
-    assert sentence in Outline(html_of(nothing)).text
-    assert problem("%tfos history titanik") == "there is no run 'titanik'; did you mean titanic?"
-    assert problem("%tfos history last=many") == "last=many: a whole number, 0 or more, is needed"
-    usage = "the command is %tfos history [name ...] [last=N|all] [folder=PATH]"
-    assert problem("%tfos history first=2") == f"first=2: {usage}"
-
-
 # ---- open and compare -----------------------------------------------------------------------------------------------
 
 
