@@ -71,15 +71,3 @@ def test_what_cannot_be_interactive_is_refused(options):
         ConfigError, match=r"use local=processes for nodes|names of an interactive cluster would be lost"
     ):
         tfos_lab.start(**options)
-
-
-def test_values_are_shown_once_where_nodes_agree_and_leaving_the_process_ends_only_the_cell(start):
-    cluster = start(cluster_size=3)
-    assert repr(cluster.run_cell("ctx.rank % 2")) == "chief:0, worker:1: 0\nworker:0: 1"
-    with pytest.raises(CellFailed, match=r"^chief:0: SystemExit"):
-        cluster.run_cell("raise SystemExit(3)", "chief:0")
-    with pytest.raises(CellFailed) as failed:
-        cluster.run_cell("raise [ValueError, KeyError][ctx.rank % 2]('x')")
-    assert (failed.value.node, failed.value.also) == ("chief:0", ["worker:1"])
-    assert failed.value.traceback.startswith("worker:0: KeyError: 'x'")
-    assert dict(cluster.run_cell("1", "chief:0")) == {"chief:0": 1}

@@ -17,6 +17,7 @@ from comm.base_comm import BaseComm
 from tests.jupyter.kernel import REPOSITORY
 from tests.support.eventually import eventually
 from tests.support.fake_cluster import FakeCluster
+from tests.support.quick import QUICK_ENV
 from tfos_lab.engine.state.events import MetricsReported
 from tfos_lab.jupyter.display import open_display
 
@@ -381,30 +382,26 @@ def test_in_the_background_only_the_beginning_and_the_end_are_written(cluster, c
     shown.close()
 
 
-WATCHING = """
-from tests.support.fake_cluster import FakeCluster
-from tfos_lab.jupyter.display import open_display
-cluster = FakeCluster(scenario="fail", steps=10, speed=20)
-with open_display(cluster) as display:
-    cluster.set_state("reserving")
-    display.poll()
-    cluster.start()
-    while not cluster.wait(0.02):
-        display.poll()
-"""
+FAILS = f"""%%tfos name=mnist local=processes cluster_size=2 env={QUICK_ENV}
+if not ctx.is_chief:
+    raise ValueError("label 11 is outside the 10 classes")
+import threading
+threading.Event().wait()"""
 
 
 @pytest.mark.notebook
 def test_nbclient_gets_lines_and_the_picture(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WATCHING)])
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell) for cell in ("%load_ext tfos_lab", FAILS)]
+    )
     nbclient.NotebookClient(
-        notebook, timeout=60, iopub_timeout=60, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
-    ).execute()
-    outputs = notebook.cells[0].outputs
+        notebook, timeout=60, iopub_timeout=60, kernel_name="python3", resources={"metadata": {"path": tmp_path}},
+        allow_errors=True,
+    ).execute()  # fmt: skip
+    outputs = notebook.cells[1].outputs
     text = "".join(output.text for output in outputs if output.output_type == "stream")
-    assert "[mnist] reserving, " in text
-    assert "[worker:1] ValueError: label 11 is outside the 10 classes" in text
+    assert "[mnist] failed, 0/2 nodes done: worker:0: ValueError: label 11" in text
     assert "widgets" not in notebook.metadata
     [picture] = [output for output in outputs if output.output_type == "display_data"]
     assert set(picture.data) == {"text/html", "text/plain"}

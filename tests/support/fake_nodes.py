@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import queue
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -224,10 +223,3 @@ def make_runtime(folder: Path, nodes: FakeNodes, **options: Any) -> ClusterRunti
         make_launcher=nodes.make_launcher,  # type: ignore[arg-type]
     )
     return ClusterRuntime(maker, RunDir(run_dir, config.log_dir))
-
-
-def in_background(work: Any) -> threading.Thread:
-    """Call ``work`` on a thread of its own."""
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread
