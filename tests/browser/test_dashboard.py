@@ -176,7 +176,7 @@ def test_a_saved_notebook_shows_the_picture_when_it_is_opened_again(notebook: No
     [output] = [one for one in saved.cells[cell("fail")].outputs if one.output_type == "display_data"]
     assert set(output.data) == {"text/html", "text/plain"}
     again = rig.open_notebook(notebook.name, width=900)
-    expect(has_static_picture(again, "fail")).to_contain_text("worker:0 failed: ValueError: label 11 is outside")
+    expect(has_static_picture(again, "fail")).to_contain_text("worker:0: ValueError: label 11 is outside")
     assert "model not found" not in again.page.inner_text("body")
     again.screenshot("static-bundle", again.output(cell("fail")))
     again.close()

@@ -396,14 +396,6 @@ def test_the_failed_node_comes_first_with_its_last_lines_and_a_progress_bar_wher
     assert "20%" in first
 
 
-def test_logs_that_can_be_opened_are_linked():
-    link = lambda node: 'runs/a "b".log' if node == "chief:0" else None  # noqa: E731
-    html = printed(2, 100, link_of=link)
-    assert html.count('<a href="runs/a &quot;b&quot;.log">') == 2, "the whole log, and among all logs"
-    assert "<a " not in printed(2, 100)
-    assert "/runs/1" in html
-
-
 # ---- charts ---------------------------------------------------------------------------------------------------------
 
 
