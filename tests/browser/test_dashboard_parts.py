@@ -15,8 +15,6 @@ from tfos_lab.engine.state.events import FeedView, MetricsReported, TensorBoardS
 
 pytestmark = pytest.mark.browser
 
-# What is out of sight has no inner text.
-
 
 def reported(node: str, step: int | None, time_s: float = 0.0, **metrics: float) -> MetricsReported:
     return MetricsReported(time_s=time_s, node=node, step=step, total_steps=None, metrics=metrics)

@@ -169,9 +169,6 @@ def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
     keep_picture(saved, f"saved-straggler-{'dark' if dark else 'light'}")
 
 
-# ---- colours ---------------------------------------------------------------------------------------------------------
-
-
 # ---- table, metrics and log pane -------------------------------------------------------------------------------------
 
 

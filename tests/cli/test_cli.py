@@ -69,9 +69,6 @@ def test_help_imports_nothing_heavy():
     assert not {"tensorflow", "pyspark", "IPython", "nbclient"} & set(done.stdout.split())
 
 
-# ---- the environment of notebooks -----------------------------------------------------------------------------------
-
-
 # ---- lab ------------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +179,12 @@ def test_demo_shows_the_failed_cell_and_its_error(capsys, tmp_path):
     assert "Divide: cell 2 failed\n\n    b = a - 1\n    a / b\n" in output.err
     assert "ZeroDivisionError: division by zero" in output.err
     assert "\x1b" not in output.err
+
+
+def test_demo_reports_that_the_kernel_died(capsys, tmp_path):
+    path = write_notebook(tmp_path / "dies.ipynb", "import os; os._exit(3)")
+    assert main(["demo", str(path)]) == 1
+    assert "the notebook's kernel has gone" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):

@@ -10,9 +10,6 @@ import pytest
 import tfos_lab
 from tfos_lab.errors import ConfigError
 
-# ---- runs of several slots ------------------------------------------------------------------------------------------
-
-
 # ---- what independent runs returned ---------------------------------------------------------------------------------
 
 

@@ -77,9 +77,6 @@ def test_what_cannot_keep_versions_is_refused(refused, options, problem):
     assert problem in refused(**{"output_dir": "models", **options})
 
 
-# ---- versions of a script's output ----------------------------------------------------------------------------------
-
-
 # ---- what travels, and rows that are read for a script --------------------------------------------------------------
 
 

@@ -156,3 +156,12 @@ def test_variables_that_tensorflow_reads_at_import_mean_another_one_and_all_else
     assert (again, same) == (servers, parent)
     _, other = kernels.outcome(_RUNS, TF_ANYTHING="1")
     assert other != parent
+
+
+def test_another_owner_than_user_or_kernel_is_refused_and_the_kernel_lives_on(kernels):
+    code = (
+        "try:\n    run(print)\nexcept tfos_lab.errors.ConfigError as error:\n    said = str(error)\n"
+        "import gc; gc.collect(); tell(said)"
+    )
+    said = kernels.outcome(code, TFOS_LAB_FORK_SERVER="session")
+    assert said.startswith("TFOS_LAB_FORK_SERVER=session: it is user (")

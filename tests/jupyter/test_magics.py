@@ -207,6 +207,16 @@ def test_an_error_in_an_ordinary_cell_shows_its_line_and_those_of_others_look_as
     assert "ZeroDivisionError" in shown("1 / 0")
 
 
+def test_an_existing_handler_still_works(run, shell, shown):
+    before = shell.custom_exceptions, shell.CustomTB
+    try:
+        shell.set_custom_exc((ZeroDivisionError,), lambda *_args, **_options: ["theirs"])
+        run("%reload_ext tfos_lab")
+        assert "ZeroDivisionError" not in shown("1 / 0")
+    finally:
+        shell.custom_exceptions, shell.CustomTB = before
+
+
 def test_our_warnings_are_shown_once_in_the_cell_that_they_come_from(run, capsys, caplog, monkeypatch):
     logger = logging.getLogger("tfos_lab.anything")
     logger.warning("a program that configures logging gets it")
