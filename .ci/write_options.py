@@ -1,4 +1,7 @@
-"""Writes the tables of options into docs/options.md: what stands between `## Cell options` and the next chapter."""
+"""Writes the tables of options into docs/options.md: what stands between `## Cell options` and the next chapter.
+
+With ``--check``, it only looks whether they are in step.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ def main() -> None:
     text, count = _CHAPTER.subn(lambda _: f"\n{options_markdown()}\n\n", DOCUMENT.read_text("utf-8"))
     if count != 1:
         sys.exit(f"{DOCUMENT} has no chapter `## Cell options`")
-    DOCUMENT.write_text(text, "utf-8")
+    if "--check" not in sys.argv:
+        DOCUMENT.write_text(text, "utf-8")
+    elif text != DOCUMENT.read_text("utf-8"):
+        sys.exit(f"{DOCUMENT} is not in step with the options: python .ci/write_options.py")
 
 
 if __name__ == "__main__":

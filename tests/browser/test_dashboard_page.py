@@ -54,15 +54,6 @@ def test_a_silent_kernel_is_reported_until_it_sends_again(stage: Stage) -> None:
     expect(silence).to_be_hidden()
 
 
-def test_only_changes_of_state_are_announced(stage: Stage) -> None:
-    status = stage.page.get_by_role("status")
-    expect(status).to_have_text("")
-    stage.cluster.set_state("running")
-    stage.show()
-    expect(status).to_have_text("mnist: running")
-    assert stage.page.locator("[aria-live]:not([aria-live=off])").count() == 1
-
-
 def test_the_all_tab_names_the_node_once_per_block(stage: Stage) -> None:
     stage.write(("chief:0", "a\nb\n"), ("worker:0", "c\n"), ("worker:0", "d\n"))
     stage.write(("worker:0", "e\n"), ("chief:0", "\n<i>f</i>\n"))
@@ -100,25 +91,6 @@ def test_the_filter_shows_whole_lines_and_counts_them(stage: Stage) -> None:
     expect(stage.panel).to_contain_text("four")
 
 
-def test_a_progress_bar_is_one_line_that_changes(stage: Stage) -> None:
-    stage.tab("chief:0").click()
-    stage.write(("chief:0", "start\n10%"))
-    stage.has_lines("start", "10%")
-    stage.write(("chief:0", "\r20%"))
-    stage.has_lines("start", "20%")
-    stage.write(("chief:0", "\r100%\ndone\n"))
-    stage.has_lines("start", "100%", "done")
-
-
-def test_dropped_lines_are_counted(stage: Stage) -> None:
-    stage.tab("chief:0").click()
-    for _ in range(4):
-        stage.write(("chief:0", "x\n" * 2000))
-    expect(stage.panel).to_contain_text("4,000 earlier lines not kept here; whole files in /runs/1")
-    stage.write(*[("chief:0", "y\n" * 1000)] * 3)
-    expect(stage.panel).to_contain_text("1,000 lines dropped here; whole files in /runs/1")
-
-
 def test_scrolling_up_stops_following_and_coming_back_resumes_it(stage: Stage) -> None:
     follow = stage.page.get_by_role("button", name="Follow")
     for number in range(20):
@@ -139,13 +111,6 @@ def test_scrolling_up_stops_following_and_coming_back_resumes_it(stage: Stage) -
     expect(follow).to_have_attribute("aria-pressed", "false")
     stage.page.mouse.wheel(0, 100_000)
     expect(follow).to_have_attribute("aria-pressed", "true")
-
-
-def test_dropped_text_does_not_stop_following(stage: Stage) -> None:
-    for _ in range(30):
-        stage.write(("chief:0", "x\n" * 500))
-    expect(stage.panel).to_contain_text("10,000 earlier lines not kept here")
-    expect(stage.page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "true")
 
 
 def test_a_page_that_loads_late_gets_the_history(stage: Stage) -> None:

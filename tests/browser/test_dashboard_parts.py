@@ -15,10 +15,6 @@ from tfos_lab.engine.state.events import FeedView, MetricsReported, TensorBoardS
 
 pytestmark = pytest.mark.browser
 
-# What is out of sight has no inner text.
-_TEXT_OF_CHUNKS = """(chunks) => chunks.flatMap((chunk) =>
-  [...chunk.childNodes].map((part) => part.nodeType === Node.TEXT_NODE ? part.data : part.textContent + "\\n"))"""
-
 
 def reported(node: str, step: int | None, time_s: float = 0.0, **metrics: float) -> MetricsReported:
     return MetricsReported(time_s=time_s, node=node, step=step, total_steps=None, metrics=metrics)
@@ -60,25 +56,6 @@ def test_a_pointer_or_an_arrow_key_shows_the_values(stage: Stage) -> None:
     expect(tip).to_be_hidden()
 
 
-def test_values_that_are_no_numbers_leave_a_gap(stage: Stage) -> None:
-    values = [1.0, 2.0, float("nan"), 2.0, 1.0, float("inf")]
-    stage.report(*(reported("chief:0", step, loss=value) for step, value in enumerate(values)))
-    expect(chart(stage, "loss").locator(".tfos-line path")).to_have_attribute(
-        "d", re.compile(r"^M\S+ \S+L[^M]+M[^M]+$")
-    )
-    chart(stage, "loss").get_by_role("img").focus()
-    stage.page.keyboard.press("End")
-    expect(chart(stage, "loss").locator(".tfos-tip")).to_contain_text("not finite")
-
-
-def test_without_steps_metrics_are_drawn_over_time(stage: Stage) -> None:
-    started_s = stage.cluster.view().started_s
-    stage.report(*(reported("chief:0", None, started_s + second, loss=second) for second in range(4)))
-    chart(stage, "loss").get_by_role("img").focus()
-    stage.page.keyboard.press("End")
-    expect(chart(stage, "loss").locator(".tfos-tip")).to_contain_text("3.00 s")
-
-
 # ---- phases, feed, progress ------------------------------------------------------------------------------------------
 
 
@@ -106,11 +83,6 @@ def test_overlapping_feeds_are_drawn_below_one_another(stage: Stage) -> None:
     expect(stage.page.locator(".tfos-phases span").last).to_have_text("feed 2 3.00 s")
 
 
-def test_a_running_phase_grows(stage: Stage) -> None:
-    stage.alter(state="reserving", timings={"launched": 0.5})
-    expect(stage.page.locator(".tfos-phases span")).to_have_text(["launch 0.50 s", "reserve …"])
-
-
 def test_the_feed_has_a_bar_where_its_total_is_known(stage: Stage) -> None:
     feed = FeedView(rows={"chief:0": 1000, "worker:0": 500}, partitions=3, size_bytes=1_500_000)
     stage.alter(feeds=(feed,))
@@ -131,13 +103,6 @@ def test_earlier_feeds_stay_as_lines(stage: Stage) -> None:
     expect(stage.page.locator(".tfos-feed")).to_contain_text("inference 1: 80 rows answered · 4 partitions")
     stage.alter(feeds=(first,))
     expect(older).to_have_count(0)
-
-
-def test_without_steps_the_bar_of_a_node_is_that_of_its_rows(stage: Stage) -> None:
-    stage.alter(feeds=(FeedView(rows={"chief:0": 500}, partitions=1, size_bytes=1, complete=True, epochs=2),))
-    stage.change("chief:0", state="running", rows=250)
-    expect(stage.row("chief:0")).to_contain_text("250/1,000")
-    expect(stage.row("chief:0").get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
 
 
 def test_the_spark_ui_is_linked_where_there_is_one(stage: Stage) -> None:
@@ -235,31 +200,6 @@ def test_repeats_are_folded_with_a_count_and_unfolded_on_request(stage: Stage) -
     stage.has_lines("one", "same", "same", "same", "two", "", "", "three")
 
 
-def test_a_line_that_repeats_over_many_batches_is_counted_on(stage: Stage) -> None:
-    for _ in range(30):
-        stage.write(("chief:0", "waiting for data\n"))
-    expect(stage.panel.locator(".tfos-chunk")).to_have_text(["chief:0waiting for data × 30"])
-    stage.write(("chief:0", "waiting for data\ngo\n"), ("worker:0", "go\n"))
-    expect(stage.panel.locator(".tfos-chunk")).to_have_text(["chief:0waiting for data × 31go", "worker:0go"])
-    stage.tab("chief:0").click()
-    stage.has_lines("waiting for data × 31", "go")
-
-
-def test_counts_and_lines_add_up_whatever_repeats(stage: Stage) -> None:
-    stage.tab("chief:0").click()
-    written = 0
-    for batch in range(40):
-        lines = [f"line {number // (batch % 4 + 1)}" for number in range(50)] + ["end"] * (batch % 3)
-        written += len(lines)
-        stage.write(("chief:0", "".join(f"{line}\n" for line in lines)))
-    stage.write(("chief:0", "the last one\n"))
-    expect(stage.panel).to_contain_text("the last one")
-    chunks = stage.panel.locator(".tfos-chunk").evaluate_all(_TEXT_OF_CHUNKS)
-    lines = "".join(chunks).removesuffix("\n").split("\n")
-    counts = [int(match[1]) if (match := re.search(r" × (\d+)$", line)) else 1 for line in lines]
-    assert sum(counts) == written + 1
-
-
 # ---- download --------------------------------------------------------------------------------------------------------
 
 
@@ -274,17 +214,6 @@ def test_a_node_s_whole_file_is_fetched_piece_by_piece(stage: Stage, tmp_path: P
     download.value.save_as(tmp_path / "log")
     assert download.value.suggested_filename == "mnist-worker-1.log"
     assert (tmp_path / "log").read_text() == "first\nzweit\u00f6ns\n"
-
-
-def test_all_nodes_files_come_as_one_with_their_names(stage: Stage, tmp_path: Path) -> None:
-    with stage.page.expect_download() as download:
-        stage.page.get_by_role("button", name="Download").click()
-        for node in stage.cluster.nodes:
-            asked = stage.wait_for_message("fetch", node=node)
-            stage.send({**asked, "kind": "file", "size": 3}, "hi\n")
-    download.value.save_as(tmp_path / "log")
-    said = [f"==> {node} <==\nhi\n" for node in stage.cluster.nodes]
-    assert (tmp_path / "log").read_text() == "\n".join(said)
 
 
 def test_a_kernel_that_does_not_answer_leaves_what_the_page_holds(stage: Stage, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.axe import violations_in
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.quick import QUICK_ENV
 from tfos_lab.engine.record.format import ErrorRecord
-from tfos_lab.engine.state.activity import NodeActivity
+from tfos_lab.engine.state.events import NodeActivity
 
 pytestmark = pytest.mark.browser
 
@@ -123,16 +123,6 @@ def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: No
     expect(shown).to_have_count(0)
 
 
-def test_a_stop_that_fails_is_explained(notebook: Notebook, runtime_dir: Path) -> None:
-    with ActedCluster(runtime_dir, name="gone") as acted:
-        acted.set_state("running")
-        acted.stop_listening()
-        card(notebook, "gone").get_by_role("button", name="Stop gone").click()
-        note = toast(notebook, "The cluster gone could not be stopped: the process of the cluster (pid")
-        expect(note).to_contain_text("does not answer")
-        expect(card(notebook, "gone").get_by_role("button", name="Stop gone")).to_be_enabled()
-
-
 def test_ended_runs_are_listed_with_their_outcome_the_newest_first(
     notebook: Notebook, extended_rig: JupyterRig
 ) -> None:
@@ -188,18 +178,3 @@ def test_a_background_run_that_ends_is_notified(notebook: Notebook, extended_rig
     note.get_by_role("button", name="Show").click()
     expect(notebook.output(TRAIN_CELL)).to_be_in_viewport()
     expect(ended(notebook, "quick")).to_contain_text("done after")
-
-
-def test_a_run_of_a_notebook_that_is_not_open_is_notified_too(
-    notebook: Notebook, extended_rig: JupyterRig, runtime_dir: Path
-) -> None:
-    away = extended_rig.notebooks / "away.ipynb"
-    away.write_text((extended_rig.notebooks / notebook.name).read_text())
-    with ActedCluster(runtime_dir, notebook=away, name="far") as acted:
-        acted.set_state("running")
-        expect(card(notebook, "far")).to_contain_text("away.ipynb")
-        write_ended_run(extended_rig.notebooks / "runs", acted.cluster.id, notebook=away, name="far")
-    toast(notebook, "far is done after 3 min (away.ipynb): loss 0.03125").get_by_role("button", name="Show").click()
-    expect(notebook.page.get_by_role("tab", name="away.ipynb")).to_have_attribute("aria-selected", "true")
-    expect(toast(notebook, "No cell of away.ipynb shows far")).to_be_visible()
-    assert notebook.errors == []

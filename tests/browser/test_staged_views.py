@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import combinations
 
 import pytest
 from playwright.sync_api import Browser, Locator, expect
@@ -24,8 +23,7 @@ from tests.support.staged_views import (
     reports_of,
     staged_cluster,
 )
-from tfos_lab.jupyter.display.stacks import NodeStacks
-from tfos_lab.jupyter.display.static_bundle import make_bundle
+from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
 
 pytestmark = pytest.mark.browser
 
@@ -155,23 +153,6 @@ def test_forty_nodes_have_a_legend_that_raises_lines(staging: Staging, *, dark: 
     keep_picture(stage.page.locator(".tfos"), f"live-40-nodes-{'dark' if dark else 'light'}")
 
 
-def test_of_forty_rows_only_what_has_changed_is_drawn(staging: Staging) -> None:
-    stage = staging.open(FORTY)
-    stage.page.evaluate(
-        """() => {
-          window.changes = [];
-          const watched = { subtree: true, childList: true, characterData: true, attributes: true };
-          const told = ({ target, type }) => `${type} of ${target.nodeName}.${target.className}`;
-          new MutationObserver((all) => window.changes.push(...all.map(told)))
-            .observe(document.querySelector(".tfos-nodes"), watched);
-        }"""
-    )
-    stage.change("worker:7", step=61)
-    expect(stage.row("worker:7")).to_contain_text("61/96")
-    changes = stage.page.evaluate("() => window.changes")
-    assert 0 < len(changes) < 8, changes
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
     stage = staging.open(STRAGGLER, dark=dark)
@@ -188,67 +169,7 @@ def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
     keep_picture(saved, f"saved-straggler-{'dark' if dark else 'light'}")
 
 
-# ---- colours ---------------------------------------------------------------------------------------------------------
-
-
-_COLOURS = """() => Array.from({ length: 16 }, (_, place) => {
-  const mark = document.createElement("span");
-  mark.className = `tfos-mark tfos-hue${place}`;
-  document.querySelector(".tfos").append(mark);
-  const [r, g, b] = getComputedStyle(mark).backgroundColor.match(/[\\d.]+/g).map(Number);
-  mark.remove();
-  return [r, g, b];
-})"""
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_sixteen_colours_stay_apart_and_can_be_read(staging: Staging, *, dark: bool) -> None:
-    stage = staging.open(INPUT, dark=dark)
-    colours = [oklab(colour) for colour in stage.page.evaluate(_COLOURS)]
-    # A difference that is just seen is about 0.02.
-    assert min(distance(one, other) for one, other in combinations(colours, 2)) > 0.08
-    lights = [luminance(colour) for colour in stage.page.evaluate(_COLOURS)]
-    pages = [(17, 17, 17), (33, 33, 33)] if dark else [(255, 255, 255), (246, 248, 250)]
-    for page in map(luminance, pages):
-        assert min((max(page, light) + 0.05) / (min(page, light) + 0.05) for light in lights) >= 4.5
-
-
-def linear(colour: tuple[float, float, float]) -> list[float]:
-    parts = [part / 255 for part in colour]
-    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-
-
-def luminance(colour: tuple[float, float, float]) -> float:
-    red, green, blue = linear(colour)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def oklab(colour: tuple[float, float, float]) -> tuple[float, float, float]:
-    red, green, blue = linear(colour)
-    long = (0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue) ** (1 / 3)
-    middle = (0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue) ** (1 / 3)
-    short = (0.0883024619 * red + 0.2817188376 * green + 0.6299787005 * blue) ** (1 / 3)
-    return (
-        0.2104542553 * long + 0.793617785 * middle - 0.0040720468 * short,
-        1.9779984951 * long - 2.428592205 * middle + 0.4505937099 * short,
-        0.0259040371 * long + 0.7827717662 * middle - 0.808675766 * short,
-    )
-
-
-def distance(one: tuple[float, float, float], other: tuple[float, float, float]) -> float:
-    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5
-
-
 # ---- table, metrics and log pane -------------------------------------------------------------------------------------
-
-
-def test_columns_keep_their_width_when_figures_get_shorter(staging: Staging) -> None:
-    stage = staging.open(INPUT)
-    lefts = "() => [...document.querySelectorAll('.tfos-table thead th')].map((th) => th.getBoundingClientRect().left)"
-    before = stage.page.evaluate(lefts)
-    stage.change("chief:0", metrics={"loss": 0.5, "accuracy": 1.0, "val_loss": 1.0}, rows=7, step=7)
-    expect(stage.row("chief:0")).to_contain_text("7/96")
-    assert stage.page.evaluate(lefts) == before
 
 
 def test_columns_can_be_chosen_and_the_rest_are_details(staging: Staging) -> None:
@@ -269,12 +190,6 @@ def test_columns_can_be_chosen_and_the_rest_are_details(staging: Staging) -> Non
     keep_picture(stage.page.locator(".tfos"), "live-columns-and-details")
     stage.page.get_by_label("Details of worker:0").click()
     expect(details).to_have_count(0)
-
-
-def test_what_has_no_room_is_among_the_details(staging: Staging) -> None:
-    stage = staging.open(INPUT, width=700)
-    stage.page.get_by_label("Details of worker:0").click()
-    expect(stage.page.locator("tr.tfos-detail")).to_contain_text(re.compile(r"Rows3,840.*Memory1.24 GB", re.DOTALL))
 
 
 def test_the_log_pane_is_as_high_as_its_lines(staging: Staging) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 from playwright.sync_api import Frame, FrameLocator, Locator, expect
@@ -70,17 +67,6 @@ def tensorboard_tab(notebook: Notebook) -> FrameLocator:
     return notebook.page.frame_locator("#jp-main-dock-panel .jp-IFrame iframe")
 
 
-def status_of(url: str) -> int:
-    class Still(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_: object) -> None:
-            return None
-
-    try:
-        return urllib.request.build_opener(Still).open(url, timeout=30).status
-    except urllib.error.HTTPError as error:
-        return error.code
-
-
 def test_scalars_are_drawn_below_the_cell_that_blocks(notebook: Notebook) -> None:
     tensorboard = tensorboard_below(notebook, "train")
     expect(tensorboard.locator("card-view").first).to_be_visible()
@@ -111,21 +97,6 @@ def test_its_pages_cannot_act_as_the_user(notebook: Notebook, extended_rig: Jupy
         "SecurityError"
     )
     assert extended_rig.token not in frame.url
-
-
-def test_without_a_login_there_is_nothing(notebook: Notebook, extended_rig: JupyterRig) -> None:
-    frame = page_below(notebook)
-    entry = re.sub(r"~.*", "", frame.url)
-    for url in (f"{extended_rig.url}tfos-lab/clusters", entry, f"{entry}~00ff/", f"{entry}~00ff/data/runs"):
-        assert status_of(url) in (302, 403), url
-
-
-def test_the_button_is_on_cells_that_run_on_a_cluster_only(notebook: Notebook) -> None:
-    button = notebook.page.locator('.jp-cell-toolbar [data-command="tfos-lab:run-cell"]')
-    notebook.cell(cell("train")).locator(".jp-InputPrompt").click()
-    expect(button).to_be_visible()
-    notebook.cell(cell("plain")).locator(".jp-InputPrompt").click()
-    expect(button).to_be_hidden()
 
 
 def wait_for_saved_layout(rig: JupyterRig) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pyarrow.parquet
 import pytest
 
-from tfos_lab.cli import main, mnist
-from tfos_lab.data import read_tfrecords
-from tfos_lab.data.datasets.mnist import ImageData
+from tfos_lab.cli import main
+from tfos_lab.data import mnist, read_tfrecords
 
 
 @pytest.fixture
@@ -39,7 +36,7 @@ def content_of(spark, folder, file_format):
 @pytest.mark.parametrize("file_format", ["csv", "tfrecord", "parquet"])
 def test_images_are_784_integers_with_a_label_in_every_format(in_session, spark, file_format, tmp_path, capsys):
     assert set_up(tmp_path / "mnist", file_format, "--rows", "40", "--num-partitions", "3") == 0
-    digits = mnist.mnist(download=False)
+    digits = mnist(download=False)
     parts = {"train": (digits.x_train[:40], digits.y_train[:40]), "test": (digits.x_test[:10], digits.y_test[:10])}
     for name, (images, labels) in parts.items():
         folder = tmp_path / "mnist" / name
@@ -60,14 +57,6 @@ def test_files_that_are_there_are_kept_unless_they_may_be_overwritten(in_session
     assert len(list((tmp_path / "train").glob("part-*"))) == 1
 
 
-def test_all_images_are_written_unless_fewer_are_asked_for():
-    digits = mnist.mnist(download=False)
-    assert mnist._first(digits, None) is digits
-    few = mnist._first(digits, 6)
-    assert isinstance(few, ImageData)
-    assert (len(few.x_train), len(few.y_train), len(few.x_test), len(few.y_test)) == (6, 6, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -85,10 +74,3 @@ def test_options_that_are_wrong_are_named(arguments, problem, capsys):
         main(["mnist", *arguments])
     assert caught.value.code == 2
     assert problem in capsys.readouterr().err
-
-
-def test_help_explains_the_formats(capsys):
-    with contextlib.suppress(SystemExit):
-        main(["mnist", "setup", "--help"])
-    printed = capsys.readouterr().out
-    assert all(f"  {name} " in printed for name in ("csv", "tfrecord", "parquet"))

@@ -13,8 +13,6 @@ import pytest
 
 from tests.support.quick import QUICK_ENV
 from tfos_lab.cli import main
-from tfos_lab.cli.run_script import parse_node
-from tfos_lab.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -25,23 +23,20 @@ def _in_a_folder(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "node"),
+    ("node", "params"),
     [
-        ("worker", {"job_name": "worker", "params": {}}),
-        ("ps:", {"job_name": "ps", "params": {}}),
-        ("chief:lr=0.1,name=a b,on=true", {"job_name": "chief", "params": {"lr": 0.1, "name": "a b", "on": True}}),
-        ('worker:{"units": [1, 2]}', {"job_name": "worker", "params": {"units": [1, 2]}}),
-        ("worker:path=s3://x/y", {"job_name": "worker", "params": {"path": "s3://x/y"}}),
+        ("worker", {}),
+        ("chief:lr=0.1,name=a b,on=true", {"lr": 0.1, "name": "a b", "on": True}),
+        ('worker:{"units": [1, 2]}', {"units": [1, 2]}),
+        ("worker:path=s3://x/y", {"path": "s3://x/y"}),
     ],
 )
-def test_a_node_is_a_role_with_parameters(text, node):
-    assert parse_node(text) == node
-
-
-@pytest.mark.parametrize("text", ["worker:lr", 'worker:{"lr"}'])
-def test_parameters_without_values_are_refused(text):
-    with pytest.raises(ConfigError, match="--node worker"):
-        parse_node(text)
+def test_a_node_is_a_role_with_parameters(tmp_path, node, params):
+    Path("train.py").write_text(
+        f"import json\nopen('{tmp_path}/seen', 'w').write(json.dumps([ctx.job_name, dict(args)]))"
+    )
+    assert main(["run-script", "train.py", "--node", node, "--quiet"]) == 0
+    assert json.loads(Path("seen").read_text()) == [node.partition(":")[0], params]
 
 
 def test_the_exit_code_is_the_outcome(tmp_path, capsys):
@@ -67,6 +62,8 @@ def test_the_exit_code_is_the_outcome(tmp_path, capsys):
     [
         (["none.py"], "there is no script"),
         (["a.py", "--node", "boss"], "job_name='boss': there is no such role; use ps, chief"),
+        (["a.py", "--node", "worker:lr"], "--node worker"),
+        (["a.py", "--node", 'worker:{"lr"}'], "--node worker"),
         (["a.py", "--nodes", "none.json"], "--nodes none.json: No such file or directory"),
         (["a.py", "--nodes", "a.py"], "--nodes a.py is no JSON"),
         (["a.py", "--nodes", "one.json"], "--nodes one.json: a list is needed"),

@@ -37,16 +37,6 @@ def test_clusters_of_one_name_are_all_found_the_older_first_by_nobody_else(runti
     assert (runtime / "tfos" / "a.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_record_can_be_replaced_and_removed():
-    cluster_records.publish(record())
-    cluster_records.publish(record(state="done"))
-    [found] = cluster_records.find_all()
-    assert not found.lives
-    cluster_records.remove("mnist-1")
-    cluster_records.remove("mnist-1")
-    assert cluster_records.find_all() == []
-
-
 def test_records_of_a_dead_process_and_of_one_whose_number_another_has_are_removed(runtime):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         cluster_records.publish(record(pid=process.pid, born=cluster_records.birth_of(process.pid)))
@@ -93,14 +83,3 @@ def test_a_kernel_knows_its_server_if_that_has_our_extension(runtime, monkeypatc
     assert cluster_records.own_server_url() == "/user/alice/"
     (runtime / "tfos" / f"{os.getpid()}.server").write_text("another process of that number")
     assert cluster_records.own_server_url() == ""
-
-
-def test_files_of_dead_servers_are_removed_by_the_next_one_and_what_cannot_be_hides_nothing(runtime):
-    (runtime / "tfos" / f"{os.getppid()}.server").mkdir(parents=True)
-    (runtime / "tfos").chmod(0o700)
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        pass
-    (runtime / "tfos" / f"{process.pid}.server").write_text("long ago")
-    cluster_records.announce_server()
-    left = {path.name for path in (runtime / "tfos").iterdir()}
-    assert left == {f"{os.getppid()}.server", f"{os.getpid()}.server"}

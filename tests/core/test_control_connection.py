@@ -120,37 +120,6 @@ def test_a_message_larger_than_a_frame_arrives_whole(echoing):
     link.close()
 
 
-def test_what_was_sent_before_closing_still_leaves(listener):
-    link = Link(listener.address, b"agent/3")
-    assert link.socket.linger >= 1000
-    # On a busy machine the handshake, which comes first, may take longer.
-    link.socket.linger = PATIENCE_S * 1000
-    link.send(b"last words")
-    closing = threading.Thread(target=link.close)
-    closing.start()
-    assert receive(listener) == [(b"agent/3", b"last words")]
-    closing.join()
-
-
-def test_a_post_from_another_thread_wakes_the_polling_one(listener):
-    thread = threading.Thread(target=listener.post, args=("news",))
-    thread.start()
-    assert list(listener.poll(PATIENCE_S)) == ["news"]
-    thread.join()
-
-
-def test_posting_to_a_closed_listener_writes_to_nothing():
-    listener = Listener()
-    listener.close()
-    # The next descriptors to be opened reuse its number.
-    others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]
-    listener.post("too late")
-    for fd in others:
-        with pytest.raises(BlockingIOError):
-            os.eventfd_read(fd)
-        os.close(fd)
-
-
 # ---- without them ---------------------------------------------------------------------------------------------------
 
 

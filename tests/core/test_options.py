@@ -10,9 +10,6 @@ from typing import Any, get_type_hints
 import pytest
 
 import tfos_lab
-from tests.soak.nodes import read
-from tests.support.clusters import running_clusters
-from tests.support.quick import QUICK_ENV
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.errors import ConfigError
 
@@ -30,36 +27,6 @@ def problems_of(**options: Any) -> list[str]:
     with pytest.raises(ConfigError) as error:
         tfos_lab.run(print, **options)
     return error.value.problems
-
-
-def test_the_options_of_run_are_the_documented_ones():
-    parameters = inspect.signature(tfos_lab.run).parameters.values()
-    assert [one.name for one in parameters][:2] == ["map_fun", "args"]
-    assert keywords_of(tfos_lab.run) == {
-        "spark": None,
-        "cluster_size": 1,
-        "num_ps": 0,
-        "driver_ps": False,
-        "master_node": "chief",
-        "eval_node": False,
-        "tensorboard": False,
-        "log_dir": None,
-        "name": None,
-        "local": "auto",
-        "restarts": 0,
-        "gpus": None,
-        "env": None,
-        "output": "chief",
-        "output_limit_bytes": 8 << 30,
-        "log_limit_bytes": 0,
-        "keep_runs": None,
-        "keep_days": None,
-        "reservation_timeout_s": 600.0,
-        "grace_s": 10.0,
-        "hang_timeout_s": 60.0,
-        "on_hang": "warn",
-        "on_evaluator_failure": "warn",
-    }
 
 
 def test_the_help_of_run_and_of_the_configuration_describes_each_option():
@@ -134,33 +101,12 @@ def test_a_problem_names_the_option_its_value_and_what_would_do(options, text):
     assert problems_of(**options) == [text]
 
 
-def test_a_keyword_that_is_no_option_is_refused_as_python_does():
-    with pytest.raises(TypeError, match=r"run\(\) got an unexpected keyword argument 'clustersize'"):
-        tfos_lab.run(print, clustersize=2)
-
-
 def test_a_log_dir_is_the_same_for_all_nodes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ["/logs", "gs://bucket/logs", Path("/logs/new"), "logs", "~/logs"]
     meant = ["/logs", "gs://bucket/logs", "/logs/new", str(tmp_path / "logs"), str(Path.home() / "logs")]
     assert [tfos_lab.ClusterConfig(log_dir=folder).log_dir for folder in given] == meant
     assert problems_of(log_dir="") == ["log_dir='': a folder is needed"]
-
-
-def test_options_of_a_feed_are_checked_all_at_once_while_the_cluster_runs_on(monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-    wrong = {"epochs": 0, "remainder": "wrap", "timeout_s": 0, "spool_bytes": 0}
-    with running_clusters({"local": "processes", "env": QUICK_ENV, "cluster_size": 1}) as start:
-        cluster = start(read, {"raises": ""})
-        with pytest.raises(ConfigError) as error:
-            cluster.train({"x": [1]}, **wrong)
-        assert cluster.state == "running"
-    assert error.value.problems == [
-        "epochs=0: at least one is needed",
-        "remainder='wrap': use one of exact, pad, drop",
-        "timeout_s=0: a number of seconds, more than 0, is needed",
-        "spool_bytes=0: a whole number of bytes is needed",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from tfos_lab.core.package_versions import differing, installed_version, misfits
+from tfos_lab.core.package_versions import differing, misfits
 
 
 def test_the_numbers_that_count_have_to_agree():
@@ -39,13 +37,3 @@ def test_the_numbers_that_count_have_to_agree():
 )
 def test_what_cannot_work_is_named_with_what_to_install(versions, sentences):
     assert misfits(versions) == sentences
-
-
-def test_a_pyspark_that_is_part_of_a_spark_has_its_version_in_its_own_file(tmp_path, monkeypatch):
-    (tmp_path / "pyspark").mkdir()
-    (tmp_path / "pyspark/__init__.py").touch()
-    (tmp_path / "pyspark/version.py").write_text('__version__: str = "3.5.1"\n')
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)  # else where it was imported from
-    assert installed_version("pyspark") == "3.5.1"
-    assert installed_version("tensorflow") is None

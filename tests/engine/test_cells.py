@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
 
 import pytest
 
 import tfos_lab
-from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import (
     CellFailed,
-    CellInterrupted,
     ClusterEnded,
     ConfigError,
-    NodeFailed,
     PayloadError,
     WaitTimeout,
 )
@@ -69,40 +65,9 @@ def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
         cluster.run_cell("x")
 
 
-def test_a_node_that_is_killed_by_its_cell_ends_the_cluster(start):
-    cluster = start()
-    with pytest.raises(NodeFailed, match="worker:0: Exited: the process exited with code 3"):
-        cluster.run_cell("import os\nif ctx.job_name == 'worker':\n    os._exit(3)\nelse:\n    input_ = os.read(0, 1)")
-
-
 @pytest.mark.parametrize("options", [{"local": "inline"}, {"local": "processes", "restarts": 1}])
 def test_what_cannot_be_interactive_is_refused(options):
     with pytest.raises(
         ConfigError, match=r"use local=processes for nodes|names of an interactive cluster would be lost"
     ):
         tfos_lab.start(**options)
-
-
-def test_ctrl_c_interrupts_the_cell(start, tmp_path):
-    cluster, begun = start(), tmp_path / "begun"
-
-    def interrupt():
-        eventually(begun.exists)
-        _thread.interrupt_main()
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(CellInterrupted, match="wait for the next cell"):
-        cluster.run_cell(f"open({str(begun)!r}, 'w').close()\nwhile True:\n    pass")
-    assert dict(cluster.run_cell("1 + 1")) == {"chief:0": 2, "worker:0": 2}
-
-
-def test_values_are_shown_once_where_nodes_agree_and_leaving_the_process_ends_only_the_cell(start):
-    cluster = start(cluster_size=3)
-    assert repr(cluster.run_cell("ctx.rank % 2")) == "chief:0, worker:1: 0\nworker:0: 1"
-    with pytest.raises(CellFailed, match=r"^chief:0: SystemExit"):
-        cluster.run_cell("raise SystemExit(3)", "chief:0")
-    with pytest.raises(CellFailed) as failed:
-        cluster.run_cell("raise [ValueError, KeyError][ctx.rank % 2]('x')")
-    assert (failed.value.node, failed.value.also) == ("chief:0", ["worker:1"])
-    assert failed.value.traceback.startswith("worker:0: KeyError: 'x'")
-    assert dict(cluster.run_cell("1", "chief:0")) == {"chief:0": 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
 
@@ -11,49 +10,51 @@ import pytest
 import tfos_lab
 from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
+from tests.support.fake_nodes import identity_of
 from tests.support.quick import QUICK_ENV
-from tfos_lab.core.states import RunState
-from tfos_lab.engine.diagnosis.diagnosis import Assessor
-from tfos_lab.engine.state.activity import NodeActivity
-from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
+from tfos_lab import messages as m
+from tfos_lab.engine.state.events import FeedProgressed
 
 
-def view_of(*activities, hosts=(), feeds=(), **fields):
-    """A cluster that trains, whose nodes have measured this."""
-    nodes = tuple(
-        NodeView(f"worker:{number}", "worker", number, is_chief=False, activity=what, host=host)
-        for number, (what, host) in enumerate(zip(activities, hosts or ["h"] * len(activities), strict=True))
-    )
-    rest = {"cluster_id": "c", "name": "c", "launcher": "local", "started_s": 0.0, "ended_s": None, "timings": {}}
-    view = ClusterView(**rest, state=RunState.RUNNING, nodes=nodes, feeds=tuple(feeds))
-    return dataclasses.replace(view, **fields)
+@pytest.fixture
+def training(start, nodes):
+    """A cluster whose nodes train, and have measured this; None for a node that has measured nothing."""
+
+    def training(*activities, hosts=None, feeds=()):
+        ranks = range(len(activities))
+        nodes.missing = set(ranks)
+        cluster = start(cluster_size=len(activities), master_node=None)
+        for rank, host in zip(ranks, hosts or ["h"] * len(activities), strict=True):
+            nodes.listener.deliver(identity_of(rank), m.Reserve(rank, host, f"{host}:{rank}", 1, "e", []))
+        cluster.wait_until_running()
+        for number, feed in enumerate(feeds):
+            progress = {"rows": {}, "partitions": 1, "size_bytes": 1, "complete": False, **feed}
+            cluster.bus.publish(FeedProgressed(time_s=time.time(), feed=number, **progress))
+        for rank in ranks:
+            if activities[rank] is not None:
+                nodes.send(m.Activity(rank, **activities[rank]))
+            nodes.settle(rank)
+        return tfos_lab.Cluster(cluster)
+
+    return training
 
 
-def assessed(*activities, **fields):
-    assessor = Assessor()
-    return assessor, assessor.assess(view_of(*activities, **fields), 0.0)
-
-
-def verdict_on(*activities, **fields):
-    assessor, view = assessed(*activities, **fields)
-    assert view.verdict == assessor.diagnose(view).verdict
-    return assessor.diagnose(view)
+@pytest.fixture
+def verdict_on(training):
+    return lambda *activities, **how: training(*activities, **how).diagnose()
 
 
 def activity(step_s=0.1, step=50, **figures):
     known = ("waits_rows", "waits_data", "waits_peers", "computes", "python")
     rest = 1.0 - sum(figures.get(name, 0.0) for name in known)
-    figures.setdefault("computes", max(0.0, rest))
-    return NodeActivity(step=step, step_s=step_s, **figures)
+    return {"step": step, "step_s": step_s, "computes": max(0.0, rest), **figures}
 
 
 # ---- six runs -------------------------------------------------------------------------------------------------------
 
 
-def test_slow_spark():
-    verdict = verdict_on(
-        activity(waits_rows=0.64, rows_s=2100), activity(waits_rows=0.60, rows_s=2040), feeds=[FeedView()]
-    )
+def test_slow_spark(verdict_on):
+    verdict = verdict_on(activity(waits_rows=0.64, rows_s=2100), activity(waits_rows=0.60, rows_s=2040), feeds=[{}])
     assert verdict.kind == "rows"
     assert verdict.verdict == (
         "waits for rows 62 % of the time: Spark delivers 4,100 rows/s, the nodes could take 11,000; use more "
@@ -61,7 +62,7 @@ def test_slow_spark():
     )
 
 
-def test_a_slow_map_in_tf_data():
+def test_a_slow_map_in_tf_data(verdict_on):
     verdict = verdict_on(activity(0.2, waits_data=0.7), activity(0.2, waits_data=0.5))
     assert verdict.kind == "tf.data"
     assert verdict.verdict == (
@@ -70,13 +71,13 @@ def test_a_slow_map_in_tf_data():
     )
 
 
-def test_slow_steps():
+def test_slow_steps(verdict_on):
     verdict = verdict_on(activity(0.21, computes=0.93, python=0.07, cpu=1.9), activity(0.21, computes=0.93, cpu=1.9))
     assert verdict.kind == "compute"
     assert verdict.verdict.startswith("compute bound: 93 % of a step of 210 ms is spent in TensorFlow, on 1.9 cores")
 
 
-def test_a_straggler():
+def test_a_straggler(verdict_on):
     fast = activity(waits_peers=0.525, host_cpu=0.4)
     slow = activity(waits_peers=0.0, host_cpu=0.98)
     verdict = verdict_on(fast, fast, fast, slow, hosts=["h1", "h1", "h1", "h2"])
@@ -87,7 +88,7 @@ def test_a_straggler():
     )
 
 
-def test_a_straggler_is_not_explained_by_a_host_that_all_nodes_share():
+def test_a_straggler_is_not_explained_by_a_host_that_all_nodes_share(verdict_on):
     fast = activity(waits_peers=0.5, host_cpu=0.4)
     slow = activity(python=0.9, where="step, train.py, line 7", host_cpu=0.98)
     assert "in Python (step, train.py, line 7)" in verdict_on(fast, slow).verdict
@@ -95,14 +96,14 @@ def test_a_straggler_is_not_explained_by_a_host_that_all_nodes_share():
     assert "its host h2 is at 98 % CPU" in elsewhere.verdict
 
 
-def test_waiting_for_peers():
+def test_waiting_for_peers(verdict_on):
     verdict = verdict_on(activity(0.04, waits_peers=0.5), activity(0.04, waits_peers=0.45))
     assert verdict.kind == "peers"
     assert "wait for one another 48 % of the time, and none is slower" in verdict.verdict
     assert "takes 19 ms of each step of 40 ms" in verdict.verdict
 
 
-def test_a_healthy_run():
+def test_a_healthy_run(verdict_on):
     verdict = verdict_on(activity(waits_rows=0.1, python=0.2), activity(waits_data=0.1, python=0.2))
     assert (verdict.kind, verdict.verdict) == ("healthy", "healthy: computes 70 % of the time, and waits 10 %")
 
@@ -119,50 +120,50 @@ def test_a_healthy_run():
         ({}, "it computes 100 % of the time; give all nodes like hosts and equal batches"),
     ],
 )
-def test_a_straggler_s_own_reason_is_told(figures, why):
+def test_a_straggler_s_own_reason_is_told(verdict_on, figures, why):
     verdict = verdict_on(activity(waits_peers=0.6), activity(**figures))
     assert verdict.kind == "straggler"
     assert why in verdict.verdict
 
 
-def test_nodes_that_do_not_wait_for_one_another_have_stragglers_too():
+def test_nodes_that_do_not_wait_for_one_another_have_stragglers_too(verdict_on):
     verdict = verdict_on(activity(0.1, python=0.3), activity(0.1, python=0.3), activity(0.3, python=0.3))
     assert verdict.kind == "straggler"
     assert verdict.verdict.startswith("worker:2 is 3.0 × slower than the others: it computes")
 
 
-def test_two_slow_nodes_are_no_straggler():
+def test_two_slow_nodes_are_no_straggler(verdict_on):
     verdict = verdict_on(*[activity(waits_peers=0.6)] * 3, activity(), activity())
     assert verdict.kind != "straggler"
 
 
-def test_rows_that_have_all_arrived_are_not_spark_s_fault():
-    verdict = verdict_on(activity(waits_rows=0.5, rows_s=50), feeds=[FeedView(complete=True)])
+def test_rows_that_have_all_arrived_are_not_spark_s_fault(verdict_on):
+    verdict = verdict_on(activity(waits_rows=0.5, rows_s=50), feeds=[{"complete": True}])
     assert verdict.kind == "rows"
     assert "though all have arrived: the nodes read 50 rows/s" in verdict.verdict
     assert "Spark" not in verdict.verdict
 
 
-def test_a_stream_is_waited_for_by_nature():
-    verdict = verdict_on(activity(waits_rows=0.8), feeds=[FeedView(kind="stream")])
+def test_a_stream_is_waited_for_by_nature(verdict_on):
+    verdict = verdict_on(activity(waits_rows=0.8), feeds=[{"stream": True}])
     assert verdict.kind == "healthy"
     assert verdict.verdict == "keeps up with the stream: the nodes wait for its rows 80 % of the time"
 
 
-def test_python_is_told_from_tensorflow():
+def test_python_is_told_from_tensorflow(verdict_on):
     slow = verdict_on(activity(0.5, python=0.9, where="step, Cell In[3], line 12"))
     assert slow.kind == "python"
     assert "a step takes 500 ms, now at step, Cell In[3], line 12" in slow.verdict
 
 
-def test_short_steps_are_healthy_whatever_they_do():
+def test_short_steps_are_healthy_whatever_they_do(verdict_on):
     assert verdict_on(activity(0.003)).verdict == "healthy: steps of 3 ms that wait 0 % of the time"
     quick = verdict_on(activity(0.003, python=0.9))
     assert quick.kind == "healthy"
     assert quick.verdict.endswith("90 % is spent in Python, so larger batches take more rows per second")
 
 
-def test_a_busy_gpu_is_named():
+def test_a_busy_gpu_is_named(verdict_on):
     busy, idle = activity(gpu=0.97), activity(gpu=0.1)
     assert "with the GPUs at 97 %" in verdict_on(busy).verdict
     assert verdict_on(idle).kind != "compute"
@@ -176,7 +177,7 @@ def test_a_busy_gpu_is_named():
     [
         pytest.param([None], id="no figures"),
         pytest.param([activity(), None], id="figures of one node only"),
-        pytest.param([NodeActivity(step=50, step_s=0.1)], id="no shares"),
+        pytest.param([{"step": 50, "step_s": 0.1}], id="no shares"),
         pytest.param([activity(step=2)], id="too few steps"),
         pytest.param([activity(step_s=None, waits_rows=0.9)], id="no steps"),
         pytest.param([activity(idle_s=30.0)], id="may be hung"),
@@ -184,82 +185,58 @@ def test_a_busy_gpu_is_named():
         pytest.param([activity(has_gpu_peers=True, gpu=1.0)] * 2, id="GPUs that may wait for one another"),
     ],
 )
-def test_it_is_silent_where_it_does_not_know(what):
+def test_it_is_silent_where_it_does_not_know(verdict_on, what):
     verdict = verdict_on(*what)
     assert (verdict.kind, verdict.verdict) == ("unknown", "")
-
-
-# ---- slower ---------------------------------------------------------------------------------------------------------
-
-
-def test_each_node_is_compared_with_its_peers():
-    views = assessed(activity(waits_peers=0.5), activity(waits_peers=0.5), activity())[1].nodes
-    assert [view.activity.slower for view in views] == pytest.approx([2 / 3, 2 / 3, 2.0])
-
-
-def test_a_fraction_of_a_millisecond_makes_no_straggler():
-    even, moody = activity(0.0003), activity(0.00042)
-    assert [view.activity.slower for view in assessed(even, even, moody)[1].nodes] == [1.0, 1.0, 1.0]
-    assert verdict_on(even, even, moody).kind != "straggler"
-    assert verdict_on(activity(0.0003), activity(0.0003), activity(0.003)).kind == "straggler"
 
 
 # ---- progress, the time that is left, and the end -------------------------------------------------------------------
 
 
-def node(name="worker:0", **fields):
-    job, _, index = name.partition(":")
-    return NodeView(name, job, int(index), is_chief=False, **fields)
+def test_each_node_is_compared_with_its_peers(training, verdict_on):
+    figures = training(activity(waits_peers=0.5), activity(waits_peers=0.5), activity()).diagnose().nodes
+    assert [node.slower for node in figures.values()] == pytest.approx([2 / 3, 2 / 3, 2.0])
+    even, moody = activity(0.0003), activity(0.00042)
+    assert [node.slower for node in verdict_on(even, even, moody).nodes.values()] == [1.0, 1.0, 1.0]
 
 
-def progress_of(nodes, feeds=()):
-    return Assessor().assess(view_of(nodes=tuple(nodes), feeds=feeds), 0.0).progress
+def test_progress_is_in_steps_of_those_who_report_how_many_there_will_be(training, nodes):
+    cluster = training(None, None)
+    nodes.send(m.Reported(0, 30, None, {}, 1.0))
+    nodes.settle(0)
+    assert cluster.diagnose().progress is None, "nobody knows of how many"
+    nodes.send(m.Reported(0, 30, 60, {}, 1.0))
+    nodes.send(m.Reported(1, 20, 80, {}, 1.0))
+    nodes.settle()
+    assert cluster.diagnose().progress == pytest.approx((0.5 + 0.25) / 2)
 
 
-def test_steps_of_those_who_report_them_say_how_far_training_is():
-    nodes = [node("ps:0"), node("chief:0", step=30, total_steps=60), node("worker:0", step=20, total_steps=80)]
-    assert progress_of(nodes) == pytest.approx((0.5 + 0.25) / 2)
-    assert progress_of([node(step=5)]) is None
-    assert progress_of([node("worker:0"), node("worker:1", total_steps=8)]) == 0.0
+def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes, monkeypatch):
+    cluster = training(None)
+    begun_s = time.time()
 
+    def left_s(step, at_s):
+        nodes.send(m.Reported(0, step, 1000, {}, begun_s))
+        nodes.settle(0)
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: begun_s + at_s)
+            return cluster.diagnose().seconds_left
 
-def test_rows_say_it_once_all_have_arrived():
-    nodes = [node("worker:0", rows=150), node("worker:1", rows=50)]
-    feed = FeedView(rows={"worker:0": 100, "worker:1": 100}, epochs=2, complete=True)
-    assert progress_of(nodes, [feed]) == 0.5
-    assert progress_of(nodes, [FeedView(rows=feed.rows, epochs=2)]) is None
-    assert progress_of(nodes, [FeedView(kind="stream", rows=feed.rows, complete=True)]) is None
-
-
-def test_the_time_left_follows_the_speed_of_the_last_half_minute_and_is_not_told_across_a_restart():
-    assessor = Assessor()
-
-    def left_s(progress, at_s):
-        nodes = (node("worker:0", step=round(1000 * progress), total_steps=1000),)
-        return assessor.assess(view_of(nodes=nodes), at_s).seconds_left
-
-    assert left_s(0.0, 0.0) is None, "too soon"
+    assert left_s(0, 0.0) is None, "too soon"
     for second in range(60):  # a slow start
-        left_s(0.0, float(second))
+        left_s(0, float(second))
     for second in range(41):
-        seconds = left_s(0.01 * second, 60.0 + second)
+        seconds = left_s(10 * second, 60.0 + second)
     assert seconds == pytest.approx(60.0, abs=2.0)
-    assert left_s(0.1, 101.0) is None
 
 
-def test_a_run_that_is_over_keeps_what_was_known():
-    slow, ending = activity(0.5, computes=0.95, python=0.05), activity(0.5, computes=0.0, python=1.0, where="save")
-    assessor = Assessor()
-    assessor.assess(view_of(slow), 1.0)
-    over = assessor.assess(view_of(ending, state=RunState.DONE), 2.0)
-    assert over.verdict.startswith("compute bound")
-    assert assessor.diagnose(over).kind == "compute"
-    assert Assessor().assess(view_of(slow, state=RunState.DONE), 2.0).verdict.startswith("compute bound")
-
-
-def test_what_is_not_known_is_said_in_words_only_when_asked_for():
-    unknown = verdict_on()
-    assert (unknown.verdict, str(unknown)) == ("", "why training is as slow as it is cannot be told (yet)")
+def test_a_run_that_is_over_keeps_what_was_known(training, nodes):
+    cluster = training(activity(0.5, computes=0.95, python=0.05))
+    assert cluster.diagnose().kind == "compute"
+    nodes.send(m.Activity(0, **activity(0.5, computes=0.0, python=1.0, where="save")))
+    nodes.end(0)
+    cluster.wait(timeout_s=60)
+    assert cluster.diagnose().verdict.startswith("compute bound")
 
 
 # ---- real runs ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import stat
-import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,17 +64,6 @@ def test_every_fault_of_this_machine_is_in_one_report_with_its_cure(monkeypatch,
     )
     assert "export no_proxy=example.com,127.0.0.1,localhost NO_PROXY=example.com" in problems["proxies"].advice
     assert problems["ports"].found == f"TFOS_SERVER_PORT={taken_port}: none is free"
-
-
-def test_what_is_fine_is_no_problem(monkeypatch, tmp_path):
-    runs = str(tmp_path / "runs")
-    found = found_by(
-        monkeypatch, TFOS_LAB_RUNS=runs, http_proxy="http://proxy:3128", no_proxy="*", NO_PROXY=None,
-        TFOS_SERVER_PORT=None, PYSPARK_PYTHON=sys.executable,
-    )  # fmt: skip
-    checked = {"run folder": runs, "ports": "any free one"}
-    assert {what: found[what].found for what in checked} == checked
-    assert all(found[what].ok for what in ("run folder", "ports", "proxies", "Spark's Python", "TensorFlow", "pyspark"))
 
 
 @pytest.mark.parametrize(
@@ -156,14 +144,6 @@ def test_extensions_that_are_disabled_are_problems_with_the_commands_that_enable
     assert server.advice.startswith("jupyter server extension enable tfos_lab.jupyter_server")
 
 
-def test_extensions_that_are_missing_are_problems(monkeypatch, folders):
-    (folders[0] / "labextensions/tfos-lab/package.json").unlink()
-    (folders[2] / "jupyter_server_config.d/tfos_lab.json").unlink()
-    found = found_by(monkeypatch)
-    assert found["Lab extension"].found == f"no tfos-lab in {folders[0]}/labextensions"
-    assert found["server extension"].found == "no configuration names it"
-
-
 # ---- fork servers, sessions and executors ---------------------------------------------------------------------------
 
 
@@ -178,24 +158,6 @@ def test_a_fork_server_is_warm_unless_it_is_stopped(monkeypatch):
         os.kill(servers["plain"], signal.SIGSTOP)
         assert "the plain one was stopped" in kernels.outcome(tell)[0]
         kernels.close()
-
-
-def test_a_local_session_runs_nodes_on_this_machine(spark):
-    found = {finding.what: finding.found for finding in doctor.examine(spark)}
-    assert found["Spark session"] == "local[2]: nodes run as processes of this machine"
-
-
-@pytest.mark.parametrize("spark_mode", ["standalone"])
-def test_the_executors_of_a_cluster_are_checked(spark, monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    spark.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()  # executors are there, with Python
-    found = {finding.what: finding for finding in doctor.examine(spark)}
-    assert "task slots free" in found["Spark session"].found
-    executors = [what for what in found if what.startswith("executor ")]
-    assert executors, found["executors"].sentence
-    about = [*executors, "clocks", "way back", "shared folder"]
-    assert [found[what].sentence for what in about if not found[what].ok] == []
-    assert list(tmp_path.iterdir()) == []
 
 
 # ---- real executors -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 import tfos_lab
 from tests.support.eventually import eventually
-from tests.support.fake_nodes import identity_of, in_background
+from tests.support.fake_nodes import identity_of
 from tfos_lab import messages as m
 from tfos_lab.errors import ClusterEnded, LaunchFailed, NodeFailed, NotEnoughSlots, ReservationTimeout
 
@@ -28,13 +28,6 @@ def running(start, **options):
     cluster = start(**options)
     cluster.wait_until_running()
     return cluster
-
-
-def settle(nodes, rank=1):
-    """Wait until all that was sent has been handled: a heartbeat is answered after it."""
-    before = nodes.listener.sent_to(identity_of(rank)).count("HeartbeatAck")
-    nodes.send(m.Heartbeat(rank=rank))
-    eventually(lambda: nodes.listener.sent_to(identity_of(rank)).count("HeartbeatAck") > before)
 
 
 # ---- the handle that users hold -------------------------------------------------------------------------------------
@@ -71,35 +64,6 @@ def test_a_shutdown_waits_and_stops_and_may_come_twice(start, nodes):
     assert (cluster.state, cluster.results["chief:0"]) == ("done", "a")
 
 
-def test_a_shutdown_raises_what_went_wrong_and_stops_all_the_same(start, nodes):
-    cluster = tfos_lab.Cluster(running(start))
-    nodes.fail(1)
-    with pytest.raises(NodeFailed):
-        cluster.shutdown(timeout_s=60)
-    cluster.shutdown(timeout_s=60)
-    assert cluster.state == "failed"
-    assert nodes.listener.closed
-
-
-def test_results_are_a_line_for_each_node_and_of_those_only_that_have_returned(start, nodes):
-    cluster = tfos_lab.Cluster(running(start))
-    nodes.end(0, "x" * 500)
-    eventually(lambda: cluster.nodes[0].state == "done")
-    assert dict(cluster.results) == {"chief:0": "x" * 500}
-    assert len(repr(cluster.results)) < 230
-    with pytest.raises(KeyError):
-        cluster.results["worker:0"]
-
-
-def test_a_failure_is_raised_though_another_node_does_not_go(start, nodes):
-    cluster = running(start, grace_s=0.0)
-    nodes.deaf.add(0)
-    nodes.fail(1)
-    with pytest.raises(NodeFailed):
-        cluster.wait(timeout_s=60)
-    assert cluster.state == "failed"
-
-
 def test_a_launch_that_fails_fails_the_cluster_with_its_own_error(start, nodes):
     nodes.launch_errors = [LaunchFailed(reason="no room")]
     cluster = start(launch=False)
@@ -108,21 +72,6 @@ def test_a_launch_that_fails_fails_the_cluster_with_its_own_error(start, nodes):
     assert (cluster.state, cluster.view().reason) == ("failed", "no room")
     with pytest.raises(LaunchFailed, match="no room"):
         cluster.wait(timeout_s=60)
-
-
-def test_a_stop_wakes_who_waits(start):
-    cluster, raised = running(start), []
-
-    def wait():
-        try:
-            cluster.wait()
-        except ClusterEnded as error:
-            raised.append(error)
-
-    waiting = in_background(wait)
-    cluster.stop()
-    waiting.join(60)
-    assert len(raised) == 1
 
 
 # ---- reservations ---------------------------------------------------------------------------------------------------
@@ -141,23 +90,6 @@ def test_a_retried_task_takes_the_rank_until_the_nodes_have_started(start, nodes
     assert nodes.listener.sent_to(b"second/1") == ["Start"]
 
 
-def test_a_reservation_that_is_repeated_is_answered_and_changes_nothing(start, nodes):
-    cluster = running(start)
-    nodes.reserve(1)
-    settle(nodes)
-    assert nodes.listener.sent_to(identity_of(1)) == ["Start", "HeartbeatAck", "HeartbeatAck"]
-    assert [node.state for node in cluster.nodes] == ["running", "running"]
-
-
-def test_a_task_whose_rank_another_has_taken_does_not_take_it_back(start, nodes):
-    nodes.missing = {0, 1}
-    cluster = start()
-    for identity, port in ((b"first/1", 1), (b"second/1", 2), (b"first/1", 1)):
-        nodes.listener.deliver(identity, m.Reserve(1, "host", f"host:{port}", 1, "e1", []))
-    eventually(lambda: nodes.listener.sent_to(b"first/1") == ["Stop", "Shutdown"])
-    assert cluster.nodes[1].address == "host:2"
-
-
 # ---- logs -----------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +104,7 @@ def test_logs_are_stored_once_in_order_and_acknowledged_each_time(start, nodes):
     nodes.send(first)  # its acknowledgement was lost
     nodes.send(m.Figures(1, [first, second, m.Reported(1, 1, None, {"loss": 1.0}, 1.0), third, m.Heartbeat(1)]))
     nodes.send(m.Figures(1, [second, m.Heartbeat(1)]))
-    settle(nodes)
+    nodes.settle()
     assert cluster.logs("worker:0") == (cluster.run_dir / "worker-0.log").read_text() == "a\nb\nc\n"
     answers = [message for to, message in nodes.listener.sent if to == identity_of(1)]
     credits_ = [message for message in answers if isinstance(message, m.LogCredit)]
@@ -225,7 +157,7 @@ def test_a_stranger_with_keys_cannot_end_a_node(start, nodes):
     for data in (b"nonsense", m.encode(m.Reserve(7, "h", "h:7", 1, "e7", [])), m.encode(m.Ended(1, m.Outcome("no")))):
         nodes.listener.post((b"stranger", data))
     eventually(lambda: nodes.listener.sent_to(b"stranger") == ["Stop", "Shutdown"] * 3)
-    settle(nodes)
+    nodes.settle()
     assert [node.state for node in cluster.nodes] == ["running", "running"]
 
 
@@ -276,14 +208,6 @@ def test_a_worker_alone_is_started_again_with_a_note_and_counts_as_a_restart(sta
     alone, whole = cluster.view().notes
     assert alone.startswith("restart 1 of 2, of worker:0 alone, while the others go on: Exited: the process was killed")
     assert whole.startswith("restart 2 of 2, as ps:0: Exited: the process was killed")
-
-
-def test_slots_are_waited_for(start, nodes):
-    nodes.launch_errors = [None, no_slots()]
-    cluster = running(start, restarts=1)
-    nodes.kill(1)
-    in_generation(cluster, nodes, 1)
-    assert nodes.launcher.calls.count("launch") == 2
 
 
 @pytest.mark.parametrize("error", [no_slots(), LaunchFailed(reason="no fork server")], ids=["slots", "launch"])

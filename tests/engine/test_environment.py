@@ -16,8 +16,7 @@ import pytest
 from tests.support.clusters import running_clusters
 from tests.support.spark_home import spark_home
 from tfos_lab.engine import doctor
-from tfos_lab.engine.environment.inventory import Inventory
-from tfos_lab.engine.environment.pack import pack
+from tfos_lab.engine.environment.pack import Inventory, pack
 from tfos_lab.errors import ConfigError
 
 LIB = Path(f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
@@ -138,15 +137,6 @@ def test_what_was_packed_is_used_again_until_a_package_changes(inventory, prefix
     assert len({first.path, edited.path, pack(inventory=inventory).path}) == 3
 
 
-def test_only_the_newest_archives_are_kept(inventory, prefix):
-    for number in range(5):
-        install(prefix / LIB, f"package{number}", "1.0", {f"package{number}.py": ""})
-        newest = pack(inventory=inventory).path
-    kept = list(newest.parent.iterdir())
-    assert len(kept) == 3
-    assert newest in kept
-
-
 def test_packages_can_be_left_out(inventory):
     smaller = Inventory(inventory.prefix, inventory.site_packages, ["spare-*"])
     packed = pack(inventory=smaller)
@@ -182,36 +172,6 @@ def test_executors_may_have_python_elsewhere(inventory):
     with tarfile.open(packed.path) as opened:
         assert opened.getmember("bin/python").linkname == "/opt/python/bin/python3"
         assert b"home = /opt/python/bin\n" in opened.extractfile("pyvenv.cfg").read()
-
-
-def test_links_within_the_packages_become_files(inventory, tmp_path):
-    (tmp_path / "shared.py").write_text("x = 1\n")
-    (inventory.site_packages / "linked.py").symlink_to(tmp_path / "shared.py")
-    with tarfile.open(pack(inventory=inventory).path) as opened:
-        member = opened.getmember(f"{LIB}/linked.py")
-        assert member.isreg()
-        assert opened.extractfile(member).read() == b"x = 1\n"
-
-
-@pytest.fixture
-def conda(tmp_path):
-    """A conda environment, as far as conda-pack asks for one."""
-    prefix = tmp_path / "conda"
-    install(prefix / LIB, "installed", "1.0", {"installed.py": ""})
-    for file in ("conda-meta/history", "bin/python"):
-        (prefix / file).parent.mkdir()
-        (prefix / file).write_text("")
-    (tmp_path / "src/mine").mkdir(parents=True)
-    (tmp_path / "src/mine/__init__.py").write_text("")
-    (prefix / LIB / "mine.pth").write_text(f"{tmp_path}/src\n")
-    return Inventory(prefix, prefix / LIB)
-
-
-def test_a_conda_environment_has_python_packages_and_editable_sources(conda):
-    pytest.importorskip("conda_pack")
-    names = names_in(pack(inventory=conda).path)
-    assert {"bin/python", f"{LIB}/installed.py", f"{LIB}/mine/__init__.py"} < set(names)
-    assert f"{LIB}/mine.pth" not in names
 
 
 # ---- on executors ----------------------------------------------------------------------------------------------------

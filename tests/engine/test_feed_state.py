@@ -97,50 +97,12 @@ def test_a_node_that_has_returned_is_not_waited_for_by_those_that_read_on():
     assert rig.opens(1, 30, dataset_id=1).plans()[1] == 1
 
 
-def test_nor_do_they_wait_for_it_to_learn_that_the_length_is_not_known():
-    rig = Rig().store(0, "a", 20).opens(1, 10).returns(2)
-    assert 1 in rig.sent(m.PlanLater)
-    assert rig.job_done(40, 1).plans()[1] == 2
-
-
 def test_the_rows_of_a_node_that_has_returned_give_nobody_a_step():
     rig = Rig().both_open(10).returns(2)
     assert rig.complete(20, 90).plans()[1] == 2
 
 
 # ---- rows that nobody reads ---------------------------------------------------------------------------------------
-
-
-def test_unread_rows_are_published_once_when_the_last_reader_has_returned():
-    rig = Rig(epochs=2).both_open(10).complete(10, 10)
-    for rank in (1, 2):
-        rig.feed_state.handle(m.RowsTaken(rank=rank, rows=10, epoch=1, feeds={0: (1, 10)}), NOW_S)
-    assert rig.returns(1).unread() == []
-    (event,) = rig.returns(2).unread()
-    assert event.epochs_read == {"chief:0": 1, "worker:0": 1}
-    assert not rig.feed_state.nothing_read
-    assert rig.returns(2).unread() == []
-
-
-@pytest.mark.parametrize("why", ["stopped", "cut", "resumed"])
-def test_rows_that_are_not_wanted_may_be_left(why):
-    rig = Rig(resumes=why == "resumed").store(0, "a", 5).both_open(4)
-    if why == "stopped":
-        rig.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
-    if why == "cut":
-        rig.feed_state.cut(0, NOW_S)
-    else:
-        rig.job_done(10, 1)
-    assert rig.returns(1).returns(2).unread() == []
-    assert bool(rig.feed_state.nothing_read) == (why == "cut")
-
-
-def test_nothing_was_read_where_nobody_took_a_row_of_those_there_are():
-    assert not Rig().complete(0, 0).feed_state.nothing_read
-    rig = Rig().complete(1, 1)
-    assert rig.feed_state.nothing_read
-    rig.feed_state.handle(m.RowsTaken(rank=2, rows=1, epoch=0, feeds={0: (0, 1)}), NOW_S)
-    assert not rig.feed_state.nothing_read
 
 
 def test_a_queue_of_which_nobody_took_a_row_is_named():
@@ -154,14 +116,6 @@ def test_a_queue_of_which_nobody_took_a_row_is_named():
     assert rig.feed_state.nothing_read.startswith("no node has read any row of the queue 'side'")
     rig.feed_state.handle(m.RowsTaken(rank=1, rows=1, epoch=0, feeds={1: (0, 1)}), NOW_S)
     assert not rig.feed_state.nothing_read
-
-
-def test_the_kind_of_rows_is_what_was_asked_for_last():
-    rig, wanted = Rig(), []
-    for objects in (None, True, None, False):
-        wanted.append(rig.feed_state.wants_objects)
-        rig.feed_state.handle(m.RowsWanted(rank=1, objects=objects), NOW_S)
-    assert [*wanted, rig.feed_state.wants_objects] == [None, False, True, True, False]
 
 
 def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
@@ -178,33 +132,12 @@ def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
 # ---- which rows count ---------------------------------------------------------------------------------------------
 
 
-def test_a_feed_opens_on_every_node_that_trains_and_on_no_other():
-    rig = Rig(epochs=3, remainder="drop")
-    opened = rig.sent(m.FeedOpen)
-    assert sorted(opened) == [1, 2]
-    assert opened[1] == m.FeedOpen(feed=0, epochs=3, remainder="drop", schema="schema", token="token")
-
-
 def test_a_stored_partition_is_committed_on_all_nodes_with_the_rows_of_each():
     rig = Rig().store(0, "7.0.1", 3, shapes={"x": [28, 28]})
     commits = rig.sent(m.Commit)
     assert {rank: commit.rows for rank, commit in commits.items()} == {1: 3, 2: 3}
     assert {commit.attempt for commit in commits.values()} == {"7.0.1"}
     assert commits[2].shapes == {"x": [28, 28]}
-
-
-def test_a_retried_attempt_counts_nothing():
-    rig = Rig().store(0, "first", 2, leftover=1).store(0, "second", 2, leftover=1)
-    assert rig.asked == []
-    assert rig.feed_state.current.total_rows == 5
-    assert rig.feed_state.current.committed == {0: "first"}
-
-
-def test_progress_has_rows_partitions_and_bytes():
-    rig = Rig().store(0, "a", 3).store(1, "b", 1, leftover=1)
-    event = rig.progress()
-    assert (event.rows, event.partitions, event.size_bytes) == ({"chief:0": 4, "worker:0": 4}, 2, 200)
-    assert not event.complete
 
 
 # ---- when a feed is complete --------------------------------------------------------------------------------------
@@ -218,17 +151,6 @@ def test_a_feed_is_complete_when_all_partitions_are_in_and_not_before():
     assert {rank: done.rows for rank, done in rig.sent(m.FeedComplete).items()} == {1: 5, 2: 4}
     assert rig.progress().complete
     assert rig.feed_state.current.state == "complete"
-
-
-def test_a_data_frame_without_partitions_is_complete_when_the_job_is():
-    rig = Rig().job_done(0, 0)
-    assert {rank: done.rows for rank, done in rig.sent(m.FeedComplete).items()} == {1: 0, 2: 0}
-
-
-def test_what_is_stored_after_the_end_counts_nothing():
-    rig = Rig().complete(1, 1).store(1, "late", 5)
-    assert rig.asked == []
-    assert rig.feed_state.current.total_rows == 2
 
 
 # ---- equal ends ---------------------------------------------------------------------------------------------------
@@ -250,12 +172,6 @@ def test_all_nodes_take_the_same_steps(remainder, rows, steps):
     rig = Rig(remainder=remainder).both_open(10).complete(*rows)
     assert rig.plans() == {1: steps, 2: steps}
     assert rig.progress().steps == steps
-
-
-def test_steps_are_agreed_on_as_soon_as_the_last_node_has_opened_its_dataset():
-    rig = Rig().complete(30, 20).opens(1, 10)
-    assert rig.plans() == {}
-    assert rig.opens(2, 10).plans() == {1: 3, 2: 3}
 
 
 def test_no_steps_before_the_feed_is_complete():
@@ -297,17 +213,6 @@ def test_lock_step_nodes_are_told_together_that_the_length_is_not_known():
     assert not rig.both_open(10, dataset_id=1).sent(m.PlanLater)
 
 
-def test_without_lock_step_a_node_alone_learns_that_the_length_is_not_known():
-    assert set(Rig(lock_step=False).opens(2, 10).sent(m.PlanLater)) == {2}
-
-
-def test_a_second_feed_is_agreed_on_for_the_datasets_that_are_open():
-    rig = Rig().both_open(10).complete(40, 40)
-    rig.feed_state.open(feed_open())
-    rig.store(0, "b", 10, feed=1, leftover=1).job_done(21, 1, feed=1)
-    assert {(plan.feed, plan.steps) for plan in rig.sent(m.EpochPlan).values()} == {(1, 2)}
-
-
 def test_without_lock_step_each_node_reads_its_presharded_rows_to_the_end():
     rig = Rig(lock_step=False).opens(1, 10).complete(40, 5)
     assert rig.plans() == {1: 4}
@@ -325,25 +230,6 @@ def test_an_abort_is_sent_to_all_nodes_and_nothing_counts_afterwards():
     )
     assert rig.store(1, "b", 1).asked == []
     assert rig.feed_state.abort(0, "again") == []
-
-
-def test_a_complete_feed_cannot_be_aborted():
-    rig = Rig().complete(1, 1)
-    assert rig.feed_state.abort(0, "too late") == []
-    assert rig.feed_state.current.state == "complete"
-
-
-def test_the_end_of_all_feeds_is_sent_once():
-    rig = Rig()
-    rig.asked = rig.feed_state.end()
-    assert sorted(rig.sent(m.FeedsEnded)) == [1, 2]
-    assert rig.feed_state.end() == []
-
-
-def test_the_node_that_wants_no_more_rows_is_remembered():
-    rig = Rig()
-    rig.feed_state.handle(m.FeedStopped(rank=2), NOW_S)
-    assert rig.feed_state.stopped_by == "worker:0"
 
 
 # ---- what is shown ------------------------------------------------------------------------------------------------
@@ -434,15 +320,6 @@ def test_a_step_is_known_once_all_nodes_have_said_what_they_have():
     last = m.StepsAgreed(0, 0, [(1, 8), (1, 3)])
     assert told(steps.handle(ahead(3, ended=True))) == [last]
     assert told(steps.handle(ahead(1, ended=True))) == [m.StepsAgreed(0, 0, [], ended=True)]
-
-
-def test_with_drop_a_pass_ends_with_the_first_node():
-    steps = Steps()
-    steps.handle(ahead(1, [(9, 8)], drop=True))
-    assert told(steps.handle(ahead(3, [(2, 4)], ended=True, drop=True)), 3) == [
-        m.StepsAgreed(0, 0, [(2, 12)], ended=True)
-    ]
-    assert steps.handle(ahead(1, [(1, 8)], ended=True, drop=True)) == []
 
 
 def test_passes_and_datasets_are_counted_by_themselves():

@@ -75,12 +75,6 @@ def both_idle(rig, *, steps=(41, 41)):
         rig.says(node, 64.0, step=step)
 
 
-def test_nobody_is_asked_while_all_give_signs():
-    rig = Rig()
-    rig.says("chief:0", 59.0, step=1)
-    assert rig.tick() == []
-
-
 def test_all_that_run_are_asked_once_one_has_been_silent_for_too_long():
     rig = Rig()
     rig.says("chief:0", 1.0, step=1)
@@ -199,32 +193,7 @@ def test_a_node_whose_agent_does_not_answer_is_left_to_others():
     assert rig.hung == []
 
 
-def test_zero_is_never():
-    rig = Rig(timeout_s=0.0)
-    both_idle(rig)
-    assert rig.tick() == []
-
-
-def test_answers_to_others_are_no_business_of_ours():
-    rig = Rig()
-    both_idle(rig)
-    rig.ask()
-    assert rig.hangs.handle(m.Stacks(1, 1, BUSY, ""), rig.now) == []
-    assert rig.hung == []
-
-
 # ---- what fails -----------------------------------------------------------------------------------------------------
-
-
-def test_a_hung_node_can_fail_the_cluster_with_its_stacks():
-    rig = Rig(fails=True)
-    both_idle(rig)
-    rig.answers(rig.ask(), chief_0=INSIDE, worker_0=BUSY)
-    failure = rig.state.causes.first
-    assert rig.state.state == "failed"
-    assert (failure.node, failure.kind, failure.traceback) == ("worker:0", "Hung", "stacks of worker_0")
-    assert failure.message.startswith("no step, row or log line for 64 s; last: step 41")
-    assert rig.tick() == []
 
 
 def test_a_hung_node_is_a_reason_to_start_again():
@@ -248,15 +217,6 @@ def test_a_process_that_does_not_answer_is_the_cause_of_its_peers_errors(conditi
     rig.answers(rig.ask(), worker_0=condition)
     assert (rig.state.causes.first.node, rig.state.causes.first.kind) == ("worker:0", "Hung")
     assert rig.state.causes.consequences == {"chief:0": "UnavailableError: task is silent"}
-
-
-def test_a_peer_that_answers_is_not_the_cause():
-    rig = Rig(timeout_s=0.0)
-    both_idle(rig)
-    peer_error(rig)
-    rig.answers(rig.ask(), worker_0=BUSY)
-    assert rig.state.causes.first is None
-    assert rig.tick() == []  # asked once
 
 
 NAMES_WORKER = "The following tasks are unhealthy (stopped sending heartbeats):\n/job:worker/replica:0/task:0\n"
@@ -389,16 +349,6 @@ def test_a_node_that_works_on_something_else_is_only_warned_of():
     rig = Fed()
     assert rig.warnings(rig.at(60, idle_s=1.0))
     assert rig.at(900, idle_s=30.0) == []
-
-
-def test_a_node_that_begins_to_read_while_it_is_asked_fails_nothing():
-    rig = Fed()
-    rig.at(60)
-    rig.at(600)
-    rig.receive(m.RowsTaken(rank=1, rows=5, epoch=0, feeds={0: (0, 5)}))
-    rig.at(605)
-    assert rig.state.causes.first is None
-    assert rig.at(900) == []
 
 
 @pytest.mark.parametrize("options", [{"warn_s": 0.0}, {"resumes": True}, {"stream": True}, {"timeout_s": 0.0}], ids=str)

@@ -29,13 +29,8 @@ from tfos_lab.engine.history import History
 from tfos_lab.engine.state.events import (
     FeedProgressed,
     FeedView,
-    InferenceProgressed,
-    LogText,
-    MetricsReported,
-    NodeChanged,
     StateChanged,
 )
-from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -45,10 +40,6 @@ CALLED_S = 100.0
 
 def state(name, time_s):
     return StateChanged(time_s=time_s, state=name)
-
-
-def report_of(step):
-    return MetricsReported(time_s=1.0, node="chief:0", step=step, total_steps=None, metrics={"loss": 1.0})
 
 
 def test_each_phase_has_its_seconds_since_the_call():
@@ -73,71 +64,6 @@ def test_a_restart_lasts_until_all_nodes_run_again_or_none_ever_will():
     history.record(state("restarting", 108.0))
     history.record(state("failed", 109.0))
     assert history.restarts == ((3.0, 6.0), (8.0, 9.0))
-
-
-def test_imports_end_with_the_last_node_s_and_a_feed_with_its_last_row():
-    history = History(CALLED_S)
-    for seconds in (101.0, 102.0):
-        history.record(NodeChanged(time_s=seconds, node="worker:0", state="starting"))
-    history.record(state("running", 102.5))
-    for feed, seconds, complete in [(0, 103.0, False), (0, 104.0, True), (0, 104.5, True)]:
-        history.record(progressed(feed, seconds, complete=complete))
-    assert history.timings == {"imported": 2.0, "running": 2.5, "feeding": 3.0, "fed": 4.0}
-    history.record(progressed(1, 110.0, complete=False))
-    assert "fed" not in history.timings
-    history.record(progressed(1, 112.0, complete=True))
-    assert history.timings["fed"] == 12.0
-
-
-def test_a_reader_of_metrics_can_continue_where_it_stopped():
-    history = History(CALLED_S)
-    assert history.metrics_after(0) == ([], 0)
-    reports = [report_of(step) for step in range(3)]
-    for report in reports[:2]:
-        history.record(report)
-    assert history.metrics_after(0) == (reports[:2], 2)
-    history.record(reports[2])
-    assert history.metrics_after(2) == ([reports[2]], 3)
-    assert history.metrics_after(3) == ([], 3)
-
-
-def test_a_phase_is_timed_once_and_a_clock_that_goes_back_gives_no_negative_seconds():
-    history = History(CALLED_S)
-    history.record(state("reserving", 99.0))
-    history.record(state("reserving", 130.0))
-    history.mark_released(101.0)
-    history.mark_released(102.0)
-    assert history.timings == {"launched": 0.0, "released": 1.0}
-
-
-def test_the_first_end_counts():
-    history = History(CALLED_S)
-    history.record(state("failed", 103.0))
-    history.record(state("stopped", 104.0))
-    assert history.ended_s == 103.0
-    assert history.timings["done"] == 3.0
-
-
-def test_everything_but_log_text_is_recorded():
-    history = History(CALLED_S)
-    change = NodeChanged(time_s=1.0, node="chief:0", state="running")
-    metrics = MetricsReported(time_s=2.0, node="chief:0", step=1, total_steps=2, metrics={"loss": 1.0})
-    for event in (LogText(time_s=0.5, node="chief:0", stream="stdout", text="hello"), change, metrics):
-        history.record(event)
-    assert history.events == [change, metrics]
-    assert history.metrics == [metrics]
-
-
-def test_the_oldest_events_are_dropped():
-    history = History(CALLED_S)
-    for number in range(10_050):
-        history.record(NodeChanged(time_s=float(number), node="chief:0", state="running"))
-    assert len(history.events) == 10_000
-    assert history.events[-1].time_s == 10_049.0
-
-
-def progressed(feed, time_s, *, complete):
-    return FeedProgressed(time_s=time_s, feed=feed, rows={}, partitions=1, size_bytes=1, complete=complete)
 
 
 # ---- the progress of rows: one view for each call of train or inference ----------------------------------------------
@@ -174,11 +100,6 @@ def test_each_table_has_a_view_with_its_own_time():
     assert (second.number, second.rows, second.complete, second.ended_s) == (1, {"chief:0": 4}, False, None)
 
 
-def test_nodes_that_start_again_are_fed_the_same_table_again():
-    [view] = views(fed(9, 2.0, complete=True), fed(3, 5.0))
-    assert (view.rows, view.complete, view.started_s, view.ended_s) == ({"chief:0": 3}, False, 2.0, None)
-
-
 def test_a_stream_is_the_sum_of_its_micro_batches():
     begun = [fed(0, 1.0, feed=0, stream=True), fed(5, 2.0, feed=0, stream=True, complete=True)]
     agreed = fed(5, 2.1, feed=0, stream=True, complete=True)
@@ -187,18 +108,6 @@ def test_a_stream_is_the_sum_of_its_micro_batches():
     again = [fed(0, 4.0, feed=2, stream=True), fed(2, 5.0, feed=2, stream=True, complete=True)]
     [view] = views(*begun, fed(0, 3.0, feed=1, stream=True), fed(2, 3.5, feed=1, stream=True), *again)
     assert (view.rows, view.micro_batches) == ({"chief:0": 7}, 2), "what was dropped in the middle does not count"
-
-
-def test_feeds_streams_and_inferences_are_numbered_separately():
-    shown = views(
-        fed(1, 1.0, source=0, stream=True),
-        fed(2, 2.0, source=1, complete=True),
-        InferenceProgressed(time_s=103.0, inference=0, rows={"chief:0": 8}, partitions=1),
-        fed(3, 4.0, source=2),
-        InferenceProgressed(time_s=105.0, inference=1, rows={"chief:0": 7}, partitions=0),
-    )
-    kinds = [("stream", 0), ("table", 0), ("inference", 0), ("table", 1), ("inference", 1)]
-    assert [(view.kind, view.number) for view in shown] == kinds
 
 
 # ---- what nodes report, as a table and as a figure ------------------------------------------------------------------
@@ -229,11 +138,6 @@ def test_the_table_has_a_row_for_each_report_and_a_column_for_each_metric(report
     assert frame["step"].isna().tolist() == [False, True, False]
     assert math.isnan(frame["accuracy"][0])
     assert frame["time_"][1] == 7.0
-
-
-def test_before_the_first_report_the_table_is_empty_and_has_its_columns(start):
-    frame = tfos_lab.Cluster(start(launch=False)).metrics
-    assert (list(frame), frame.empty, str(frame["step"].dtype)) == (["time", "node", "step"], True, "Int64")
 
 
 def test_the_figure_has_a_plot_for_each_metric_and_a_timeline(reported):
@@ -331,16 +235,6 @@ def test_a_real_run_is_recorded_when_wait_returns(run):
     assert len(tfos_lab.run_record(path.parent).metrics) == 6
     assert record.timings == cluster.timings
     assert record.code.source.startswith("def train(args, ctx):")
-
-
-def test_a_real_run_that_fails_is_recorded_with_its_error(run):
-    with pytest.raises(NodeFailed):
-        run(train, "raise", cluster_size=2).wait(timeout_s=60)
-    cluster = tfos_lab.clusters()[-1]
-    cluster.stop()
-    assert tfos_lab.run_record(cluster.run_dir).state == "failed"
-    error = json.loads((cluster.run_dir / "run.json").read_bytes())["error"]
-    assert error == {"type": "NodeFailed", "kind": "LookupError", "node": "worker:0", "message": "no such label"}
 
 
 _KERNEL = """

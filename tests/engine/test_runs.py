@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import socket
-import time
 from pathlib import Path
 
 import msgspec
@@ -16,7 +15,7 @@ import tfos_lab
 from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import GONE, curve, failure, this_process, write_run, write_some
 from tests.support.trials import fit
-from tfos_lab.errors import ConfigError, SearchFailed
+from tfos_lab.errors import ConfigError
 
 
 def test_every_run_is_a_row(tmp_path):
@@ -44,27 +43,12 @@ def test_columns_have_types_and_can_be_sorted(tmp_path):
     assert table.loc["a-1", "options"]["cluster_size"] == 2
 
 
-def test_without_runs_the_columns_are_there(tmp_path):
-    table = tfos_lab.runs(tmp_path)
-    assert table.empty
-    expected = {"name", "when", "outcome", "seconds", "rows", "options", "metrics", "phases", "code", "files", "error"}
-    assert expected <= set(table.columns)
-
-
 @pytest.fixture(scope="module")
 def some(tmp_path_factory):
     """Runs of every kind."""
     folder = tmp_path_factory.mktemp("runs")
     write_some(folder)
     return folder
-
-
-def test_a_restart_takes_its_time_from_the_run(tmp_path):
-    timings = {"launched": 0.1, "running": 1.0, "done": 9.0}
-    write_run(tmp_path, timings=timings, restarts=((3.0, 5.0), (6.0, 6.5)), ended_s=time.time() - 3591.0)
-    assert tfos_lab.run_record("mnist", tmp_path).phases == pytest.approx(
-        {"launch": 0.1, "start": 0.9, "run": 5.5, "restart": 2.5}, abs=0.5
-    )
 
 
 @pytest.mark.parametrize(
@@ -104,11 +88,6 @@ def test_what_means_no_run_or_several_is_told(some, name, sentence):
     assert str(error.value) == sentence
 
 
-def test_where_nothing_was_recorded_that_is_told(tmp_path):
-    with pytest.raises(ConfigError, match="there is no run 'x': no run has been recorded in "):
-        tfos_lab.run_record("x", tmp_path)
-
-
 # ---- folders of runs -------------------------------------------------------------------------------------------------
 
 
@@ -138,33 +117,12 @@ def test_each_that_cannot_be_read_is_one_line(tmp_path):
     assert not any("\n" in line for line in lines)
 
 
-def test_a_folder_of_another_user_is_one_line(tmp_path, monkeypatch):
-    write_run(tmp_path, "own-1")
-    closed = write_run(tmp_path, "closed-1")
-    stat = Path.stat
-
-    def refuse(path, **options):
-        if path.parent == closed:
-            raise PermissionError(13, "Permission denied")
-        return stat(path, **options)
-
-    monkeypatch.setattr(Path, "stat", refuse)
-    found = tfos_lab.runs(tmp_path)
-    assert list(found.index) == ["own-1"]
-    assert found.attrs["unreadable"] == [f"{closed}: run.json: Permission denied"]
-
-
 def test_a_file_that_no_run_writes_is_not_read(tmp_path):
     (tmp_path / "big").mkdir()
     with (tmp_path / "big" / "run.json").open("wb") as file:
         file.truncate(100 << 20)
     [bad] = tfos_lab.runs(tmp_path).attrs["unreadable"]
     assert bad.partition(": ")[2] == "run.json has 100 MB, which no run of tfos_lab writes"
-
-
-def test_a_folder_that_is_not_there_is_a_config_error(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere: there is no such folder"):
-        tfos_lab.runs(tmp_path / "nowhere")
 
 
 def test_without_a_folder_those_are_searched_where_runs_are_made(tmp_path, monkeypatch):
@@ -194,13 +152,6 @@ def test_a_run_that_has_not_ended_is_live_while_its_process_is_there(tmp_path):
     assert "has gone" in lost.view().reason
 
 
-def test_words_of_other_versions_are_no_error(tmp_path):
-    write_run(tmp_path, state="dreaming", outcome="dreamt", nodes=())
-    run = only(tmp_path)
-    assert run.state == "lost"
-    assert run.view().nodes == ()
-
-
 def test_a_run_tells_its_metrics_rows_phases_and_logs(tmp_path):
     write_run(tmp_path, reports=curve(1.0, 3), log="one\ntwo\n")
     run = only(tmp_path)
@@ -214,40 +165,6 @@ def test_a_run_tells_its_metrics_rows_phases_and_logs(tmp_path):
     assert run.logs() == "[chief:0] one\n[chief:0] two"
     with pytest.raises(KeyError, match="no node 'ps:0' in the run mnist-"):
         run.logs("ps:0")
-
-
-def test_event_files_are_where_this_machine_sees_them(tmp_path):
-    there = tmp_path / "logs"
-    there.mkdir()
-    for number, (log_dir, expected) in enumerate(
-        [(None, "events"), (str(there), str(there)), ("gs://bucket/x", "gs://bucket/x"), ("/not/here", "events")]
-    ):
-        path = write_run(tmp_path / str(number), options={"log_dir": log_dir})
-        assert only(tmp_path / str(number)).event_dir == (str(path / "events") if expected == "events" else expected)
-
-
-def train(args, ctx):
-    for step in range(3):
-        ctx.report(step, loss=args["lr"] / (step + 1))
-    print("trained")  # noqa: T201 - into the node's log
-
-
-def test_a_real_run_is_in_the_table_with_what_it_was(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
-    options = {"local": "processes", "env": QUICK_ENV, "name": "mnist", "cluster_size": 2}
-    with tfos_lab.run(train, {"lr": 0.5}, **options) as cluster:
-        cluster.wait(timeout_s=60)
-    row = tfos_lab.runs(tmp_path).loc[cluster.id]
-    assert (row["name"], row["outcome"], row["launcher"], row["nodes"]) == ("mnist", "done", "local", 2)
-    assert row["inputs"] == {"args.lr": 0.5}
-    assert row["metrics.loss"] == pytest.approx(0.5 / 3)
-    assert row["options"]["cluster_size"] == 2
-    assert "def train(args, ctx)" in row["code"]
-    assert row["phases.run"] > 0
-    run = tfos_lab.run_record("mnist", tmp_path)
-    assert run.logs("chief:0") == "trained\n"
-    assert run.view().timings == cluster.timings
 
 
 # ---- searches and independent runs -----------------------------------------------------------------------------------
@@ -329,14 +246,6 @@ def test_independent_runs_are_one_run_with_what_became_of_each(place):
     assert table["best"].isna().all()
 
 
-def test_a_search_of_which_nothing_came_says_why(place):
-    with pytest.raises(SearchFailed):
-        tfos_lab.search(fit, {"x": [3]}, local="inline", show=False)
-    run = tfos_lab.run_record("search")
-    assert (run.state, run.best_params, run.last_metrics) == ("failed", {}, {})
-    assert run.record.error.type == "SearchFailed"
-
-
 def test_parameters_of_any_type_are_recorded_and_secrets_are_not(place):
     class Anything:
         def __repr__(self):
@@ -352,24 +261,6 @@ def test_parameters_of_any_type_are_recorded_and_secrets_are_not(place):
     params = run.record.nodes[0].part.params
     assert (params["layers"], params["drop"], params["what"]) == ("[64, 10]", None, "<anything>")
     assert params["api_key"] == "(not recorded)"
-
-
-def test_a_search_whose_kernel_has_gone_is_lost(place):
-    write_search(place, **GOING)
-    run = tfos_lab.run_record("search")
-    assert run.state == "lost"
-    assert run.best_params == {"lr": 1}
-
-
-def test_the_trials_are_not_read_for_the_list(place):
-    path = write_search(place)
-    (path / "run-0" / "run.json").write_text("damaged")
-    assert len(tfos_lab.runs(place)) == 1
-    assert tfos_lab.runs(place).attrs["unreadable"] == []
-    assert tfos_lab.run_record("7e8f.1", place).id.endswith("7e8f.1")
-    for name in ("7e8f.0", "7e8f.9", "7e8f.x/y"):
-        with pytest.raises(ConfigError):
-            tfos_lab.run_record(name, place)
 
 
 @pytest.mark.parametrize("log", ["/etc/passwd", "../../secret.log"])
@@ -427,11 +318,6 @@ def test_so_many_of_the_newest_stay_and_pinned_ones_and_those_that_go_on(five):
     assert left(five) == ["new", "old-1", "old-2", "old-5", "old-6"]
 
 
-def test_those_of_so_many_days_stay(five):
-    run(keep_days=2)
-    assert left(five) == ["new", "old-1", "old-2", "old-5"]
-
-
 def test_the_environment_holds_where_no_option_does(five, monkeypatch):
     monkeypatch.setenv("TFOS_LAB_KEEP_RUNS", "4")
     run()
@@ -446,12 +332,6 @@ def test_a_wrong_limit_in_the_environment_removes_nothing_and_is_told(five, monk
     run()
     assert len(left(five)) == 6
     assert f"TFOS_LAB_KEEP_DAYS={text}: a whole number, 1 or more, is needed" in caplog.text
-
-
-@pytest.mark.parametrize("options", [{"keep_runs": 0}, {"keep_runs": 1.5}, {"keep_days": 0}, {"keep_days": True}])
-def test_limits_that_make_no_sense_are_refused(five, options):
-    with pytest.raises(ConfigError, match=next(iter(options))):
-        run(**options)
 
 
 def test_a_search_goes_as_a_whole_and_stays_while_it_goes_on_or_for_the_sake_of_one_trial(place):

@@ -49,11 +49,6 @@ def test_nodes_that_make_no_cluster_are_refused_in_a_sentence(refused, nodes, pr
     assert problem in refused(nodes)
 
 
-def test_all_problems_of_nodes_are_told_at_once(refused):
-    said = refused([{"job_name": "x"}, {"params": 1}, 3])
-    assert all(f"nodes[{number}]" in said for number in range(3))
-
-
 @pytest.mark.parametrize(
     ("text", "function", "problem"),
     [
@@ -65,10 +60,6 @@ def test_all_problems_of_nodes_are_told_at_once(refused):
 )
 def test_a_script_that_cannot_work_is_refused(refused, text, function, problem):
     assert problem in refused(text=text, function=function)
-
-
-def test_a_script_that_is_not_there_is_told_with_the_nearest(refused):
-    assert "trian.py; did you mean train.py?" in refused(script="trian.py")
 
 
 @pytest.mark.parametrize(
@@ -84,31 +75,6 @@ def test_a_script_that_is_not_there_is_told_with_the_nearest(refused):
 )
 def test_what_cannot_keep_versions_is_refused(refused, options, problem):
     assert problem in refused(**{"output_dir": "models", **options})
-
-
-# ---- versions of a script's output ----------------------------------------------------------------------------------
-
-
-def test_outputs_become_versions_and_the_oldest_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    script = tmp_path / "train.py"
-    script.write_text(
-        "from pathlib import Path\ndef main(args, ctx):\n    Path(ctx.output_dir, 'model.txt').write_text(args.text)\n"
-    )
-    models = tmp_path / "models"
-    (models / "version-0041").mkdir(parents=True)
-    (models / "version-x").mkdir()
-    made = []
-    for number in range(3):
-        nodes = [{"params": {"text": str(number)}}]
-        options = {"output_dir": models, "keep_versions": 2, "function": "main", "show": False, "env": QUICK_ENV}
-        run = tfos_lab.run_script(script, nodes, local="processes", **options)
-        run.wait()
-        made.append(run.version)
-    assert [path.name for path in made] == ["version-0042", "version-0043", "version-0044"]
-    assert sorted(path.name for path in models.glob("[!.]*")) == ["latest", "version-0043", "version-0044", "version-x"]
-    assert (models / "latest" / "model.txt").read_text() == "2"
-    assert (run.cluster.run_dir / "output" / "model.txt").read_text() == "2", "the run's folder leads to it"
 
 
 # ---- what travels, and rows that are read for a script --------------------------------------------------------------

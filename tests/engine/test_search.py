@@ -10,11 +10,8 @@ import sys
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tfos_lab
-from tfos_lab.engine.search.halving import Halving
 from tfos_lab.errors import ConfigError
 
 # ---- what a search finds --------------------------------------------------------------------------------------------
@@ -190,59 +187,34 @@ def test_without_optuna_it_says_how_to_get_it(search, monkeypatch):
 # ---- which trials halving cuts, at which rung ------------------------------------------------------------------------
 
 
-def test_the_worse_of_two_is_cut_at_the_first_rung_that_both_have_reached():
-    halving = Halving(9)
-    assert not halving.report(0, 1, None, 1.0)
-    assert halving.report(1, 1, None, 2.0)
+def train(args, ctx):
+    """Take nine steps, with the same loss at each."""
+    for step in range(1, 10):
+        ctx.report(step, total_steps=args["of"], loss=args["loss"])
 
 
-def test_a_better_one_that_comes_later_cuts_the_one_before_at_its_next_report():
-    halving = Halving(9)
-    assert not halving.report(0, 1, None, 2.0)
-    assert not halving.report(1, 1, None, 1.0)
-    assert halving.report(0, 2, None, 2.0)
+def last_steps(losses, rungs):
+    """Return the last step of each trial, one after another: one of three goes on at each rung."""
+    reached, ends = {rung: [] for rung in rungs}, []
+    for loss in losses:
+        for rung in rungs:
+            reached[rung].append(loss)
+            if sorted(reached[rung]).index(loss) >= math.ceil(len(reached[rung]) / 3):
+                ends.append(rung)
+                break
+        else:
+            ends.append(9)
+    return ends
 
 
-def test_one_of_three_goes_on():
-    halving = Halving(9)
-    assert [halving.report(trial, 1, None, float(trial)) for trial in range(4)] == [False, True, True, True]
-    assert not halving.report(4, 1, None, 0.5), "two of five"
-
-
-def test_the_first_rung_may_be_later():
-    halving = Halving(9, min_steps=10)
-    assert not halving.report(0, 9, None, 1.0)
-    assert not halving.report(1, 9, None, 2.0)
-    assert not halving.report(0, 10, None, 1.0)
-    assert halving.report(1, 10, None, 2.0)
-
-
-def test_rungs_are_at_parts_of_the_steps_that_are_known():
-    halving = Halving(9)  # rungs at 1/9 and 1/3 of the steps
-    assert not halving.report(0, 100, 900, 1.0)
-    assert not halving.report(1, 9, 90, 1.0)
-    assert halving.report(1, 10, 90, 2.0), "a ninth of fewer steps"
-
-
-def test_a_trial_that_begins_anew_is_judged_anew():
-    halving = Halving(9)
-    assert not halving.report(0, 1, None, 1.0)
-    halving.forget(0)
-    assert halving.report(0, 1, None, 5.0)
-
-
-BADNESS = st.floats(allow_nan=False, allow_infinity=True)
-
-
-@given(st.data(), st.integers(2, 12), st.integers(2, 4), st.booleans())
-def test_the_best_at_the_furthest_rung_is_never_cut(data, trials, reduction, known):
-    """Whatever the order of reports: some trial goes on, and it was best where it was last compared."""
-    halving = Halving(trials, reduction)
-    going, steps, best = set(range(trials)), dict.fromkeys(range(trials), 0), dict.fromkeys(range(trials), float("inf"))
-    for _ in range(data.draw(st.integers(0, 60))):
-        trial = data.draw(st.sampled_from(sorted(going)))
-        steps[trial] = min(27, steps[trial] + data.draw(st.integers(1, 5)))
-        best[trial] = min(best[trial], data.draw(BADNESS))
-        if halving.report(trial, steps[trial], 27 if known else None, best[trial]):
-            going.discard(trial)
-        assert going
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("steps", "options", "rungs"),
+    [(None, {}, (1, 3, 9)), (None, {"min_steps": 4}, (4,)), (9, {}, (1, 3)), (18, {}, (2, 6))],
+    ids=["steps", "a later first rung", "parts of the steps", "parts of more steps"],
+)
+def test_a_trial_that_is_not_among_the_best_third_at_its_rung_is_cut_there(search, steps, options, rungs, seed):
+    found = search({"loss": range(9), "of": [steps]}, train, strategy="halving", seed=seed, **options)
+    assert [trial.steps for trial in found] == last_steps([trial.params["loss"] for trial in found], rungs)
+    assert {trial.state for trial in found if trial.steps < 9} == {"stopped early"}
+    assert (found.best.params["loss"], found.best.steps) == (0, 9)

@@ -58,19 +58,6 @@ def test_a_failed_job_raises_what_its_task_raised_or_names_the_cause():
     assert (type(error), error.reason) == (FeedError, "the stream failed: java.io.IOException: broken")
 
 
-@pytest.mark.parametrize("spark_mode", ["standalone", "connect", "local"])
-def test_a_session_is_described(spark, spark_mode):
-    assert spark_session.active_session() is not None
-    assert spark_session.death_of(spark) is None
-    assert spark_session.is_local(spark) == (spark_mode in ("local", "connect"))
-    assert spark_session.is_connect(spark) == (spark_mode == "connect")
-    assert spark_session.driver_hosts(spark) == ("127.0.0.1", "127.0.0.1")
-    assert spark_session.owner_of(spark)
-    assert not spark_session.allocates_dynamically(spark)
-    if spark_mode == "connect":
-        assert spark_session.slots_of(spark) is None
-
-
 def test_the_reason_of_a_dead_session_is_named(new_spark):
     session = new_spark("local[1]")
     session.stop()
@@ -138,9 +125,3 @@ def test_one_of_many_columns_is_named_as_far_as_that_is_known():
         job_error(ValueError(TEXT), schema=schema_of(n="long", **many))
     )
     assert "bytes of a column in one" in str(job_error(ValueError(TEXT)))
-
-
-def test_other_errors_are_left_alone():
-    assert "column" not in str(
-        job_error(ValueError("java.lang.OutOfMemoryError: Java heap space"), schema=schema_of(x="binary"))
-    )

@@ -15,7 +15,7 @@ from tfos_lab.engine.state.cluster_state import (
     ORPHAN_PATIENCE_S,
     ClusterState,
 )
-from tfos_lab.engine.state.events import EvaluatorFailed, MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
+from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Publish, PublishAll, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
 
@@ -119,14 +119,6 @@ def test_the_last_reservation_starts_all_nodes_with_every_address_in_task_order(
     assert play.cluster_state.state == "starting"
 
 
-def test_a_reservation_tells_where_the_node_is():
-    play = Play(cluster_size=1)
-    play.receive(m.Reserve(rank=0, host="h", address="h:1", pid=7, executor="3", gpus=["0", "1"]))
-    (view,) = play.cluster_state.views
-    assert (view.host, view.executor, view.address, view.gpus, view.state) == ("h", "3", "h:1", ("0", "1"), "reserved")
-    assert view.last_heartbeat_s == play.now_s
-
-
 def test_a_retried_task_replaces_the_address_of_the_lost_one():
     play = Play(cluster_size=2)
     play.reserve(0, address="old:1").reserve(0, address="new:2").reserve(1)
@@ -141,15 +133,6 @@ def test_an_agent_whose_rank_has_already_started_has_to_leave():
     assert play.sent(m.Shutdown) == [1]
     assert play.cluster_state.views[1].address == "host1:9001"
     assert play.cluster_state.state == "running"
-
-
-def test_an_agent_that_reserves_after_a_stop_is_stopped_at_once():
-    play = Play(cluster_size=2)
-    play.reserve(0)
-    play.cluster_state.stop(play.now_s)
-    play.reserve(1)
-    assert play.sent(m.Stop) == [1]
-    assert not any(isinstance(i, StartAll) for i in play.asked)
 
 
 def test_the_cluster_runs_when_all_nodes_run():
@@ -169,25 +152,7 @@ def test_a_function_that_returns_at_once_has_run_all_the_same():
     assert "running" in [event.state for event in play.published(StateChanged)]
 
 
-@pytest.mark.parametrize("rank", [-1, 2, 99])
-def test_a_message_from_an_unknown_rank_changes_nothing(rank):
-    play = Play(cluster_size=2).all_run()
-    before = play.cluster_state.views
-    assert play.receive(m.Heartbeat(rank=rank)).asked == []
-    assert play.cluster_state.views == before
-
-
 # ---- what nodes report --------------------------------------------------------------------------------------------
-
-
-def test_the_latest_value_of_each_metric_is_kept():
-    play = Play(cluster_size=1).all_run()
-    play.receive(m.Reported(rank=0, step=1, total_steps=10, metrics={"loss": 2.0}, time_s=1000.2))
-    play.receive(m.Reported(rank=0, step=2, total_steps=None, metrics={"accuracy": 0.5}, time_s=1000.3))
-    (view,) = play.cluster_state.views
-    assert (view.step, view.total_steps, view.metrics) == (2, 10, {"loss": 2.0, "accuracy": 0.5})
-    (event,) = play.published(MetricsReported)
-    assert (event.node, event.step, event.metrics, event.time_s) == ("chief:0", 2, {"accuracy": 0.5}, 1000.3)
 
 
 def test_a_report_of_a_node_whose_clock_is_two_minutes_off_has_the_driver_s_time():
@@ -224,25 +189,7 @@ def test_a_heartbeat_is_answered_unless_the_credit_for_a_log_is_the_answer():
     assert play.receive(m.Heartbeat(0)).sent(m.HeartbeatAck) == [0]
 
 
-def test_what_a_node_does_is_in_its_view():
-    play = Play(cluster_size=1).all_run()
-    assert play.cluster_state.views[0].activity is None
-    play.receive(m.Activity(rank=0, step=41, step_s=0.5, waits_rows=0.62, last_sign="step 41"))
-    activity = play.cluster_state.views[0].activity
-    assert (activity.step, activity.step_s, activity.waits_rows, activity.slower) == (41, 0.5, 0.62, None)
-    assert activity.last_sign == "step 41"
-    assert activity.is_known
-
-
 # ---- good ends ----------------------------------------------------------------------------------------------------
-
-
-def test_all_nodes_finish_when_the_last_training_node_has_returned():
-    play = Play(cluster_size=2).all_run().returns(0)
-    assert play.sent(m.Finish) == []
-    play.returns(1)
-    assert play.sent(m.Finish) == [0, 1]
-    assert not play.is_over
 
 
 def test_a_cluster_is_done_when_its_nodes_have_drained():
@@ -264,13 +211,6 @@ def test_parameter_servers_and_the_evaluator_end_when_the_training_nodes_have_re
     assert play.states() == {"ps:0": "done", "chief:0": "done", "evaluator:0": "done", "worker:0": "done"}
     assert play.drain(0, 1, 2, 3).cluster_state.state == "done"
     assert play.cluster_state.causes.first is None
-
-
-def test_the_other_nodes_are_asked_to_finish_once():
-    play = Play(cluster_size=2, eval_node=True).all_run().returns(0)
-    assert play.sent(m.Finish) == [0, 1]
-    assert play.returns(1).sent(m.Finish) == []
-    assert sorted(play.cluster_state.outcomes) == ["chief:0", "evaluator:0"]
 
 
 def test_an_evaluator_that_returns_early_ends_nothing():
@@ -311,14 +251,6 @@ def test_what_follows_from_the_end_of_an_executor_waits_for_spark_s_reason():
     assert list(causes.consequences) == ["worker:1"]
 
 
-def test_the_reason_of_an_executor_s_end_is_not_awaited_for_ever():
-    play = Play(cluster_size=2).all_run()
-    play.cluster_state.expect_loss(play.now_s)
-    play.end(1, ORPHANED)
-    play.wait(LEAVING_PATIENCE_S + 0.1)
-    assert play.cluster_state.causes.first.node == "worker:0"
-
-
 def test_nodes_have_the_time_that_stop_was_given():
     play = Play(cluster_size=2).all_run()
     play.cluster_state.stop(play.now_s, grace_s=60.0)
@@ -326,29 +258,6 @@ def test_nodes_have_the_time_that_stop_was_given():
     assert not play.is_over
     play.wait(60.0)
     assert play.is_over
-
-
-def test_a_child_on_this_machine_that_ended_with_its_fork_server_fails_the_cluster_at_once():
-    play = Play(cluster_size=2).all_run(executor="this machine").end(1, ORPHANED)
-    assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")
-
-
-@pytest.mark.parametrize("outcome", [BOOM, KILLED])
-def test_training_goes_on_without_an_evaluator_that_has_failed_and_says_so(outcome):
-    play = Play(cluster_size=3, eval_node=True, restarts=1).all_run().end(1, outcome)
-    [event] = play.published(EvaluatorFailed)
-    assert event.node == "evaluator:0"
-    assert (event.kind, event.message.partition("\n")[0]) in [
-        ("ValueError", "boom"),
-        ("Exited", "the process was killed (SIGKILL); the host may have run out of memory"),
-    ]
-    assert event.traceback == outcome.traceback
-    assert play.sent(m.Stop) == []
-    assert (play.cluster_state.state, play.states()["evaluator:0"]) == ("running", "failed")
-    assert play.cluster_state.views[1].detail.startswith(event.kind)
-    play.drain(1).returns(0).returns(2).drain(0, 2)
-    assert (play.cluster_state.state, play.cluster_state.causes.first) == ("done", None)
-    assert play.states()["evaluator:0"] == "failed"
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -364,52 +273,6 @@ def test_training_begins_though_the_evaluator_has_failed_before_its_function_ran
     assert play.returns(0).drain(0, 1).cluster_state.state == "done"
 
 
-def test_training_goes_on_without_an_evaluator_that_is_lost():
-    play = Play(cluster_size=2, eval_node=True).all_run()
-    play.asked = play.cluster_state.lose(1, "its agent ended with code -9", play.now_s)
-    [event] = play.published(EvaluatorFailed)
-    assert (event.kind, "its agent ended with code -9" in event.message) == ("Lost", True)
-    assert play.returns(0).drain(0).cluster_state.state == "done"
-
-
-def test_an_evaluator_whose_loss_takes_all_nodes_with_it_is_the_cause():
-    play = Play(cluster_size=2, eval_node=True).all_run()
-    play.cluster_state.lose(1, "its agent has ended", play.now_s)
-    play.cluster_state.lose(0, "Spark has ended its task", play.now_s + 0.1)
-    assert play.cluster_state.state == "failed"
-    assert play.cluster_state.causes.first.node == "evaluator:0"
-
-
-def test_a_node_that_is_lost_long_after_the_evaluator_is_a_cause_of_its_own():
-    play = Play(cluster_size=2, eval_node=True).all_run()
-    play.cluster_state.lose(1, "its agent has ended", play.now_s)
-    play.cluster_state.lose(0, "its host is gone", play.now_s + 60)
-    assert play.cluster_state.causes.first.node == "chief:0"
-
-
-def test_an_evaluator_that_is_needed_fails_the_cluster():
-    play = Play(cluster_size=3, eval_node=True)
-    play.cluster_state = ClusterState(play.ranks, grace_s=GRACE_S, needs_evaluator=True)
-    play.all_run().end(1, BOOM)
-    assert play.cluster_state.state == "failed"
-    assert play.cluster_state.causes.first.node == "evaluator:0"
-
-
-def test_a_worker_that_only_serves_is_not_waited_for():
-    play = Play(cluster_size=3, num_ps=1).all_reserve()
-    for rank in (0, 2):
-        play.receive(m.Progressed(rank=rank, state="serving", pid=1))
-    play.receive(m.Progressed(rank=1, state="running", pid=2))
-    assert play.cluster_state.state == "running"
-    assert play.returns(1).sent(m.Finish) == [0, 1, 2]
-
-
-def test_a_node_that_ends_twice_ends_once():
-    play = Play(cluster_size=2).all_run().returns(0)
-    assert play.end(0, BOOM).asked == []
-    assert play.cluster_state.causes.first is None
-
-
 # ---- failures -----------------------------------------------------------------------------------------------------
 
 
@@ -422,28 +285,6 @@ def test_the_first_real_error_fails_the_cluster_and_all_nodes_are_stopped():
     assert play.cluster_state.reason == "worker:0: ValueError: boom"
     (change,) = play.published(NodeChanged)
     assert (change.node, change.state, change.detail) == ("worker:0", "failed", "ValueError: boom")
-
-
-def test_a_failed_cluster_is_over_when_all_have_drained():
-    play = Play(cluster_size=2).all_run().end(1, BOOM).end(0, m.Outcome(kind="stopped"))
-    assert play.states() == {"chief:0": "stopped", "worker:0": "failed"}
-    assert play.drain(0, 1).is_over
-    assert play.cluster_state.state == "failed"
-
-
-@pytest.mark.parametrize(
-    ("outcome", "text"),
-    [
-        (m.Outcome(kind="exited", exit_code=-9), "killed (SIGKILL); the host may have run out of memory"),
-        (m.Outcome(kind="exited", exit_code=-11), "ended by signal 11"),
-        (m.Outcome(kind="exited", exit_code=3), "exited with code 3 before the function returned"),
-        (m.Outcome(kind="exited", exit_code=1, message="no licence"), "no licence"),
-    ],
-)
-def test_the_failure_tells_how_a_process_exited(outcome, text):
-    play = Play(cluster_size=1).all_run().end(0, outcome)
-    assert play.cluster_state.causes.first.kind == "Exited"
-    assert text in play.cluster_state.causes.first.message
 
 
 def test_late_messages_do_not_set_a_node_back():
@@ -527,15 +368,6 @@ def test_one_that_exits_with_an_error_or_is_killed_again_while_it_starts_is_star
     assert play.restarts.used == 3
 
 
-def test_a_worker_that_fails_again_and_again_ends_in_its_error():
-    play = serving(restarts=2)
-    for _ in range(2):
-        play.end(2, m.Outcome(kind="exited", exit_code=3)).receive(m.Progressed(rank=2, state="serving"))
-    play.end(2, m.Outcome(kind="exited", exit_code=3))
-    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("failed", [])
-    assert play.cluster_state.causes.first.node == "worker:0"
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_without_a_parameter_server_or_the_chief_all_start_again(rank):
     play = serving().end(rank, KILLED)
@@ -604,31 +436,10 @@ def test_stop_messages_of_a_failed_cluster_hold_the_reason():
     assert reasons(Play(cluster_size=2, restarts=1).all_run().end(0, KILLED)) == {""}
 
 
-def test_errors_after_the_cause_are_listed_as_consequences():
-    play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, ECHO).end(2, ECHO)
-    assert play.cluster_state.causes.consequences == dict.fromkeys(
-        ["worker:0", "worker:1"], "UnavailableError: Collective aborted"
-    )
-    assert play.cluster_state.causes.also == []
-
-
 def test_the_same_error_on_other_nodes_is_one_error():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, BOOM).end(2, KILLED)
     assert play.cluster_state.causes.also == ["worker:0"]
     assert list(play.cluster_state.causes.consequences) == ["worker:1"]
-
-
-def test_the_launcher_s_failure_ends_a_cluster_without_reservations():
-    play = Play(cluster_size=2)
-    play.asked = play.cluster_state.fail(Failure("launcher", "LaunchFailed", "no executors"), play.now_s)
-    assert play.cluster_state.state == "failed"
-    assert play.is_over
-
-
-def test_a_failure_after_the_end_changes_nothing():
-    play = Play(cluster_size=1).all_run().returns(0).drain(0)
-    assert play.cluster_state.fail(Failure("feed", "FeedError", "late"), play.now_s) == []
-    assert play.cluster_state.state == "done"
 
 
 # ---- stop ---------------------------------------------------------------------------------------------------------
@@ -644,27 +455,6 @@ def test_stop_ends_all_nodes_and_the_cluster_is_stopped_when_they_have_drained()
     assert play.states() == {"chief:0": "stopped", "worker:0": "stopped"}
     assert play.drain(0, 1).cluster_state.state == "stopped"
     assert play.cluster_state.causes.first is None
-
-
-def test_stop_before_any_reservation_takes_effect_at_once():
-    play = Play(cluster_size=2)
-    play.asked = play.cluster_state.stop(play.now_s)
-    assert play.is_over
-    assert play.cluster_state.state == "stopped"
-    assert set(play.states().values()) == {"stopped"}, "nobody is waited for any more"
-
-
-def test_stop_twice_is_stop_once():
-    play = Play(cluster_size=1)
-    play.cluster_state.stop(play.now_s)
-    assert play.cluster_state.stop(play.now_s) == []
-
-
-def test_stop_of_a_failing_cluster_keeps_the_failure():
-    play = Play(cluster_size=2).all_run().end(0, BOOM)
-    play.asked = play.cluster_state.stop(play.now_s, grace_s=0.0)
-    assert play.sent(m.Stop) == [0, 1]
-    assert play.cluster_state.state == "failed"
 
 
 # ---- silence ------------------------------------------------------------------------------------------------------
@@ -710,16 +500,6 @@ def test_a_loss_while_the_cluster_finishes_is_no_failure():
     assert play.cluster_state.causes.first is None
 
 
-def test_nodes_that_do_not_drain_are_given_up_after_a_time():
-    play = Play(cluster_size=1).all_run()
-    play.cluster_state.stop(play.now_s)
-    play.wait(GRACE_S + DRAIN_TIMEOUT_S - 0.5)
-    assert not play.is_over
-    play.wait(1.0)
-    assert play.is_over
-    assert play.cluster_state.state == "stopped"
-
-
 # ---- output from other hosts --------------------------------------------------------------------------------------
 
 
@@ -731,16 +511,6 @@ def test_a_node_may_send_files_for_as_long_as_they_arrive():
     play = Play(cluster_size=1).all_run().returns(0)
     for _ in range(5):
         play.receive(piece(), after_s=DRAIN_TIMEOUT_S)
-        assert not play.wait(GRACE_S).is_over
-    assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
-    assert play.cluster_state.state == "done"
-
-
-def test_a_node_may_send_its_log_for_as_long_as_it_comes():
-    play = Play(cluster_size=1).all_run().returns(0)
-    for _ in range(5):
-        play.wait(DRAIN_TIMEOUT_S - 1.0)
-        play.cluster_state.record_logs(0, play.now_s)
         assert not play.wait(GRACE_S).is_over
     assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
     assert play.cluster_state.state == "done"
@@ -763,13 +533,6 @@ def test_a_lost_node_may_still_send_its_output():
     assert play.states()["chief:0"] == "lost"
     assert play.receive(m.OutputSent(rank=0)).is_over
     assert play.sent(m.Shutdown) == [0]
-
-
-def test_a_lost_node_without_output_is_not_waited_for_long():
-    play = lost_while_it_brings().drain(1)
-    assert play.wait(FAREWELL_S + 0.5).is_over
-    assert play.sent(m.Shutdown) == [0]
-    assert play.cluster_state.state == "failed"
 
 
 def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -22,39 +20,11 @@ import tfos_lab
 from tests.support import leftovers
 from tests.support.clusters import runtime_of
 from tests.support.eventually import eventually
-from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
 from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import PATIENCE_S, fetch_until, write_events
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.tensorboard.http_server import TensorBoardHttpServer
 
 pytestmark = pytest.mark.leaves_nothing
-
-
-@pytest.fixture
-def short_path():
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        yield lambda name: f"{folder}/{name}"
-
-
-@pytest.fixture
-def loop():
-    loop = asyncio.new_event_loop()
-    running = threading.Thread(target=loop.run_forever)
-    running.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    running.join(60)
-    loop.close()
-
-
-@pytest.fixture
-def url(loop, short_path):
-    with hostile_tensorboard(short_path("tensorboard")) as path:
-        server = TensorBoardHttpServer(loop, path)
-        Node.heard.clear()
-        yield server.url
-        server.close()
 
 
 class _Still(urllib.request.HTTPRedirectHandler):
@@ -70,69 +40,6 @@ def ask(url, *, method="GET", headers=None, body=None):
             return answer.status, answer.headers, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.headers, error.read()
-
-
-@pytest.mark.parametrize(
-    ("path", "method"),
-    [
-        ("", "GET"),
-        ("data/runs", "HEAD"),
-        ("0" * 64 + "/", "POST"),
-        ("~/../", "OPTIONS"),
-        ("//", "DELETE"),
-        ("%C3%BC/", "GET"),
-    ],
-)
-def test_requests_without_the_token_get_nothing(url, path, method):
-    root = re.match(r"http://127\.0\.0\.1:\d+/", url)[0]
-    status, _, body = ask(root + path, method=method, body=b"" if method == "POST" else None)
-    assert status == 404
-    assert b"TensorBoard</title></head></html>" not in body
-    assert Node.heard == []
-
-
-def test_requests_are_passed_on_without_headers_about_the_user(url):
-    secret = {"Cookie": "login=secret", "Authorization": "token secret", "Referer": "http://secret/", "X-A": "secret"}
-    asked = {**secret, "If-None-Match": '"abc"', "Content-Type": "text/x-tags"}
-    status, _, body = ask(f"{url}data/a%2Fb?run=.%2F&tag=x%20y", headers=asked)
-    assert status == 200
-    assert body.endswith(PAGE.partition(b"<head>")[2])
-    assert ask(f"{url}data", method="POST", headers=asked, body=b"tags=1")[0] == 200
-    [(path, heard), (_, posted)] = Node.heard
-    assert path == "/data/a%2Fb?run=.%2F&tag=x%20y"
-    assert heard["If-None-Match"] == '"abc"'
-    assert (posted["Content-Type"], Node.bodies[-1]) == ("text/x-tags", b"tags=1")
-    assert "secret" not in str(heard) + str(posted)
-
-
-def test_pages_are_sandboxed_as_in_the_jupyter_server(url):
-    status, headers, body = ask(url)
-    assert status == 200
-    [policy] = headers.get_all("Content-Security-Policy")
-    assert policy.startswith("sandbox allow-scripts")
-    assert "allow-same-origin" not in policy
-    assert headers["Referrer-Policy"] == "no-referrer", "the address holds the token"
-    assert headers.get_all("Set-Cookie") is None
-    assert b"<head><script>" in body
-    assert ask(f"{url}away")[0] == 502
-    status, headers, _ = ask(f"{url}data", method="OPTIONS")
-    assert (status, headers["Access-Control-Allow-Headers"]) == (204, "*")
-
-
-def test_requests_leave_no_log_lines_with_the_token(url, caplog):
-    caplog.set_level("DEBUG")
-    ask(url)
-    ask(f"{url}away")
-    ask(url, method="DELETE")
-    assert url.split("/")[3] not in caplog.text
-
-
-def test_without_a_tensorboard_the_page_says_so(loop, short_path):
-    server = TensorBoardHttpServer(loop, short_path("nobody"))
-    status, _, body = ask(server.url)
-    assert (status, b"TensorBoard does not answer" in body) == (502, True)
-    server.close()
-    server.close()
 
 
 # ---- a program of its own --------------------------------------------------------------------------------------------
@@ -265,14 +172,6 @@ def test_a_tensorboard_that_died_is_reported_and_its_folder_is_shown_from_here(r
     fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
 
 
-def test_event_files_in_a_shared_folder_stay_there(run, tmp_path):
-    cluster = run(stay, 0, log_dir=str(tmp_path / "near"))
-    cluster.wait(PATIENCE_S)
-    cluster.stop()
-    assert cluster.view().notes == ()
-    assert not (cluster.run_dir / "events").exists()
-
-
 def test_the_control_socket_stops_the_cluster_while_the_main_thread_waits(run):
     cluster = run(stay, 600, name="busy")
     eventually(
@@ -321,12 +220,32 @@ def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, m
         assert cluster.view().tensorboard is None, "nothing would answer at its address"
         assert cluster.tensorboard_url.startswith("http://127.0.0.1:"), "the Jupyter server would not find it"
         assert b"</html>" in page_at(cluster.tensorboard_url)
+    for path in ("", "data/runs", "0" * 64 + "/", "~/../", "//", "%C3%BC/"):
+        for method in ("GET", "HEAD", "OPTIONS", "DELETE") if path else ("POST",):
+            root = re.match(r"http://127\.0\.0\.1:\d+/", clusters[0].tensorboard_url)[0]
+            assert ask(root + path, method=method, body=b"" if method == "POST" else None)[0] == 404, (
+                "without the token"
+            )
+    for cluster in clusters:
         cluster.stop()
         assert cluster.state == "stopped"
 
 
-def test_a_cluster_without_tensorboard_has_no_url(run):
-    assert run(lambda: 1).tensorboard_url is None
+def test_its_pages_are_sandboxed_and_nothing_tells_the_token(run, tmp_path, monkeypatch, caplog):
+    caplog.set_level("DEBUG")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file"))
+    url = run(stay, 600, tensorboard=True).tensorboard_url
+    page_at(url)
+    status, headers, body = ask(url)
+    assert (status, b"<head><script>" in body) == (200, True)
+    [policy] = headers.get_all("Content-Security-Policy")
+    assert policy.startswith("sandbox allow-scripts")
+    assert "allow-same-origin" not in policy
+    assert (headers["Referrer-Policy"], headers.get_all("Set-Cookie")) == ("no-referrer", None)
+    status, headers, _ = ask(f"{url}data", method="OPTIONS")
+    assert (status, headers["Access-Control-Allow-Headers"]) == (204, "*")
+    assert url.split("/")[3] not in caplog.text
 
 
 def test_a_kernel_of_a_server_with_our_extension_gives_its_address_there(run, monkeypatch):

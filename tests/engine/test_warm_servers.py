@@ -82,22 +82,12 @@ def test_a_second_kernel_finds_the_first_ones_fork_servers_and_nothing_else_of_i
     assert other["is_user"]
 
 
-def test_when_a_kernel_is_killed_its_nodes_end_and_the_fork_servers_stay(kernels):
-    with kernels.start(_WAITS) as kernel:
-        servers, children = told(kernel)
-        agents = [child.pid for child in psutil.Process(servers["plain"]).children()]
-        assert agents
-        kernel.kill()
-    wait_until_gone([*agents, *children])
-    assert kernels.outcome("tell(servers())") == servers
-
-
 def test_two_kernels_that_start_one_at_the_same_moment_share_it(kernels):
     kernels.outcome("from tfos_lab.engine.warm_servers import end_warm_servers; tell(end_warm_servers())")
     with kernels.start(_RUNS) as one, kernels.start(_RUNS) as other:
         (_, one_parent), (servers, other_parent) = told(one), told(other)
     assert one_parent == other_parent == servers["tensorflow"]
-    assert len(kernels.records()) == 2
+    assert len(kernels.fork_servers()) == 2
 
 
 def test_a_stopped_one_is_replaced_told_in_the_cell_and_the_run_goes_on(kernels):
@@ -130,14 +120,14 @@ def test_those_that_nodes_run_on_are_not_ended_and_all_others_are(kernels):
 
 
 def test_a_kernel_of_its_own_leaves_no_fork_server(kernels):
-    before = kernels.records()  # of other tests, which may have left some for all kernels
+    before = kernels.fork_servers()  # of other tests, which may have left some for all kernels
     pids = kernels.outcome(
         "import psutil\ncluster = run(lambda args, ctx: __import__('os').getppid())\n"
         "tell(list(dict(cluster.wait()).values()))",
         TFOS_LAB_FORK_SERVER="kernel",
     )
     wait_until_gone(pids)
-    wait_until_gone([record.pid for path, record in kernels.records().items() if path not in before])  # the plain one
+    wait_until_gone([server.pid for server in kernels.fork_servers() if server not in before])  # the plain one
 
 
 def wait_until_gone(pids):

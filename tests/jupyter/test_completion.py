@@ -41,11 +41,6 @@ def test_names_that_hold_a_fitting_value_are_offered(tab, run):
     assert "train_n" in tab("%%tfos args={'a': train_"), "within brackets, Python completes"
 
 
-def test_other_lines_are_not_completed(tab):
-    assert "cluster_size=" not in tab("%%tfos\nclu")
-    assert "cluster_size=" not in tab("clu")
-
-
 def test_commands_and_their_arguments_are_offered(tab, run):
     assert tab("%tfos st") == ["status", "start", "stop", "stacks"]
     run("%%tfos name=complete_me cluster_size=2 local=processes background\nimport threading\nthreading.Event().wait()")

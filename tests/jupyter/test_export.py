@@ -135,13 +135,6 @@ def test_another_file_of_the_user_is_not_overwritten_and_an_older_export_is(cell
     assert path.read_text() == "precious = True\n"
 
 
-def test_the_last_cell_is_exported_after_the_numbers_have_begun_anew(cells, export, shell):
-    cells("1", "2", "%%tfos local=inline\n'before'")
-    shell.execution_count = 2  # as %reset does
-    cells("%%tfos local=inline\n'after'")
-    assert "'after'" in export()
-
-
 # ---- cells by number or name ----------------------------------------------------------------------------------------
 
 
@@ -170,26 +163,11 @@ def in_order(text, *pieces):
     return places == sorted(places)
 
 
-def test_a_name_means_its_last_cell(notebook, export):
-    text = export("train")
-    assert "args=2" not in text
-    assert "tfos_lab.run(map_fun, 2," in text
-    assert "def map_fun(args, ctx=None):\n    return build() + 1\n" in text
-    assert "unused" not in text
-
-
 def test_several_cells_are_one_script_in_the_notebooks_order(notebook, export):
     text = export("score", "4")
     assert in_order(text, "RATE = 1", "def map_fun_4(", "map_fun_4, 1", "rates = [RATE]", "def map_fun_9(", "score = ")
     assert text.count("spark = ") == 1
     compile(text, "script", "exec")
-
-
-def test_any_cell_can_be_exported_with_the_runs_that_it_uses(notebook, export):
-    text = export("10")
-    assert in_order(text, "RATE = 1", "def build()", "def map_fun(", "train = tfos_lab.run(", "print(train.results")
-    assert text.count("def build()") == 1
-    assert "score" not in text
 
 
 def test_all_that_cannot_be_exported_is_named(notebook, run, tmp_path):

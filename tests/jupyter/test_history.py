@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from IPython.core.completer import provisionalcompleter
 
-from tests.support.recorded_runs import curve, failure, write_run, write_some
+from tests.support.recorded_runs import failure, write_run, write_some
 from tfos_lab.cli import main
 
 NASTY = "<script>alert('x')</script>"
@@ -83,34 +83,6 @@ def test_history_is_a_table_with_a_line_for_each_run_the_newest_first(place, run
     assert 'aria-label="launch 0.10 s, reserve 0.10 s' in html
 
 
-def test_names_a_number_and_a_folder_choose_what_is_shown(place, run, problem, tmp_path):
-    assert [one.name for one in run("%tfos history titanic").runs] == ["titanic"]
-    newest = run("%tfos history mnist last=2")
-    assert [one.id[-4:] for one in newest.runs] == ["6c7d", "5a6b"]
-    assert repr(newest).startswith(f"The newest 2 of 5 runs in {place}; last=all shows them\n")
-    assert len(run("%tfos history last=all").runs) == 8
-    (tmp_path / "empty").mkdir()
-    sentence = f"no run has been recorded in {tmp_path / 'empty'}: write %%tfos above a cell"
-    nothing = run(f"%tfos history folder={tmp_path / 'empty'}")
-    assert repr(nothing) == sentence
-    assert sentence in Outline(html_of(nothing)).text
-    assert problem("%tfos history titanik") == "there is no run 'titanik'; did you mean titanic?"
-    assert problem("%tfos history last=many") == "last=many: a whole number, 0 or more, is needed"
-    usage = "the command is %tfos history [name ...] [last=N|all] [folder=PATH]"
-    assert problem("%tfos history first=2") == f"first=2: {usage}"
-
-
-def test_many_unreadable_ones_are_counted_and_identifiers_are_as_short_as_they_can_be(empty, run):
-    for number in range(15):
-        (empty / f"bad-{number}").mkdir()
-        (empty / f"bad-{number}" / "run.json").touch()
-    for name in ("a-1f2e", "b-1f2e", "c-3c4d"):
-        write_run(empty, name)
-    lines = repr(run("%tfos history")).splitlines()
-    assert lines[-1] == "and 5 more that cannot be read"
-    assert sorted(line.split()[1] for line in lines[2:5]) == ["3c4d", "a-1f2e", "b-1f2e"]
-
-
 # ---- open and compare -----------------------------------------------------------------------------------------------
 
 
@@ -151,32 +123,6 @@ def test_a_comparison_tells_what_differs_and_draws_a_curve_for_each_run(place, r
     assert "How the code of C" not in outline.text
     assert "<ins>+    # Wider.</ins>" in html
     assert [one.id[-4:] for one in run("%tfos compare mnist").runs] == ["6c7d", "5a6b", "3c4d", "2a3b", "1f2e"]
-
-
-def test_runs_that_are_the_same_are_told_so_and_what_cannot_be_compared_is_refused(place, empty, run, problem):
-    for number in range(2):
-        write_run(empty, f"same-{number}", reports=[])
-    shown = run("%tfos compare same-0 same-1")
-    assert repr(shown).endswith("Options, inputs and versions are the same.")
-    assert "None of them has reported metrics." in Outline(html_of(shown)).text
-    few = "name at least two runs: %tfos compare A B; %tfos history lists them"
-    assert problem("%tfos compare titanic") == few
-    assert problem("%tfos compare 1f2e 1f2e").startswith("mnist-20260101-120000-1f2e is named twice: a run can be")
-    assert problem(f"%tfos compare {'1f2e ' * 13}") == "13 runs are too many to compare at once: name 12 at most"
-
-
-def test_curves_with_gaps_single_points_and_thousands_of_points_are_drawn(empty, run):
-    nan = float("nan")
-    write_run(empty, "gap-1", reports=[{"loss": 1.0}, {"loss": nan}, {"loss": 0.5}])
-    write_run(empty, "one-1", reports=[{"loss": 1.0, "alone": 2.0}])
-    write_run(empty, "nan-1", reports=[{"loss": nan}])
-    write_run(empty, "long-1", reports=curve(0.5, 3000))
-    [*figures] = re.findall(r"<figure>.*?</figure>", html_of(run("%tfos compare gap-1 one-1 nan-1 long-1")), re.DOTALL)
-    html = "".join(figures)
-    assert "nan" not in re.sub(r'aria-label="[^"]*"', "", html)
-    assert "C nan" in html
-    assert html.count("<circle") >= 2
-    assert len(html) < 40_000
 
 
 def test_text_of_users_does_not_become_markup_and_no_page_asks_anybody(empty, run):

@@ -88,13 +88,6 @@ def test_a_line_that_does_not_fit_is_refused(notebook, line, sentence):
     assert sentence in notebook.run(f"%%tfos {line}\n1")
 
 
-def test_code_that_does_not_fit_is_refused_at_its_line(notebook):
-    text = notebook.run("%%tfos on=cluster\nx = 1\nreturn x")
-    assert "line 3" in text
-    assert "SyntaxError: 'return' outside function" in text
-    assert "the cell is empty" in notebook.run("%%tfos on=cluster\n\n")
-
-
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -157,8 +150,3 @@ def test_debug_goes_back_to_the_failing_line(kernel):
     assert "[1, 2]" in screen
     assert "wanted[5]" in screen
     assert "failed" in kernel.run("print(here.state)")
-
-
-def test_a_cell_that_is_left_in_the_debugger_ends_its_cluster(kernel):
-    kernel.run("%%tfos local=inline name=left\nbreakpoint()\n1", "quit")
-    assert "left.ended True" in kernel.run("print('left.ended', left.ended)")

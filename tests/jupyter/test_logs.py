@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.fake_cluster import FakeCluster
-from tfos_lab.engine.state.events import LogText, StateChanged
+from tfos_lab.engine.state.events import LogText
 from tfos_lab.jupyter.display.log_feed import LogFeed
-from tfos_lab.jupyter.display.static_bundle import make_bundle
 
 # A Keras 3 progress bar as it is written to a pipe: backspaces, a carriage return, colours.
 KERAS = (
@@ -95,17 +91,6 @@ def test_every_colour_becomes_one_of_sixteen(parameters, classes):
     assert runs_of(f"\x1b[{parameters}mx") == [("x", classes)]
 
 
-def test_styles_outlive_a_line_and_last_until_they_are_reset():
-    assert runs_of("\x1b[1;31mbold red\nstill\x1b[22m red\x1b[39m plain\n\x1b[1mx\x1b[0m") == [
-        ("bold red", "tfos-bold tfos-fg-red"),
-        ("\n", ""),
-        ("still", "tfos-bold tfos-fg-red"),
-        (" red", "tfos-fg-red"),
-        (" plain\n", ""),
-        ("x", "tfos-bold"),
-    ]
-
-
 def test_a_huge_line_is_cut_with_a_note_of_how_much_and_costs_no_more_than_its_beginning():
     feed = LogFeed()
     for _ in range(100):
@@ -119,15 +104,6 @@ def test_a_huge_line_is_cut_with_a_note_of_how_much_and_costs_no_more_than_its_b
 
 
 # ---- in batches -----------------------------------------------------------------------------------------------------
-
-
-def test_without_news_there_is_no_batch():
-    feed = LogFeed()
-    feed.take_in(StateChanged(time_s=0.0, state="running"))
-    assert feed.take_out() is None
-    write(feed, "worker:0", "x\n")
-    assert feed.take_out() is not None
-    assert feed.take_out() is None
 
 
 def test_lines_keep_their_order_and_neighbours_are_joined():
@@ -178,16 +154,6 @@ def test_of_a_flood_the_newest_lines_are_shown_the_rest_is_counted_and_others_ar
     assert len(text) < 1_000_000
 
 
-def test_events_that_were_dropped_before_are_counted_with_the_next_line():
-    feed = LogFeed()
-    feed.add_dropped(1234)
-    assert feed.take_out() is None
-    write(feed, "chief:0", "after\n")
-    assert feed.take_out()["chunks"][0]["note"] == "1,234 pieces of text dropped here"
-    write(feed, "chief:0", "later\n")
-    assert feed.take_out()["chunks"][0]["note"] == ""
-
-
 def test_a_page_that_loads_later_gets_the_last_lines_and_the_number_of_the_others():
     feed = LogFeed()
     for number in range(100):
@@ -202,41 +168,3 @@ def test_a_page_that_loads_later_gets_the_last_lines_and_the_number_of_the_other
     assert texts(history)[-1] == ("worker:0", "quiet\n")
     assert history["open"]["worker:0"] == [("open", "")]
     assert history["seq"] == 101
-
-
-# ---- links to files -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def linked(tmp_path, monkeypatch):
-    """The links of a cell's picture in a notebook ``work/a.ipynb`` of a Jupyter server, for a run in a folder."""
-    runtime, root = tmp_path / "runtime", tmp_path / "root"
-    for folder in (runtime, root / "work"):
-        folder.mkdir(parents=True)
-    info = {"url": "http://127.0.0.1:8888/", "base_url": "/", "root_dir": str(root)}
-    (runtime / "jpserver-7.json").write_text(json.dumps(info))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(runtime))
-    monkeypatch.setenv("JPY_PARENT_PID", "7")
-    monkeypatch.setenv("JPY_SESSION_NAME", str(root / "work/a.ipynb"))
-
-    def linked(place):
-        from tfos_lab.jupyter.display.log_files import link_to
-
-        folder = root / place
-        folder.mkdir(parents=True, exist_ok=True)
-        cluster = FakeCluster(nodes=1, run_dir=folder)
-        cluster.log_path("chief:0")
-        return make_bundle(cluster.view(), lambda *_: "", folder, link_of=lambda node: link_to(cluster.log_path(node)))[
-            "text/html"
-        ]
-
-    return linked
-
-
-def test_logs_are_linked_relative_to_the_notebook_where_the_server_shows_them(linked, monkeypatch):
-    assert '<a href="runs/a%20run/chief-0.log">' in linked("work/runs/a run")
-    assert '<a href="../runs/chief-0.log">' in linked("runs")
-    for place in ("../elsewhere", ".cache", "work/.runs"):
-        assert "<a " not in linked(place), place
-    monkeypatch.delenv("JPY_PARENT_PID")
-    assert "<a " not in linked("work/runs/a run"), "outside a notebook"

@@ -10,11 +10,10 @@ import threading
 
 import pytest
 
-import tfos_lab
 from tests.jupyter.kernel import REPOSITORY
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
-from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NotEnoughSlots
+from tfos_lab.errors import ClusterInterrupted, ConfigError, NotEnoughSlots
 
 WAITS = "import threading\nprint('here', ctx.node, flush=True)\nthreading.Event().wait()"
 
@@ -34,14 +33,6 @@ def start(run, shell):
 
 
 # ---- loading --------------------------------------------------------------------------------------------------------
-
-
-def test_loading_prints_nothing_and_may_be_done_twice(shell, capsys):
-    for _ in range(2):
-        tfos_lab.load_ipython_extension(shell)
-    found = [one for one in shell.Completer.custom_matchers if getattr(one, "matcher_identifier", "") == "tfos_lab"]
-    assert len(found) == 1
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_version_that_cannot_work_is_one_sentence_when_loading_and_when_running(tmp_path):
@@ -239,8 +230,3 @@ def test_our_warnings_are_shown_once_in_the_cell_that_they_come_from(run, capsys
     thread.start()
     thread.join()
     assert capsys.readouterr().err == "slow: 7 s\n"
-
-
-def test_an_error_on_a_node_is_the_cell_s(run):
-    with pytest.raises(NodeFailed, match=r"worker:0: KeyError: 'worker:0'"):
-        run("%%tfos cluster_size=2 local=processes\nif not ctx.is_chief:\n    {}[ctx.node]")

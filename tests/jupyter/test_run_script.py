@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
 
 import pytest
 
@@ -163,15 +160,6 @@ def test_several_run_at_once_are_listed_and_end_at_once_when_cancelled(write, ru
     assert run(path).name == "train", "the name of a run that has ended is free"
 
 
-def test_a_wait_that_is_interrupted_leaves_the_script_to_itself(write, run):
-    handle = run(write(WAITS))
-    handle.cluster.wait_until_running()
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come before the wait
-        threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGINT)).start()
-        handle.wait(timeout_s=60)
-    assert handle.status == "running"
-
-
 def test_lines_are_written_while_the_user_waits(write, run, capsys):
     handle = run(write("print('hello from', ctx.node)\n"), show=True, keep_versions=1)
     handle.wait(timeout_s=60)
@@ -197,11 +185,6 @@ def test_what_cannot_work_is_refused_before_anything_starts(write, run, tmp_path
         run(write(""), **options)
     assert problem in str(caught.value)
     assert not (tmp_path / "runs").exists()
-
-
-def test_files_need_a_session_that_reads_them(write, run):
-    with pytest.raises(NoSession, match=r"data='rows\.parquet' is read by Spark"):
-        run(write(""), data="rows.parquet")
 
 
 @pytest.mark.parametrize("spark_mode", ["local", "standalone"])

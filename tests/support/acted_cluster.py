@@ -72,10 +72,6 @@ class ActedCluster:
         with self._in_environment():
             self._publisher.publish()
 
-    def stop_listening(self) -> None:
-        """Answer nobody any more, as a process that hangs."""
-        self._publisher._control.close()
-
     def wait_for_stop(self, timeout_s: float) -> None:
         """Wait until the page has stopped it, and end it then."""
         deadline_s = time.monotonic() + timeout_s

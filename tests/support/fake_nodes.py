@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import itertools
 import queue
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.eventually import eventually
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LAUNCHERS
@@ -30,7 +30,6 @@ from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.values import encode_value
 
-PATIENCE_S = 60.0
 ADDRESS = m.DriverAddress(endpoint="tcp://fake:1", server_key="", client_public_key="", client_secret_key="")
 
 
@@ -176,6 +175,12 @@ class FakeNodes:
         """Send an agent's message to the driver."""
         self.listener.deliver(identity_of(message.rank), message)
 
+    def settle(self, rank: int = 1) -> None:
+        """Wait until all that a node has sent has been handled: a heartbeat is answered after it."""
+        before = self.listener.sent_to(identity_of(rank)).count("HeartbeatAck")
+        self.send(m.Heartbeat(rank=rank))
+        eventually(lambda: self.listener.sent_to(identity_of(rank)).count("HeartbeatAck") > before)
+
     def end(self, rank: int, value: Any = None) -> None:
         """Let the function of a node return."""
         self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="returned", value=encode_value(value))))
@@ -219,19 +224,3 @@ def make_runtime(folder: Path, nodes: FakeNodes, **options: Any) -> ClusterRunti
         make_launcher=nodes.make_launcher,  # type: ignore[arg-type]
     )
     return ClusterRuntime(maker, RunDir(run_dir, config.log_dir))
-
-
-def until(condition: Any) -> Any:
-    """Wait until ``condition()`` is true, and return it."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.001)
-    return value
-
-
-def in_background(work: Any) -> threading.Thread:
-    """Call ``work`` on a thread of its own."""
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    return thread

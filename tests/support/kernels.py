@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
 from tests.support.quick import QUICK_ENV
-from tfos_lab.core.runtime_files import files_in
-from tfos_lab.node.forkserver.health import ServerRecord
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120
@@ -64,17 +62,24 @@ class Kernels:
         with self.start(code, **options) as kernel:
             return told(kernel)
 
-    def records(self) -> dict[Path, ServerRecord]:
-        """Return the records of the fork servers that run, by socket."""
-        found = [path.with_suffix(".sock") for path in files_in(self._folder.glob("tfos_lab-*/*"), "*.lock")]
-        return {path: record for path in found if (record := ServerRecord.read(path)) is not None}
+    def fork_servers(self) -> list[psutil.Process]:
+        """Return the fork servers that run; what is forked from them has their command line, too."""
+        found = {process.pid: process for process in psutil.process_iter() if self._is_ours(process)}
+        return [process for process in found.values() if process.ppid() not in found]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            command, environ = process.cmdline(), process.environ()
+        except psutil.Error:
+            return False  # it has just ended
+        is_one = any("tfos_lab.node.forkserver.main" in word for word in command)
+        return is_one and environ.get("TMPDIR") == str(self._folder)
 
     def close(self) -> None:
         """End all fork servers."""
-        for record in self.records().values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(record.pid, signal.SIGCONT)
-            record.kill()
+        for process in self.fork_servers():
+            process.kill()
+            process.wait(PATIENCE_S)
 
 
 def told(kernel: subprocess.Popen[str]) -> object:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from importlib import resources
 from typing import Any
 
 from playwright.sync_api import Page, expect
@@ -11,10 +13,9 @@ from playwright.sync_api import Page, expect
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import LogText, MetricsReported
 from tfos_lab.jupyter.display.log_feed import LogFeed
-from tfos_lab.jupyter.display.series import SeriesBook
 from tfos_lab.jupyter.display.view_model import encode_view
-from tfos_lab.jupyter.display.widget import DashboardWidget
 
+_STATIC = resources.files("tfos_lab.jupyter.display") / "static"
 # A model as anywidget provides it, and functions by which a test plays the kernel.
 _STAGE = """
 const dashboard = (() => { MODULE })();
@@ -48,10 +49,10 @@ class Stage:
         self.page = page
         self.cluster = cluster
         self.feed = LogFeed()
-        self.series = SeriesBook(cluster.view().started_s)
+        self.drawn: set[tuple[str, str]] = set()
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.set_content(f"<style>{DashboardWidget._css}</style>")
+        page.set_content(f"<style>{(_STATIC / 'dashboard.css').read_text()}</style>")
         traits = {
             "view": self._view(),
             "display_key": "k",
@@ -59,7 +60,9 @@ class Stage:
             "has_stacks": True,
             "kernel_id": "",
         }
-        module = re.sub(r"export\{(\S+) as default\};?$", r"return \1;", str(DashboardWidget._esm))
+        module = re.sub(
+            r"export\{(\S+) as default\};?$", r"return \1;", (_STATIC / "dashboard.js").read_text().rstrip()
+        )
         page.evaluate(_STAGE.replace("MODULE", module).replace("TRAITS", json.dumps(traits)))
 
     def _view(self) -> dict[str, Any]:
@@ -79,8 +82,18 @@ class Stage:
         self.send({"kind": "log", **(self.feed.take_out() or {})})
 
     def report(self, *reports: MetricsReported) -> None:
-        self.series.add(reports)
-        self.send({"kind": "metrics", "series": self.series.take()})
+        series: dict[tuple[str, str], list[Any]] = {}
+        for report in reports:
+            for metric, value in report.metrics.items():
+                time_s = report.time_s - self.cluster.view().started_s
+                point = (time_s, report.step, value if math.isfinite(value) else None)
+                series.setdefault((metric, report.node), []).append(point)
+        found = [
+            {"metric": metric, "node": node, "fresh": (metric, node) not in self.drawn, "points": points, "last": None}
+            for (metric, node), points in series.items()
+        ]
+        self.drawn |= series.keys()
+        self.send({"kind": "metrics", "series": found})
 
     def send(self, message: dict[str, Any], text: str | None = None) -> None:
         """Send a message of the kernel; ``text`` goes as a buffer."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.engine.state.activity import NodeActivity
-from tfos_lab.engine.state.events import FeedView, MetricsReported
+from tfos_lab.engine.state.events import FeedView, MetricsReported, NodeActivity
 
 _STEPS, _TOTAL = 60, 96
 

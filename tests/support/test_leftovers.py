@@ -38,10 +38,6 @@ def lasting_process():
             process.stdin.close()
 
 
-def test_nothing_is_left_of_a_test_that_starts_nothing():
-    assert Stock().leftovers() == []
-
-
 def test_a_thread_of_ours_that_stays_is_named(lasting_thread):
     stock = Stock()
     lasting_thread.start()
@@ -59,13 +55,6 @@ def test_what_was_there_before_does_not_count(lasting_thread, lasting_process):
     lasting_thread.start()
     lasting_process()
     assert Stock().leftovers(within_s=0) == []
-
-
-def test_what_goes_in_time_does_not_count(lasting_process):
-    stock = Stock()
-    process = lasting_process()
-    threading.Timer(0.2, process.stdin.close).start()
-    assert stock.leftovers(within_s=30) == []
 
 
 def test_processes_of_another_test_run_do_not_count(lasting_process):
