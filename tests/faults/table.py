@@ -731,7 +731,7 @@ def a_record_is_damaged(scene):
     on=(STANDALONE,),
 )
 def a_record_that_spark_reads_is_damaged(scene):
-    from tfos_lab.data.tfrecords.tables import read_tfrecords, write_tfrecords
+    from tfos_lab.data import read_tfrecords, write_tfrecords
 
     records = str(scene.folder / "records")
     write_tfrecords(scene.spark.range(100).coalesce(1), records)
