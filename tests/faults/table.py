@@ -630,7 +630,7 @@ def limit_files(limits):
 elsewhere(
     "several nodes on one host need more disk than it has | nothing: each takes its share of it, and waits until its rows were read |  | everything | tests/node/test_spool.py::test_nodes_on_one_small_disk_store_more_than_it_holds_without_filling_it",
     "a row takes hundreds of megabytes | nothing: a task holds it two to three times, a node on another host some times more while it receives it |  | everything | tests/node/test_feed_wire.py::test_a_large_row_is_not_held_in_memory_many_times_over",
-    "rows that are read twice, or shuffled, exceed that share | the share, how many nodes divide the disk, and what to do |  | the session | tests/node/test_spool.py::test_rows_that_have_to_fit_into_a_share_and_do_not_say_who_shares_the_disk",
+    "rows that are read twice, or shuffled, exceed that share | the share, how many nodes divide the disk, and what to do |  | the session | tests/node/test_spool.py::test_a_node_alone_takes_most_of_the_disk_and_two_of_whichever_clusters_half_each",
     "a partition exceeds what the disk has left | the host, how much that is, and to cut the rows into more partitions |  | the session | tests/node/test_spool.py::test_a_partition_that_the_disk_cannot_hold_is_refused_before_it_is_full",
 )
 
@@ -655,7 +655,7 @@ def the_disk_under_the_logs_is_full(scene):
 
 elsewhere(
     "a log outgrows the disk, or `log_limit_bytes` | training goes on; a note. The file has the beginning, how much is missing, and the end |  | 1 GiB of the disk, or 5 % of a small one | tests/engine/test_logs.py::test_part_of_the_disk_stays_free",
-    "the disk of a node's host is full of its log | training goes on; the log says how much it lacks |  | what was logged before | tests/node/test_logs.py::test_a_record_that_does_not_fit_whole_is_lost_whole_and_told_once_at_the_end",
+    "the disk of a node's host is full of its log | training goes on; the log says how much it lacks |  | what was logged before | tests/node/test_logs.py::test_lines_that_the_disk_has_no_room_for_are_lost_whole_and_told_once",
     "`ctx.report` is called more than 1,000 times a second | the newest reports at each time, and the last; the log says so once |  | the first thousand reports | tests/faults/test_output.py::test_a_flood_of_reports_is_thinned_on_the_node_and_told_once",
 )
 
