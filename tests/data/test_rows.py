@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-import tfos_lab
 from tests.support.clusters import running_clusters
 from tfos_lab.data import ImageData
 from tfos_lab.errors import ConfigError, FeedError
@@ -26,9 +25,10 @@ pytestmark = pytest.mark.tensorflow
 
 def read(shuffle, ctx):
     """Return the columns of all rows, in order unless they are shuffled."""
-    batches = []
-    for batch in ctx.dataset(1000, shuffle=shuffle, seed=1):
-        batches.append({name: column.numpy() for name, column in batch.items() if name != "sample_weight"})
+    batches = [
+        {name: column.numpy() for name, column in batch.items() if name != "sample_weight"}
+        for batch in ctx.dataset(1000, shuffle=shuffle, seed=1)
+    ]
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
@@ -247,7 +247,7 @@ def test_each_type_of_spark_arrives_as_its_rule_says_in_any_time_zone(fed, spark
     ],
 )
 def test_a_type_without_a_tensor_is_refused_before_a_job_runs_with_advice_that_works(
-    fed, spark, sql, label, advice, prepared, expected
+    fed, spark, *, sql, label, advice, prepared, expected
 ):
     df = spark.range(1).selectExpr(sql)
     with pytest.raises(ConfigError, match=rf"^column 'x' of type {label} cannot become a tensor: .*{advice}"):
@@ -310,7 +310,7 @@ def test_wide_offsets_make_no_difference(fed, spark):
         ("binary", "binary", "object", ()),
     ],
 )
-def test_images_arrive_whole_in_every_form(fed, spark, as_, sql, dtype, shape):
+def test_images_arrive_whole_in_every_form(fed, spark, *, as_, sql, dtype, shape):
     images = np.arange(20 * 28 * 28, dtype=np.uint32).astype(np.uint8).reshape(20, 28, 28)
     digits = ImageData(images, np.arange(20), images[:4], np.arange(4), source="a test")
     df = digits.train_df(spark, as_=as_)

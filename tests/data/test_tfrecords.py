@@ -204,10 +204,11 @@ def read_or_refused(data):
         with little_memory(32 << 20):  # files are read by 8 MiB, of which readers of compressed ones have several
             try:
                 records.read(path, SCHEMA)
+                return ""
             except RecordError as error:
-                assert re.search(rf"{path}: the record at byte \d+ ", str(error))
-                return str(error)
-    return ""
+                refusal = str(error)
+    assert re.search(rf"{path}: the record at byte \d+ ", refusal)
+    return refusal
 
 
 def header(length):

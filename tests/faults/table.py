@@ -188,12 +188,6 @@ def an_agent_is_killed(scene):
     scene.agent("worker:0").kill()
 
 
-@fault("a node's agent is killed, on this machine", fails("chief:0", "Lost", "its agent ended with code -9"))
-def the_chief_s_agent_is_killed(scene):
-    scene.run()
-    scene.agent("chief:0").kill()
-
-
 @fault(
     "a node's agent is stopped (SIGSTOP)",
     fails("worker:0", "Lost", "not heard of for"),
@@ -784,29 +778,6 @@ elsewhere(
 )
 
 
-@fault("an error's text is of megabytes", fails("chief:0", "ValueError", "yyyy"))
-def an_error_has_a_text_of_megabytes(scene):
-    def raise_much(args, ctx):
-        raise ValueError("y" * 10_000_000)
-
-    with pytest.raises(NodeFailed) as caught:
-        scene.run(raise_much, cluster_size=1).wait(timeout_s=120)
-    assert len(caught.value.message) < 100_000
-    raise caught.value
-
-
-@fault("an error has no text, as that fails", fails("chief:0", "Failing"))
-def an_error_s_text_fails(scene):
-    def raise_what_fails(args, ctx):
-        class Failing(Exception):
-            def __str__(self):
-                raise RuntimeError("no message")
-
-        raise Failing
-
-    scene.run(raise_what_fails, cluster_size=1)
-
-
 @fault(
     "the function asks for somebody to type",
     fails("chief:0", "NoKeyboard", "breakpoint() waits for somebody to type, and a node has no keyboard: run the cell"),
@@ -821,11 +792,6 @@ def a_breakpoint_is_reached(scene):
 @fault("the function reads from the keyboard", fails("chief:0", "NoKeyboard", "input() waits for somebody to type"))
 def the_keyboard_is_read(scene):
     scene.run(lambda: input("name? "), cluster_size=1)
-
-
-@fault("the function reads a line of stdin", fails("chief:0", "NoKeyboard", "input() waits for somebody to type"))
-def a_line_is_read(scene):
-    scene.run(lambda: sys.stdin.readline(), cluster_size=1)  # noqa: PLW0108
 
 
 @fault("the function starts the debugger", fails("chief:0", "NoKeyboard", "the debugger waits for somebody to type"))

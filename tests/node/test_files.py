@@ -180,7 +180,7 @@ def test_an_agent_that_ends_early_keeps_files_that_were_not_sent(start, tmp_path
     place = Path(node.wait_for(m.OutputOpened).place)
     node.wait_for(m.FilePiece)
     if is_kept:
-        take(node, lambda: node.beats())
+        take(node, node.beats)
     node.close()
     assert (place / "m").exists() != is_kept
 
