@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 
@@ -106,19 +105,6 @@ def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     cluster.train(numbers, objects=True)
     results = cluster.wait(timeout_s=100)
     assert sorted(row for seen in results.values() for row in seen) == sorted([*range(20), *range(20)])
-
-
-@MAINLY
-def test_an_inference_of_an_inference_is_computed_in_one_pass(run, spark):
-    def increase(args, ctx):
-        feed = ctx.data_feed(train_mode=False)
-        while not feed.should_stop():
-            feed.batch_results([row + 1 for row in feed.next_batch(100)])
-
-    cluster = run(increase)
-    once = cluster.inference(parts(spark, (0, 9_000), (9_000, 9_010)))
-    assert cluster.inference(once).collect() == [row + 2 for row in range(9_010)]
-    assert once.take(3) == [1, 2, 3]
 
 
 @MAINLY
@@ -270,18 +256,3 @@ def test_a_function_that_never_asks_for_rows_is_named(run, spark):
     cluster = run(work)
     with pytest.raises(FeedTimeout, match=r"neither asked for rows nor began to serve within 0\.3 s"):
         cluster.inference(parts(spark, (0, 3)), timeout_s=0.3)
-
-
-@pytest.mark.back_ends("local-session")
-def test_objects_are_no_tensors(run, spark):
-    def read(args, ctx):
-        for batch in ctx.dataset(4):
-            ctx.put_results(batch["x"])
-
-    cluster = run(read)
-    with contextlib.suppress(NodeFailed):  # it may be known by then
-        cluster.inference(parts(spark, (0, 3)), objects=True)
-    with pytest.raises(
-        NodeFailed, match=r"Python objects, of which no tensors are made: read them with ctx\.data_feed"
-    ):
-        cluster.wait(timeout_s=100)
